@@ -10,9 +10,9 @@ note for each batch, the size of its records, if none of them needs a closer loo
 
 Where the map has spilled, the clean section is read in the map's pass as well: two reads of the log in all.
 
-Memory, beside the map (`offset_map.py`) and what the plain engine states: the chunk (`chunk_reader.py`), `UNPACK_BYTES` of
-decompressed records or one batch (`MAX_BATCH_BYTES`), the output of the same, 4 bytes per record of it, 0.8 MB of tuples,
-and the notes, 4 bytes for each of the first `MAX_NOTES` batches.
+Memory, beside the map (`offset_map.py`) and what the plain engine states: the chunk (`row_reader.py`), `UNPACK_BYTES`
+of decompressed records or one batch (`MAX_BATCH_BYTES`), the output of the same, 4 bytes per record of it, 0.8 MB of
+tuples, and the notes, 4 bytes for each of the first `MAX_NOTES` batches.
 """
 
 from __future__ import annotations
@@ -126,13 +126,13 @@ class CompiledRound(_Round):
             expected_tuples=self._expected_tuples,
         )
         self.latest: LatestOffsets | None = None
-        """Which offsets stay, once the map is asked for nothing else."""
+        """Return the offsets that stay, once the map is asked for nothing else."""
         self._reader = ChunkReader()
         self._unpacker = Unpacker()
         self._notes = _Notes()
         self._has_aborted = bool(plan.later_aborted) or any(segment.aborted for segment in plan.segments)
         self._may_forget_keys = True
-        """Whether each data record of the dirty range that the rewrite judges was given to the map."""
+        """True if each data record of the dirty range that the rewrite judges was given to the map."""
         self._tuples = np.empty((TUPLES, 3), np.uint64)
         self._state = np.zeros(map_kernels.STATE_FIELDS, np.int64)
         self._rules = np.zeros(rewrite_kernels.RULES, np.int64)

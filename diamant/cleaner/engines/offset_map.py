@@ -1,7 +1,7 @@
 """The offset map: for each key of the dirty range the offset of its last record, in bounded memory for any number of keys.
 
-A key is known by a keyed 128-bit hash (`map_kernels.py`), so an entry takes 24 bytes. The table starts small and grows.
-Two ways to the end of the memory:
+A key is known by a keyed 128-bit hash (`kernels/offset_map.py`), so an entry takes 24 bytes. The table starts small and
+grows. Two ways to the end of the memory:
 
 * With `max_entries`, as in Kafka, the map is *full*: `add` takes no more, and the round ends there.
 * Without, it *spills*: from then on tuples of hash and offset go to a temporary file, in partitions by hash. When the
@@ -49,7 +49,7 @@ MAX_PARTITIONS = 256
 SPLIT_INTO = 16
 """Partitions that one is split into that does not fit the table."""
 MAX_READ_BYTES = 1024 * 1024
-"""How much of the spill file is read at a time."""
+"""Bytes of the spill file read at a time."""
 TAKEN_AT_ONCE = 32 * 1024
 """Tuples that are moved out of the table at a time."""
 
@@ -93,7 +93,7 @@ class OffsetMap:
 
     @property
     def is_spilled(self) -> bool:
-        """Whether the table no longer tells everything: then `add_older` is due, and `find` is not to be called."""
+        """True if the table no longer tells everything: then call `add_older`, and not `find`."""
         return self._spilled is not None
 
     def add(self, tuples: NDArray[np.uint64], count: int) -> int:
@@ -142,7 +142,7 @@ class OffsetMap:
         return limit if self.max_entries is None else min(limit, self.max_entries)
 
     def _make_room(self) -> bool:
-        """Grow or spill; whether more can be added."""
+        """Grow or spill; return True if more can be added."""
         if self.max_entries is not None and self.size >= self.max_entries:
             return False
         slots = self.table.shape[0]
@@ -230,7 +230,7 @@ class _Merged:
 
 
 class _Run:
-    """Where the ascending offsets of one run are."""
+    """Positions of the ascending offsets of one run."""
 
     def __init__(self) -> None:
         self.blocks: list[tuple[int, int]] = []
@@ -267,7 +267,7 @@ class _RunReader:
         return taken
 
     def fill(self) -> bool:
-        """Read on if the buffer is empty; whether there is anything in it."""
+        """Read on if the buffer is empty; return True if there is anything in it."""
         if len(self._buffer):
             return True
         if not self._left:

@@ -19,7 +19,7 @@ SYNC_THREADS = 4
 """For engines that have a process of their own."""
 
 MAX_PENDING = 8
-"""Outputs that are complete and not durable yet; whoever adds one more waits for the oldest."""
+"""Outputs that are complete and not durable yet; adding one more waits for the oldest."""
 
 
 class OutputSync:

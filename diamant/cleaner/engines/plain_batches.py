@@ -1,8 +1,9 @@
 """Batches with nothing special about them, read into columns: for a round in ordinary Python over thousands of small ones.
 
-*Plain* is a batch of magic 2 whose CRC is right and whose records have keys, as any client writes them: the shortest lengths,
-ascending offsets, nothing before or behind them; no marker and no delete horizon. It may be compressed, be part of a transaction
-and have tombstones. The first sign of anything else leaves a batch to whoever can take any: errors are told there, too.
+*Plain* is a batch of magic 2 whose CRC is right and whose records have keys, as any client writes them: the shortest
+lengths, ascending offsets, nothing before or behind them; no marker and no delete horizon. It may be compressed, be
+part of a transaction and have tombstones. The first sign of anything else leaves a batch to the code that takes any:
+that reports errors, too.
 
 No object is made for a record: what is to be known of it stands in two lists for a whole row of batches. What stays of a batch is
 cut out of its bytes, for nothing but timestamps changes in the records that stay.
@@ -37,9 +38,9 @@ from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.varint import read_varint, read_varlong, varint_size, write_varint
 
 RECORD_BYTES = 100
-"""What a record takes in the columns, beside its key."""
+"""Bytes that a record takes in the columns, beside its key."""
 BATCH_BYTES = 400
-"""What a batch takes, beside its records."""
+"""Bytes that a batch takes, beside its records."""
 
 TRANSACTIONAL = TRANSACTIONAL_FLAG
 """A flag of a batch: it is part of a transaction."""
@@ -58,8 +59,8 @@ _MAX_TIMESTAMP = 1 << 62
 """No such integer leads from a lower timestamp to one that has no room in 64 bits."""
 
 PlainBatch: TypeAlias = "tuple[int, int, int, int, int, int, int, int, int, bytes | None]"
-"""Where it begins and ends in the chunk; where its records do in the columns; last offset, max timestamp, producer id, flags;
-what its records count when they are removed, in bytes; and what they were decompressed to, if there are several."""
+"""Its begin and end in the chunk; those of its records in the columns; last offset, max timestamp, producer id, flags;
+the bytes its records count for when they are removed; and the bytes they were decompressed to, if there are several."""
 
 
 class _NotPlainError(Exception):
@@ -73,7 +74,7 @@ class PlainRun:
 
     def __init__(self, at: int) -> None:
         self.end = at
-        """Where the last one ends in the chunk."""
+        """End of the last one in the chunk."""
         self.batches: list[PlainBatch] = []
         self.keys: list[bytes] = []
         """Of all records."""

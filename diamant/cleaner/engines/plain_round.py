@@ -50,7 +50,7 @@ from diamant.storage.segments.segment import scan_from_offset, scan_headers
 RUNNER = "inline"
 
 MAX_BATCH_BYTES = 256 * 1024 * 1024
-"""What one batch may decompress to; more is CorruptLog."""
+"""Limit for one decompressed batch, in bytes; more is CorruptLog."""
 
 
 def clean(
@@ -66,7 +66,7 @@ def clean(
     """Carry out `plan`; blocks, so not for the loop thread.
 
     `on_output` is called for each group of segments as its files are durable (`sync_threads`: see `output_sync`). `round_type`
-    does the same work in another way (`quick_round`).
+    does the same work in another way (`small_round`).
     CorruptLog for bytes that are no batch; if an output cannot take what belongs into it OutputOverflow, in mode prompt
     CorruptLog of the source; and whatever `check_done` raises. The files of the group at hand are removed then, groups
     handed over before stay as they are.
@@ -162,7 +162,7 @@ class _Round:
             file.close()
 
     def _map_segment(self, segment: SegmentPlan, tracker: TransactionTracker) -> bool:
-        """Add a segment's keys to the map; whether the map is full."""
+        """Add a segment's keys to the map; return True if the map is full."""
         plan = self.plan
         file = self.env.open(names.log_file(plan.directory, segment.base_offset), read_only=True)
         try:

@@ -1,9 +1,10 @@
-"""The plain engine for rounds that somebody waits for: the bytes of `rewrite`, in a fraction of the time.
+"""The plain engine for rounds that a caller waits for: the bytes of `rewrite`, in a fraction of the time.
 
-A round reads what is dirty twice, once for the map and once to write it anew. Here the second time is spared: what was parsed for
-the map is kept, as far as `MAX_PARSED_BYTES` goes. And plain batches (`plain_batch`), as clients write nearly all of them, are
-mapped and judged by the row, without the layers that any other batch may need. If they are compressed, they are decompressed
-once, for their keys. Whatever else there is goes the way of `rewrite`, what cannot be read as well: errors are its errors, too.
+A round reads what is dirty twice, once for the map and once to rewrite it. Here the second time is spared: what was
+parsed for the map is kept, as far as `MAX_PARSED_BYTES` goes. And plain batches (`plain_batches`), as clients write
+nearly all of them, are mapped and judged by the row, without the layers that any other batch may need. If they are
+compressed, they are decompressed once, for their keys. Whatever else there is goes the way of `rewrite`, what cannot be
+read as well: errors are its errors, too.
 
 Memory: as `rewrite`, and twice `MAX_PARSED_BYTES`: for what is kept, and for the chunk at hand.
 """
@@ -56,7 +57,7 @@ class QuickChunk(NamedTuple):
     size: int
     """Bytes of the whole batches."""
     memory_bytes: int
-    """What it takes, at most."""
+    """Upper bound of its memory."""
 
 
 class OtherBatch(_Batch):
@@ -96,7 +97,7 @@ class QuickRound(_Round):
     _kept: dict[int, list[QuickChunk]]
     """By base offset: the segments that were mapped as a whole."""
     _room: int
-    """What more may be kept, in bytes of memory."""
+    """Bytes of memory left for keeping more."""
     _payloads: SmallPayloads
 
     def build_map(self) -> None:
@@ -146,7 +147,7 @@ class QuickRound(_Round):
         return False
 
     def _map_run(self, chunk: QuickChunk, run: PlainRun, tracker: TransactionTracker) -> bool:
-        """Add the keys of plain batches to the map; whether the map is full."""
+        """Add the keys of plain batches to the map; return True if the map is full."""
         plan, stats, last_offsets = self.plan, self.stats, self.last_offsets
         keys, offsets = run.keys, run.offsets
         limit = plan.map_max_entries if plan.is_kafka else None

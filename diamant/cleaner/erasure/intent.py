@@ -5,9 +5,9 @@
 It is JSON, encrypted with a key that comes from the secret beside the signing key (`SigningKey.encrypt`): the data directory
 itself tells neither the key nor anything of its values.
 
-Before the scan for `key-gone` it is written anew without the key and what would find its values: what stays (`Intent.closed`) has
-digests only, so that the scan finds a directory in which nothing of the key is left, and a broker that is stopped meanwhile still
-goes on. It is removed before that certificate can be seen (`certificate_files.conclude`).
+Before the scan for `key-gone` it is rewritten without the key and what would find its values: what stays
+(`Intent.closed`) has digests only, so that the scan finds a directory in which nothing of the key is left, and a broker
+that is stopped then still continues. It is removed before that certificate can be seen (`certificates.files.conclude`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CLOSING = "closing"
 
 @dataclass(slots=True)
 class Intent:
-    """One erasure under way."""
+    """One erasure in progress."""
 
     id: str
     phase: str
@@ -49,14 +49,14 @@ class Intent:
     """In hexadecimal; once the key is not here any more."""
     is_now: bool = False
     is_confirmed: bool = False
-    """With `is_now`: whoever asked for it knows that groups may miss the tombstone."""
+    """With `is_now`: the requester accepts that groups may miss the tombstone."""
     is_forced: bool = False
     engine: str | None = None
-    """Who is to compact, whatever the size (`cleaner_thread.ENGINES`)."""
+    """The engine that compacts, whatever the size (`service.cleaner_slot.ENGINES`)."""
     scope: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By topic: its id, and how many partitions it had when this was asked for; empty in intents of versions before."""
     due_ms: int | None = None
-    """When the round after the horizon is to come."""
+    """Time of the round after the horizon."""
     found: list[dict[str, Any]] = field(default_factory=list)
     """As in the certificate."""
     done: list[dict[str, Any]] = field(default_factory=list)
@@ -66,10 +66,10 @@ class Intent:
     """Partition by partition: up to where values are claimed to be gone."""
     needles: list[dict[str, Any]] = field(default_factory=list)
     is_manual_clock: bool = False
-    """Whether a manual clock was in use at any time."""
+    """True if a manual clock was in use at any time."""
     overrides: list[dict[str, Any]] = field(default_factory=list)
     retries: int = 0
-    """How often it was scanned in vain."""
+    """Number of scans that failed to certify."""
     missed: list[list[Any]] = field(default_factory=list)
     """Topic and partition of those in which the last scan has found values: they are located once more, without filters."""
     refused: list[list[Any]] = field(default_factory=list)

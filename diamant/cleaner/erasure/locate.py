@@ -48,7 +48,7 @@ SAMPLE_BYTES = 512 * 1024
 
 @dataclass(slots=True)
 class Located:
-    """What there is of the key in one partition."""
+    """The records of the key in one partition."""
 
     topic: str
     partition: int
@@ -71,7 +71,7 @@ class Located:
 
     @property
     def needs_tombstone(self) -> bool:
-        """Whether there is a value, or a tombstone with headers, that no tombstone without any has superseded."""
+        """True if there is a value, or a tombstone with headers, that no tombstone without any has superseded."""
         return self.last_said_offset > self.last_tombstone_offset
 
     def to_fields(self) -> dict[str, Any]:
@@ -215,7 +215,7 @@ class _Collector:
 
 
 class _Filters:
-    """Which segments cannot have the key, as far as their filters know."""
+    """The segments that cannot have the key, as far as their filters know."""
 
     def __init__(self, env: Env, key: bytes, hash_key: bytes) -> None:
         self._env = env

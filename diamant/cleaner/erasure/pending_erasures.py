@@ -1,4 +1,4 @@
-"""Which erasure under way is to remove a tombstone: for whoever explains why that is still there.
+"""The pending erasures that are to remove a tombstone, to explain why it is still there.
 
 A key is looked up by its keyed digest, and only intents of erasures of that very key are read.
 """
@@ -14,7 +14,7 @@ from diamant.storage.env.env import Env
 
 
 class WaitingErasures:
-    """Those under way at one moment, as far as one topic goes; for one thread, whichever it is.
+    """The erasures in progress in one topic at one moment; for use by one thread.
 
     `ids`: by the digests of their keys. `topic_id`: as in intents; an erasure of another topic of that name does not count.
     Memory: the ends of the claims about the topic of those that were asked about.
@@ -39,7 +39,7 @@ class WaitingErasures:
         """By id: up to which offset values and tombstones are claimed, by partition."""
 
     def has(self, key: bytes) -> bool:
-        """Whether there is one of this key, in whatever topic."""
+        """True if there is one of this key, in whatever topic."""
         return keyed_digest(self._key.secret, key) in self._ids
 
     def of(self, key: bytes, partition: int, offset: int) -> str | None:
@@ -55,7 +55,7 @@ class WaitingErasures:
         try:
             intent = read_intent(self._env, self._directory, intent_id, self._key)
         except (OSError, ValueError):
-            return {}  # It has ended meanwhile, or cannot be read.
+            return {}  # It has ended since, or cannot be read.
         if intent.scope.get(self._topic, {}).get("topic_id", self._topic_id) != self._topic_id:
             return {}
         return {one["partition"]: one["below_offset"] for one in intent.claims if one["topic"] == self._topic}

@@ -36,8 +36,8 @@ _NO_SCAN = KeyScan()
 class Explainer:
     """One partition at one moment.
 
-    `removals_ms`: when files that the log has let go of leave the disk, by path.
-    `erasure_of`: the id of an erasure under way that is about the record of a key at an offset.
+    `removals_ms`: when files that the log has released leave the disk, by path.
+    `erasure_of`: the id of an erasure in progress that is about the record of a key at an offset.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ class Explainer:
             modified_ms = env.mtime_ms(self.state.segments[self._index_of(record.segment)].path)
             clean_ms = env.mtime_ms(clean[-1]) if clean else None
         except OSError:
-            return False  # replaced meanwhile
+            return False  # replaced since
         return policy.tombstones_expired(
             magic=record.magic,
             has_horizon=False,

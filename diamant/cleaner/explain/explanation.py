@@ -16,7 +16,7 @@ LIVE = "live-value"
 STRANDED = "stranded"
 """So it is in its partition, but its key goes to another one by now."""
 ACTIVE_SEGMENT = "active-segment"
-"""What counts is in the segment that takes appends, which is never cleaned."""
+"""The latest record is in the segment that takes appends, which is never cleaned."""
 DIRTY_RATIO = "dirty-ratio"
 MIN_LAG = "min-compaction-lag"
 OPEN_TRANSACTION = "open-transaction"
@@ -41,7 +41,7 @@ RETENTION_SIZE = "retention-size"
 BEHIND = "behind-checkpoint"
 """Superseded by a record that no round takes up any more."""
 FILE_DELAY = "file-delete-delay"
-"""The log has let go of the file, which stays on the disk for `file.delete.delay.ms`."""
+"""The log has released the file, which stays on the disk for `file.delete.delay.ms`."""
 DUE = "due"
 """Nothing keeps it: a round is due."""
 
@@ -73,7 +73,7 @@ class Gate:
     text: str
     """For people, without keys and values."""
     until_ms: int | None = None
-    """When it opens by itself; None: nobody knows, or never."""
+    """Time at which it opens by itself; None: unknown, or never."""
     bytes_more: int | None = None
     """It also opens once so many bytes more were appended."""
     detail: Mapping[str, Any] = field(default_factory=dict)
@@ -108,11 +108,11 @@ class RecordExplanation:
     """Offset of the later record on whose account it goes."""
     horizon_ms: int | None
     gates: tuple[Gate, ...]
-    """What keeps it, all of it."""
+    """All that keeps it."""
     goes_ms: int | None
     """The earliest time at which it leaves the log under the present settings, if nothing but time passes; None: never."""
     bound: str
-    """How sure `goes_ms` is: `EXACT` or `EARLIEST`."""
+    """The certainty of `goes_ms`: `EXACT` or `EARLIEST`."""
     leaves_disk_ms: int | None
     """`goes_ms` and `file.delete.delay.ms`: when the file that holds it is removed."""
     change: Change | None
@@ -137,15 +137,15 @@ class PartitionExplanation:
     bytes: int
     segments: int
     next_round_ms: int | None
-    """When the next round comes; None: never, as things are."""
+    """Time of the next round; None: never, as things are."""
     gates: tuple[Gate, ...]
-    """What keeps the partition from being clean up to its end."""
+    """The gates that keep the partition from being clean up to its end."""
     change: Change | None
     records: tuple[RecordExplanation, ...] = ()
     """Those asked for, ascending; the first ones and the last one."""
     records_left_out: int = 0
     problems: tuple[str, ...] = ()
-    """What could not be read, so that records may be missing here."""
+    """Unreadable places, because of which records may be missing here."""
     segments_read: int = 0
     bytes_read: int = 0
 

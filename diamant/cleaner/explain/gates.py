@@ -1,4 +1,4 @@
-"""What keeps the rounds of the cleaner from an offset: the gates between what is dirty there and the round that takes it up.
+"""The gates that keep the cleaner's rounds from an offset: all that stands between dirty data and its round.
 
 The rules are asked about the log as it is, and about the log without what another gate stands for: what the dirty ratio says of a
 record in the active segment, for instance, is what it will say once the segment is closed.

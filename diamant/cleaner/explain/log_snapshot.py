@@ -44,7 +44,7 @@ class OpenUntil:
     first_offset: int
     since_ms: int
     abort_ms: int | None
-    """When its coordinator aborts it; None: nobody knows of one that does."""
+    """Time at which its coordinator aborts it; None: no coordinator is known to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,11 @@ class LogState:
     def of(
         cls, log: Log, now_ms: int, first_dirty: int | None, open_transactions: Sequence[OpenUntil] = ()
     ) -> LogState:
-        """Return the state of `log`; belongs to its owner. Asks for file times where nobody knows how old a dirty segment is.
+        """Return the state of `log`; belongs to its owner. Asks for file times where the age of a dirty segment is
+        unknown.
 
-        Reads the first header of a segment if nobody has yet (`cleaning_round.look_at_first_timestamps` does so in a thread).
+        Reads the first header of a segment unless it is known (`service.round.look_at_first_timestamps` does so in a
+        thread).
         """
         segments = log.segments
         ends = [*(segment.base_offset for segment in segments[1:]), log.log_end_offset + 1]

@@ -1,4 +1,4 @@
-"""Finds every record of one key in the files of a log that goes on being written and cleaned.
+"""Finds every record of one key in the files of a log while it is being written and cleaned.
 
     segments = [OpenSegment.of(env, path, base_offset, size) for ...]     descriptors keep the bytes, whatever the cleaner renames
     found = scan_key(segments, key, outcomes, ...)                       any thread
@@ -6,7 +6,8 @@
 Which transactions were aborted is told by the log's indexes and its producers' state, as for a consumer, so that one pass does.
 Filters of keys only say which segments are not worth reading (`cannot_hold`); they never decide that something is there.
 
-Memory: `log_reader`'s window, `MAX_RECORDS` records that are told in full, and 8 bytes for each of the first `MAX_OFFSETS`.
+Memory: the window of `tolerant_reader`, `MAX_RECORDS` records that are told in full, and 8 bytes for each of the first
+`MAX_OFFSETS`.
 
 Finds the tombstones of a log that are the latest record of their key.
 
@@ -49,7 +50,7 @@ class OpenTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """Which transactions of a log were aborted, and which are open; all others were committed."""
+    """The aborted and the open transactions of a log; all others were committed."""
 
     aborted: tuple[AbortedTxn, ...] = ()
     open: tuple[OpenTransaction, ...] = ()
@@ -69,14 +70,14 @@ class Outcomes:
 
 @dataclass(slots=True)
 class OpenSegment:
-    """A segment's file, of which the first `size` bytes count. Whoever opened it closes it."""
+    """A segment's file, of which the first `size` bytes count. The one that opened it closes it."""
 
     file: File
     path: str
     base_offset: int
     size: int
     is_removed: bool = False
-    """Whether the log has let go of it: it waits to be removed from the disk."""
+    """True if the log has released it: it waits to be removed from the disk."""
 
     @classmethod
     def of(cls, env: Env, path: str, base_offset: int, size: int, *, is_removed: bool = False) -> OpenSegment:
@@ -111,12 +112,12 @@ class FoundRecord:
     horizon_ms: int | None
     """Delete horizon of its batch."""
     is_removed: bool = False
-    """Whether it is in a file that the log has let go of."""
+    """True if it is in a file that the log has released."""
 
 
 @dataclass(slots=True)
 class KeyScan:
-    """What was found of a key."""
+    """The records found of a key."""
 
     records: list[FoundRecord] = field(default_factory=list)
     """The first ones and the last one, ascending."""
@@ -223,7 +224,7 @@ def _add(found: KeyScan, record: FoundRecord, log_start_offset: int) -> None:
 
 
 def _may_skip(batch: Batch, key: bytes) -> bool:
-    """Whether the key cannot be in a batch, seen from its bytes as a whole."""
+    """True if the key cannot be in a batch, judged by the bytes as a whole."""
     if not key or batch.header.magic != CURRENT_MAGIC:
         return False
     if batch.header.codec == 0:
@@ -269,7 +270,7 @@ _HASH_BYTES = 16
 
 @dataclass(slots=True)
 class TombstoneScan:
-    """What was found; ascending, records without their keys (but see `keeps_key`)."""
+    """The records found; ascending, without their keys (but see `keeps_key`)."""
 
     tombstones: list[FoundRecord] = field(default_factory=list)
     left_out: int = 0

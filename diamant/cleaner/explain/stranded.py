@@ -1,7 +1,7 @@
 """Values that nothing supersedes any more because their keys go to another partition since the topic got more of them.
 
 Compaction looks at one partition. Producers choose it by the key's hash and the number of partitions, so when that grows the
-latest value of many a key stays in a partition into which nobody writes that key again.
+latest value of many a key stays in a partition to which that key is never written again.
 
 It is told for sure if another partition has a later record of the key. Else by the partitioners that clients have by default: of
 Java (murmur2; also franz-go, kafkajs, aiokafka, kafka-python) and of librdkafka (CRC-32). Producers with partitioners of their

@@ -1,11 +1,11 @@
-"""When the next rounds at a log come, if nothing but time passes: by asking the cleaner's own rules about moments to come.
+"""The times of the next rounds at a log, if nothing but time passes: the cleaner's own rules applied to later moments.
 
 No record is read and nothing is rewritten: it takes milliseconds, where `whatif` carries out every round in an overlay. What it
 cannot know is how small a round makes the log, which the next dirty ratio depends on. So there are two courses: in one rounds
 make the log no smaller (`is_early` False), in the other they leave nothing. The truth is in between; mostly both are the same.
 
-It assumes that nothing is appended, that nobody changes a configuration or ends a transaction, that coordinators abort those
-whose time is over, and that a thread of the cleaner is free. A real round comes within one loop of the cleaner
+It assumes that nothing is appended, that no configuration changes and no transaction ends, that coordinators abort
+those whose time is over, and that a thread of the cleaner is free. A real round comes within one loop of the cleaner
 (`log.cleaner.backoff.ms`) of its moment.
 """
 
@@ -31,7 +31,7 @@ from diamant.storage.segments.log_config import LONG_MAX
 MAX_MOMENTS = 256
 """Moments that are looked at: the first ones, and the last."""
 _FAR_MS = 1 << 60
-"""What is due after this is due never: some 36 million years from 1970."""
+"""Times beyond this mean never: some 36 million years from 1970."""
 
 
 @dataclass(frozen=True, slots=True)

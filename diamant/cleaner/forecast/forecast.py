@@ -1,4 +1,4 @@
-"""What is to become of a partition (`whatif.py`), as values that can be written as JSON: a scenario and the forecast for it."""
+"""The forecast of a partition (`whatif.py`), as values that can be written as JSON: a scenario and its outcome."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Scenario:
     cleaner: CleanerSettings
     producer_expiration_ms: int
     is_laid_out_anew: bool = False
-    """Whether the settings say how segments are cut."""
+    """True if the settings say how segments are cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What is in the partition at one time; records are told apart as by `log_stats`."""
+    """The contents of the partition at one time; records are told apart as by `offline/stats.py`."""
 
     bytes: int
     """Of all `.log` files."""
@@ -91,23 +91,23 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What becomes of a partition in one scenario. Times are in ms since 1970, None for never."""
+    """The course of a partition in one scenario. Times are in ms since 1970, None for never."""
 
     settings: Mapping[str, str]
     before: Contents
-    """Before anything happens; with other segments than are there if they were laid out anew."""
+    """Before anything happens; with other segments than on disk if they got a new layout."""
     events: tuple[Event, ...]
     after: Contents
     dirty_ratio: float
     """At the beginning."""
     rolls_ms: int | None
-    """When the active segment would be closed. In mode kafka only if an append with a timestamp so late comes then."""
+    """Time of closing the active segment. In mode kafka only if an append with a timestamp so late comes then."""
     overdue_ms: int | None
-    """When `max.compaction.lag.ms` demands, or has demanded, the first round, as long as nothing else holds it back."""
+    """Time of the first round that `max.compaction.lag.ms` demands, past or future, as long as nothing else holds it back."""
     cleaned_ms: int | None
     """The first round. It is eligible from that moment on."""
     tombstones_expire_ms: int | None
-    """When the last of the tombstones that are left may go (the greatest delete horizon); None also if there are none."""
+    """Time at which the last remaining tombstone may go (the greatest delete horizon); None also if there are none."""
     waits_for: tuple[str, ...]
     """Why what could go is not gone at the end: `WAITS_FOR_POLICY`, ..."""
     failure: str | None = None

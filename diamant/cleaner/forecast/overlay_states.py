@@ -1,7 +1,7 @@
 """The states of one partition in which `whatif.py` tries out what would happen: each is an overlay over the same files.
 
-A state is never changed. Whoever goes on from one takes a fork of it, works on that, and has the next one. States to which
-several scenarios lead are kept, as long as the log that was written for them has room (`MAX_KEPT_BYTES`).
+A state is never changed. To continue from one, take a fork of it and work on that: this makes the next one. States to
+which several scenarios lead are kept, as long as the log that was written for them has room (`MAX_KEPT_BYTES`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_KEPT_BYTES = 1024 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The partition at one time. Never changed: whoever goes on from it takes a fork."""
+    """The partition at one time. Never changed: to continue from it, take a fork."""
 
     env: OverlayEnv
     checkpoint: int | None
@@ -83,7 +83,7 @@ class TrialStates:
         self._reported: set[Problem] = set()
 
     def beginning(self, scenario: Scenario) -> State:
-        """Return how the partition is at `now_ms`, to which the clock goes: as it is, or laid out anew."""
+        """Set the clock to `now_ms` and return the partition at that time: as it is, or with a new layout."""
         self.clock.set_ms(self.now_ms)
         if not scenario.is_laid_out_anew:
             return self._origin

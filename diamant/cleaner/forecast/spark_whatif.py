@@ -38,13 +38,13 @@ class Trial:
 
     partition: PartitionFiles
     checkpoint: int | None
-    """Up to which offset it is clean, None if nobody knows."""
+    """Up to which offset it is clean, None if unknown."""
     scenarios: tuple[Scenario, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a trial."""
+    """The result of a trial."""
 
     partition: PartitionFiles
     forecasts: tuple[Forecast, ...]
@@ -100,5 +100,5 @@ def _demand_same_files(env: RealEnv, partition: PartitionFiles) -> None:
             got = "is not there" if size is None else f"has {size} bytes"
             raise SparkError(
                 f"{segment.path} {got} on {platform.node()}, expected the {segment.size} bytes that it has for the driver: "
-                "every executor needs the same directory at the same path, and nothing may write to it meanwhile"
+                "every executor needs the same directory at the same path, and nothing may write to it during the forecast"
             )

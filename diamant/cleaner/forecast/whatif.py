@@ -1,10 +1,10 @@
-"""What the cleaner would make of a partition under other settings, and when: `diamant log whatif` without the printing.
+"""Forecasts what the cleaner would make of a partition under other settings: `diamant log whatif` without the printing.
 
-The files are not touched: rounds, closed segments and retention happen in an overlay (`storage.overlay_env`), by the code that
-a broker runs, with a clock that goes from one moment at which something is due to the next. So a forecast is not an
-estimate: it is what happens if what it assumes is so.
+The files are not touched: rounds, closed segments and retention happen in an overlay (`storage.env.overlay`), by the
+code that a broker runs, with a clock that goes from one moment at which something is due to the next. So a forecast is
+not an estimate: it is what happens if what it assumes is so.
 
-* No record arrives, no transaction ends, nobody deletes records or changes a configuration.
+* No record arrives, no transaction ends, no records are deleted and no configuration changes.
 * A broker runs all the time, looks at the partition at every moment (a real one every `log.cleaner.backoff.ms`), has a thread
   free, and rounds take no time. It was started at `now_ms`.
 * Where `Scenario.is_laid_out_anew`, the segments are those of `resegmentation`: as if the settings had been in force from
@@ -17,11 +17,11 @@ Each round is the plain engine's, or above `MAX_PLAIN_BYTES` the compiled one's,
     states = TrialStates(env, partition, checkpoint, now_ms, scratch_env, scratch_directory)
     for scenario in scenarios: forecast(states, scenario)
 
-What two scenarios have in common is done once, as far as it is kept (`trial_states.MAX_KEPT_BYTES`).
+What two scenarios have in common is done once, as far as it is kept (`overlay_states.MAX_KEPT_BYTES`).
 
 Memory: one engine's (rewrite.py with `MAX_PLAIN_BYTES` of log, or compiled_round.py with the scenario's map), and
 `max_key_bytes` for counting keys. Disk, in the scratch directory: what a round writes and what it is made from, that is at
-most twice the partition, as often again if it is laid out anew, and what is kept.
+most twice the partition, as often again if it gets a new layout, and what is kept.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ MAX_PLAIN_BYTES = 16 * 1024 * 1024
 MAX_STEPS = 1000
 """Rounds and the like in one forecast."""
 _FAR_MS = 1 << 60
-"""What is due after this is due never: some 36 million years from 1970."""
+"""Times beyond this mean never: some 36 million years from 1970."""
 
 
 def forecast(states: TrialStates, scenario: Scenario, until_ms: int | None = None) -> Forecast:
@@ -96,7 +96,7 @@ class _Course:
         self.facts = PartitionFacts()
         self.events: list[Event] = []
         self.is_cut = False
-        """Whether more happens after `until_ms`."""
+        """True if more happens after `until_ms`."""
 
     def run(self, first: State) -> Forecast:
         states, scenario = self.states, self.scenario
@@ -157,7 +157,7 @@ class _Course:
                 self.is_cut = at_ms is not None
                 return None
             if at_ms > clock.now_ms():
-                # Closed now and opened again at that time: producers may have been forgotten meanwhile.
+                # Closed now and opened again at that time: producers may have been forgotten since.
                 log.close()
                 clock.set_ms(at_ms)
                 log, env = self.states.load(replace(state, env=env), self.scenario)
@@ -274,7 +274,7 @@ class _Course:
     # -- what is told of it --------------------------------------------------------------------------------------
 
     def _rolls_ms(self, log: Log) -> int | None:
-        """When the active segment is closed: by itself, or in mode kafka by an append."""
+        """Return the time at which the active segment is closed: by itself, or in mode kafka by an append."""
         now_ms = self.states.now_ms
         if self.is_prompt and log.config.is_compacted:
             due_ms = background_roll.roll_due_ms(log, now_ms)
@@ -285,7 +285,7 @@ class _Course:
         return active.first_timestamp + limit_ms + 1
 
     def _overdue_ms(self, log: Log, first_dirty: int) -> int | None:
-        """When the first round is demanded by `max.compaction.lag.ms`, of what is closed or closes by itself."""
+        """Return the time of the first round that `max.compaction.lag.ms` demands, of what is closed or closes by itself."""
         limit_ms = log.config.max_compaction_lag_ms
         if limit_ms >= _FAR_MS or not log.config.is_compacted:
             return None

@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept between processes, and whether they are there. Importing this does not load numba.
+"""The cache of compiled kernels, which outlives the process. Importing this does not load numba.
 
 Compiling all kernels takes some ten seconds, loading them from the cache a fraction of one. The cache of one version of the
 kernels is a directory of its own, named by a digest of their sources and of the compiler, so that code compiled from other
@@ -136,7 +136,7 @@ def _lay_out_source(function: Any, directory: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
             file.write(_source(name))
-        os.replace(file.name, place)  # Whole, should another process be at it.
+        os.replace(file.name, place)  # Atomic, in case another process does the same.
     function.__code__ = code.replace(co_filename=str(place))
 
 

@@ -1,7 +1,7 @@
-"""What kernels need from the processor and numba does not offer: memory by its address, prefetch and CRC-32C.
+"""Processor features that kernels need and numba does not offer: memory by its address, prefetch and CRC-32C.
 
 Inner functions get the address of an array and not the array: numba would count references to it in every call, which takes
-longer than to read a record. The kernel that was called with the array holds it meanwhile. Nothing here checks a bound:
+longer than to read a record. The kernel that was called with the array keeps it alive. Nothing here checks a bound:
 callers do.
 """
 
@@ -139,7 +139,7 @@ if not TYPE_CHECKING:
 # -- CRC-32C -----------------------------------------------------------------------------------------------------------
 
 HAS_HARDWARE_CRC = bool(llvmlite.binding.get_host_cpu_features().get("sse4.2"))
-"""Whether the processor computes CRC-32C itself; other kinds than x86 take tables."""
+"""True if the processor computes CRC-32C itself; other kinds than x86 take tables."""
 
 _LANE_BYTES = 512
 """Three lanes of so many bytes are computed side by side: an instruction takes three cycles, but one can begin in each."""

@@ -40,7 +40,7 @@ ENTRY_BYTES = 24
 EMPTY = 0
 """Third word of an empty slot."""
 MISSING = -1
-"""What a lookup gives for a key that is not in the table."""
+"""Result of a lookup for a key that is not in the table."""
 
 # What to do with a batch while the map is built.
 SKIP = 0
@@ -54,7 +54,7 @@ PLACE = 2
 LAST_SEEN = 3
 """Greatest offset so far."""
 IS_PLAIN = 4
-"""Whether the records of the row so far have keys and values, and none is odd."""
+"""1 if the records of the row so far have keys and values, and none is odd."""
 STATE_FIELDS = 5
 
 _PREFETCH_DISTANCE = 8
@@ -130,7 +130,7 @@ def hash_records(
 ) -> tuple[int, int]:
     """Append the tuples of all records with keys and offsets in [least_offset, end_offset) in rows that are to be mapped.
 
-    Goes on from `state` up to `end_row`, and leaves in NOTE of each finished row the size of its records + 1 if none
+    Continues from `state` up to `end_row`, and leaves in NOTE of each finished row the size of its records + 1 if none
     lacks key or value or is odd, else 0. Returns (fault, number of tuples): BUFFER_FULL wants to be called again
     with empty `tuples`; for CORRUPT and OUT_OF_ORDER the state tells the row.
     """

@@ -1,7 +1,7 @@
 """Compiled loops over records (numba). Importing this module loads numba (about 65 MB and 0.3 s): never on the loop thread.
 
 Each kernel takes arrays and scalars only, releases the GIL, and has a plain twin that it is tested against. This one serves
-Produce; those of the cleaner are in `map_kernels.py` and `rewrite_kernels.py`. See `kernel_cache.py` for where the compiled
+Produce; those of the cleaner are in `offset_map.py` and `rewrite.py`. See `cache.py` for where the compiled
 code is kept.
 """
 
@@ -147,7 +147,7 @@ def walk(data: NDArray[np.uint8], record_count: int, base_timestamp: int) -> tup
 def walk_records(
     payload: bytes | memoryview, record_count: int, base_timestamp: int, checks: RecordChecks
 ) -> WalkOutcome:
-    """Compiled twin of `protocol.validation.walk_records`, which goes on serving batches that are too small for it."""
+    """Compiled twin of `protocol.validation.walk_records`, which still serves batches that are too small for it."""
     if record_count < SMALL_BATCH_RECORDS:
         return plain_walk_records(payload, record_count, base_timestamp, checks)
     if not -_GREATEST_BASE_TIMESTAMP <= base_timestamp <= _GREATEST_BASE_TIMESTAMP:

@@ -24,7 +24,7 @@ else:
 
 # Fields of a row, from the header of the batch.
 POSITION = 0
-"""Where the batch begins in the chunk."""
+"""Start of the batch in the chunk."""
 SIZE = 1
 BASE_OFFSET = 2
 LAST_OFFSET = 3
@@ -40,7 +40,7 @@ PAYLOAD_START = 11
 PAYLOAD_END = 12
 # For the kernels that go over the rows.
 STEP = 13
-"""What to do with the batch (map) or what becomes of it (rewrite)."""
+"""The step to take with the batch (map) or its outcome (rewrite)."""
 NOTE = 14
 """Map: what the batch's note is to be. Rewrite: what it was."""
 KEPT = 15
@@ -49,10 +49,10 @@ NEW_MAX_TIMESTAMP = 17
 HORIZON = 18
 """1 if the batch is to have a delete horizon, old or new."""
 KEPT_START = 19
-"""Where the batch's entries in `kept_records` begin."""
+"""Start of the batch's entries in `kept_records`."""
 EXTRA_START = 20
 EXTRA_END = 21
-"""Where ready-made bytes for the output are: a whole batch, or compressed records."""
+"""Range of ready-made bytes for the output: a whole batch, or compressed records."""
 RETAINED = 22
 """1 if at least an empty header must stay."""
 DROPS_ALL = 23

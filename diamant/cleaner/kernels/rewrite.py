@@ -1,6 +1,6 @@
 """Compiled loops of the rewrite: what becomes of each batch of a chunk and each record in it, and the bytes that are written.
 
-They go over a table of rows (`record_kernels.py`) in steps, between which Python decompresses, compresses, and hands batches
+They go over a table of rows (`records.py`) in steps, between which Python decompresses, compresses, and hands batches
 that are not plain data to the plain engine:
 
     decide     batches that need no look at their records: nothing of them stays, or all, or their transaction aborted
@@ -8,9 +8,9 @@ that are not plain data to the plain engine:
     encode     the records that stay of a compressed batch, to be compressed
     assemble   the output's bytes, batch after batch
 
-The rules are those of `policy.py`, rule by rule under the same names; the tests compare them. Whether a data record is the
-last of its key is asked of the table of keys (*probing*: the clean section, where most keys are not in it), or of the sorted
-offsets of last records (*membership*: the dirty range, where each record was mapped).
+The rules are those of `rules/record_fate.py`, rule by rule under the same names; the tests compare them. Whether a data
+record is the last of its key is asked of the table of keys (*probing*: the clean section, where most keys are not in
+it), or of the sorted offsets of last records (*membership*: the dirty range, where each record was mapped).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ COUNTS = 2 * FATES + 3
 
 _KEPT_ATTRIBUTES = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 MAX_GROWTH_BYTES = 10
-"""A record can take so much more when its timestamp delta is written anew."""
+"""Bytes that a record can grow by when its timestamp delta is rewritten."""
 
 
 @compiled

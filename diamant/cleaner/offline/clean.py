@@ -2,7 +2,7 @@
 
 It is opened as after an orderly shutdown (apart from segments of another moment, if there is no mark of one) or, with `is_clean`
 False, as after a crash: then what lies above the recovery point of the log directory's checkpoint is scanned, a torn tail is cut
-off and indexes are built anew, before the cleaner looks at it. Without that checkpoint no whole batch is cut off.
+off and indexes are rebuilt, before the cleaner looks at it. Without that checkpoint no whole batch is cut off.
 The directory must not be in use: the caller holds the lock of its log directory. The clock of the `Env` is the time of
 everything: expired producers, lags, horizons, retention.
 """
@@ -47,7 +47,7 @@ Engine: TypeAlias = Callable[[Env, CleanPlan, OnOutput], CleanResult]
 
 @dataclass(frozen=True, slots=True)
 class OfflineReport:
-    """What was found and done."""
+    """The findings and the work done."""
 
     partition: str
     now_ms: int
@@ -55,7 +55,7 @@ class OfflineReport:
     log_end_offset: int
     last_stable_offset: int
     checkpoint: int | None
-    """Where the last round ended, as the checkpoint file or the caller has it."""
+    """End of the last round, as the checkpoint file or the caller has it."""
     range: CleanableRange
     why_nothing: str | None
     """Why nothing is cleanable, None if something is."""
@@ -63,7 +63,7 @@ class OfflineReport:
     result: CleanResult | None
     """None unless `is_cleaned`."""
     recovery: tuple[str, ...]
-    """What opening the log cut off or removed, one sentence for each file; empty if nothing was."""
+    """The parts that opening the log cut off or removed, one sentence for each file; empty if nothing was."""
     bytes_before: int
     """Of all `.log` files before the log was opened, so also what `recovery` tells of."""
     bytes_after: int
@@ -133,7 +133,7 @@ def spark_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment],
 
 
 def spark_engine_of(settings: SparkSettings) -> Engine:
-    """Return the engine that cleans on Spark as `settings` say. What fails there is SparkError: nobody takes over."""
+    """Return the engine that cleans on Spark as `settings` say. Its failures are SparkError: nothing takes over."""
 
     def engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
         import asyncio
@@ -319,7 +319,7 @@ def _clean(
 
 
 def swap_into(log: Log, plan: CleanPlan) -> OnOutput:
-    """Return what puts each output of `plan` into the place of its sources in `log`, which nobody else uses."""
+    """Return what puts each output of `plan` into the place of its sources in `log`, which nothing else uses."""
     sizes = {segment.base_offset: segment.size for segment in plan.segments}
 
     def swap(output: OutputSegment) -> None:

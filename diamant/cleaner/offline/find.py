@@ -1,9 +1,9 @@
 """Finds records in the partitions of a log directory: `diamant log find` without the printing.
 
-Whether a record is the latest of its key is known at the end of the partition, so its matches come then, in offset order.
-Meanwhile they lie in a temporary file, and only the latest offset of each matched key is in memory: `max_keys` keys, some
-200 bytes each. Matches of further keys are left for another round over the rest of the partition, as many as it takes.
-Keys are known by 128 bits of BLAKE2b under a random key.
+Whether a record is the latest of its key is known at the end of the partition, so its matches come then, in offset
+order. Until then they lie in a temporary file, and only the latest offset of each matched key is in memory: `max_keys`
+keys, some 200 bytes each. Matches of further keys are left for another round over the rest of the partition, as many as
+it takes. Keys are known by 128 bits of BLAKE2b under a random key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from diamant.storage.env.env import Env
 
 DEFAULT_MAX_KEYS = 500_000
 _SPOOL_BYTES = 16 * 1024 * 1024
-"""What of the matches stays in memory before they go to a file."""
+"""Bytes of matches kept in memory before they go to a file."""
 
 LIVE = "live"
 SUPERSEDED = "superseded"
@@ -43,7 +43,7 @@ _SPECIAL = frozenset(rb"\.^$*+?{}[]|()")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to look for: either records of a key, or a regular expression in keys, values and headers."""
+    """The target of the search: either records of a key, or a regular expression in keys, values and headers."""
 
     key: bytes | None = None
     pattern: re.Pattern[bytes] | None = None
@@ -119,7 +119,7 @@ def find_records(
 
 
 class _Round:
-    """Finds the matches from one offset on, until there are too many keys; then only goes on watching those keys."""
+    """Finds the matches from one offset on, until there are too many keys; then it only watches those keys."""
 
     def __init__(
         self, env: Env, partition: PartitionFiles, query: Query, start: int, max_keys: int, spool: IO[bytes]
@@ -168,7 +168,7 @@ class _Round:
             yield match if hashed is None else replace(match, status=self._status(match.offset, hashed))
 
     def _may_skip(self, batch: Batch) -> bool:
-        """Whether nothing in the batch can matter, seen from its bytes as a whole."""
+        """True if nothing in the batch can matter, judged by the bytes as a whole."""
         needle = self._needle
         if not needle or batch.header.magic != CURRENT_MAGIC or (self._query.pattern is not None and self._latest):
             return False

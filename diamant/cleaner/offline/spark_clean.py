@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from diamant.storage.segments.log_config import LogConfig
 
 SMALL_BYTES = 16 * 1024 * 1024
-"""What is smaller is cleaned sooner than Spark has told its workers."""
+"""Size below which a local engine is done before Spark has told its workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
-    """What holds for a partition."""
+    """The settings for a partition."""
 
     config: LogConfig
     cleaner: CleanerSettings
@@ -37,7 +37,7 @@ class PartitionSettings:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOutcome:
-    """What became of a partition: a report, or why it could not be cleaned."""
+    """The outcome for a partition: a report, or why it could not be cleaned."""
 
     partition: str
     report: OfflineReport | None

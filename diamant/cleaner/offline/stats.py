@@ -13,7 +13,7 @@ Every data record is exactly one of these, the first that fits:
 so `records` is their sum, and live and tombstone together are the distinct keys. Batches whose checksum or records are
 wrong are problems and are not counted.
 
-Memory: `max_bytes` for the keys of one topic (key_census.py), one batch (log_reader.py), the runs of undone transactions
+Memory: `max_bytes` for the keys of one topic (key_counts.py), one batch (tolerant_reader.py), the runs of undone transactions
 (transaction_outcomes.py), `MAX_PROBLEMS` problems per partition.
 """
 
@@ -60,7 +60,7 @@ _HASHES_AT_ONCE = 8192
 
 @dataclass(frozen=True, slots=True)
 class PartitionStats:
-    """What was counted in one partition."""
+    """The counts of one partition."""
 
     topic: str
     partition: int
@@ -84,11 +84,11 @@ class PartitionStats:
     first_dirty_offset: int | None
     """The cleaner's checkpoint; None if it never cleaned the partition."""
     last_cleaned_ms: int | None
-    """When the checkpoint was written: the last cleaning of this partition or of a later one."""
+    """Time of the last write to the checkpoint: the last cleaning of this partition or of a later one."""
     dirty_ratio: float | None
     """None if the topic is not compacted as far as is known, or if no segment can be cleaned."""
     missing_indexes: int
-    """Index files that are not there because the broker did not stop in order; the next start makes them anew."""
+    """Index files that are not there because the broker did not stop in order; the next start rebuilds them."""
     problems: tuple[Problem, ...]
 
     @property
@@ -99,7 +99,7 @@ class PartitionStats:
 
 @dataclass(frozen=True, slots=True)
 class TopicStats:
-    """What was counted in the partitions of a topic."""
+    """The counts of the partitions of a topic."""
 
     topic: str
     cleanup_policy: str | None
@@ -112,7 +112,7 @@ class TopicStats:
     top_keys: tuple[TopKey, ...] = ()
     """Those with the most bytes in all their records, as many as were asked for."""
     top_keys_missed_bytes: int = 0
-    """How many bytes more each of them may have; 0 unless there are very many keys."""
+    """Bytes by which each of them may be undercounted; 0 unless there are very many keys."""
 
 
 def read_stats(
@@ -181,7 +181,7 @@ class _LogExtent:
 
 @dataclass(slots=True)
 class _Count:
-    """What a pass over a partition adds up, apart from keys."""
+    """The sums of a pass over a partition, apart from keys."""
 
     batches: int = 0
     control_records: int = 0
@@ -241,7 +241,7 @@ def _count_partition(
 
 def _overlap(end: int) -> str:
     return (
-        f"an earlier segment goes on up to offset {end}, so records are counted twice. One of them is from before a cleaning, "
+        f"an earlier segment reaches up to offset {end}, so records are counted twice. One of them is from before a cleaning, "
         "as in a copy that was made while a broker ran; a start of Diamant sets it aside"
     )
 
@@ -350,7 +350,7 @@ def _check_indexes(
 def _report_missing(count: _Count, path: str, *, was_orderly: bool) -> None:
     """A broker that is killed leaves the segment it writes to without indexes; after an orderly stop each has its own."""
     if was_orderly:
-        count.report(Problem(path, None, "is missing; the next start makes it anew"))
+        count.report(Problem(path, None, "is missing; the next start rebuilds it"))
     else:
         count.missing_indexes += 1
 

@@ -1,15 +1,15 @@
 """Compact now, and come back when it is done: one call for one partition.
 
-The call notes the end of the log, closes the active segment, and has rounds carried out until none is left to be done below
-that end. Rounds are the service's: calls that wait at the same time share them, and a round that is under way when a call comes
-is waited for and counted first, since it may have done all that is wanted. What no round may touch yet (open transactions,
-`min.compaction.lag.ms` unless forced) is not waited for: the report says what it is.
+The call notes the end of the log, closes the active segment, and has rounds carried out until none is left to be done
+below that end. Rounds are the service's: calls that wait at the same time share them, and a round that is in progress
+when a call comes is waited for and counted first, since it may have done all that is wanted. What no round may touch
+yet (open transactions, `min.compaction.lag.ms` unless forced) is not waited for: the report says what it is.
 
     dirty part         a round for what is dirty                      as often as needed: in mode kafka the map may be full
     expired            a round for horizons that were over             in mode kafka without a dirty part if need be
-    until tombstones-gone: wait for the last horizon, begin anew
+    until tombstones-gone: wait for the last horizon, start again
 
-Whoever is cancelled while it waits leaves the rounds to themselves: they go on.
+A call that is cancelled while it waits does not stop the rounds.
 """
 
 from __future__ import annotations
@@ -50,31 +50,31 @@ from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment
 
 MAX_CENSUS_BYTES = 256 * 1024 * 1024
-"""What is read to count the records of a partition; of a larger one the report does not say how many there are."""
+"""Bytes read at most to count the records of a partition; for a larger one the report gives no record counts."""
 
 MAX_FAILED_ROUNDS = 32
 """Rounds in a row that end without a result, before a call gives up: more than a quarantine takes segments."""
 
 CENSUS_TRIES = 3
-"""A count that meets files being replaced is begun anew so often."""
+"""Restarts of a count that meets files being replaced."""
 
 OnStage: TypeAlias = Callable[[str], object]
 """Is told what is being done, in a few words."""
 
 
 def no_stage(_stage: str) -> None:
-    """Tell nobody."""
+    """Discard the report."""
 
 
 class Compactor:
-    """Compacts partitions for whoever asks. Belongs to the loop thread; all calls share what was counted."""
+    """Compacts partitions on request. Belongs to the loop thread; all calls share what was counted."""
 
     def __init__(self, env: Env, service: CleanerService) -> None:
         self._env = env
         self._service = service
         self._censuses: dict[TopicPartition, LogCensus] = {}
         self._next_tidying = 16
-        """Beyond so many those of deleted logs are let go of."""
+        """Beyond so many, those of deleted logs are dropped."""
 
     def census_of(self, log: Log) -> LogCensus:
         """Return what was counted of a log's segments."""
@@ -99,7 +99,7 @@ class Compactor:
         """Compact a partition and wait; see the module. What went wrong is in the report.
 
         `is_forced`: whatever `min.compaction.lag.ms` says. `return_at_horizon`: come back with the time of the last horizon in
-        place of waiting for it. `engine`: the runner that is to do it (`cleaner_thread.ENGINES`).
+        place of waiting for it. `engine`: the runner that is to do it (`service.cleaner_slot.ENGINES`).
         """
         call = _Call(
             self._env, self._service, self.census_of(log), until, is_forced, return_at_horizon, engine, on_stage
@@ -211,7 +211,7 @@ class _Call:
             if self._first_dirty is None:
                 self._look()
             if self._service.states.is_under_way(self._partition):
-                self._on_stage("waiting for the round under way")
+                self._on_stage("waiting for the round in progress")
                 await self._watch.until_next()
                 continue
             found = self._look()
@@ -250,12 +250,12 @@ class _Call:
             self._look()
 
     async def _round(self, *, is_for_horizons: bool) -> None:
-        """Have a round that begins after this, shared with whoever wants one."""
+        """Run a round that begins after this call, shared with all that want one."""
         self._on_stage("removing what has expired" if is_for_horizons else "cleaning")
         future = self._service.request(
             self._partition, is_forced=self._is_forced, is_for_horizons=is_for_horizons, engine=self._engine
         )
-        # Nobody may wait for it any more when it fails.
+        # No one may be waiting for it any more when it fails.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         await self._watch.until_done(future)
         self._check()
@@ -338,7 +338,7 @@ class _Call:
         return None
 
     def _held_back(self) -> HeldBack | None:
-        """What of the offsets that were there no round may touch."""
+        """Return the part of the asked offsets that no round may touch."""
         log, found = self._log, self._found
         if found is None or found.first_dirty_offset >= self._asked_offset:
             return None
@@ -431,5 +431,5 @@ def _read_horizons(env: Env, directory: str, segments: list[tuple[int, int]]) ->
         try:
             found += [one.horizon_ms for one in read_facts(env, directory, base_offset, size).horizons]
         except (StorageError, OSError):
-            continue  # replaced meanwhile, or what a round will meet
+            continue  # replaced since, or an error that a round will meet
     return found

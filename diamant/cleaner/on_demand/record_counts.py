@@ -1,4 +1,4 @@
-"""How many records of which kind a log has, from the headers of its batches, and when its tombstones may go.
+"""Record counts of a log by kind, from the headers of its batches, and the time at which its tombstones may go.
 
 Only batches with a delete horizon are looked into: below the checkpoint every tombstone is in one of them, since the round that
 first keeps a tombstone stamps its batch. Closed segments do not change, so what was counted of one is remembered: some 100
@@ -21,7 +21,7 @@ from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment, scan_headers
 
 MAX_BATCH_BYTES = 256 * 1024 * 1024
-"""What a batch with tombstones may decompress to."""
+"""Limit for a decompressed batch with tombstones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def take_census(env: Env, path: str, size: int, log_start_offset: int = 0) -> Se
 
 
 class LogCensus:
-    """What was counted of one log's closed segments. Belongs to the log's owner; `blocking` does the reading."""
+    """The counts of one log's closed segments. Belongs to the log's owner; `blocking` does the reading."""
 
     def __init__(self, log: Log, blocking: Executor) -> None:
         self.log = log
@@ -100,11 +100,11 @@ class LogCensus:
         """By base offset: the segment, the log start it was counted at, what was found."""
 
     def unknown_bytes(self, segments: Sequence[Segment]) -> int:
-        """How much would have to be read to count these."""
+        """Bytes to be read to count these."""
         return sum(segment.size for segment in segments if self._of(segment) is None)
 
     def known(self, segments: Sequence[Segment]) -> SegmentCensus | None:
-        """What is in these, if all were counted; reads nothing."""
+        """The counts of these, if all were counted; reads nothing."""
         total = SegmentCensus()
         for segment in segments:
             found = self._of(segment)
@@ -114,7 +114,7 @@ class LogCensus:
         return total
 
     async def count(self, segments: Sequence[Segment], *, max_bytes: int) -> SegmentCensus | None:
-        """What is in these segments, the active one included if it is among them; None if it cannot be told.
+        """The counts of these segments, the active one included if it is among them; None if they cannot be told.
 
         That is so if more than `max_bytes` would have to be read, or a file cannot be, or is being replaced.
         """

@@ -1,4 +1,4 @@
-"""What came of compacting a topic on demand: one report for each partition, and what they add up to."""
+"""The result of compacting a topic on demand: one report for each partition, and their sums."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class HeldBack:
     """Whose transaction is open."""
     transaction_first_offset: int | None = None
     until_ms: int | None = None
-    """When `min.compaction.lag.ms` lets go of all of it; None for a transaction."""
+    """Time at which `min.compaction.lag.ms` frees all of it; None for a transaction."""
 
     def to_fields(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -59,15 +59,15 @@ class PartitionCompaction:
     topic: str
     partition: int
     first_dirty_offset: int | None
-    """Where the part began that no round had been over; None if that could not be told."""
+    """Start of the part that no round had covered; None if that could not be told."""
     cleaned_to_offset: int | None
     """Below this offset the log is clean now."""
     asked_offset: int
     """The end of the log when it was asked: later appends need not be covered."""
     rounds: int
-    """Those that ended meanwhile, whoever had asked for them."""
+    """Those that ended during the call, its own and others."""
     runners: tuple[str, ...]
-    """Who carried them out, each once."""
+    """The runners that carried them out, each once."""
     segments_before: int
     segments_after: int
     bytes_before: int
@@ -86,7 +86,7 @@ class PartitionCompaction:
     """Records by reason: LIVE, TOMBSTONE, and what is held back; MARKER: all markers. None as `records_before`."""
     held_back: HeldBack | None
     horizon_ms: int | None
-    """When the last tombstone that is left may go; None if none is left, or nobody knows."""
+    """Time at which the last remaining tombstone may go; None if none is left, or if it is unknown."""
     started_ms: int
     """On the broker's clock, as is `ended_ms`."""
     ended_ms: int
@@ -98,7 +98,7 @@ class PartitionCompaction:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing superseded is left."""
+        """True if nothing superseded is left."""
         return self.error is None and self.held_back is None
 
     def to_fields(self) -> dict[str, Any]:
@@ -128,17 +128,17 @@ class CompactionReport:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing superseded is left in any of them."""
+        """True if nothing superseded is left in any of them."""
         return all(one.is_clean for one in self.partitions)
 
     @property
     def horizon_ms(self) -> int | None:
-        """When the last tombstone may go."""
+        """Time at which the last tombstone may go."""
         return max((one.horizon_ms for one in self.partitions if one.horizon_ms is not None), default=None)
 
     @property
     def is_reached(self) -> bool:
-        """Whether what was asked for (`until`) is so now."""
+        """True if the request (`until`) is fulfilled now."""
         is_left = any(one.horizon_ms is not None for one in self.partitions)
         return self.is_clean and (self.until == CLEAN or not is_left)
 

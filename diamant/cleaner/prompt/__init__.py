@@ -1,1 +1,1 @@
-"""What mode prompt remembers of segments: facts, key filters, quarantine."""
+"""The memory of mode prompt about segments: facts, key filters, quarantine."""

@@ -1,4 +1,4 @@
-"""Which segments a round leaves alone, because it would write them again as they are (mode prompt).
+"""Key filters, which tell the segments that a round leaves alone because it would not change them (mode prompt).
 
 A round of Kafka's rewrites the whole log, however little is new. Here a segment of the clean section stays as it is if nothing
 in it would change, which takes all of:
@@ -21,7 +21,7 @@ hashes, 2**bits buckets of 8 to 16 keys and 32 bits of each key behind those tha
 
 It takes 4.25 to 4.5 bytes a key and says yes to an absent key once in 2.7e8 times or less. So sharp it must be: with a Bloom
 filter of one percent, any thousand new keys would seem to touch every segment. The hashes are the first halves of those in the
-map (`map_kernels`), under the same random key, so that nobody can make up keys that are taken for others; with another key
+map (`kernels/offset_map.py`), under the same random key, so that no one can make up keys that collide; with another key
 a filter is of no use.
 
 Memory: filters are in files beside the segments (`segment_facts`), one is loaded at a time, and a segment with more than
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 MAX_KEYS = 16 * 1024 * 1024
 KEYS_AT_ONCE = 1024 * 1024
-"""How many of a filter's keys are compared at a time."""
+"""Number of a filter's keys compared at a time."""
 FEW_HASHES = 1000
 """So many are looked up one by one, in 2 us each; to compare them with all of 1.7 million keys takes 14 ms."""
 MERGED_BELOW = 2

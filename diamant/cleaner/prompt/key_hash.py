@@ -1,6 +1,7 @@
 """The hash under which a key is found in the filters of segments (`key_filter`), without the compiled loops.
 
-SipHash-2-4 with a 128-bit result, as `map_kernels.siphash128`, which hashes millions; this one is for a single key.
+SipHash-2-4 with a 128-bit result, as `kernels.offset_map.siphash128`, which hashes millions; this one is for a single
+key.
 
 Source: Aumasson and Bernstein, SipHash: a fast short-input PRF.
 """

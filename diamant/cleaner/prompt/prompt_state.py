@@ -1,4 +1,4 @@
-"""What mode prompt remembers of each compacted log beside Kafka's checkpoint: corrupt segments, and what expires when.
+"""The memory of mode prompt for each compacted log, beside Kafka's checkpoint: corrupt segments and times of expiry.
 
 In memory only: the first scans and rounds after a start find it out again.
 """
@@ -56,7 +56,7 @@ class PromptLog:
         self._unread.clear()
 
     def add_corrupt(self, error: CorruptLog, first_dirty_offset: int, now_ms: int) -> bool:
-        """Put a segment in quarantine that a round from `first_dirty_offset` on cannot read; whether that is a remedy."""
+        """Quarantine a segment that a round from `first_dirty_offset` on cannot read; return True if that is a remedy."""
         found = self.quarantine.add(self.log, error, first_dirty_offset, now_ms)
         if found is None:
             return False
@@ -152,7 +152,7 @@ class PromptLogs:
     async def learn(
         self, known: PromptLog, first_dirty_offset: int, now_ms: int, *, is_hurried: Callable[[], bool]
     ) -> None:
-        """Read the facts of a log's clean segments off the loop, with pauses unless somebody waits."""
+        """Read the facts of a log's clean segments off the loop, with pauses unless a caller waits."""
         loop = asyncio.get_running_loop()
         log = known.log
         for base_offset, size in known.unknown(first_dirty_offset):

@@ -11,7 +11,7 @@ What is in it must not come back to life, and must not be lost:
 * An aborted transaction whose marker lies in it ends there all the same: what its producer wrote afterwards is another one.
 * Its keys are not in the map, so that older records of them stay; and its own records stay.
 * The checkpoint on disk stays where the segment was cleaned last, or at its base, also across restarts. Once it can be read
-  again, the next round maps all that lies above, and so removes from it what was superseded meanwhile. In the memory of the
+  again, the next round maps all that lies above, and so removes from it what was superseded since. In the memory of the
   broker the rounds go on from where they ended, so that the same range is not cleaned again and again.
 * After that round nothing expires for `delete.retention.ms` yet: who had read an old record from the segment finds the
   tombstone.
@@ -122,9 +122,9 @@ class Quarantine:
         self._healing: dict[int, int] = {}
         """Base offset to when tombstones above may expire again."""
         self._cleaned_to: int | None = None
-        """Where the last round ended that left out something; None if the checkpoint says it."""
+        """End of the last round that left out something; None if the checkpoint says it."""
         self._is_behind = False
-        """Whether there was such a round since a round has read everything."""
+        """True if there was such a round since a round has read everything."""
 
     @property
     def segments(self) -> list[CorruptSegment]:
@@ -133,7 +133,7 @@ class Quarantine:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing needs to be remembered any more, as far as it does not depend on the time."""
+        """True if nothing needs to be remembered any more, as far as it does not depend on the time."""
         return not self._corrupt and not self._let_out and not self._healing
 
     def add(self, log: Log, error: CorruptLog, first_dirty_offset: int, now_ms: int) -> CorruptSegment | None:
@@ -225,7 +225,7 @@ class Quarantine:
         return plan_around(plan, self._corrupt, self.frozen_above(plan.now_ms))
 
     def end_round(self, plan: CleanPlan, end_offset: int) -> int:
-        """Take note that a round was completed; return what its checkpoint is. Not for rounds without a dirty range."""
+        """Record that a round was completed; return its checkpoint. Not for rounds without a dirty range."""
         if plan.first_dirty_offset >= plan.first_uncleanable_offset:
             raise ValueError(f"{plan.directory}: the round had no dirty range, so its end is no checkpoint")
         read = {segment.base_offset for segment in plan.segments} - plan.quarantined

@@ -1,4 +1,4 @@
-"""What is known of a closed segment without reading it again: when something in it expires, what its batches are (mode prompt).
+"""Facts about a closed segment that spare reading it again: expiry times and kinds of batches (mode prompt).
 
 A tombstone or marker may go once its delete horizon is over, but only a round removes it. In Kafka no round comes for that
 alone, so on a log without traffic it stays for ever. Here the earliest horizons of each segment are remembered, and a round is
@@ -70,7 +70,7 @@ _MAGIC = b"DSF1"
 _HEAD = Struct(">4sII")
 
 AT_ONCE_MS = 0
-"""When a marker is due that is to be given its horizon."""
+"""Due time of a marker that is to be given its horizon."""
 
 # Kinds of steps.
 DATA = 0
@@ -83,7 +83,7 @@ OTHER = 3
 
 
 class Step(NamedTuple):
-    """What a segment tells of a transaction, in order."""
+    """The events of a transaction in a segment, in order."""
 
     kind: int
     producer_id: int
@@ -107,14 +107,14 @@ class Emptied(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """What only reading all records tells; the filter itself is in the file (`key_filter.load_filter`)."""
+    """The facts that only reading all records tells; the filter itself is in the file (`key_filter.load_filter`)."""
 
     hash_id: int
-    """Which key the hashes were made with."""
+    """The key that the hashes were made with."""
     key_count: int
     has_keyless: bool
     has_unstamped: bool
-    """Whether there may be a tombstone that has no horizon yet."""
+    """True if there may be a tombstone that has no horizon yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class SegmentFacts:
     modified_ms: int
     birth_ms: int | None
     first_offset: int
-    """Where the first batch begins; the base offset if there is none."""
+    """Start of the first batch; the base offset if there is none."""
     horizons: tuple[Horizon, ...] = ()
     """Ascending."""
     steps: tuple[Step, ...] | None = ()
@@ -134,12 +134,12 @@ class SegmentFacts:
     emptied: tuple[Emptied, ...] | None = ()
     """None: too many."""
     has_old_format: bool = False
-    """Whether there are batches of magic 0 or 1, which a round would write anew."""
+    """True if there are batches of magic 0 or 1, which a round would rewrite."""
     keys: KeyFacts | None = None
 
     @property
     def has_transactions(self) -> bool:
-        """Whether a round must see this segment to know what to do with markers."""
+        """True if a round must see this segment to know what to do with markers."""
         return self.steps is None or bool(self.steps)
 
     def is_due(self, now_ms: int, frozen_above: int | None = None) -> bool:
@@ -176,7 +176,7 @@ def read_facts(env: Env, directory: str, base_offset: int, size: int) -> Segment
 
 
 def is_of(facts: SegmentFacts, size: int, modified_ms: int, birth_ms: int | None) -> bool:
-    """Tell whether facts from a file are those of the segment that is there now. Without births nobody knows."""
+    """Tell whether facts from a file are those of the segment that is there now. Without a birth time: no."""
     return birth_ms is not None and (facts.size, facts.modified_ms, facts.birth_ms) == (size, modified_ms, birth_ms)
 
 
@@ -219,7 +219,7 @@ class FactsCollector:
         return header.base_timestamp not in self._horizons
 
     def add_horizon(self, horizon_ms: int, offset: int) -> None:
-        """Take note of a batch in which something expires."""
+        """Record a batch in which something expires."""
         self._horizons.setdefault(horizon_ms, offset)
         if len(self._horizons) > MAX_HORIZONS:
             del self._horizons[max(self._horizons)]
@@ -305,7 +305,7 @@ class PartitionFacts:
         return [(segment.base_offset, segment.size) for segment in segments if not self._knows(segment)]
 
     def add(self, log: Log, facts: SegmentFacts) -> bool:
-        """Take facts that were read; whether they are of a segment that is still there."""
+        """Take facts that were read; return True if they are of a segment that is still there."""
         index = log.floor_segment(facts.base_offset)
         segment = log.segments[max(0, index)]
         if segment.base_offset != facts.base_offset or segment.size != facts.size:
@@ -325,7 +325,7 @@ class PartitionFacts:
         return min((one.horizon_ms for one in self._due(facts, frozen_above) if one not in self._tried), default=None)
 
     def note_round(self, log: Log, end_offset: int, now_ms: int) -> None:
-        """Take note that a round begins which goes over the clean section."""
+        """Record that a round over the clean section begins."""
         facts = self.of(log, end_offset)
         self._tried = frozenset(one for one in self._due(facts, None) if one.horizon_ms <= now_ms)
 
@@ -355,7 +355,7 @@ class PartitionFacts:
         for one in facts:
             yield from (horizon for horizon in one.horizons if frozen_above is None or horizon.offset <= frozen_above)
         if frozen_above is None:
-            # With a segment that cannot be read nobody knows which transactions are empty.
+            # With a segment that cannot be read it is unknown which transactions are empty.
             yield from (Horizon(AT_ONCE_MS, offset) for offset in markers_without_data(facts))
 
 

@@ -39,7 +39,7 @@ _MAX_BATCH_BYTES = 256 * 1024 * 1024
 
 
 def dirty_hashes(table: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the first halves of the hashes of all keys in a map's table (`map_kernels`)."""
+    """Return the first halves of the hashes of all keys in a map's table (`kernels/offset_map.py`)."""
     found: NDArray[np.uint64] = table[table[:, 2] != map_kernels.EMPTY, 0]
     return found
 

@@ -47,12 +47,12 @@ class LookedAtSegment:
     path: str
     size: int
     first_append_ms: int
-    """When its first batch was appended, or a moment before."""
+    """Time of the first append to it, or a moment before."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookPlan:
-    """What is looked at; segments ascending."""
+    """The segments to examine; ascending."""
 
     directory: str
     segments: Sequence[LookedAtSegment]
@@ -66,7 +66,7 @@ class LookPlan:
 
 @dataclass(frozen=True, slots=True)
 class LookReport:
-    """What was found."""
+    """The result of the check."""
 
     oldest_ms: int | None
     """Since when something is there that should go, or since a moment before; None: there is nothing."""
@@ -74,7 +74,7 @@ class LookReport:
 
 
 def look(env: Env, plan: LookPlan) -> LookReport:
-    """Read what has to be read. Any thread. CannotBeTold, CorruptLog, and OSError if a segment is gone meanwhile."""
+    """Read what has to be read. Any thread. CannotBeTold, CorruptLog, and OSError if a segment has gone since."""
     return _Look(env, plan).report()
 
 

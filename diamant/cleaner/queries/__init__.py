@@ -1,1 +1,1 @@
-"""What a log holds at one moment: record counts, key counts, the latest record of each key."""
+"""The contents of a log at one moment: record counts, key counts, the latest record of each key."""

@@ -2,7 +2,7 @@
 
 A source is a partition of one topic. Records are told by source, one source after the other and in offset order, so that
 of two equal entries the later one is the newer. A key is known by 128 bits of BLAKE2b under a random key: two keys that
-pass for one are as likely as a 128-bit random number guessed right, and cannot be made up by whoever writes the log.
+pass for one are as likely as a 128-bit random number guessed right, and cannot be made up by a producer.
 
     entry, 20 bytes:   8 first half of the hash | 8 second half | 4 source * 2 + (1 for a tombstone)
 
@@ -49,7 +49,7 @@ _MAX_DEPTH = 16
 
 
 class KeyCounts(NamedTuple):
-    """What was counted; each list has a number per source."""
+    """The counts; each list has a number per source."""
 
     live: list[int]
     """Keys whose latest record has a value."""
@@ -85,7 +85,7 @@ class KeyCensus:
 
     @property
     def has_spilled(self) -> bool:
-        """Whether memory did not suffice."""
+        """True if memory did not suffice."""
         return self._directory is not None
 
     def hash(self, key: bytes) -> bytes:

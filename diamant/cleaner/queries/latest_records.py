@@ -43,7 +43,7 @@ def latest_records(
 ) -> Generator[Record, None, None]:
     """Yield the records; see the module. `segments` is called twice, `check_done` raises what is to end it. Any thread.
 
-    CorruptLog if something cannot be read: nobody could say which record is the latest.
+    CorruptLog if something cannot be read: the latest record would be unknown.
     """
 
     def batches() -> Iterator[tuple[OpenSegment, Batch]]:

@@ -1,4 +1,4 @@
-"""How many records of which kind a partition has: bounds at once, told by headers, or exact, told by its keys.
+"""Record counts of a partition by kind: bounds at once, told by headers, or exact, told by its keys.
 
 Every record is one of these; markers of transactions are none:
 
@@ -25,7 +25,7 @@ from diamant.cleaner.segments.transaction_outcomes import Outcome
 from diamant.protocol.errors import CorruptBatch
 
 MAX_KEY_BYTES = 64 * 1024 * 1024
-"""Memory for the keys of a partition; what does not fit goes to temporary files (`key_census`)."""
+"""Memory for the keys of a partition; what does not fit goes to temporary files (`key_counts`)."""
 MAX_PROBLEMS = 100
 _HASHES_AT_ONCE = 8192
 
@@ -90,7 +90,7 @@ def count_by_offsets(offsets: int) -> RecordCount:
 
 @dataclass(slots=True)
 class _Kinds:
-    """What a pass adds up, apart from keys."""
+    """The sums of a pass, apart from keys."""
 
     records: int = 0
     other: int = 0

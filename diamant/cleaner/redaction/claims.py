@@ -1,12 +1,12 @@
-"""What a certificate of a redaction claims, from the same scan as that of an erasure; and checking the claims later.
+"""The claims of a certificate of a redaction, made and later checked with the same scan as those of an erasure.
 
 A record is decided by `where` itself: in every file of the topic's partitions, whatever its name or state, each record is judged
 once more. `where` stands in the certificate as a digest and as its shape, with what was compared with left out.
 
     records-gone       no record below the offset where the claim ends is one that `where` means
     records-present    there is one
-    inconclusive       something cannot be read, bytes of a removed value lie outside of records, of a record nobody can tell
-                       whether it is meant (unless whoever asked has said that such records are to be kept), or a record that
+    inconclusive       something cannot be read, bytes of a removed value lie outside of records, of a record it cannot be told
+                       whether it is meant (unless the request says that such records are to be kept), or a record that
                        is meant, or may be, lies in a file of no partition
     not-there          there is no file of the partition
 
@@ -66,12 +66,12 @@ RECORDS_PRESENT = "records-present"
 NOT_STABLE = "not-stable-yet"
 """Of the offsets from the last stable one on, where records match: they cannot go before their transactions are over."""
 
-KEPT = "Records of which nobody can tell whether they match were left, as whoever asked for this wanted it"
+KEPT = "Records of which it cannot be told whether they match were left, as the request wanted it"
 MAX_KEPT = 100
 """Offsets of undecided records that a certificate lists, of a partition."""
 
 MEANT = (VALUE, TOMBSTONE)
-"""What a record that matches is, with a value and without one."""
+"""A record that matches, with a value and without one."""
 
 MAX_UNMATCHED = 10
 """Records that a certificate names which hold what was looked for and do not match."""
@@ -98,7 +98,7 @@ NOT_COVERED = (
 
 
 class Redacted(Subject):
-    """What the certifying scan looks for: records of one topic that `where` means, and needles everywhere."""
+    """The targets of the certifying scan: records of one topic that `where` means, and needles everywhere."""
 
     __slots__ = ("known", "where")
     judges_bytes: ClassVar[bool] = True
@@ -120,7 +120,7 @@ class Redacted(Subject):
         return verdict == YES if verdict in (YES, NO) else None
 
     def is_in_the_way(self, finding: Finding) -> bool:
-        # The texts of `where` are also in what nobody has called a record of the topic; a record that matches is another matter.
+        # The texts of `where` are also in bytes that are no known record of the topic; a matching record is decisive.
         if is_kept(self.where, finding):
             return False
         is_record = finding.what in (SAME_KEY, UNDECIDED)
@@ -138,14 +138,14 @@ class Redacted(Subject):
         return self.where if self.known is None or topic != self.known[0] else self.known[1]
 
     def _may_be_own(self, topic: str | None) -> bool:
-        # A segment that somebody has copied to where no partition is may be of any topic.
+        # A segment that was copied to where no partition is may be of any topic.
         return topic is None or topic in self.topics
 
 
 def state_of(report: ScanReport, partition: TopicPartition, claim_end: int, undecided: str = HOLD) -> str:
     """Return what a partition is, for offsets below `claim_end`. Directories set aside count whole.
 
-    `undecided`: what becomes of records of which nobody can tell whether they are meant; with `KEEP` they are no obstacle.
+    `undecided`: the fate of undecided records; with `KEEP` they are no obstacle.
     """
     if partition not in report.partitions and not report.problems(partition):
         return NOT_THERE
@@ -159,14 +159,14 @@ def state_of(report: ScanReport, partition: TopicPartition, claim_end: int, unde
 
 
 def is_only_undecided(report: ScanReport, partition: TopicPartition, claim_end: int) -> bool:
-    """Tell whether records that nobody can decide are all that is in the way of a claim: no time will help."""
+    """Tell whether undecided records are all that is in the way of a claim: no time will help."""
     return state_of(report, partition, claim_end) == INCONCLUSIVE and (
         state_of(report, partition, claim_end, KEEP) == RECORDS_GONE
     )
 
 
 def kept_undecided(report: ScanReport, claims: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return, for a certificate, the records that nobody can decide and that stay because that was asked for."""
+    """Return, for a certificate, the undecided records that stay because the request says so."""
     found = []
     for claim in claims:
         partition = partition_of(claim)
@@ -187,7 +187,7 @@ def kept_undecided(report: ScanReport, claims: Sequence[Mapping[str, Any]]) -> l
 
 
 def is_kept(where: Where, finding: Finding) -> bool:
-    """Tell whether a finding is a record that nobody can decide, and that is to be left then."""
+    """Tell whether a finding is an undecided record that is to be kept."""
     return finding.what == UNDECIDED and where.undecided == KEEP
 
 

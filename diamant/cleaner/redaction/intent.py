@@ -2,9 +2,10 @@
 
     <data directory>/diamant-redaction-<id>.intent     mode 0600
 
-It is JSON, encrypted as that of an erasure is (`evidence/intent.py`): the directory itself tells nothing of what was looked for.
-It is written once everything is located and before anything is changed, is there while everything is scanned, and goes when
-the certificate is on disk. To go on means to locate again what is left, so it does not matter where the broker was stopped.
+It is JSON, encrypted as that of an erasure is (`erasure/intent.py`): the directory itself tells nothing of what was
+looked for. It is written once everything is located and before anything is changed, is there while everything is
+scanned, and goes when the certificate is on disk. To go on means to locate again what is left, so it does not matter
+where the broker was stopped.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from diamant.storage.env.env import Env
 LOCATING = "locating"
 """Nothing is changed yet; there is no intent on disk in this phase."""
 REWRITING = "rewriting"
-"""What `found` names may be there still."""
+"""The records that `found` names may still be there."""
 REWRITTEN = "rewritten"
-"""What `found` names is gone; a certificate is missing."""
+"""The records that `found` names are gone; a certificate is missing."""
 HELD = "held"
 """Something is left: records that belong to open transactions, or in what cannot be read. It is tried again."""
 
 
 @dataclass(slots=True)
 class RedactionIntent:
-    """One redaction under way."""
+    """One redaction in progress."""
 
     id: str
     phase: str
@@ -44,7 +45,7 @@ class RedactionIntent:
     requested_ms: int
     is_all_agreed: bool = False
     undecided: str = HOLD
-    """What becomes of records of which nobody can tell whether they match (`redaction_where`)."""
+    """The fate of undecided records (`redaction/where.py`)."""
     ends: dict[str, int] = field(default_factory=dict)
     """Partition (as text) to its end when the redaction was asked for: what was written later is no part of it."""
     stable: dict[str, int] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class RedactionIntent:
     found: list[dict[str, Any]] = field(default_factory=list)
     """As in the certificate: what was located, before it was removed."""
     found_before: list[dict[str, Any]] = field(default_factory=list)
-    """`found` as it was before the run that is under way has located anything; empty while none is."""
+    """`found` as it was before the current run has located anything; empty between runs."""
     done: list[dict[str, Any]] = field(default_factory=list)
     before: list[dict[str, Any]] = field(default_factory=list)
     """Affected segments as they were."""
@@ -63,11 +64,11 @@ class RedactionIntent:
     left_out: int = 0
     """Values that are not searched for, as there were too many."""
     is_manual_clock: bool = False
-    """Whether a manual clock was in use at any time."""
+    """True if a manual clock was in use at any time."""
     runs: int = 0
-    """How often it was begun or gone on with."""
+    """Number of times that it was begun or resumed."""
     retries: int = 0
-    """How often it was scanned in vain."""
+    """Number of scans that failed to certify."""
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()

@@ -11,7 +11,7 @@ schema registry put before it. `NaN`, `Infinity` and control characters in texts
 What stands in bytes that are no JSON is looked for in UTF-8, UTF-16 and Windows-1252, as it is and with escapes that begin with
 a backslash resolved as often as there are some: `\u00fc`, `\u{fc}`, `\U000000fc`, `\xfc`, octal `\374`, each of them also if it
 stands for a byte of UTF-8 (`\xc3\xbc`, `\303\274`); `\b`, `\f`, `\n`, `\r`, `\t`; any other escaped character is itself. Behind
-`MAX_ROUNDS` of them nobody looks: then it is UNDECIDED. Escapes without a backslash (`&#252;`, `%C3%BC`, `=C3=BC`, base64) are
+`MAX_ROUNDS` of them it is UNDECIDED. Escapes without a backslash (`&#252;`, `%C3%BC`, `=C3=BC`, base64) are
 not resolved. Of a number, `true`, `false` or `null` only the names on its path are looked for, since they are written in many
 ways.
 
@@ -36,16 +36,16 @@ YES: Final = 2
 
 
 class _Exists:
-    """What is looked for if anything will do."""
+    """The literal that anything matches."""
 
 
 EXISTS: Final = _Exists()
 
 _REGISTRY_PREFIX_BYTES = 5
 _OPENING = frozenset('{["')
-"""What a text begins with that may be JSON in which there is something to be found."""
+"""First characters of a text that may be JSON with something to find in it."""
 MAX_ROUNDS = 32
-"""How often escapes are resolved. Written by programs each round takes half of the backslashes; others could go on for ever."""
+"""Rounds of resolving escapes. In texts of programs each takes half of the backslashes; others might never end."""
 _READINGS = (("utf-8", 0), ("cp1252", 0), ("utf-16-le", 0), ("utf-16-le", 1), ("utf-16-be", 0), ("utf-16-be", 1))
 """Encodings, and where to begin: what is before a text may have an odd number of bytes."""
 
@@ -57,7 +57,7 @@ class JsonPath:
     path: tuple[str, ...]
     """One at least; lists on the way are searched."""
     literal: object
-    """What is to be there: str, Decimal, bool, None, or EXISTS."""
+    """The value to match: str, Decimal, bool, None, or EXISTS."""
     _forms: tuple[tuple[bytes, ...], ...] = field(init=False, repr=False, compare=False)
     """Of each text that must be somewhere the bytes that it may be written in, without escapes."""
 

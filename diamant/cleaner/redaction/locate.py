@@ -4,13 +4,14 @@
     superseded    compacted topics only: older values of a key whose newest matched record is committed, so that none of them is
                   the key's value again once that one is gone. Newer ones that do not match stay
 
-One pass over the decompressed bytes of all batches; records are read only where what is looked for may be. For `superseded`
-another one, up to the newest matched record. Every batch's checksum is verified, and that offsets ascend: what cannot
-be read is a problem, never nothing. From a segment with a problem nothing goes; on a compacted topic nothing of the whole
-partition, as an older value in there could be the key's value again. A segment that retention removes meanwhile is passed over.
+One pass over the decompressed bytes of all batches; records are read only where what is looked for may be. For
+`superseded` another one, up to the newest matched record. Every batch's checksum is verified, and that offsets ascend:
+what cannot be read is a problem, never nothing. From a segment with a problem nothing goes; on a compacted topic
+nothing of the whole partition, as an older value in there could be the key's value again. A segment that retention
+removes during this is passed over.
 
 Any thread. Memory: `READ_BYTES` or one larger batch, what it decompresses to (`MAX_BATCH_BYTES` at most), the offsets
-(`redaction_offsets`: `offset_bytes`, looked at after every `READ_BYTES`), `MAX_KEYS` keys on compacted topics, and digests of
+(`offset_set`: `offset_bytes`, looked at after every `READ_BYTES`), `MAX_KEYS` keys on compacted topics, and digests of
 `MAX_NEEDLES` values.
 """
 
@@ -49,7 +50,7 @@ Advance = Callable[[int], object]
 
 
 class TooManyMatches(StorageError):
-    """What matches is more than can be remembered; nothing was changed."""
+    """More records match than can be remembered; nothing was changed."""
 
 
 class Segment(NamedTuple):
@@ -63,7 +64,7 @@ class Segment(NamedTuple):
 
 
 class Meant(Protocol):
-    """What `redaction_where.Where` is."""
+    """The interface of `redaction.where.Where`."""
 
     def judge(self, record: Record) -> int:
         """Return YES, NO or UNDECIDED."""
@@ -76,7 +77,7 @@ class Meant(Protocol):
 
 @dataclass(slots=True)
 class Located:
-    """What is to go from one partition, and what is to be told of it."""
+    """The records to remove from one partition, and the facts to report about it."""
 
     offsets: dict[int, Offsets] = field(default_factory=dict)
     """By base offset of the segment; only segments of which something goes."""
@@ -91,11 +92,11 @@ class Located:
     undecided_offsets: list[int] = field(default_factory=list)
     """The first `MAX_LISTED` of them."""
     problems: list[CorruptLog] = field(default_factory=list)
-    """What cannot be read, one for each segment at most."""
+    """Unreadable places, one for each segment at most."""
 
     @property
     def removed(self) -> int:
-        """How many records go."""
+        """Number of records that go."""
         return self.matched + self.superseded
 
     @property
@@ -171,7 +172,7 @@ class _Search:
             try:
                 count = self._find_matched(segment, offsets, is_compacted=is_compacted)
             except CorruptLog as error:
-                # How many records it has nobody knows, and none of them goes.
+                # Its number of records is unknown, and none of them goes.
                 self.found.problems.append(error)
                 continue
             self.found.records += count

@@ -17,7 +17,7 @@ BLOCK_BITS = 16
 BLOCK = 1 << BLOCK_BITS
 BITMAP_BYTES = BLOCK // 8
 BLOCK_OVERHEAD_BYTES = 256
-"""What Python needs for an entry of the table and an array."""
+"""Memory that Python needs for an entry of the table and an array."""
 MAX_ADDED = 1 << 18
 
 _Block = np.ndarray[tuple[int], np.dtype[np.uint16]] | np.ndarray[tuple[int], np.dtype[np.uint8]]
@@ -37,7 +37,7 @@ class Offsets:
         self._count = 0
 
     def __len__(self) -> int:
-        """How many there are, as of the last `seal`."""
+        """Number of offsets, as of the last `seal`."""
         return self._count
 
     @property

@@ -1,7 +1,7 @@
 """A redaction of one partition as a plan, and the runner that carries it out.
 
 It writes `.cleaned` files, to be swapped in as those of a round are. Segments of which nothing goes are not in the plan, and stay
-bit for bit. Of the others a batch that loses nothing is copied as it is; one that loses some records is built anew as
+bit for bit. Of the others a batch that loses nothing is copied as it is; one that loses some records is rebuilt as
 compaction would; one that loses all becomes a header. So base and last offsets, leader epochs, producers' sequences, the
 markers of transactions and the index of aborted ones stay what they were; offset and time indexes are made for what is left.
 """
@@ -31,7 +31,7 @@ class SegmentRedaction:
 
 @dataclass(frozen=True, slots=True)
 class RedactionPlan:
-    """What is to be written anew in one partition, ascending: older records go before newer ones that supersede them."""
+    """The records to rewrite in one partition, ascending: older records go before newer ones that supersede them."""
 
     directory: str
     segments: tuple[SegmentRedaction, ...]
@@ -59,7 +59,7 @@ def write_redacted(env: Env, plan: RedactionPlan, segment: SegmentRedaction) -> 
 
 
 class _Cut:
-    """Whether a record goes, asked batch by batch."""
+    """Judges whether a record goes, asked batch by batch."""
 
     __slots__ = ("_here", "_offsets")
 

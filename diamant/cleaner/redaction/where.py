@@ -1,4 +1,4 @@
-r"""Which records a redaction is about: `where`, a small language.
+r"""The language `where`, which selects the records of a redaction.
 
     where       comparison, or several joined with `and`, `or` and parentheses; `and` binds closer
     comparison  field == literal      or      field exists
@@ -10,8 +10,9 @@ r"""Which records a redaction is about: `where`, a small language.
 `key == "42"` is the key of the two bytes; numbers are equal as numbers, so 42 is 42.0. Texts are compared character by character.
 Of an object that has a name twice, every value counts. `exists` is true of `null` and of empty lists; a path has no positions.
 
-What JSON is, and what may stand in bytes that are none, is in `redaction_json`. Of those nobody can decide whether they are
-meant: `UNDECIDED`, to be told, and neither to be removed nor called gone, unless whoever asks says so (`REMOVE`, `KEEP`).
+What JSON is, and what may stand in bytes that are none, is in `redaction/json_path.py`. It cannot be decided whether
+those are meant: `UNDECIDED`, to be told, and neither to be removed nor called gone, unless the request says so
+(`REMOVE`, `KEEP`).
 
 Most batches are passed over without their records being read: what a comparison looks for must be somewhere in the bytes.
 
@@ -50,7 +51,7 @@ __all__ = [
 KEY, VALUE, HEADER = "key", "value", "header"
 
 HOLD, REMOVE, KEEP = "hold", "remove", "keep"
-"""What becomes of undecided records: they stay, and nothing is certified; they go; they stay, and the certificate says so."""
+"""Fates of undecided records: they stay, and nothing is certified; they go; they stay, and the certificate says so."""
 
 MAX_BYTES = 64 * 1024
 MAX_COMPARISONS = 100
@@ -80,7 +81,7 @@ class Comparison:
 
     @property
     def is_path(self) -> bool:
-        """Whether it looks into JSON."""
+        """True if it looks into JSON."""
         return self.field != HEADER and bool(self.path)
 
     @property

@@ -1,4 +1,4 @@
-"""Which part of a log a round may clean, whether the log is due, and which of several logs is cleaned first.
+"""The part of a log that a round may clean, whether the log is due, and which of several logs comes first.
 
     0 ... clean ... first_dirty ... dirty ... first_uncleanable ... not yet ... log end
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class SegmentView(Protocol):
-    """What is asked of a segment (`storage.segment.Segment`)."""
+    """The attributes needed of a segment (`storage.segments.segment.Segment`)."""
 
     @property
     def base_offset(self) -> int: ...
@@ -35,7 +35,7 @@ class SegmentView(Protocol):
 
 
 class LogView(Protocol):
-    """What is asked of a log (`storage.log.Log`); the last of `segments` is the active one."""
+    """The attributes needed of a log (`storage.log.log.Log`); the last of `segments` is the active one."""
 
     @property
     def segments(self) -> Sequence[SegmentView]: ...
@@ -50,7 +50,7 @@ class LogView(Protocol):
 
 
 class Limits(NamedTuple):
-    """Where a round may not go on, each rule for itself; it ends at the base of the segment that holds the least of them."""
+    """The limits of a round, one for each rule; it ends at the base of the segment that holds the lowest of them."""
 
     active_segment: int
     """Base offset of the active segment."""
@@ -93,20 +93,20 @@ class CleanableRange:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether `max.compaction.lag.ms` demands a round."""
+        """True if `max.compaction.lag.ms` demands a round."""
         return self.delay_ms > 0
 
     @property
     def is_eligible(self) -> bool:
-        """Whether the log is due. At exactly the ratio it is not."""
+        """True if the log is due. At exactly the ratio it is not."""
         return (self.is_overdue and self.cleanable_bytes > 0) or self.dirty_ratio > self.min_dirty_ratio
 
 
 def cleanable_range(log: LogView, checkpoint: int | None, now_ms: int, *, is_forced: bool = False) -> CleanableRange:
     """Return the range of the next round of `log`, whose `checkpoint` is where the last one ended (None: never).
 
-    `is_forced`: as if `min.compaction.lag.ms` were 0. Reads the first header of a dirty segment if nobody has yet, so it may
-    touch the disk.
+    `is_forced`: as if `min.compaction.lag.ms` were 0. Reads the first header of a dirty segment unless it is known, so
+    it may touch the disk.
     """
     first_dirty, is_reset = _first_dirty_offset(log, checkpoint)
     bound = max(first_dirty, limits(log, first_dirty, now_ms, is_forced=is_forced).offset)

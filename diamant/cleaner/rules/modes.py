@@ -1,4 +1,4 @@
-"""How the cleaner may decide: `diamant.cleaner.mode`. What differs stands in docs/compaction.md."""
+"""The modes of the cleaner, `diamant.cleaner.mode`. docs/compaction.md tells their differences."""
 
 KAFKA = "kafka"
 """The mode that decides and writes as Kafka 4.3 does, to the byte."""

@@ -1,4 +1,4 @@
-"""What a round of the cleaner is to do, as one frozen value, and how source segments are grouped into output segments.
+"""The plan of a round of the cleaner, as one frozen value, and the grouping of source segments into output segments.
 
 The owner of a log makes a `CleanPlan` (`make_plan`), an engine carries it out and answers with a `CleanResult`. A plan holds
 everything that the outcome depends on, the clock included, so that any engine, in any process, writes the same bytes. It
@@ -25,7 +25,7 @@ INDEX_ENTRY_BYTES = 8
 TIME_INDEX_ENTRY_BYTES = 12
 
 KAFKA_MAP_ENTRY_BYTES = 24
-"""What a key takes in Kafka's offset map: 16 bytes of MD5 and the offset (SkimpyOffsetMap)."""
+"""Bytes per key in Kafka's offset map: 16 bytes of MD5 and the offset (SkimpyOffsetMap)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,18 @@ class SegmentPlan:
     time_index_bytes: int
     """Bytes of time index entries."""
     modified_ms: int
-    """When the `.log` file was last written; the output of a group takes that of its last source."""
+    """Time of the last write to the `.log` file; the output of a group takes that of its last source."""
     next_base_offset: int
     """Base offset of the segment that follows."""
     aborted: tuple[AbortedTxn, ...] = ()
     """The segment's index of aborted transactions, whole."""
     largest_timestamp: int = -1
-    """What its age is judged by for retention, in ms."""
+    """The timestamp that retention judges its age by, in ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """What protects the last batch of a producer, so that its sequence and epoch outlive a cleaning."""
+    """The state that protects the last batch of a producer, so that its sequence and epoch outlive a cleaning."""
 
     producer_epoch: int
     last_data_offset: int | None
@@ -70,7 +70,7 @@ class CleanPlan:
     """Every segment below `first_uncleanable_offset`, from the very first, ascending."""
     log_start_offset: int
     first_dirty_offset: int
-    """Where the map begins; need not be the boundary of a segment or batch."""
+    """First offset of the map; need not be the boundary of a segment or batch."""
     first_uncleanable_offset: int
     """Exclusive end of the round: the base offset of a segment."""
     now_ms: int
@@ -89,7 +89,7 @@ class CleanPlan:
     map_memory_bytes: int
     """Mode prompt: what the map may take in memory. Engines that can spill do so past it."""
     io_buffer_bytes: int
-    """How much of a segment is read at a time; a larger batch is read whole."""
+    """Bytes of a segment read at a time; a larger batch is read whole."""
     hash_key: bytes
     """16 random bytes of the data directory, for engines that keep hashes of keys."""
     map_load_factor: float = 1.0
@@ -112,7 +112,7 @@ class CleanPlan:
 
     @property
     def is_kafka(self) -> bool:
-        """Whether the round does as Kafka does."""
+        """True if the round does as Kafka does."""
         return self.mode == KAFKA
 
     def map_utilization(self, keys: int) -> float:

@@ -27,7 +27,7 @@ from diamant.cleaner.rules.plan import (
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """What the broker's configuration says to every round; see the fields of `CleanPlan`."""
+    """The broker's configuration for every round; see the fields of `CleanPlan`."""
 
     mode: str = PROMPT
     map_max_entries: int = int(134_217_728 // KAFKA_MAP_ENTRY_BYTES * 0.9)

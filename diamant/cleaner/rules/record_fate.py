@@ -1,4 +1,4 @@
-"""What stays and what goes: the decision on a batch, then on each of its records.
+"""The decision to keep or remove: on a batch, then on each of its records.
 
 Pure functions of numbers, with numbers for answers, so that a compiled loop can use the same rules. They read no bytes.
 

@@ -1,4 +1,4 @@
-"""What a round of the cleaner has done: the finished output files, the figures, and how a round ends early.
+"""The result of a round of the cleaner: the finished output files, the figures, and the ways a round ends early.
 
 An engine is a function `(env, plan, *, on_output, check_done, throttle) -> CleanResult`. It calls `on_output` for each group
 of segments as its files are complete, `check_done` before each segment and each chunk it reads, and `throttle` with the bytes of
@@ -57,7 +57,7 @@ class OutputSegment:
     modified_ms: int
     """Modification time of the files: that of the last source."""
     has_txn_index: bool
-    """Whether there is a `.txnindex` file."""
+    """True if there is a `.txnindex` file."""
     crc32c: int
     """CRC-32C of the `.log` file."""
 
@@ -81,7 +81,7 @@ class CleanStats:
     bytes_written: int = 0
     messages_written: int = 0
     map_utilization: float = 0.0
-    """How full the map was at the end, 0 to 1."""
+    """Fill of the map at the end, 0 to 1."""
     removed: dict[str, int] = field(default_factory=dict)
     """Records removed, by reason (`REASONS`)."""
     removed_bytes: dict[str, int] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class CleanResult:
     outputs: tuple[OutputSegment, ...]
     stats: CleanStats
     runner: str
-    """Who did it: `inline`, `process`, ..."""
+    """The runner: `inline`, `process`, ..."""
 
     def to_json(self) -> str:
         """Return the result as one line of JSON."""

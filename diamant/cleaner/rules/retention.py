@@ -1,4 +1,4 @@
-"""Which of the oldest segments retention may remove; decides only, touches nothing.
+"""The oldest segments that retention may remove; decides only, touches nothing.
 
 Source: UnifiedLog.deleteOldSegments with its three rules: below the log start, over `retention.bytes`, older than
 `retention.ms`. Segments go from the oldest on, and the first that must stay ends the walk.
@@ -14,7 +14,7 @@ from diamant.storage.segments.log_config import LogConfig
 
 
 class RetainedLog(Protocol):
-    """What is asked of a log (`storage.log.Log`); the last of `segments` is the active one."""
+    """The attributes needed of a log (`storage.log.log.Log`); the last of `segments` is the active one."""
 
     @property
     def segments(self) -> Sequence[SegmentView]: ...
@@ -27,10 +27,10 @@ class RetainedLog(Protocol):
 
 
 def deletable_segments(log: RetainedLog, now_ms: int) -> int:
-    """How many of the oldest segments of `log` may go at `now_ms`; an empty active segment always stays.
+    """Return how many of the oldest segments of `log` may go at `now_ms`; an empty active segment always stays.
 
-    Each rule goes on where the one before it ended, as in Kafka: a young segment that goes because of the size does not
-    keep the old ones behind it.
+    Each rule continues where the one before it ended, as in Kafka: a young segment that goes because of the size does
+    not keep the old ones behind it.
     """
     count = _below_log_start(log)
     if log.config.is_deleted:

@@ -1,7 +1,7 @@
-"""How fast rounds may read and write: `log.cleaner.io.max.bytes.per.second`.
+"""The limit on the reads and writes of rounds: `log.cleaner.io.max.bytes.per.second`.
 
 One `Throttle` serves all rounds of a process. Bytes are counted; when more than the check interval has gone by and they came
-faster than allowed, the caller waits for as long as they should have taken, and counting starts anew.
+faster than allowed, the caller waits for as long as they should have taken, and counting starts again.
 
 Source: Kafka's Throttler, which the cleaner's threads share.
 """
@@ -21,7 +21,8 @@ MAX_SLEEP_S = 0.1
 
 
 class Throttle:
-    """Counts bytes and makes whoever has read or written them wait. Any thread; one that waits holds up the others.
+    """Counts bytes and makes the caller that has read or written them wait. Any thread; one that waits holds up the
+    others.
 
     `clock` gives seconds that only go forward, `sleep` waits for that many.
     """

@@ -47,7 +47,7 @@ from diamant.storage.segments.log_config import LONG_MAX, LogConfig
 
 
 class AgingSegment(Protocol):
-    """What is asked of a segment (`storage.segment.Segment`)."""
+    """The attributes needed of a segment (`storage.segments.segment.Segment`)."""
 
     first_append_ms: int | None
 
@@ -67,7 +67,7 @@ SegmentT = TypeVar("SegmentT", bound=AgingSegment, covariant=True)
 
 
 class AgingLog(Protocol[SegmentT]):
-    """What is asked of a log (`storage.log.Log`)."""
+    """The attributes needed of a log (`storage.log.log.Log`)."""
 
     @property
     def segments(self) -> Sequence[SegmentT]: ...

@@ -1,4 +1,4 @@
-"""What a round knows of transactions as it reads batches in offset order: which are aborted, which markers may go.
+"""The transactions that a round meets as it reads batches in offset order: which are aborted, which markers may go.
 
 One tracker serves the building of the map, another the whole rewrite. A marker may go once a round finds no batch of its
 transaction any more, judged on what the round reads and not on what it writes: so markers leave one round after the data.
@@ -37,11 +37,11 @@ class TransactionTracker:
 
     @property
     def is_expecting(self) -> bool:
-        """Whether an aborted transaction was announced that no batch has reached yet: any batch may reach it."""
+        """True if an aborted transaction was announced that no batch has reached yet: any batch may reach it."""
         return bool(self._pending)
 
     def drops_data(self, last_offset: int, producer_id: int, *, is_transactional: bool) -> bool:
-        """Take note of a data batch, header-only ones too; whether its transaction is aborted."""
+        """Record a data batch, header-only ones too; return True if its transaction is aborted."""
         self._activate(last_offset)
         if not is_transactional:
             return False
@@ -55,7 +55,7 @@ class TransactionTracker:
     def drops_control(
         self, last_offset: int, producer_id: int, control_type: int | None, *, is_frozen: bool = False
     ) -> tuple[bool, AbortedTxn | None]:
-        """Take note of a control batch; whether it may go, and the entry of its transaction if that must be kept.
+        """Record a control batch; return whether it may go, and the entry of its transaction if that must be kept.
 
         `control_type` is None for a batch without a record. `is_frozen`: batches of its transaction may be where nothing
         was read (`quarantine`), so a marker stays, with its entry.

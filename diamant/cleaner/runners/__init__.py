@@ -1,1 +1,1 @@
-"""Where a round runs: a thread of the broker or a worker process."""
+"""The runners of a round: a thread of the broker or a worker process."""

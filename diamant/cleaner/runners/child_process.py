@@ -4,7 +4,7 @@
     driver of Spark           `spark.spark_runner` and `spark.clean_driver`
 
 A child tells lines of JSON on its standard output. What it says on its standard error is logged, and the last of it is kept for
-whoever asks how it ended. When it is to end is up to the runner.
+the one that asks how it ended. When it is to end is up to the runner.
 
 Loop thread only. Memory: one message (`max_line_bytes`) and `_KEPT_STDERR_LINES` lines.
 """
@@ -31,7 +31,7 @@ from diamant.cleaner.runners.worker_messages import Message
 logger = logging.getLogger(__name__)
 
 _PLACE = str(Path(__file__).resolve().parents[3])
-"""Where the package lies."""
+"""Directory of the package."""
 _KEPT_STDERR_LINES = 20
 _MAX_STDERR_LINE = 1000
 
@@ -48,7 +48,7 @@ def bootstrap(module: str) -> str:
 
 
 async def swap_to_the_end(on_output: SwapOutput, output: OutputSegment) -> None:
-    """Call `on_output`; what it has begun it ends, even if the round is cancelled meanwhile."""
+    """Call `on_output`; what it has begun it ends, even if the round is cancelled."""
 
     async def swap() -> None:
         await on_output(output)
@@ -108,12 +108,12 @@ class ChildProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is gone."""
+        """True if it is gone."""
         return self._process.returncode is not None
 
     @property
     def is_silent(self) -> bool:
-        """Whether it has closed its standard output, as it does at its end."""
+        """True if it has closed its standard output, as it does at its end."""
         return self._stdout.at_eof()
 
     def send(self, message: Message) -> None:
@@ -152,7 +152,7 @@ class ChildProcess:
         await asyncio.wait_for(self._process.wait(), timeout_s)
 
     async def read_rest(self, timeout_s: float | None = None) -> None:
-        """After its end: read all it said, and let go of it. Somebody else may hold its ends open: not for ever."""
+        """After its end: read all it said, and release it. Another process may hold its ends open: not for ever."""
         await asyncio.wait({self._stderr_reader}, timeout=timeout_s)
         self._stderr_reader.cancel()
         if self._line is not None:

@@ -30,11 +30,11 @@ class Runner(Protocol):
     """Carries out plans, one at a time for a partition."""
 
     name: str
-    """What reports and metrics call it."""
+    """The name in reports and metrics."""
 
     @property
     def progress_bytes(self) -> int:
-        """How much the round under way has read and written, as far as known."""
+        """Bytes that the current round has read and written, as far as known."""
         ...
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
@@ -45,14 +45,14 @@ class Runner(Protocol):
         ...
 
     async def close(self) -> None:
-        """End what is under way and let go of everything. May be called twice; `run` must not be called any more."""
+        """End the work in progress and release everything. May be called twice; `run` must not be called any more."""
         ...
 
 
 async def wait_in_spite_of_cancelling(future: asyncio.Future[Any]) -> None:
-    """Wait until `future` is done, whatever comes of it, and take note of its error.
+    """Wait until `future` is done, whatever comes of it, and retrieve its error.
 
-    For what must be over before its caller may go, even if the caller is cancelled meanwhile.
+    For work that must be over before its caller returns, even if the caller is cancelled.
     """
     while not future.done():
         with suppress(asyncio.CancelledError):
@@ -87,7 +87,7 @@ class MemoryLimit(RunnerFailed):
 
 
 SPILL_BYTES_PER_BYTE = 0.5
-"""What a local round may need on disk for each byte of the log beside its outputs: 32 bytes per record of 64."""
+"""Disk space that a local round may need for each byte of the log, beside its outputs: 32 bytes per record of 64."""
 
 
 def check_room(env: Env, plan: CleanPlan) -> None:

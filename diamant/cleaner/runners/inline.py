@@ -1,10 +1,10 @@
-"""Who carries out a plan: the contract that all runners keep, and the one that works in a thread of the broker.
+"""The runner that carries out a plan in a thread of the broker, and the contract that all runners keep.
 
-A runner gives each finished output to `on_output`, on the loop thread and one after the other, in the order of their offsets;
-it goes on to the next when that has swapped it in (see `storage.replace`). A round that fails, is cancelled or told to stop
-by `check_done` leaves no `.cleaned` files; outputs that were swapped stay so. Its error has the same type from every runner:
-CleaningAborted, CorruptLog, OutputOverflow, OSError (FileNotFoundError if retention has removed a source), or what `on_output`
-raised. A worker process adds MemoryLimit and RunnerFailed.
+A runner gives each finished output to `on_output`, on the loop thread and one after the other, in the order of their
+offsets; it continues with the next when that has swapped it in (see `segment_swap`). A round that fails, is cancelled
+or told to stop by `check_done` leaves no `.cleaned` files; outputs that were swapped stay so. Its error has the same
+type from every runner: CleaningAborted, CorruptLog, OutputOverflow, OSError (FileNotFoundError if retention has removed
+a source), or what `on_output` raised. A worker process adds MemoryLimit and RunnerFailed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class InlineRunner:
     name = "inline"
 
     def __init__(self, env: Env, throttle: Throttle | None = None) -> None:
-        """`throttle` is shared by whoever works in this process."""
+        """`throttle` is shared by all that work in this process."""
         self._env = env
         self._throttle = Throttle() if throttle is None else throttle
         self.progress_bytes = 0
@@ -78,7 +78,7 @@ class InlineRunner:
             self._rounds.discard(round_)
 
     async def close(self) -> None:
-        """Have the rounds under way end at their next chunk, and wait for that."""
+        """Stop the rounds in progress at their next chunk, and wait until they have ended."""
         self._is_closed.set()
         if self._rounds:
             await asyncio.wait(list(self._rounds))

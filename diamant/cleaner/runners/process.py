@@ -1,8 +1,8 @@
 """Carries out plans in a worker process (`worker`): started with the first plan, kept while there is work, gone when idle.
 
-One worker, one plan at a time; further plans wait. When the worker dies, whoever killed it, the round under way fails
+One worker, one plan at a time; further plans wait. When the worker dies, for whatever reason, the current round fails
 (RunnerFailed), its `.cleaned` files are removed and the next round has a new worker. The worker cannot harm the log: it only
-ever makes `.cleaned` files, and its outputs are swapped in by the broker, one by one, while it goes on.
+ever makes `.cleaned` files, and its outputs are swapped in by the broker, one by one, while it continues.
 
 Everything here runs on the loop thread, apart from the removal of files.
 """
@@ -31,23 +31,23 @@ from diamant.storage.env.env import Env
 logger = logging.getLogger(__name__)
 
 MEMORY_OVERHEAD_BYTES = 512 * 1024 * 1024
-"""What a worker may take beside the map: 130 MB for the interpreter and the compiled engine, more while that is compiled,
-and a batch of the largest size that the broker accepts (128 MiB decompressed), once read and once written."""
+"""Memory that a worker may take beside the map: 130 MB for the interpreter and the compiled engine, more while that is
+compiled, and a batch of the largest size that the broker accepts (128 MiB decompressed), once read and once written."""
 
 IDLE_S = 60.0
-"""How long a worker without work is kept."""
+"""Time for which an idle worker is kept."""
 
 NICENESS = 10
 
 CANCEL_TIMEOUT_S = 5.0
-"""How long a worker has to end a round that it was told to end, before it is killed."""
+"""Time that a worker has to end a round after it was told to, before it is killed."""
 STOP_TIMEOUT_S = 5.0
-"""How long a worker has to exit."""
+"""Time that a worker has to exit."""
 START_TIMEOUT_S = 60.0
 MANY_SEGMENTS = 100
 """The plan of as many or more is made into text by a thread."""
 POLL_S = 0.1
-"""How often `check_done` is asked."""
+"""Interval between calls of `check_done`."""
 
 _BOOTSTRAP = bootstrap("diamant.cleaner.runners.worker")
 
@@ -73,7 +73,7 @@ class ProcessRunner:
         cancel_timeout_s: float = CANCEL_TIMEOUT_S,
     ) -> None:
         self.progress_bytes = 0
-        """How much the round under way has read and written, as far as known."""
+        """Bytes that the current round has read and written, as far as known."""
         self._env = env
         self._memory_overhead_bytes = memory_overhead_bytes
         self._idle_s = idle_s
@@ -94,7 +94,7 @@ class ProcessRunner:
     async def warm_up(self) -> str:
         """Start a worker, if there is none, and have it load the compiled engine; which one it will use, and why.
 
-        Takes some ten seconds on a machine where nothing was compiled yet; plans wait meanwhile.
+        Takes some ten seconds on a machine where nothing was compiled yet; plans wait until then.
         """
         async with self._turn:
             worker = await self._start()
@@ -168,7 +168,7 @@ class ProcessRunner:
             raise
 
     async def _next(self, worker: _WorkerProcess, check_done: CheckDone) -> Message | None:
-        """Return the worker's next message, None if it is gone; asks `check_done` meanwhile."""
+        """Return the worker's next message, None if it is gone; asks `check_done` while it waits."""
         while True:
             check_done()
             if self._is_closed:
@@ -233,7 +233,7 @@ class ProcessRunner:
         await wait_in_spite_of_cancelling(asyncio.get_running_loop().create_task(worker.kill()))
 
     async def close(self) -> None:
-        """Abort the rounds under way and those that wait, and end the worker."""
+        """Abort the current round and those that wait, and end the worker."""
         self._is_closed = True
         async with self._turn:
             if self._idle_timer is not None:

@@ -189,7 +189,7 @@ def set_memory_limit(limit_bytes: int | None) -> None:
     try:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
     except (OSError, ValueError):
-        pass  # A system without it: the round goes on without a limit.
+        pass  # A system without it: the round continues without a limit.
 
 
 def main() -> int:
@@ -214,7 +214,7 @@ def main() -> int:
         try:
             Worker(RealEnv(), sys.stdin, send).run()
         except BrokenPipeError:
-            return 1  # nobody listens any more
+            return 1  # no one listens any more
     return 0
 
 

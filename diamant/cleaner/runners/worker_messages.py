@@ -1,10 +1,10 @@
-"""What a broker and its cleaner's worker process say to each other: lines of JSON, one message each.
+"""The messages between a broker and its cleaner's worker process: lines of JSON, one message each.
 
     to the worker, on its standard input
       {"type": "warm_up"}                                       load the compiled engine
       {"type": "clean", "round": 1, "plan": "<CleanPlan.to_json>", "memory_limit_bytes": 650000000}
-      {"type": "cancel", "round": 1}                            end that round, if it is under way
-      end of file                                               end the round under way, and exit
+      {"type": "cancel", "round": 1}                            end that round, if it is in progress
+      end of file                                               end the current round, and exit
 
     from the worker
       {"type": "ready", "pid": 4711}                            once, at the start

@@ -51,7 +51,7 @@ class Unpacker:
         self._pack_zstd: Callable[[Buffer], bytes] | None = None
 
     def clear(self) -> None:
-        """Begin anew at the front of the buffer."""
+        """Start again at the front of the buffer."""
         self.at = 0
 
     def append(self, data: bytes | bytearray | memoryview) -> tuple[int, int]:

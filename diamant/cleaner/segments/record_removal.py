@@ -1,4 +1,4 @@
-"""Writes a closed segment anew without some of its records; all others keep their offsets, sequences and transactions.
+"""Rewrites a closed segment without some of its records; all others keep their offsets, sequences and transactions.
 
 For a tombstone that is to go before its horizon, and for redactions. A batch of which no record stays becomes a header, as
 compaction leaves it, so that offsets, producers and transactions can be recovered from it.

@@ -28,7 +28,7 @@ class Rows:
     """Whole batches in a row."""
 
     position: int
-    """Where the first one starts in the segment."""
+    """Start of the first one in the segment."""
     size: int
     """Bytes of the whole batches."""
     data: NDArray[np.uint8]
@@ -51,7 +51,7 @@ class ChunkReader:
     def chunks(self, file: File, position: int, end: int) -> Iterator[Rows]:
         """Yield the batches of a segment from byte `position`, the start of one, up to `end`, the segment's size.
 
-        What is yielded is overwritten by the next. CorruptLog as `segment_reader.read_chunks` has it.
+        What is yielded is overwritten by the next. CorruptLog as `strict_reader.read_chunks` has it.
         """
         while position < end:
             data = self._buffer

@@ -1,4 +1,4 @@
-"""Decompresses and compresses small batches, for whoever has thousands of them: with next to nothing but the codec's own work.
+"""Decompresses and compresses small batches by the thousand, at little more than the cost of the codec itself.
 
 Decompressed are only frames as Kafka's clients write them for so little: one member of gzip, one block of snappy or lz4, one
 frame of zstd. Whatever else there is, or is wrong, is left to `protocol.compression`, which takes all that Kafka takes, and whose

@@ -16,7 +16,7 @@ class Chunk(NamedTuple):
     """Whole batches in a row."""
 
     position: int
-    """Where the first one starts in the segment."""
+    """Start of the first one in the segment."""
     data: bytes
     """The batches, and maybe a part of the one after them."""
     headers: list[tuple[int, BatchHeader]]

@@ -5,9 +5,9 @@
             for segment in partition.segments:
                 for batch in iter_batches(env, segment, problems.append): ...
 
-A directory that a broker holds is refused, and while its `.lock` file exists no broker can start on it. After an orderly
-stop of Diamant there is no such file: then a broker may start meanwhile. That does no harm, since only whole batches are
-read; a file that goes away is reported as a problem.
+A directory that a broker holds is refused, and while its `.lock` file exists no broker can start on it. After an
+orderly stop of Diamant there is no such file: then a broker may start during the read. That does no harm, since only
+whole batches are read; a file that goes away is reported as a problem.
 
 Memory: `READ_BYTES`, or one batch if that is larger, up to `MAX_BATCH_BYTES`.
 """
@@ -74,7 +74,7 @@ class Problem:
 
 
 Report: TypeAlias = Callable[[Problem], object]
-"""Takes the problems, one after the other, while reading goes on."""
+"""Takes the problems, one after the other, while reading continues."""
 
 Advance: TypeAlias = Callable[[int], object]
 """Is told of every so many bytes read."""
@@ -138,14 +138,14 @@ class OpenLogDirectory:
     cleaner_checkpoint: dict[tuple[str, int], int] = field(default_factory=dict)
     """Up to which offset each partition is clean, from `cleaner-offset-checkpoint`."""
     cleaner_checkpoint_ms: int | None = None
-    """When that file was written, None if there is none."""
+    """Time of the last write to that file, None if there is none."""
     problems: list[Problem] = field(default_factory=list)
     """Those of the directory itself; the partitions have not been read yet."""
     set_aside: tuple[str, ...] = ()
     """Directories that wait to be deleted (`-delete`) or that no topic claims (`-stray`, `-future`), and files that a start has
     taken out of a log (`.aside`)."""
     was_orderly: bool = True
-    """Whether the last broker stopped in order; it leaves `.kafka_cleanshutdown` then."""
+    """True if the last broker stopped in order; it leaves `.kafka_cleanshutdown` then."""
     lock: ReadLock | None = None
 
     def __enter__(self) -> OpenLogDirectory:

@@ -1,4 +1,4 @@
-"""How the transactions in a partition ended, told by the markers in the log itself.
+"""The outcomes of a partition's transactions, told by the markers in the log itself.
 
 A transactional batch is decided by the next marker of its producer: COMMIT or ABORT. Without one its transaction is still
 open. The indexes of aborted transactions say the same of aborted ones, but may be missing or damaged.
@@ -31,7 +31,7 @@ from diamant.storage.segments.txn_index import AbortedTxn
 
 
 class Outcome(IntEnum):
-    """What became of the records of a batch."""
+    """The outcome for the records of a batch."""
 
     COMMITTED = 0
     """Committed, or never part of a transaction."""

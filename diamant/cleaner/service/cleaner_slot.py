@@ -1,4 +1,4 @@
-"""What one of the rounds that go on at once has for itself: its task, its runners, its share of the throttle.
+"""A slot for one of the concurrent rounds: its task, its runners, its share of the throttle.
 
 Kafka has a thread of its own for each, `log.cleaner.threads` in all. Here it is a task of the loop that waits for a runner.
 
@@ -28,8 +28,8 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 
 REQUESTED_INLINE = 4
-"""A plan that somebody waits for is run inline up to so many times `MAX_INLINE_BYTES` if no worker is ready: starting one takes
-longer than that."""
+"""A plan that a caller waits for is run inline up to so many times `MAX_INLINE_BYTES` if no worker is ready: starting
+one takes longer than that."""
 
 INLINE, PROCESS, SPARK = ENGINES = ("inline", "process", "spark")
 """The runners that can be asked for by name."""
@@ -50,7 +50,7 @@ class RoundUnderWay:
     """By outputs that are written: so much less is left to write."""
 
     def free(self, count: int) -> None:
-        """Take note of an output that is so many bytes smaller than its sources."""
+        """Record an output that is so many bytes smaller than its sources."""
         self.freed_bytes += count
 
     def status(self) -> RoundStatus:
@@ -74,13 +74,13 @@ class RoundUnderWay:
 
     @property
     def step(self) -> str:
-        """What it is doing, in a few words, where the runner tells."""
+        """The current step, in a few words, where the runner tells."""
         return self.runner.progress_step if isinstance(self.runner, OffloadRunner) else ""
 
 
 @runtime_checkable
 class WorkerRunner(Runner, Protocol):
-    """A runner with a worker process (`process_runner.ProcessRunner`)."""
+    """A runner with a worker process (`runners.process.ProcessRunner`)."""
 
     @property
     def worker_pid(self) -> int | None:
@@ -111,7 +111,7 @@ class CleanerThread:
     """`new_process_runner` makes the runner for plans above `MAX_INLINE_BYTES`; without it all plans are run inline.
 
     `new_offload_runner` makes the one for plans that are too large for this machine, given the one that takes over what it
-    fails at; it is asked for plans from `offload_from_bytes` on, and for those that somebody wants there.
+    fails at; it is asked for plans from `offload_from_bytes` on, and for those requested there.
     """
 
     def __init__(
@@ -141,12 +141,12 @@ class CleanerThread:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a round is under way."""
+        """True if a round is in progress."""
         return self._task is not None
 
     @property
     def progress_bytes(self) -> int:
-        """How much the round under way has read and written, as far as known."""
+        """Bytes that the current round has read and written, as far as known."""
         return 0 if self.under_way is None else self.under_way.runner.progress_bytes
 
     def begin(self, round_: Coroutine[Any, Any, None]) -> None:
@@ -159,7 +159,7 @@ class CleanerThread:
         self.under_way = None
 
     def runner_for(self, plan: CleanPlan, *, is_requested: bool = False, engine: str | None = None) -> Runner:
-        """Return the runner for a plan of this size; `is_requested`: somebody waits for it, maybe with a certain `engine`."""
+        """Return the runner for a plan of this size; `is_requested`: a caller waits, maybe for one `engine`."""
         size = sum(segment.size for segment in plan.segments)
         if engine == INLINE:
             return self._inline
@@ -205,7 +205,7 @@ class CleanerThread:
         )
 
     def note_ready(self, runner: Runner) -> None:
-        """Take note that a round of this runner has ended well: its worker has loaded what it needs."""
+        """Record that a round of this runner has ended well: its worker has loaded what it needs."""
         if isinstance(runner, WorkerRunner):
             self._ready_pid = runner.worker_pid
 
@@ -220,7 +220,7 @@ class CleanerThread:
         return self.offload
 
     async def close(self) -> None:
-        """Have the round under way end early, and let go of everything."""
+        """Stop the round in progress, and release everything."""
         task = self._task
         if self.offload is not None:
             await self.offload.close()
@@ -237,7 +237,7 @@ WORTH_BYTES = MAX_INLINE_BYTES // 2
 """A log whose active segment has reached this will have plans that are not for a thread of the broker."""
 
 QUIET_S = 60.0
-"""Traffic begins anew when there was none for this long. A worker that is idle for as long is gone."""
+"""Traffic counts as new after a pause of this length. A worker that is idle for as long is gone."""
 
 
 class WorkerWarmth:
@@ -250,7 +250,7 @@ class WorkerWarmth:
         self._task: asyncio.Task[None] | None = None
 
     def saw_append(self, log: Log) -> None:
-        """Take note of an append to a compacted log; returns at once."""
+        """Record an append to a compacted log; returns at once."""
         if log.active.size < WORTH_BYTES:
             return
         now_s = asyncio.get_running_loop().time()
@@ -260,7 +260,7 @@ class WorkerWarmth:
             self._task = asyncio.get_running_loop().create_task(self._make_ready())
 
     async def _make_ready(self) -> None:
-        """What is not compiled yet is compiled by a worker of its own: rounds do not wait for that."""
+        """Warm up a worker. One of its own compiles what is not compiled yet: rounds do not wait for that."""
         try:
             if await asyncio.to_thread(_is_to_be_compiled):
                 compiler = self._new()
@@ -276,7 +276,7 @@ class WorkerWarmth:
             logger.warning("a worker for cleaning cannot be warmed up: %s", error)
 
     async def close(self) -> None:
-        """Give it up, if it is under way."""
+        """Cancel it, if it is in progress."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})

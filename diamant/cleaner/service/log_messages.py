@@ -1,4 +1,4 @@
-"""What the log says about the cleaner: the facts of Kafka's lines, from a plan and its result, as text.
+"""The log messages about the cleaner: the facts of Kafka's lines, from a plan and its result, as text.
 
 Kafka divides by zero in its summary and prints NaN or ∞ for an empty round; here a figure that has no meaning is left out.
 Sizes are in powers of 1024, counts with thousands separated by commas.
@@ -117,7 +117,7 @@ def _seconds(seconds: float) -> str:
 
 
 _CLOCK_S = 1e-9
-"""What clocks can tell apart: a rate over less has no meaning."""
+"""The resolution of clocks: a rate over less has no meaning."""
 
 
 def _rate(count: int, seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Which of all logs is to be cleaned next.
+"""Picks the next log to clean.
 
 A look at all of them is a *scan*; what it finds is kept in order, the most urgent first. Each finding is checked again before
 it is taken, since a scan lets others have their turns. In mode kafka only the first one is ever taken of a scan.
@@ -30,7 +30,7 @@ from diamant.storage.log.log import Log
 logger = logging.getLogger(__name__)
 
 SEGMENTS_PER_TURN = 256
-"""How many segments a pass over all logs looks at before others get their turn."""
+"""Number of segments that a pass over all logs looks at before other tasks get their turn."""
 
 FRESH_S = 1.0
 """Mode prompt: how long the findings of a scan serve, in real time."""
@@ -61,7 +61,7 @@ class DueLogs:
         self.next_deadline_ms: int | None = None
         """Mode prompt: when a log will be due, or a segment is to be closed, as of the last scan; None: never."""
         self.to_learn: list[tuple[PromptLog, int]] = []
-        """Mode prompt: logs, with their first dirty offsets, in which something may expire that nobody knows of yet."""
+        """Mode prompt: logs, with their first dirty offsets, in which something may expire that is not known yet."""
         self._troubles = LogTroubles()
         self._found: deque[Log] = deque()
         self._fresh_until_s = 0.0
@@ -92,7 +92,7 @@ class DueLogs:
         try:
             found = self._range(log, now_ms, is_forced=is_forced)
         except (StorageError, OSError) as error:
-            # Kafka gives up the whole scan and goes on without this log after a pause.
+            # Kafka gives up the whole scan and continues without this log after a pause.
             marked = self._states.mark_uncleanable(partition, str(error), now_ms, is_retried=self._prompt is not None)
             retry_in_ms = marked.retry_in_ms(now_ms)
             if self._prompt is None:
@@ -266,7 +266,7 @@ class DueLogs:
         return min([*known_times, *([] if kept_ms is None else [kept_ms])], default=None)
 
     async def _learn_first_timestamps(self, log: Log, now_ms: int) -> None:
-        """After a restart nobody knows yet how old segments are: have it read off the loop."""
+        """After a restart the age of segments is unknown: read it off the loop."""
         segments = log.segments[log.floor_segment(self._states.first_dirty(log)) : -1]
         if self._prompt is not None:
             segments.append(log.active)

@@ -1,4 +1,4 @@
-"""What the cleaner tells about itself: the gauges of Kafka's LogCleaner, and the same per partition.
+"""The cleaner's account of itself: the gauges of Kafka's LogCleaner, and the same per partition.
 
 The cleaner fills it when asked; nothing is kept up to date for it in between. Names are those of Kafka's MBeans, unit last.
 Counts (`…_removed`, `rounds`, `io_bytes_total`) begin at zero with the process and only grow; all else is as of now.
@@ -22,7 +22,7 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """How clean a partition of a compacted topic is, and what the cleaner did there."""
+    """The state of a partition of a compacted topic, and the cleaner's work there."""
 
     topic: str
     partition: int
@@ -50,12 +50,12 @@ class PartitionStatus:
 
     @property
     def markers_removed(self) -> int:
-        """How many markers of transactions went."""
+        """Number of transaction markers removed."""
         return self.records_removed.get(MARKER, 0)
 
     @property
     def data_removed(self) -> int:
-        """How many data records went."""
+        """Number of data records removed."""
         return sum(self.records_removed.values()) - self.markers_removed
 
     @property
@@ -66,14 +66,14 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class RoundStatus:
-    """A round under way."""
+    """A round in progress."""
 
     topic: str
     partition: int
     runner: str
-    """Who is at it: `inline`, `process`, `spark`."""
+    """The runner: `inline`, `process`, `spark`."""
     step: str
-    """What the runner is doing, in a few words; empty if it does not tell."""
+    """The runner's current step, in a few words; empty if it does not tell."""
     log_bytes: int
     """Of the segments that the round is over."""
     log_bytes_done: int
@@ -116,7 +116,7 @@ class CleanerStatus:
     io_bytes_total: int = 0
     """Bytes read and written by the cleaner, as counted by its throttle (Kafka's meter cleaner-io)."""
     under_way: tuple[RoundStatus, ...] = ()
-    """Rounds under way that a runner has begun."""
+    """Rounds in progress that a runner has begun."""
     partitions: tuple[PartitionStatus, ...] = ()
     """Ascending by topic and partition."""
 

@@ -1,9 +1,9 @@
-"""How fast something goes on, and how long it will take: worked out here for jobs, rounds, metrics and terminals alike."""
+"""The rate of an operation and its remaining time, for jobs, rounds, metrics and terminals alike."""
 
 from __future__ import annotations
 
 SHORTEST_S = 1.0
-"""What has gone on for less than this tells nothing yet."""
+"""Shortest duration from which a rate can be told."""
 
 
 def pace(done: int, total: int | None, elapsed_s: float) -> tuple[float | None, float | None]:

@@ -1,5 +1,4 @@
-"""What the cleaner knows of each partition: where its last round ended, whether it is being cleaned or must not be, and what
-keeps it from being cleaned.
+"""The cleaner's state of each partition: checkpoint, occupation, and the error that keeps it uncleaned, if any.
 
 A partition is in one of these states; only one that is in none of them can be taken:
 
@@ -20,7 +19,7 @@ One write at a time, and one for all changes that came during the one before. Wh
 when the disk is full: a round begins too early then, and changes nothing that it has cleaned before.
 
 Beside it lies `diamant-last-cleaned-checkpoint`, with the times at which rounds ended; Kafka passes over it. It is not synced:
-after a loss of power it may be old or empty, and then nobody knows these times until the next rounds.
+after a loss of power it may be old or empty, and then these times are unknown until the next rounds.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ RETRY_MAX_MS = 3_600_000
 
 @dataclass(slots=True)
 class _State:
-    """What a partition is occupied by; one that is occupied by nothing has none."""
+    """The occupation of a partition; a free one has none."""
 
     is_in_progress: bool = False
     is_aborted: bool = False
@@ -59,11 +58,11 @@ class Uncleanable:
 
     reason: str
     since_ms: int
-    """When it failed first."""
+    """Time of the first failure."""
     failures: int
     """In a row."""
     retry_ms: int | None
-    """When it is tried again; None: never."""
+    """Time of the next try; None: never."""
 
     def retry_in_ms(self, now_ms: int) -> int | None:
         """Return the time to the next try; None: never."""
@@ -109,7 +108,7 @@ class CleaningStates:
         self._states[partition] = _State(is_in_progress=True)
 
     def abort_and_pause(self, partition: TopicPartition) -> bool:
-        """Stop what goes on at a partition, and let nothing begin until `resume`; whether it stands still already.
+        """Stop the work at a partition, and let none begin until `resume`; return True if it has stopped already.
 
         If not, `on_paused` tells when it does. (Kafka refuses a second caller while the first one waits; here both wait.)
         """
@@ -125,7 +124,8 @@ class CleaningStates:
         self.give_up_pause(partition)
 
     def give_up_pause(self, partition: TopicPartition) -> None:
-        """Take back one pause whose caller does not wait for it any more: as `resume`, but a round may be under way still.
+        """Take back one pause whose caller does not wait for it any more: as `resume`, but a round may still be in
+        progress.
 
         That round has been told to stop, and ends without effect.
         """
@@ -137,7 +137,7 @@ class CleaningStates:
             del self._states[partition]
 
     def abort(self, partition: TopicPartition) -> None:
-        """Have the round under way, if there is one, end without effect; the partition is free again when it has ended."""
+        """Abort the round in progress, if any: it ends without effect, and then the partition is free again."""
         state = self._states.get(partition)
         if state is not None and state.is_in_progress:
             state.is_aborted = True
@@ -149,7 +149,7 @@ class CleaningStates:
             raise CleaningAborted(f"{partition[0]}-{partition[1]}: the cleaning was aborted")
 
     def done_cleaning(self, partition: TopicPartition, end_offset: int | None) -> bool:
-        """End a round; whether its end (None: it failed) was taken as the checkpoint. An aborted one's is not."""
+        """End a round; return True if its end (None: it failed) became the checkpoint. An aborted one's does not."""
         is_aborted = self._end(partition)
         if is_aborted or end_offset is None:
             return False
@@ -162,7 +162,7 @@ class CleaningStates:
         self._end(partition)
 
     def _end(self, partition: TopicPartition) -> bool:
-        """Let go of a partition; whether the work at it was aborted."""
+        """Release a partition; return True if the work at it was aborted."""
         state = self._states.get(partition)
         self._demand(state is not None and state.is_in_progress, partition, "in progress or aborted")
         assert state is not None
@@ -215,7 +215,7 @@ class CleaningStates:
 
     @property
     def uncleanable(self) -> Mapping[TopicPartition, Uncleanable]:
-        """Partitions whose last round failed, those whose next try is due or under way included."""
+        """Partitions whose last round failed, those whose next try is due or in progress included."""
         return self._uncleanable
 
     def is_uncleanable(self, partition: TopicPartition, now_ms: int) -> bool:
@@ -239,7 +239,7 @@ class CleaningStates:
         self._uncleanable.pop(partition, None)
 
     def retry_now(self, partition: TopicPartition, now_ms: int) -> bool:
-        """Have an uncleanable partition tried again at once; whether it is one. The wait begins anew if that fails."""
+        """Retry an uncleanable partition at once; return True if it is one. The wait starts again if that fails."""
         found = self._uncleanable.get(partition)
         if found is None:
             return False

@@ -1,4 +1,4 @@
-"""What the cleaner knows of one log at one moment, as values: for those who explain it, in any thread."""
+"""The cleaner's knowledge of one log at one moment, as values: for explanations, in any thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.service.partition_states import Uncleanable
 
 FREE = "none"
-"""`CleaningStates.state` of a partition that nobody occupies."""
+"""`CleaningStates.state` of a partition that nothing occupies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class CleanerView:
     mode: str = PROMPT
     is_enabled: bool = True
     checkpoint: int | None = None
-    """Where the next round begins; None: at the log start."""
+    """Start of the next round; None: at the log start."""
     occupied: str = FREE
     """`CleaningStates.state`."""
     uncleanable: Uncleanable | None = None
@@ -33,10 +33,10 @@ class CleanerView:
 
     @property
     def is_prompt(self) -> bool:
-        """Whether the cleaner does more than Kafka's."""
+        """True if the cleaner does more than Kafka's."""
         return self.mode != KAFKA
 
     @property
     def is_paused(self) -> bool:
-        """Whether somebody keeps rounds away until further notice."""
+        """True if rounds are kept away until further notice."""
         return self.occupied.startswith("paused") or self.occupied == "aborted"

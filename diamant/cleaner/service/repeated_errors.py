@@ -1,4 +1,4 @@
-"""What was told of logs that the cleaner has trouble with: the same is told once, not in every loop."""
+"""Errors of the logs that the cleaner has trouble with: each is logged once, not in every loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LogTroubles:
         self._told: dict[tuple[TopicPartition, str], str] = {}
 
     def tell(self, partition: TopicPartition, matter: str, error: Exception, *, level: int = logging.WARNING) -> None:
-        """Log an error, unless it is the last one that was told of this; with its traceback if nobody expects such a one."""
+        """Log an error, unless it is the last one that was told of this; with its traceback if it is unexpected."""
         text = f"{type(error).__name__}: {error}"
         if self._told.get((partition, matter)) == text:
             return
@@ -27,7 +27,7 @@ class LogTroubles:
         logger.log(level, "%s-%d: %s: %s", *partition, matter, error, exc_info=None if is_expected else error)
 
     def is_over(self, partition: TopicPartition, matter: str) -> None:
-        """Take note that there is no trouble now: the next one is told, be it the same."""
+        """Record that the trouble is over: the next error is logged, even if it is the same."""
         if self._told:
             self._told.pop((partition, matter), None)
 

@@ -86,7 +86,7 @@ def holds(log: Log, plan: CleanPlan) -> bool:
 def look_at_segments(env: Env, segments: Sequence[Segment]) -> dict[Segment, SegmentPlan]:
     """Return what a plan says of all these segments but the last one, so that making it reads no file. Any thread.
 
-    A segment that is removed meanwhile is passed over.
+    A segment that is removed since is passed over.
     """
     found = {}
     for segment, following in pairwise(segments):
@@ -101,7 +101,7 @@ def look_at_segments(env: Env, segments: Sequence[Segment]) -> dict[Segment, Seg
 def look_at_first_timestamps(segments: Sequence[Segment]) -> None:
     """Have segments that take no appends note the timestamp of their first batch. Any thread.
 
-    What cannot be read is left to whoever asks next, and the error with it.
+    What cannot be read is left to the next caller, and the error with it.
     """
     for segment in segments:
         try:

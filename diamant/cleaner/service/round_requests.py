@@ -1,6 +1,6 @@
-"""What came of a round at one partition, for whoever asked for it.
+"""The result of a round at one partition, for those that asked for it.
 
-Who waits for rounds at a partition: those who asked for one, and those who are told of each.
+The waiters for rounds at a partition: callers that asked for one, and watches that see each.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class RoundReport:
     topic: str
     partition: int
     range: CleanableRange | None
-    """What was to be cleaned; None if that could not be told."""
+    """The range to be cleaned; None if that could not be told."""
     result: CleanResult | None
     checkpoint: int | None
-    """Where the next round begins; None if that has not changed."""
+    """Start of the next round; None if that has not changed."""
     started_ms: int
     """On the clock of the Env."""
     ended_ms: int
@@ -31,7 +31,7 @@ class RoundReport:
 
     @property
     def is_cleaned(self) -> bool:
-        """Whether a round was carried out to its end."""
+        """True if a round was carried out to its end."""
         return self.result is not None and self.error is None
 
 
@@ -41,7 +41,7 @@ MAX_REPORTS = 10_000
 
 @dataclass(slots=True)
 class RoundRequests:
-    """What is asked of the next round at a partition, and who waits for its report; one round is for all of them."""
+    """The requests for the next round at a partition, and the waiters for its report; one round serves all of them."""
 
     futures: list[asyncio.Future[RoundReport]] = field(default_factory=list)
     is_forced: bool = False

@@ -1,13 +1,13 @@
 """The cleaner at work: has logs cleaned that are due, and applies retention to compacted logs.
 
-One task on the loop thread looks and decides (`due_logs`); rounds run beside it (`cleaning_round`), at most `threads` at once.
-After a round the next look comes at once; when nothing is due, after `backoff_ms` on the clock of the `Env`.
+One task on the loop thread looks and decides (`log_picker.py`); rounds run beside it (`round.py`), at most `threads` at
+once. After a round the next look comes at once; when nothing is due, after `backoff_ms` on the clock of the `Env`.
 
     mode kafka      one scan for each round, the log with the highest dirty ratio first
     mode prompt     what is overdue first; a scan's findings serve several rounds; a look when something will be overdue,
                     soon after a segment was rolled, and at once when a configuration was changed
 
-Whoever wants a log cleaned now, due or not, calls `request`.
+To have a log cleaned now, due or not, call `request`.
 
 Source: Kafka's LogCleaner.
 """
@@ -59,7 +59,7 @@ MIN_PAUSE_MS = 10
 """Shortest pause when there is nothing to do, whatever `log.cleaner.backoff.ms` says."""
 
 ROLL_DELAY_MS = 1_000
-"""Mode prompt: a segment that was rolled is looked at this much later, with what was rolled meanwhile."""
+"""Mode prompt: a segment that was rolled is looked at this much later, with what was rolled until then."""
 
 RETENTION_PAUSE_MS = 1_000
 """Mode prompt: retention looks at compacted logs this often at most."""
@@ -145,7 +145,7 @@ class CleanerService:
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self, unopened: Collection[TopicPartition] = ()) -> None:
-        """Read the checkpoints and begin. A file that cannot be read counts as empty: everything is cleaned anew.
+        """Read the checkpoints and begin. A file that cannot be read counts as empty: everything is cleaned again.
 
         `unopened` are logs that are not in `logs` now, but may be at the next start: their checkpoints stay in the file.
         """
@@ -160,7 +160,7 @@ class CleanerService:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """End the rounds under way, whose finished groups stay, and write the checkpoints. Twice is harmless."""
+        """End the rounds in progress, whose finished groups stay, and write the checkpoints. Twice is harmless."""
         if self._is_stopping:
             return
         self._is_stopping = True
@@ -204,8 +204,8 @@ class CleanerService:
         The answer comes when the round is over and its checkpoint on disk; a failure is in the report. What may not be
         cleaned yet (active segment, open transactions, `min.compaction.lag.ms` unless `is_forced`) is not. With
         `is_for_horizons` there is a round for what has expired even if nothing is dirty, in mode kafka, too. All who
-        wait for the same round get the same report. `engine` names the runner (`cleaner_thread.ENGINES`). Cancelled when the
-        service stops. Raises UnknownPartition.
+        wait for the same round get the same report. `engine` names the runner (`cleaner_slot.ENGINES`). Cancelled when
+        the service stops. Raises UnknownPartition.
         """
         if partition not in self._logs:
             raise UnknownPartition(f"there is no partition {partition[0]}-{partition[1]}")
@@ -225,7 +225,7 @@ class CleanerService:
         return self._due.look(log, self._env.clock.now_ms(), is_forced=is_forced)
 
     def watch(self, partition: TopicPartition) -> RoundWatch:
-        """Be told of each round that ends at a partition, whoever wanted it, until `unwatch`."""
+        """Watch each round that ends at a partition, by whatever request, until `unwatch`."""
         watch = RoundWatch()
         if partition not in self._logs:
             watch.end(UnknownPartition(f"there is no partition {partition[0]}-{partition[1]}"))
@@ -268,7 +268,7 @@ class CleanerService:
         await future
 
     async def abort_and_pause(self, partition: TopicPartition) -> None:
-        """Stop cleaning a partition until `resume`; returns when no round is under way there.
+        """Stop cleaning a partition until `resume`; returns when no round is in progress there.
 
         If it does not return because the caller is cancelled, or the service stops, nothing is to be resumed.
         """
@@ -373,7 +373,7 @@ class CleanerService:
             self._look_now()
 
     def config_changed(self, log: Log, before: LogConfig) -> None:
-        """Take note that a log has another configuration now: one that is not compacted any more is let go of at once.
+        """Apply a log's new configuration: one that is not compacted any more is released at once.
 
         In mode prompt a log that could not be cleaned is tried again, and everything is looked at.
         """
@@ -397,7 +397,7 @@ class CleanerService:
             self._prompt.forget(_name(log))
 
     def forget(self, log: Log) -> None:
-        """Take note that a log is new, or being deleted: a round under way at one of its name ends without effect."""
+        """Forget the name of a log that is new, or being deleted: a round in progress there ends without effect."""
         partition = _name(log)
         self.states.forget(partition)
         if self._task is not None and not self._is_stopping:
@@ -415,12 +415,12 @@ class CleanerService:
                 future.set_exception(gone)
 
     def rolled(self, log: Log) -> None:
-        """Take note that a segment of `log` has become inactive."""
+        """Record that a segment of `log` has become inactive."""
         if not self._is_kafka and log.config.is_compacted:
             self._look_by(self._env.clock.now_ms() + ROLL_DELAY_MS)
 
     def saw_append(self, log: Log) -> None:
-        """Take note of an append to a compacted log."""
+        """Record an append to a compacted log."""
         if self._warmth is not None and not self._is_stopping:
             self._warmth.saw_append(log)
 
@@ -462,7 +462,7 @@ class CleanerService:
                 pass
 
     async def _cycle(self, *, is_settling: bool) -> bool:
-        """Begin what there is to do and threads for; whether nothing is left to be done at this time."""
+        """Begin what there is to do and threads for; return True if nothing is left to do at this time."""
         # What ends while this looks on may leave something to be done: the look that it asks for tells.
         was_busy = self._is_busy
         while not self._is_stopping and (thread := self._free_thread()) is not None:
@@ -531,7 +531,7 @@ class CleanerService:
     # -- a round -------------------------------------------------------------------------------------------------
 
     async def _clean(self, thread: CleanerThread, log: Log) -> None:
-        """Have a round at a log that was grabbed, and tell whoever waits for it."""
+        """Run a round at a log that was grabbed, and report to all that wait for it."""
         partition = _name(log)
         requests = self._requests.pop(partition, RoundRequests())
         try:
@@ -612,7 +612,7 @@ class CleanerService:
         known: Mapping[Segment, SegmentPlan],
         requests: RoundRequests,
     ) -> CleanPlan | None:
-        """Return the plan for what is due, or for all that there is to clean if somebody wants that; None for nothing."""
+        """Return the plan for what is due, or for all there is to clean if that was requested; None for nothing."""
         settings = self.settings.for_rounds(self._hash_key)
         is_dirty = found.cleanable_bytes > 0 and (bool(requests.futures) or found.is_eligible)
         if self._prompt is None:
@@ -647,15 +647,15 @@ class CleanerService:
         return result
 
     def _failed(self, log: Log, plan: CleanPlan | None, failure: Exception) -> str:
-        """Take note of a round that failed; what to tell of it."""
+        """Record a failed round; return the text that reports it."""
         partition = _name(log)
         reason = str(failure) or type(failure).__name__
-        # The log is not at fault if it has changed meanwhile, or if somebody killed the worker.
+        # The log is not at fault if it has changed since, or if the worker was killed.
         is_changed = plan is not None and not holds(log, plan)
         is_killed = isinstance(failure, RunnerFailed) and not isinstance(failure, MemoryLimit | NoRoom)
         restarts = self._restarts[partition] = self._restarts.get(partition, 0) + 1
         if log.is_deleted or (is_changed and restarts <= MAX_RESTARTS) or (is_killed and restarts <= 1):
-            logger.info("%s-%d: the round is begun anew: %s", *partition, reason)
+            logger.info("%s-%d: the round starts again: %s", *partition, reason)
             return reason
         now_ms = self._env.clock.now_ms()
         if self._prompt is not None and plan is not None and isinstance(failure, CorruptLog):

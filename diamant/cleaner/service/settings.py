@@ -44,14 +44,14 @@ class ServiceSettings:
 
 
 def new_hash_key() -> bytes:
-    """Return a key that nobody knows."""
+    """Return a random secret key."""
     return os.urandom(HASH_KEY_BYTES)
 
 
 def kept_hash_key(env: Env, directory: str) -> bytes:
     """Return the key of the hashes of record keys in a log directory, made if there is none; blocks for the disk.
 
-    Whoever knows it could make up keys that are taken for each other.
+    An attacker who knows it could make up keys that collide.
     """
     path = f"{directory}/{HASH_KEY_FILE}"
     try:

@@ -1,6 +1,6 @@
-"""Waiting for a time on the `Env` clock, or for somebody who says that there is work now.
+"""Waiting for a time on the `Env` clock, or for a signal that there is work now.
 
-A test or a user who moves the clock wakes whoever waits, at once.
+A test or a user who moves the clock wakes the waiters at once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from diamant.storage.env.clock import Clock, SettableClock, is_frozen
 
 MAX_SLEEP_S = 3600.0
-"""Longest time to the next look at the clock, which somebody may have set."""
+"""Longest time to the next look at the clock, which may have been set."""
 
 
 class Alarm:
@@ -29,12 +29,12 @@ class Alarm:
             self._clock.on_change.append(self._clock_moved)
 
     def stop(self) -> None:
-        """Let go of the clock."""
+        """Stop following the clock."""
         if isinstance(self._clock, SettableClock) and self._clock_moved in self._clock.on_change:
             self._clock.on_change.remove(self._clock_moved)
 
     def poke(self) -> None:
-        """End the wait, or the next one if nobody waits."""
+        """End the wait, or the next one if there is none now."""
         self._is_poked = True
         self._event.set()
 
@@ -43,11 +43,11 @@ class Alarm:
         self._is_poked = False
 
     def look_again(self) -> None:
-        """Have the waiter ask anew for what time it waits."""
+        """Have the waiter ask again for the time to wait for."""
         self._event.set()
 
     async def wait(self, due_ms: int) -> bool:
-        """Wait until the clock shows `due_ms`, or somebody wants a look at the time; whether there is something to do."""
+        """Wait until `due_ms`, or until another look at the time is due; return True if there is something to do."""
         if self._is_due(due_ms):
             return True
         self._event.clear()

@@ -3,8 +3,9 @@
     *-checkpoint       names of topics, with numbers
     meta.properties    the ids of cluster and directory
 
-There is no room for a record in them, and nobody can remove them. So what is found there as (part of) a name or id is named
-(`ScanReport.elsewhere`), and in nobody's way. A file of another form, or with something besides, is any file.
+There is no room for a record in them, and no one can remove them. So what is found there as (part of) a name or id is
+named (`ScanReport.elsewhere`), and stands in the way of nothing. A file of another form, or with something besides, is
+any file.
 """
 
 from __future__ import annotations

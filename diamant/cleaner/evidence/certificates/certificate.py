@@ -2,7 +2,7 @@
 
 Canonical form, over which the signature goes: JSON without `signature.value`, keys sorted, no spaces, UTF-8, integers and
 text only (no floats); docs/erase.md has it to the letter, with a recipe for openssl. Signed with Ed25519 (RFC 8032); the public
-key is in `signature.public_key`, in hexadecimal, and proves nothing by itself: whoever verifies has to have it from elsewhere
+key is in `signature.public_key`, in hexadecimal, and proves nothing by itself: a verifier has to have it from elsewhere
 ("pinned").
 
 Segments are told by SHA-256; the root over them is that of a Merkle tree as in RFC 6962: a leaf is SHA-256 of 0x00 and the
@@ -64,11 +64,11 @@ _CHUNK_BYTES = 4 * 1024 * 1024
 
 
 class CertificateError(StorageError):
-    """What was given is no certificate of this kind."""
+    """The input is no certificate of this kind."""
 
 
 class WrongKind(StorageError):
-    """What was given to look for is not what this kind of certificate is about."""
+    """The input to look for is not what this kind of certificate is about."""
 
 
 def canonical(fields: Mapping[str, Any]) -> bytes:

@@ -1,8 +1,8 @@
-"""What the claims of a certificate come to when everything is scanned again; the same for erasures and redactions.
+"""The verdicts on a certificate's claims when everything is scanned again; the same for erasures and redactions.
 
 holds           the partition was read, and what the certificate says is gone is gone below the claim's end
 broken          it is there again
-cannot be told  no record was looked at, something cannot be read, nobody can tell whether what was looked for is what the
+cannot be told  no record was looked at, something cannot be read, it is unknown whether what was looked for is what the
                 certificate is about, or the partition is not there, or not known to be that of the certificate (`doubt_about`)
 
 Topics are known by their ids, which are in no secret: that they are the same is looked at without a scan, too. Certificates of
@@ -39,7 +39,7 @@ _DOUBTS = {
     "Nothing can be said of it.",
     RECREATED: "of another topic now. The one that the certificate is about was deleted since, and this one has its name. "
     "Nothing can be said of it.",
-    UNKNOWN: "nobody can tell whether it is of the topic that the certificate is about: "
+    UNKNOWN: "it is unknown whether it is of the topic that the certificate is about: "
     f"{names.PARTITION_METADATA} is missing, or cannot be read.",
 }
 
@@ -81,7 +81,7 @@ def check_claims(
     notes += _notes(doubts)
     if not is_bound:
         notes.append(
-            "Without the secret nobody can tell whether what was given to look for is what the certificate is about, so no claim "
+            "Without the secret it is unknown whether what was given to look for is what the certificate is about, so no claim "
             f"is confirmed. Below the claims' ends it is in {matching} of {len(rows)} partitions."
         )
     return rows

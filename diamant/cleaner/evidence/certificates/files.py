@@ -1,11 +1,11 @@
-"""Where certificates lie, and how the last one takes the place of its intent.
+"""The files of certificates, and the step in which the last one takes the place of its intent.
 
     <data directory>/<prefix><id>.<state>.json            a certificate
     <data directory>/<prefix><id>.<state>.json.pending    a signed one whose intent is there still
 
 An intent must not outlive the certificate that says that nothing is left, and a crash must not forget an erasure. So the last
 certificate is written as a pending one, durably, then the intent goes, then the certificate gets its name. A start that finds
-a pending one gives it its name if the intent is gone; with the intent there the erasure goes on, and issues another.
+a pending one gives it its name if the intent is gone; with the intent there the erasure continues, and issues another.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ def conclude(
 def name_pending(env: Env, directory: str, erasure_id: str, prefix: str = PREFIX) -> str | None:
     """Give a certificate its name whose intent is gone, after a `conclude` that came no further; return its path.
 
-    Blocks; OSError. None if there is none. Only for whoever ends this one: while its intent is there it is to stay pending.
+    Blocks; OSError. None if there is none. Only for the code that ends this one: while its intent is there it is to
+    stay pending.
     """
     found = [
         name for name in env.list_dir(directory) if name.startswith(f"{prefix}{erasure_id}.") and name.endswith(PENDING)
@@ -173,7 +174,7 @@ def has_traces(env: Env, directory: str) -> bool:
 def tidy(env: Env, directory: str, prefix: str = PREFIX) -> list[str]:
     """End what a crash has left of `conclude` and of writing files; return the paths of certificates that got their names.
 
-    `prefix`: that of erasures, or of redactions. Blocks. At a start, before anything is gone on with.
+    `prefix`: that of erasures, or of redactions. Blocks. At a start, before anything is resumed.
     """
     named = []
     entries = env.list_dir(directory)

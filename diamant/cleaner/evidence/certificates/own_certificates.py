@@ -1,10 +1,11 @@
 """Certificates that the same key has signed, and that hold bytes of what a scan looks for: in a reason, a reference, a name.
 
-They are what they say they are, so nothing of a partition can be hidden in them, and they are kept on purpose: what is in them is
-named (`ScanReport.elsewhere`) and in nobody's way. Texts that hold it are refused (`verbs/unsaid.py`), but there are
-certificates from before that. One that was changed, that another key has signed, or that has another name is any file.
+They are what they say they are, so nothing of a partition can be hidden in them, and they are kept on purpose: what is
+in them is named (`ScanReport.elsewhere`) and stands in the way of nothing. Texts that hold it are refused
+(`reason_check.py`), but there are certificates from before that. One that was changed, that another key has signed, or
+that has another name is any file.
 
-Whoever can write to the data directory can change a certificate there: `problem_with` tells before it is handed out.
+Anyone who can write to the data directory can change a certificate: `problem_with` checks it before it is handed out.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from diamant.storage.errors import StorageError
 
 NOT_COVERED = (
     "Earlier certificates of this broker that hold bytes of what is gone, as in the reason or reference that was given for them: "
-    "they are listed under elsewhere, and stay until somebody removes them."
+    "they are listed under elsewhere, and stay until you remove them."
 )
 
 

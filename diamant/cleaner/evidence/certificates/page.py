@@ -37,7 +37,7 @@ _KINDS = {
     "diamant-redaction-certificate": "Certificate of redaction",
 }
 _ED25519_PREFIX = bytes.fromhex("302a300506032b6570032100")
-"""What stands before the key in SubjectPublicKeyInfo (RFC 8410)."""
+"""The bytes before the key in SubjectPublicKeyInfo (RFC 8410)."""
 _A_TOPIC = " (A topic is a stream of records that is kept in files.)"
 _STATES = {
     "key-gone": ("Everything stored under the key is gone", "good"),
@@ -81,7 +81,7 @@ def certificate_page(certificate: Fields, problem: str = "") -> str:
         ),
         section("How to verify it", *_verifying(certificate)),
         tag("p", "Figures and digests", css="figures"),
-        tag("p", "For whoever checks in detail. The JSON file has all of it, also where a list is cut short here."),
+        tag("p", "For a check in detail. The JSON file has all of it, also where a list is cut short here."),
         *figures(certificate),
     )
 
@@ -95,7 +95,7 @@ def _offsets(one: Fields) -> str:
 
 
 def _notices(certificate: Fields) -> Iterable[Html]:
-    """What has to be known before anything else is read."""
+    """Yield the notices to read before anything else."""
     if not certificate.get("is_evidence"):
         yield _notice(
             "warn",
@@ -155,13 +155,13 @@ def _notices(certificate: Fields) -> Iterable[Html]:
         yield _notice(
             "warn",
             "A deletion mark went too early.",
-            f"In {', '.join(place_text(one) for one in lost)} it was gone before its time, and nobody had asked for "
+            f"In {', '.join(place_text(one) for one in lost)} it was gone before its time, and no one had asked for "
             "that. Systems that copy these data may not have learned of the erasure.",
         )
 
 
 def _endings(certificate: Fields) -> Iterable[Html]:
-    """What was not carried out, or not wholly, and why."""
+    """The measures that were not carried out, or not wholly, and why."""
     if part(certificate, "ended"):
         ended = part(certificate, "ended")
         why = {
@@ -181,7 +181,7 @@ def _endings(certificate: Fields) -> Iterable[Html]:
         again = " and created again; the new one is another topic, to which nothing was done" * (
             one.get("what") == "topic-recreated"
         )
-        yield _notice("warn", f"{one.get('topic')} was deleted", f"meanwhile{again}. Nothing is said of what it held.")
+        yield _notice("warn", f"{one.get('topic')} was deleted", f"since{again}. Nothing is said of what it held.")
     if added := certificate.get("partitions_added"):
         places = ", ".join(place_text(one) for one in added)
         yield _notice("warn", "Partitions were added", f"after this was asked for, and are no part of it: {places}.")

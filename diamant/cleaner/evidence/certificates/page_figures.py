@@ -1,4 +1,4 @@
-"""The second half of a certificate's page: tables, digests and settings, for whoever checks in detail.
+"""The second half of a certificate's page: tables, digests and settings, for a check in detail.
 
 What of the certificate there are no words for is shown as it is, so that a newer certificate loses nothing here.
 """

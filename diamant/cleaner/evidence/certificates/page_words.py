@@ -1,4 +1,4 @@
-"""What a certificate's fields are called when people read them, and how to get at them where one may be missing."""
+"""Readable names of a certificate's fields, and access to fields that may be missing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def part(fields: Fields, name: str) -> Fields:
 
 
 def is_redaction(certificate: Fields) -> bool:
-    """Whether it is about records that matched, and not about a key."""
+    """True if it is about records that matched, and not about a key."""
     return str(certificate["type"]) == "diamant-redaction-certificate"
 
 

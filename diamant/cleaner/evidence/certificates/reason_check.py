@@ -1,7 +1,7 @@
 r"""Tells whether a text for a certificate names what is to be gone: it would stay there, in clear, and a scan would find it.
 
 A key, or what a redaction compares with, is recognised at any length, in upper and lower case: long ones anywhere in the text,
-short ones as a whole word, as 42 is in "ticket 4711, customer 42" and not in "ticket 4211". Letters that nobody sees count
+short ones as a whole word, as 42 is in "ticket 4711, customer 42" and not in "ticket 4211". Invisible letters count
 for nothing, and all dashes are one. So are its usual encodings: percent-encoded, quoted-printable, HTML's and JSON's escapes, up
 to three of them in one another; hexadecimal (also as 0x1a2b and \x1a\x2b), base64, base32, as a number if it is one of two, four
 or eight bytes, as a UUID if it has 16, and what it is in UTF-16. Of values only digests are known, so these are recognised byte
@@ -36,7 +36,7 @@ _NUMBER_BYTES = (2, 4, 8)
 _UUID_BYTES = 16
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _SHOWN = {"Cf": None, "Pd": "-"}
-"""What stands for letters of two categories: nothing for those that nobody sees, and one dash for all."""
+"""Replacements for letters of two categories: nothing for invisible ones, and one dash for all dashes."""
 _HEX_SIGN = re.compile(r"(?<!\w)(?:0x|\\x)(?=[0-9a-f]{2})")
 _HEX_JOINT = re.compile(r"(?<=x[0-9a-f]{2})[,\s]*(?:0x|\\x)(?=[0-9a-f]{2})")
 

@@ -39,7 +39,8 @@ def default_path() -> str:
 def check_outside(path: str, directory: str) -> None:
     """Raise StorageError if the key, or its secret, lies or would lie in a broker's data directory, links followed. Blocks.
 
-    Whoever gets the data, as from a backup, could tell then whose digests stand in the certificates, read the intents and sign.
+    Anyone with the data, as from a backup, could then tell whose digests stand in the certificates, read the intents
+    and sign.
     """
     inside = os.path.join(os.path.realpath(directory), "")
     for file in (path, f"{path}.secret"):
@@ -58,7 +59,7 @@ def check_there(path: str) -> None:
         raise StorageError(
             f"{' and '.join(missing)} {verb} missing, and the data directory has certificates or unfinished erasures of that "
             "key: bring it back (is its disk mounted?). If it is lost for good move diamant-erasure-* and diamant-redaction-* "
-            "out of the data directory; then a new key and secret are made, with which nobody can go on with those, or compare "
+            "out of the data directory; then a new key and secret are made, which cannot continue those, or compare "
             "digests"
         )
 
@@ -100,7 +101,7 @@ class SigningKey:
 
     @property
     def public_pem(self) -> str:
-        """The public key as PEM, to be pinned by whoever verifies."""
+        """The public key as PEM, to be pinned by a verifier."""
         from cryptography.hazmat.primitives import serialization as forms
 
         public = self._private.public_key()
@@ -184,7 +185,7 @@ def _read(path: str, is_private: Callable[[bytes], bool] = bool) -> bytes | None
 
 
 def _create(path: str, content: bytes) -> bytes:
-    """Write a new file; return its content, which is another one's if somebody was quicker."""
+    """Write a new file; return its content, which is another process's if that was quicker."""
     directory = os.path.dirname(path) or "."
     os.makedirs(directory, mode=0o700, exist_ok=True)
     temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
@@ -195,7 +196,7 @@ def _create(path: str, content: bytes) -> bytes:
             file.flush()
             os.fsync(file.fileno())
         try:
-            # Unlike a rename, a link never replaces what another process has made meanwhile.
+            # Unlike a rename, a link never replaces what another process has made since.
             os.link(temporary, path)
         except FileExistsError:
             return _read(path) or content

@@ -7,9 +7,9 @@
                 end, as after restoring a backup), cannot be told; and what was written since (`claim_checks`)
     outcome     all of that in a word
 
-Without the key and without the secret nobody can tell records of the key from others: then only files are compared, and topics by
-their ids. With the key and without the secret nobody can tell whether it is that of the certificate. In both cases no claim is
-confirmed: files that were given, and not looked into, confirm nothing.
+Without the key and without the secret records of the key cannot be told from others: then only files are compared, and
+topics by their ids. With the key and without the secret it is unknown whether it is that of the certificate. In both
+cases no claim is confirmed: files that were given, and not looked into, confirm nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ MAX_PROBLEMS = 20
 """Of the account of the scan that are told."""
 
 RECORDS_GONE = "records-gone"
-"""What a redaction claims (`redaction_evidence`)."""
+"""The claims of a redaction (`redaction/claims.py`)."""
 
 IN_CERTIFICATES = (
     "Other certificates of the same signer hold bytes of what was looked for, as in the reason or reference that was given for "
@@ -100,7 +100,7 @@ NO_LONGER_SO = "broken"
 NOTHING_CERTIFIED = "not-certified"
 """It says itself that nothing, or not everything, is certified."""
 NOT_CONFIRMED = "not-confirmed"
-"""Of a claim nobody can tell whether it holds."""
+"""It cannot be told whether a claim holds."""
 
 ScanAgain = Callable[[Subject], ScanReport]
 """Scans everything for a subject; blocks. StorageError if nothing can be proven."""
@@ -111,18 +111,18 @@ _CLAIMING = (VALUES_GONE, KEY_GONE, RECORDS_GONE, NOTHING_MATCHED)
 
 @dataclass(slots=True)
 class Verification:
-    """What came of it."""
+    """The result of the verification."""
 
     signature: str
     signer: str
     """The public key in the certificate, in hexadecimal."""
     state: str
-    """What the certificate claims."""
+    """The claims of the certificate."""
     is_evidence: bool
     segments: list[dict[str, Any]] = field(default_factory=list)
     roots_fit: bool = True
     coverage_adds_up: bool = True
-    """Whether the certificate's account of what was scanned is complete and fits its claims (`coverage`)."""
+    """True if the certificate's account of what was scanned is complete and fits its claims (`coverage`)."""
     claims: list[dict[str, Any]] = field(default_factory=list)
     was_scanned: bool = False
     notes: list[str] = field(default_factory=list)
@@ -130,7 +130,7 @@ class Verification:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the signature is that of the pinned key and nothing that was checked contradicts the certificate."""
+        """True if the signature is that of the pinned key and nothing that was checked contradicts the certificate."""
         return self.outcome == VALID
 
     @property

@@ -1,4 +1,4 @@
-"""What a scan has read, file by file, held against what there is; and whether a certificate's account of it adds up.
+"""The account of a scan: its reads, file by file, against what there is; and the check of a certificate's account.
 
 The account comes from two sides that share no code: what was looked at is counted where it is looked at (`FileSearch.amounts`),
 what there is by `census`. A file that was passed over, and batches or records that were, show as a difference, whichever part
@@ -29,14 +29,14 @@ MAX_ROWS = 20_000
 
 @dataclass(slots=True)
 class FileRow:
-    """What was read of one file, or of several in one directory."""
+    """The amount read of one file, or of several in one directory."""
 
     file: str
     topic: str | None
     partition: int | None
     sort: str
     size: int
-    """What was to be read: all, or up to the recorded end."""
+    """The part to be read: all, or up to the recorded end."""
     beyond_end: int = 0
     read: Amounts = field(default_factory=dict)
     declared: Amounts | None = None
@@ -44,11 +44,11 @@ class FileRow:
     problems: int = 0
     files: int = 1
     changed: int = 0
-    """When the file had been changed last before it was read (`census.changed_at`); in no certificate."""
+    """Time of the file's last change before it was read (`file_census.changed_at`); in no certificate."""
 
     @property
     def adds_up(self) -> bool:
-        """Whether everything in it was looked at."""
+        """True if everything in it was looked at."""
         read = {name: amounts for name, amounts in self.read.items() if any(amounts)}
         if sum(amounts[2] for amounts in read.values()) != self.size:
             return False

@@ -1,8 +1,8 @@
 """The account of a certifying scan: what it has read of each file, held against what the census of the directory has.
 
-A file that is there in the end and was not read, or not wholly, or is not as it was read, is told, whoever passed it over. (One
-that only grows is read up to where it was: somebody writes a log to it.) Whether one may be passed over
-as it came with a segment that was begun after the recorded end of its log is asked here once more, by other code.
+A file that is there in the end and was not read, or not wholly, or is not as it was read, is reported, whatever passed
+it over. (One that only grows is read up to where it was: it is a log that is being written.) Whether one may be passed
+over as it came with a segment that was begun after the recorded end of its log is asked here once more, by other code.
 
 One thread. Memory: that of `FileCensus`, and 1 KB for each file.
 """
@@ -21,11 +21,12 @@ from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 MAX_MISSED_LOOKS = 5
-"""How many looks of the census in a row may have a file that listings do not find. Such a file need not be hidden: whoever
-replaces a file writes it under another name and renames it, and a listing may fall before that when the look falls after it."""
+"""Looks of the census in a row that may have a file that listings do not find. Such a file need not be hidden: a
+program that replaces a file writes it under another name and renames it, and a listing may fall before that when the
+look falls after it."""
 
 MAX_REREADS = 3
-"""How often a file is read again that was written while the scan ran, or that could not be read, and has grown since."""
+"""Number of rereads of a file that was written while the scan ran, or that could not be read, and has grown since."""
 
 
 class ScanAccount:
@@ -44,9 +45,9 @@ class ScanAccount:
         self._next_offsets: dict[FileKey, int] = {}
         """Of segments the offset behind their last batch."""
         self._missing: dict[FileKey, int] = {}
-        """What the census has and nobody has read, when it was looked at last; and in how many looks in a row."""
+        """Files that the census had and that were not read, at the last look; and in how many looks in a row."""
         self._rereads: Counter[FileKey] = Counter()
-        """How often files were to be read again because they had grown, of those with places that could not be read."""
+        """Number of rereads of files because they had grown, of those with places that could not be read."""
 
     @property
     def problem(self) -> str:
@@ -59,7 +60,7 @@ class ScanAccount:
         self.oldest = frozenset(identity for _, identity in self._census.files)
 
     def add(self, key: FileKey, row: FileRow, next_offset: int | None) -> None:
-        """Take note of a file that was read. `next_offset`: of a segment, behind its last batch."""
+        """Record a file that was read. `next_offset`: of a segment, behind its last batch."""
         self._rows[key] = row
         self._read.add(key[1])
         if next_offset is not None:
@@ -87,12 +88,12 @@ class ScanAccount:
         return is_complete, again.union(self._missing)
 
     def _may_be_whole_now(self, key: FileKey, listed: Listed) -> bool:
-        """Tell whether a file that could not be read has grown since, as one does that somebody was writing then."""
+        """Tell whether a file that could not be read has grown since, as one does that was being written."""
         row = self._rows.get(key)
         return row is not None and row.problems > 0 and listed.latest_size > row.size + row.beyond_end
 
     def _is_other(self, key: FileKey, listed: Listed) -> bool:
-        """Tell whether a file has been changed since it was read, and is none of a running log, which goes on with its own."""
+        """Tell whether a file has been changed since it was read, and is none of a running log, which changes its own."""
         row = self._rows.get(key)
         return row is not None and row.changed != listed.changed and not self._is_of_running_log(key[0])
 
@@ -157,7 +158,7 @@ class ScanAccount:
                 row = FileRow.from_fields({"file": name, "bytes": listed.size, "beyond_end": beyond_end, "read": {}})
                 row.sort = "not read" if is_missing else "after the recorded end"
             elif self._is_other(key, listed) and listed.latest_size <= row.size + row.beyond_end:
-                reason = "it was written anew again and again while the scan ran"
+                reason = "it was rewritten again and again while the scan ran"
                 report.unaccounted.append(Unreadable(None, None, name, None, reason))
             elif not row.adds_up and not row.problems:
                 reason = f"the scan has looked at {row.read}, there are {row.declared or row.size}"

@@ -2,7 +2,7 @@
 
 batches     segments, in use or not (`.deleted`, `.swap`, `.cleaned`), of topics, of internal topics, of the metadata
             log; the metadata's snapshots
-bytes       everything else: indexes, producer snapshots, facts and filters, checkpoints, intents, what nobody knows
+bytes       everything else: indexes, producer snapshots, facts and filters, checkpoints, intents, unknown files
 
 A symbolic link to a directory is followed where the broker follows it, as a partition's directory in the log directory. Others
 lead to what has a name of its own below the directory, or is outside of it: they are told of (`OnLink`) and not followed.
@@ -52,11 +52,11 @@ class Place:
     """In the name of a segment's file or a snapshot, whatever state it is in, in a partition's directory in use. Only of names as
     logs give them, with 20 digits."""
     is_set_aside: bool = False
-    """Whether it is in a directory that waits to be deleted, or that no topic claims."""
+    """True if it is in a directory that waits to be deleted, or that no topic claims."""
 
 
 def list_places(env: Env, directory: str, on_link: OnLink = lambda name: None) -> Iterator[Place]:
-    """Yield all files below `directory`. A directory that goes away meanwhile is passed over; OSError for other failures."""
+    """Yield all files below `directory`. A directory that disappears is passed over; OSError for other failures."""
     yield from _list(env, directory, "", None, 0, on_link)
 
 
@@ -73,7 +73,7 @@ def list_below(
 ) -> Iterator[Place]:
     """Yield all files below a directory that is not in the data directory, by whole paths.
 
-    `owner`: the topic, the partition, and that nothing there is in use; None: nobody knows whose it is. OSError.
+    `owner`: the topic, the partition, and that nothing there is in use; None: the owner is unknown. OSError.
     """
     yield from _list(env, directory, f"{directory}/", owner, 1, on_link)
 

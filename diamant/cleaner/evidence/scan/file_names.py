@@ -3,7 +3,7 @@
 A name with bytes of what a scan looks for is a finding, as if the file held them. What is told of the file has the kind of what
 was found there, and the beginning of its digest, in their place: `exports/[key 1437ea35].csv`.
 
-Names that the broker or Kafka gives, and those of directories of partitions, are not looked at: nobody can change them.
+Names that the broker or Kafka gives, and those of directories of partitions, are not looked at: no one can change them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a certifying scan has read and found, and what that makes of each partition.
+"""The report of a certifying scan: what it has read and found, and the state of each partition that follows.
 
     inconclusive     something in it cannot be read, bytes of a value lie outside of its records, the scan cannot account for
                      everything that there is (`coverage`), or a file of no partition has what is to be gone
@@ -52,21 +52,21 @@ _REASONS = {
     UNDECIDED: "nobody can tell whether this record is meant",
 }
 _IN_THE_WAY = "what is to be gone lies, or may lie, in a file that belongs to no partition"
-_SET_ASIDE = "; its directory was set aside, and there is no such partition: if nobody needs it, remove it"
+_SET_ASIDE = "; its directory was set aside, and there is no such partition: if it is not needed, remove it"
 
 
 @dataclass(slots=True)
 class ScanReport:
-    """What was read and found.
+    """The amounts read and the findings.
 
-    `findings` is not complete where there is very much, but nothing that decides hides behind others (`found_list`).
+    `findings` is not complete where there is very much, but nothing that decides hides behind others (`findings`).
     """
 
     findings: list[Finding] = field(default_factory=list, init=False)
     elsewhere: list[Finding] = field(default_factory=list, init=False)
     """The same key in other topics, the same bytes under other keys, and those outside of records of other topics."""
     astray: list[Finding] = field(default_factory=list, init=False)
-    """What is in files that belong to no partition, and may be of any: bytes, records of copied segments."""
+    """Findings in files that belong to no partition, and may be of any: bytes, records of copied segments."""
     in_the_way: list[Finding] = field(default_factory=list, init=False)
     """Those of `astray` because of which nothing can be claimed of any partition (`Subject.is_in_the_way`)."""
     unlisted: Counter[str] = field(default_factory=Counter, init=False)
@@ -82,11 +82,11 @@ class ScanReport:
     """Files that are called like segments in use, and that their log does not have: their offsets are none of its."""
     counts: Counts = field(default_factory=Counts)
     rows: list[FileRow] = field(default_factory=list)
-    """What was read of each file that was there in the end; about 1 KB each."""
+    """The amount read of each file that was there in the end; about 1 KB each."""
     files_listed: int = 0
     """The files that were there in the end, by a count of their own."""
     unaccounted: list[Unreadable] = field(default_factory=list)
-    """What the scan passed over, wherever it is: then nothing is certain."""
+    """The files that the scan passed over, wherever they are: then nothing is certain."""
     vanished: int = 0
     """Files that were listed and gone when their turn came; what replaced them was scanned."""
     later: int = 0
@@ -98,7 +98,7 @@ class ScanReport:
     engine: str = "plain"
     seconds: float = 0.0
     staging: dict[str, Any] | None = None
-    """What the staging place of jobs on Spark was (`staging_place`); None: none is configured."""
+    """The staging place of jobs on Spark at the time of the scan (`staging_files`); None: none is configured."""
     links: set[str] = field(default_factory=set)
     """Names of symbolic links that were not followed (`places`)."""
     partitions: set[TopicPartition] = field(default_factory=set)
@@ -159,7 +159,7 @@ class ScanReport:
         self.unreadable_astray += [one._replace(topic=None, partition=None) for one in unreadable]
 
     def set_aside(self, files: Collection[str]) -> bool:
-        """Have what was found in files of no partition, which are known for what they are, listed as `elsewhere`; whether any."""
+        """List findings in files of no partition, known for what they are, as `elsewhere`; return True if there are any."""
         self.elsewhere += [one for one in self.astray if one.file in files]
         self.astray = [one for one in self.astray if one.file not in files]
         self.in_the_way = [one for one in self.in_the_way if one.file not in files]
@@ -253,7 +253,7 @@ class ScanReport:
         """Return how many records there are at `claim_end` and above besides those that are listed.
 
         Of each file the lowest one is listed, so if that is not below the claim's end none of them is. Else 0: nothing can be
-        claimed then, and nobody can tell which of them were written since.
+        claimed then, and it is unknown which of them were written since.
         """
         if any(one.what in whats for one in self.claimed(partition, claim_end)):
             return 0

@@ -1,18 +1,19 @@
 """The certifying scan: reads and decompresses everything that a data directory holds, and says of each partition what is left.
 
-It asks no index, no filter and no summary: what a file holds is what its bytes say. A log that takes appends is scanned up to
-its recorded end (`LogEnd`). Passed over is what the log has begun since, and nothing else, whatever its name: it has to be the
-file that the running log has as a segment by now, and was not there when the scan began. A directory is a partition's if there is
-such a partition, as far as that is known (`Partitions`); else its files are nobody's. Files come and go meanwhile, so the
-directory is listed again until nothing in it is new: a segment that was renamed, or written anew by the cleaner, is not missed.
+It asks no index, no filter and no summary: what a file holds is what its bytes say. A log that takes appends is scanned
+up to its recorded end (`LogEnd`). Passed over is what the log has begun since, and nothing else, whatever its name: it
+has to be the file that the running log has as a segment by now, and was not there when the scan began. A directory is a
+partition's if there is such a partition, as far as that is known (`Partitions`); else its files have no owner. Files
+come and go during the scan, so the directory is listed again until nothing in it is new: a segment that was renamed, or
+rewritten by the cleaner, is not missed.
 
-The scan is accountable: at its beginning and end `census` lists the directory by itself and counts what segments declare. A file
-that was not read, or not wholly, makes everything inconclusive (`scan_account`), whoever passed it over. So does a scan that does
-not find what was written for it to find (`known_positives`).
+The scan is accountable: at its beginning and end `census` lists the directory by itself and counts what segments
+declare. A file that was not read, or not wholly, makes everything inconclusive (`coverage_account`), whatever passed it
+over. So does a scan that does not find what was written for it to find (`known_positives`).
 
-What is found, and what that makes of a partition, is in `scan_report`; how much of it is kept, in `found_list`.
+What is found, and what that makes of a partition, is in `report`; how much of it is kept, in `findings`.
 
-Any thread. Memory: that of `record_search`, for each of `threads`, that of `found_list`, and 1 KB for each file.
+Any thread. Memory: that of `record_search`, for each of `threads`, that of `findings`, and 1 KB for each file.
 """
 
 from __future__ import annotations
@@ -75,10 +76,10 @@ __all__ = [
 ]
 
 MAX_LISTINGS = 50
-"""How often a directory that never comes to rest is listed; then the scan is inconclusive."""
+"""Times that a directory that never comes to rest is listed; then the scan is inconclusive."""
 
 MAX_RETRIES = 3
-"""How often a file is read again that changed while it was read."""
+"""Times that a file is read again that changed while it was read."""
 
 MAX_SHOWN = 5
 """Of known positives that were not found."""
@@ -154,7 +155,7 @@ class _Found(NamedTuple):
     size: int
     identity: Identity
     is_of_later: bool
-    """Whether it is called like what comes with a segment that was begun since."""
+    """True if its name is that of a file of a segment that was begun since."""
 
     @property
     def key(self) -> FileKey:
@@ -195,11 +196,11 @@ class _Scan:
         self.report = ScanReport()
         self._room = Room()
         self._found: dict[FileKey, FileSearch] = {}
-        """What was found in files, of those in which there was something."""
+        """The findings in files, of those in which there was something."""
         self._engine = SearchEngine()
         self._lock = threading.Lock()
         self._seen: set[FileKey] = set()
-        """What was looked at. A file is looked at once more under each name that it has or gets: the name tells as what."""
+        """The files looked at. A file counts once under each name that it has or gets: the name tells as what."""
         self._passed_over: set[Identity] = set()
         """Segments that were begun after the recorded ends."""
         besides = None if staging is None or staging.root is None else (staging.root, staging.owner)
@@ -293,7 +294,7 @@ class _Scan:
         return shown_name(self._owned_place(place_named(name)), self._subject.needles)
 
     def _owned_place(self, place: Place) -> Place:
-        """Return a place, as nobody's if its directory is only called like that of a partition.
+        """Return a place, without an owner if its directory is only called like that of a partition.
 
         What was set aside of another topic is that topic's, as long as there is one; for the request's own see
         `ScanReport.disown`.
@@ -312,7 +313,7 @@ class _Scan:
     def _is_wanted(self, place: Place) -> bool:
         if self.only is not None and (place.topic, place.partition) not in self.only:
             return False
-        # Who locates looks into files that nobody knows, too: values that are there only have to be known.
+        # Locating looks into unknown files, too: values that are only there have to be known.
         is_content = place.content == BATCHES or self.only is None or (self.is_locating and place.sort == OTHER)
         return is_content and (self.skip is None or not self.skip(place))
 
@@ -348,7 +349,7 @@ class _Scan:
         return self._ends.get((place.topic, place.partition))
 
     def _end_of_order(self, found: _Found) -> LogEnd | None:
-        """Return the end that all of a segment has to be below; None if nobody knows of one."""
+        """Return the end that all of a segment has to be below; None if none is known."""
         end, base_offset = self._end(found.place), found.place.base_offset
         if end is None or base_offset is None or found.identity not in self._books.oldest:
             return None

@@ -2,12 +2,13 @@
 
 local        every file of this owner's places is read, as those of the data directory are, and stands in the ledger by its whole
              path. A place belongs to the partition that its name tells; one of a deleted topic to none
-elsewhere    (s3:) names are listed and nothing is read: while there is a place, its partition gets no claim, or, if nobody knows
+elsewhere    (s3:) names are listed and nothing is read: while there is a place, its partition gets no claim, or, if it is unknown
              whose it is, no partition does
 
-A staging place that cannot be listed lets nothing be claimed. One that is not there has nothing in it: the first job makes it.
-But where the log directory has a note of a place that nobody can see now, as its disk is not mounted or another staging place
-is configured by now, its partition gets no claim. Places of other owners (other log directories) are counted and left alone.
+A staging place that cannot be listed lets nothing be claimed. One that is not there has nothing in it: the first job
+makes it. But where the log directory has a note of a place that cannot be seen now, as its disk is not mounted or
+another staging place is configured by now, its partition gets no claim. Places of other owners (other log directories)
+are counted and left alone.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Unseen: TypeAlias = tuple[str, str, str]
 
 _LEFT = (
     "a job on Spark has left this copy of records, or uses it just now, and a scan does not read it: it goes when the job ends; "
-    "if the job was killed, once it was left alone for an hour, or when somebody removes it"
+    "if the job was killed, once it was left alone for an hour, or when it is removed by hand"
 )
 
 
@@ -42,7 +43,7 @@ def _nobody_notes(_: Collection[str]) -> list[Unseen]:
 
 @dataclass(frozen=True, slots=True)
 class StagingPlace:
-    """What `diamant.cleaner.spark.staging` names, for the owner of one log directory."""
+    """The value of `diamant.cleaner.spark.staging`, for the owner of one log directory."""
 
     shown: str
     """For people, without credentials."""

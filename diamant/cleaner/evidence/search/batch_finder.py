@@ -57,17 +57,17 @@ _PAD = bytes(128)
 _MANY = 16
 """If more than one byte in so many may be a magic, more is asked before places are listed."""
 _OLD_HEADS = 18, 26
-"""Where the length of the key is, by magic."""
+"""Position of the length of the key, by magic."""
 _MIN_RECORD_BYTES = 7
 _HEAD_BYTES = 64
 """Enough for a record's fields before its key."""
 _SNAPPY_MAX_RATIO = 22
 _CUT_OFF = "a batch begins here, and the file ends before it does"
 _DAMAGED = "a compressed batch begins here, and its checksum is wrong"
-_TOO_MANY = "so much of it looks like headers of batches that nobody can tell which are"
+_TOO_MANY = "so much of it looks like headers of batches that it cannot be told which are"
 
 _FRAMES = {GZIP: b"\x1f\x8b\x08", SNAPPY: b"\x82SNAPPY", LZ4: b"\x04\x22\x4d\x18", ZSTD: b"\x28\xb5\x2f\xfd"}
-"""What compressed data begin with. Raw snappy has no such bytes."""
+"""First bytes of compressed data. Raw snappy has none."""
 _ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
 """Behind one byte from 50 to 5f."""
 
@@ -78,7 +78,7 @@ class _Candidate(NamedTuple):
     magic: int
     size: int
     is_framed: bool
-    """Whether it begins as compressed data do: then it is a batch, or was one."""
+    """True if it begins as compressed data do: then it is a batch, or was one."""
 
 
 def find_batches(
@@ -86,7 +86,7 @@ def find_batches(
 ) -> Iterator[tuple[int, int]]:
     """Yield from where to where there are batches, one behind the other, up to byte `end` of a file; ascending. Blocks; OSError.
 
-    `fail` is told of positions of which nobody can tell what is there. `check` is called for each window.
+    `fail` is told of positions whose contents cannot be told. `check` is called for each window.
     """
     position = run_start = run_end = wasted = 0
     while position < end:

@@ -1,6 +1,6 @@
 """The compiled search of a file of batches: where nothing is to be found at the speed of memory, else plainly.
 
-Memory: that of `chunk_reader`, and what a chunk decompresses to.
+Memory: that of `row_reader`, and what a chunk decompresses to.
 """
 
 from __future__ import annotations

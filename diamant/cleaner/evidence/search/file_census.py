@@ -20,7 +20,7 @@ from diamant.storage.env.env import Env, File
 WINDOW_BYTES = 4096
 """Read at once: one header of large batches, or many of small ones."""
 RAW = "bytes"
-"""What is no batch: searched as bytes."""
+"""Bytes that are no batch: searched as bytes."""
 OLD = "old "
 """Before the codec's name: batches of magic 0 and 1, whose headers declare no records."""
 
@@ -102,7 +102,7 @@ def file_identity(env: Env, path: str) -> tuple[Identity, int]:
 
 
 def changed_at(env: Env, path: str) -> int:
-    """Return when a file was changed last, its content or its names; nobody can set that. OSError."""
+    """Return when a file was changed last, its content or its names; no program can set that. OSError."""
     try:
         return os.stat(path).st_ctime_ns
     except OSError:
@@ -117,9 +117,9 @@ class Listed:
     size: int
     """The least that it had, from when it was seen first: files grow while they are read."""
     latest_size: int
-    """What it had in the last look."""
+    """Size in the last look."""
     changed: int
-    """When it was changed last, by the last look (`changed_at`)."""
+    """Time of the last change, by the last look (`changed_at`)."""
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class FileCensus:
     looks: int = 0
 
     def look(self) -> None:
-        """List everything anew. Blocks; OSError if a directory cannot be listed."""
+        """List everything again. Blocks; OSError if a directory cannot be listed."""
         self.looks += 1
         found: dict[FileKey, Listed] = {}
         self._list(found, f"{self.directory}/", [""])

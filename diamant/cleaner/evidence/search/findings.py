@@ -1,4 +1,4 @@
-"""What a scan finds in files, and places that it cannot read.
+"""The findings of a scan in files, and the places that it cannot read.
 
 What was found, file by file, and how much of that is kept: however much there is, nothing that decides hides behind the rest.
 
@@ -30,12 +30,12 @@ SAME_KEY = "same-key"
 SAME_BYTES = "same-bytes"
 """Bytes of the key or of one of its values in a record that has another key."""
 UNDECIDED = "undecided"
-"""A record of which nobody can tell whether it is meant."""
+"""A record of which it cannot be told whether it is meant."""
 RAW = "raw"
 """Bytes of the key or of a value outside of any record."""
 
 DECIDING = frozenset({VALUE, TOMBSTONE, UNDECIDED})
-"""What makes a difference to a partition, according to its offset."""
+"""Kinds of findings that matter to a partition, according to its offset."""
 
 
 class Finding(NamedTuple):
@@ -54,18 +54,18 @@ class Finding(NamedTuple):
     digest: str
     """HMAC of the value, of the key for a tombstone, of the needle otherwise."""
     horizon_ms: int | None = None
-    """From when on a tombstone may go; None while nobody knows."""
+    """Time from which a tombstone may go; None while unknown."""
     has_value: bool | None = None
     """Of a record of the same key that is not in the erasure's topics: whether it has a value. None for everything else."""
     has_headers: bool | None = None
-    """True of a tombstone with headers: nobody can tell whether they say what it has deleted. Else None."""
+    """True of a tombstone with headers: they may tell what it has deleted. Else None."""
 
     def to_fields(self) -> dict[str, Any]:
         return {name: value for name, value in self._asdict().items() if value is not None and value != ""}
 
 
 class Unreadable(NamedTuple):
-    """A place of which nobody can tell what is in it."""
+    """A place whose contents cannot be read."""
 
     topic: str | None
     partition: int | None
@@ -86,7 +86,7 @@ _UNREADABLE = "unreadable"
 
 
 class Room:
-    """How much more a scan lists of each sort. Any thread."""
+    """The room that a scan has left in its list for each sort. Any thread."""
 
     def __init__(self) -> None:
         self._taken: Counter[str] = Counter()
@@ -108,7 +108,7 @@ class Room:
 
 @dataclass(slots=True)
 class FoundList:
-    """What was found in one file."""
+    """The findings in one file."""
 
     findings: list[Finding] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
@@ -122,7 +122,7 @@ class FoundList:
     """Of each sort that decides the first place, listed or not."""
 
     def add(self, finding: Finding, kind: object = None, *, is_in_scope: bool = False) -> None:
-        """Take note of a finding. `kind`: what else tells its sort. `is_in_scope`: it is in one of the topics that matter."""
+        """Record a finding. `kind`: what else tells its sort. `is_in_scope`: it is in one of the topics that matter."""
         what = finding.what
         if what in DECIDING or what == RAW or is_in_scope or finding.topic is None:
             least = self._least.setdefault((what, kind), finding)
@@ -135,7 +135,7 @@ class FoundList:
             self.unlisted[what] += 1
 
     def fail(self, place: Unreadable) -> None:
-        """Take note of a place that cannot be read."""
+        """Record a place that cannot be read."""
         if len(self.unreadable) < MAX_LISTED:
             self.unreadable.append(place)
 

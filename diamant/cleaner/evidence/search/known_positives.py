@@ -31,7 +31,7 @@ from diamant.storage import names
 from diamant.storage.env.env import Env
 
 TOPIC = "diamant-known-positives-"
-"""What the topics' names begin with; a random number follows."""
+"""Prefix of the topics' names; a random number follows."""
 
 NEEDLE_BYTES = 64
 

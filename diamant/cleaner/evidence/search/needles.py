@@ -40,7 +40,7 @@ STRIDE = 4
 SPAN = WINDOW + STRIDE - 1
 MAX_NEEDLES = 100_000
 SLICE_BYTES = 1024 * 1024
-"""What the plain search looks at in one go."""
+"""Bytes that the plain search looks at in one go."""
 
 KEY = "key"
 VALUE = "value"
@@ -57,7 +57,7 @@ _LOOKED_AT_BYTES = 64 * 1024
 
 
 def keyed_digest(secret: bytes, data: Buffer) -> bytes:
-    """Return the HMAC-SHA-256 of `data`: tells equal from different, and nothing else to whoever lacks the secret."""
+    """Return the HMAC-SHA-256 of `data`: tells equal from different, and nothing else without the secret."""
     return hmac.digest(secret, data, "sha256")
 
 
@@ -80,13 +80,13 @@ def quick_hash(data: Buffer) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Needle:
-    """What is kept of one byte string."""
+    """The part kept of one byte string."""
 
     kind: str
     """`KEY` or `VALUE`."""
     size: int
     anchor: int
-    """Where in the needle its span begins."""
+    """Position of its span in the needle."""
     span: bytes
     digest: bytes
     quick_hash: int
@@ -129,7 +129,7 @@ class Hit(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """What a search compares with, for the compiled one as well."""
+    """The windows that a search compares with, the compiled one included."""
 
     filter: NDArray[np.uint8]
     """uint8[2**bits], 1 where a window's hash leads."""
@@ -138,14 +138,14 @@ class Windows(NamedTuple):
     words: NDArray[np.uint64]
     """The windows themselves, little-endian, ascending; one row of what follows for each, and equal ones for several."""
     offsets: NDArray[np.int64]
-    """Where in its needle the window begins."""
+    """Position of the window in its needle."""
     sizes: NDArray[np.int64]
     hashes: NDArray[np.uint64]
     """`quick_hash` of the needle."""
 
 
 class Sample:
-    """How often windows occur in some of the data; those that say nothing count as the most frequent ones. Memory: 4 MiB."""
+    """Frequencies of windows in some of the data; those that say nothing count as the most frequent. Memory: 4 MiB."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(1 << _SAMPLE_BITS, np.uint32)
@@ -154,7 +154,7 @@ class Sample:
         """Bytes that were added."""
 
     def add(self, data: Buffer) -> None:
-        """Take note of all windows in `data`."""
+        """Count all windows in `data`."""
         self.size += len(data)
         for start in range(WINDOW):
             words = np.frombuffer(data, "<u8", count=max(0, (len(data) - start) // 8), offset=min(start, len(data)))
@@ -179,7 +179,7 @@ def _word(data: Buffer, at: int) -> int:
 
 
 class Needles:
-    """What is looked for. Not to be changed while it is searched with; searches may run in several threads."""
+    """The needles of a search. Not to be changed while it is searched with; searches may run in several threads."""
 
     def __init__(self, secret: bytes) -> None:
         self.secret = secret

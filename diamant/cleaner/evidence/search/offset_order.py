@@ -1,8 +1,9 @@
-"""Whether the batches of segments are where their offsets say: ascending, within their segment, below the end of the log.
+"""Checks the order of batches by their offsets: ascending, within their segment, below the end of the log.
 
-A batch's base offset is in no checksum. One that was changed moves its records: out of what a claim covers, where nobody would
-miss them. So offsets that do not follow on one another are damage, as bytes are that cannot be read. The same goes for a segment
-that reaches into the one behind it. A change that leaves everything in order cannot be told, and is what all readers believe.
+A batch's base offset is in no checksum. One that was changed moves its records: out of what a claim covers, where no
+one would miss them. So offsets that do not follow on one another are damage, as bytes are that cannot be read. The same
+goes for a segment that reaches into the one behind it. A change that leaves everything in order cannot be told, and is
+what all readers believe.
 
 Memory: 16 bytes for each segment.
 """
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.evidence.search.file_census import Identity
 
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
-"""How far above its base a segment's offsets are, at most: its indexes have 4 bytes for it."""
+"""Greatest distance of a segment's offsets from its base: its indexes have 4 bytes for it."""
 
 
 WHOLE_FILE = 1 << 62
@@ -45,11 +46,11 @@ class LogEnd(NamedTuple):
     active_base_offset: int
     active_size: int
     size_of: Callable[[int], int | None] = _no_segment
-    """How much the log has, at the time of asking, in its segment with a base offset; None: it has no such segment. A file that
+    """Returns the size of the log's segment with a base offset, at the time of asking; None: there is none. A file that
     is called like a segment need not be one. Any thread."""
     has_file: Callable[[int, Identity], bool] = _has_none
-    """Whether the file that the log has open, or had last, as its segment with a base offset is the one that has an identity
-    (`census.file_identity`). Any thread."""
+    """True if the file that the log has open, or had last, as its segment with a base offset is the one that has an
+    identity (`file_census.file_identity`). Any thread."""
 
     def is_before(self, base_offset: int) -> bool:
         """Tell whether a segment with that base was begun after this was taken; the active one may be empty."""
@@ -64,7 +65,7 @@ class OffsetOrder:
     next_offset: int
     """The least that the next batch may begin with."""
     end_offset: int | None = None
-    """What batches that begin before `end_position` end below of; None: nobody knows."""
+    """Bound below which batches that begin before `end_position` end; None: unknown."""
     end_position: int = WHOLE_FILE
 
     def problem(self, position: int, first: int, last: int) -> str:

@@ -66,7 +66,7 @@ _PREFIX = Struct(">qiIb")
 
 @dataclass(slots=True)
 class Subject:
-    """What is looked for: the key, in which topics, and the needles. The key is None if only its digest is known."""
+    """The subject of a search: the key, its topics, and the needles. The key is None if only its digest is known."""
 
     key: bytes | None
     topics: frozenset[str]
@@ -90,7 +90,7 @@ class Subject:
         return keyed_digest(self.needles.secret, key) == self.key_digest
 
     def is_meant(self, record: Record, topic: str | None) -> bool | None:
-        """Tell whether a record of a topic is to be gone; None if nobody can tell. A redaction goes by more than the key."""
+        """Tell whether a record of a topic is to be gone; None if that cannot be told. A redaction goes by more than the key."""
         return self.is_key(record.key)
 
     def is_in_the_way(self, finding: Finding) -> bool:
@@ -103,7 +103,7 @@ class Subject:
         return finding.digest != self.key_digest.hex()
 
     judges_bytes: ClassVar[bool] = False
-    """Whether `may_be_in` is to be asked."""
+    """True if `may_be_in` is to be asked."""
 
     def may_be_in(self, payload: bytes, topic: str | None) -> bool:
         """Tell whether records of a topic in these bytes may be meant; needles are searched for apart from it."""
@@ -123,7 +123,7 @@ class Subject:
 
 @dataclass(slots=True)
 class Counts:
-    """What was read."""
+    """The amounts read."""
 
     files: int = 0
     bytes: int = 0
@@ -165,19 +165,19 @@ class FileSearch:
     """The file, relative to the data directory."""
     on_record: OnRecord | None = None
     order: OffsetOrder | None = None
-    """What offsets of a segment are held against."""
+    """The rule that offsets of a segment are checked against."""
     is_locating: bool = False
-    """Whether `on_record` is all that is wanted: then no findings are kept."""
+    """True if only `on_record` is wanted: then no findings are kept."""
     found: FoundList = field(default_factory=FoundList)
     counts: Counts = field(default_factory=Counts)
     amounts: Amounts = field(default_factory=dict)
-    """What was looked at, once it was."""
+    """The amounts looked at, once the search is over."""
     check: Callable[[], object] = bool
     """Is called every few MiB; what it raises ends the search."""
 
     @property
     def is_in_scope(self) -> bool:
-        """Whether the file is of one of the erasure's topics."""
+        """True if the file is of one of the erasure's topics."""
         return self.topic in self.subject.topics
 
     def follow(self, position: int, header: BatchHeader) -> None:

@@ -1,8 +1,8 @@
-"""Which search reads a file of batches: the compiled one if it is there, the plain one until then.
+"""Chooses the search that reads a file of batches: the compiled one if it is there, the plain one until then.
 
-Compiling takes some ten seconds on a machine where it was never done. Nobody waits for it: a process of its own compiles into
-the cache of kernels, the plain search goes on meanwhile, and hands over in the middle of a file. Where there is no cache to
-write to, a thread compiles for this process.
+Compiling takes some ten seconds on a machine where it was never done. No scan waits for it: a process of its own
+compiles into the cache of kernels, the plain search runs until then, and hands over in the middle of a file. Where
+there is no cache to write to, a thread compiles for this process.
 
 Any thread. One process or thread that compiles for all scans of this process.
 """
@@ -46,16 +46,16 @@ class SearchEngine:
 
     def __init__(self) -> None:
         self.is_wanted = False
-        """Whether there is enough to read for the compiled search to pay."""
+        """True if there is enough to read for the compiled search to pay."""
         self.has_compiled = False
-        """Whether it has read anything."""
+        """True if it has read anything."""
         self._forced: bool | None = None
         self._local = threading.local()
         self._lock = threading.Lock()
 
     @property
     def name(self) -> str:
-        """What has read: `plain` or `compiled`; the latter leaves to the former what it finds something in."""
+        """The search that has read: `plain` or `compiled`; the latter leaves to the former all that has findings."""
         return "compiled" if self.has_compiled else "plain"
 
     def force(self, *, is_compiled: bool) -> None:
@@ -102,7 +102,7 @@ class SearchEngine:
 
 
 def start_compiling() -> None:
-    """Have the kernels compiled, unless somebody is at it or was in vain; returns at once."""
+    """Start compiling the kernels, unless that is in progress or has failed; returns at once."""
     global _compiler
     with _compiling:
         if _compiler is None:

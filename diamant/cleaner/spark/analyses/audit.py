@@ -1,8 +1,8 @@
-"""Which compacted topics keep values that should be gone: superseded for too long, or stranded on another partition.
+"""Finds values that compacted topics should not keep: superseded for too long, or stranded on another partition.
 
     superseded        a later committed record of the partition has its key. Since when: the timestamp of the next one
     overdue           superseded for longer than the topic's max.compaction.lag.ms, or than the deadline that is asked about
-    erased, overdue   the next one is a tombstone: somebody wanted the value to go
+    erased, overdue   the next one is a tombstone: its producer wanted the value to go
     stranded          the latest record of its key on its partition, with a value, while a younger record of the key is on
                       another: compaction works within a partition and keeps it for ever. It happens when partitions are
                       added to a topic

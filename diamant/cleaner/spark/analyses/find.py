@@ -1,4 +1,4 @@
-"""Where a key is, or what a pattern matches, in as many logs as a cluster can read: `diamant log find` on Spark.
+"""Finds a key, or the matches of a pattern, in as many logs as a cluster can read: `diamant log find` on Spark.
 
 A row for each record that is found:
 

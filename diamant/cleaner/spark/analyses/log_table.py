@@ -1,4 +1,4 @@
-"""What the files of partitions say of themselves without being read: the other side of every job's join.
+"""The facts that the files of partitions give without being read: the other side of every job's join.
 
 One row for each partition in each log directory:
 
@@ -17,8 +17,8 @@ Made in the driver, by a listing of each directory.
 
 Keys as two 64-bit numbers, which is all of a key that a job shuffles.
 
-Two hashes of Spark's with different seeds: for counting and comparing, where somebody who makes up two keys with equal hashes
-only deceives himself. Cleaning has a keyed hash (cleaner/kernels/offset_map.py).
+Two hashes of Spark's with different seeds: for counting and comparing, where an attacker who makes up two keys with
+equal hashes only deceives himself. Cleaning has a keyed hash (cleaner/kernels/offset_map.py).
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _number(text: str | None) -> int | None:
 
 HASHES = ("key_hash_1", "key_hash_2")
 COUNTED_COLUMNS = ("log_id", "offset", "timestamp_ms", "key", "value_size", "outcome", "is_control")
-"""What stats and audit read of the data source."""
+"""The columns of the data source that stats and audit read."""
 
 
 def with_hashes(records: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""What partitions consist of: `diamant log stats` for as many of them as a cluster can read.
+"""The contents of partitions by kind: `diamant log stats` for as many of them as a cluster can read.
 
     logs = log_table(spark, paths)
     records = read_log(spark, *paths, columns=COUNTED_COLUMNS, include_control=True, include_below_log_start=True)

@@ -58,20 +58,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PATIENCE_S = 1800.0
-"""How long no task of a job may come to its end, beside the time that the largest one may take at the slowest."""
+"""Time without the end of any task before a job fails, beside the time that the largest one may take at the slowest."""
 SLOWEST_BYTES_PER_S = 1e6
-"""What a task gets through at the slowest, unless it is told to be slower."""
+"""Slowest expected rate of a task, unless a lower one is set."""
 
 _NO_LIMIT = 2**63 - 2
 _NO_EVENTS = np.empty((0, EVENT_FIELDS), np.int64)
 
 
 class Progress:
-    """How far a job is; its numbers are read by another thread while it runs."""
+    """The progress of a job; its numbers are read by another thread while it runs."""
 
     def __init__(self, context: SparkContext) -> None:
         self.step = "starting"
-        """What is being done, in a word."""
+        """The current step, in a word."""
         self.patience_s = PATIENCE_S
         """If for so long no task comes to its end, something hangs."""
         self.done = Done(context.accumulator(0), context.accumulator(0))
@@ -90,7 +90,7 @@ class Progress:
 
     @property
     def tasks(self) -> int:
-        """How many tasks have ended."""
+        """Number of tasks that have ended."""
         count: int = self.done.tasks.value
         return count
 
@@ -302,7 +302,7 @@ class CleanJob:
 
 
 class _FullMap:
-    """Where Kafka's map ends."""
+    """The end of Kafka's map."""
 
     def __init__(self, engine: CompiledRound, *, is_full: bool) -> None:
         self.map_end_offset = engine.map_end_offset

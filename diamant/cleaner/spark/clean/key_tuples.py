@@ -49,7 +49,7 @@ BUFFER_BYTES = 16 * 1024 * 1024
 MAX_BLOCK_BYTES = 64 * 1024
 """Tuples travel in blocks of this size at most: Spark's Python side gathers a thousand of them before it writes."""
 HASH_SHIFT = 40
-"""Which bits of the hash's second half choose the partition: others than those by which a partition's own map spills."""
+"""Bits of the hash's second half that choose the partition: not those by which a partition's own map spills."""
 
 _NEVER = 2**63 - 1
 _ALWAYS = -(2**63)
@@ -57,7 +57,7 @@ _ALWAYS = -(2**63)
 
 @dataclass(slots=True)
 class PartFigures:
-    """What was read of a part."""
+    """The figures of reading a part."""
 
     index: int
     bytes_read: int = 0
@@ -85,7 +85,7 @@ class PartKeys(CompiledRound):
         self._part = part
         self._partitions = partitions
         self._end_offset = map_end_offset + 1
-        # Without aborted transactions nobody asks what aborted, and yet markers and data have to be told of.
+        # Without aborted transactions no task asks what aborted, but markers and data must still be recorded.
         self._has_aborted = True
         tracker = ResumableTracker.resume(state) if state is not None and has_aborted(plan) else None
         self.recorder = RecordingTracker(plan, tracker)
@@ -181,8 +181,8 @@ class PartKeys(CompiledRound):
         words = np.empty((self._seen.size, 3), np.uint64)
         map_kernels.take_tuples(self._seen.table, 0, words)
         self.figures.mapped += self._seen.size
-        # A table gives them in the order of their hashes. Whoever puts them in that order into one that is still small has
-        # all of them fight for the same few slots.
+        # A table gives them in the order of their hashes. Adding them in that order to one that is still small makes
+        # all of them compete for the same few slots.
         words = words[self._random.permutation(len(words))]
         yield from self._tagged(self._mapped.add(words), MAPPED)
         yield from self._tagged(self._mapped.rest(), MAPPED)

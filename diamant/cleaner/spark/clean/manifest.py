@@ -1,4 +1,4 @@
-"""What a cleaning job on Spark hands back: which files it has left at the staging place, what is in them, and what went.
+"""The result of a cleaning job on Spark: the files left at the staging place, their contents, and the records removed.
 
     {"end_offset": 4711, "stats": {...CleanStats...}, "keys": 3, "outputs": [{
         "output": {...OutputSegment...},                            as from any engine
@@ -82,14 +82,14 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
-    """What a task says of its group."""
+    """A task's report about its group."""
 
     group: int
     outputs: tuple[StagedOutput, ...] = ()
     stats: CleanStats = field(default_factory=CleanStats)
     keys: int = 0
     error: ErrorFields | None = None
-    """What ended it, and would end it again."""
+    """The error that ended it, and would end it again."""
 
 
 def is_final(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""How a plan is cut for tasks: parts of segments to be read for their keys, groups of segments to be rewritten.
+"""The parts that a plan is cut into for tasks: parts of segments to read for their keys, groups of segments to rewrite.
 
 A part is a whole segment, or whole batches of one that is larger than `PART_BYTES`, cut where its offset index points; and the
 segment in which the dirty range begins is cut there, at the batch from which the local engines read their map.
@@ -33,10 +33,10 @@ class Part:
     segment: int
     """Place of its segment in the plan."""
     position: int
-    """Where its first batch begins, in bytes."""
+    """Start of its first batch, in bytes."""
     end: int
     is_dirty: bool
-    """Whether the map is made of it; of other parts it is only asked what stays."""
+    """True if the map is made of it; other parts are only asked what stays."""
 
 
 def has_dirty_range(plan: CleanPlan) -> bool:

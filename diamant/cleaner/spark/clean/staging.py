@@ -1,10 +1,11 @@
-"""What a log directory remembers of copies outside of it: a note of each place of a job, from before it is made until it is gone.
+"""A log directory's notes of copies outside of it: one for each place of a job, made first and removed last.
 
     <log directory>/<name of the place>.note          {"root": "/mnt/shared/staging", "identity": [1234, 1790000000000]}
 
-A staging place whose disk is not mounted looks like one with nothing in it, and nobody looks at one that is configured no more.
-As long as there is a note, a place may still be where it was: whoever certifies what is gone has to have seen that it is not
-(`is_seen_at`). As a rule the note goes with the place, and a log directory that never used Spark has none.
+A staging place whose disk is not mounted looks like one with nothing in it, and no one looks at one that is configured
+no more. As long as there is a note, a place may still be where it was: a scan that certifies what is gone has to have
+seen that it is not (`is_seen_at`). As a rule the note goes with the place, and a log directory that never used Spark
+has none.
 
 `identity` tells the directory that the place was in from another one of its name: number and time of birth of the inode, the same
 whenever its disk is mounted. It is null elsewhere (s3:), where the name is enough. A note has no credentials, which the text of
@@ -21,7 +22,7 @@ job ends, it removes its place. What a process that was killed has left goes
 
     with the next job at the partition                              `remove_leftovers`
     with the next start of a broker on the same log directory       `sweep`, which knows no partitions: also of deleted topics
-    when the log is opened, if it lies in the partition's directory `storage.loader`
+    when the log is opened, if it lies in the partition's directory `storage.recovery`
 
 Where others than this broker may work, of other runs only what has lain there untouched for `YOUNG_S`: a copy of a log directory
 has the same owner, and may be in use elsewhere. What cannot be removed is told of, and fails no round. Of a place outside of the
@@ -71,7 +72,7 @@ class Note:
     name: str
     """Of the place."""
     root: str = ""
-    """What it was made in; empty if the note is damaged."""
+    """The staging directory it was made in; empty if the note is damaged."""
     identity: Any = None
 
     def is_seen_at(self, root: Location) -> bool:
@@ -110,7 +111,7 @@ def forget(env: Env, log_directory: str, place: Location) -> None:
 def forget_gone(env: Env, log_directory: str, root: Location, is_over: Callable[[str], bool]) -> None:
     """Remove the notes of places that were in `root` and are not any more. OSError or StorageError.
 
-    `is_over`: whether a place of this name will not be made any more by whoever has noted it.
+    `is_over`: whether a place of this name will not be made any more by the job that has noted it.
     """
     notes = [note for note in read_notes(env, log_directory) if is_over(note.name) and note.is_seen_at(root)]
     if not notes:
@@ -146,11 +147,11 @@ logger = logging.getLogger(__name__)
 RUN = os.urandom(4).hex()
 """Of all places that this process makes."""
 YOUNG_S = 3600.0
-"""What was written within this time may be somebody's who is at work."""
+"""Age below which a file may belong to a job in progress."""
 
 
 class Swept(NamedTuple):
-    """What came of looking for leftovers."""
+    """The result of looking for leftovers."""
 
     removed: int = 0
     """Places."""
@@ -186,7 +187,8 @@ def new_place(env: Env, plan: CleanPlan, staging: str) -> Location:
 
 
 def remove_leftovers(env: Env, plan: CleanPlan, place: Location) -> None:
-    """Remove what earlier jobs at this partition have left because somebody was killed; what cannot be removed is told of.
+    """Remove what earlier jobs at this partition have left because a process was killed; what cannot be removed is
+    reported.
 
     OSError or SparkError if the staging place cannot be listed.
     """

@@ -1,4 +1,4 @@
-"""Which offsets stay: worked out for all keys whose hashes fall into one partition, and what a group's rewrite is told of it.
+"""The offsets that stay, found for all keys whose hashes fall into one partition, and handed to the rewrites.
 
 A partition's tuples (`key_tuples`) make an `OffsetMap`, the local engine's own, which spills if need be:
 
@@ -44,7 +44,7 @@ SurvivorRow: TypeAlias = tuple[int, tuple[int, int, bytes]]
 MAP_BYTES = 96 * 1024 * 1024
 SPOOL_BYTES = 64 * 1024 * 1024
 TUPLES_PER_PARTITION = 2 * 1024 * 1024
-"""What a partition is meant to have: 48 MiB of tuples. More takes longer, no more memory."""
+"""Target size of a partition: 48 MiB of tuples. More takes longer, no more memory."""
 MAX_PARTITIONS = 8192
 _MAX_RELATIVE = 2**32 - 1
 
@@ -147,7 +147,7 @@ class _Spool:
 
 
 class SegmentSurvivors:
-    """What of one segment stays: `offset_map.LatestOffsets` for its rewrite. `relative`: uint32[n], ascending."""
+    """The survivors of one segment: `offset_map.LatestOffsets` for its rewrite. `relative`: uint32[n], ascending."""
 
     def __init__(self, base_offset: int, relative: NDArray[np.uint32]) -> None:
         self._base_offset = base_offset

@@ -58,9 +58,9 @@ class TaskFiles:
         return file
 
     def create_new(self, path: str) -> Any:
-        """Begin an output file. FileNotFoundError if the job's place is gone: then so is whoever waited for it."""
+        """Begin an output file. FileNotFoundError if the job's place is gone: then the job has ended, too."""
         assert self._target is not None
-        # Not the directories above: where a partition was deleted meanwhile, it would come back as a ghost.
+        # Not the directories above: where a partition was deleted since, it would come back as a ghost.
         self._target.make_directory()
         return _Output(self, path, self._target.child(os.path.basename(path)))
 
@@ -72,7 +72,7 @@ class TaskFiles:
             self._target.child(name).remove()
 
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
-        """Leave the time to whoever takes the file: not every file system of a staging place keeps it."""
+        """Leave the time to the broker that takes the file: not every file system of a staging place keeps it."""
 
     def files_of(self, base_offset: int) -> dict[str, StagedFile]:
         """Return the complete files of an output, by name."""

@@ -1,4 +1,4 @@
-"""What tasks do, as functions that Spark calls in its Python workers. `Job` is what they all know, sent once to each executor."""
+"""The tasks: functions that Spark calls in its Python workers. All know `Job`, which is sent once to each executor."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What every task of a round knows."""
+    """The input that every task of a round shares."""
 
     plan_text: str
     source: Location
-    """Where the segments are."""
+    """Directory of the segments."""
     target: Location
-    """Where outputs go, each attempt into a directory of its own."""
+    """Directory for outputs, each attempt in one of its own."""
     parts: tuple[Part, ...]
     groups: tuple[tuple[int, ...], ...]
     """Places of the segments that are rewritten into one output each."""

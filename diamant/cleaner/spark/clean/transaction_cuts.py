@@ -5,7 +5,7 @@ one. The `TransactionTracker` that all engines share decides so in one walk over
 
     each part      notes its *events*: markers, and data batches as far as they change anything
     driver         goes over the events in the order of offsets, with the same tracker, and keeps its state at each cut
-    each task      goes on from the state at its own cut, over every batch
+    each task      continues from the state at its own cut, over every batch
 
 The driver only wants to know the state at the cuts, so a part keeps no more events than leave the tracker in the same state at
 its end. Of a producer no transaction of which aborted that is the last one, data or a commit. Of another one a few for each of
@@ -70,7 +70,7 @@ class ResumableTracker(TransactionTracker):
 
     @classmethod
     def resume(cls, state: TrackerState) -> ResumableTracker:
-        """Return a tracker that goes on from `state`."""
+        """Return a tracker that continues from `state`."""
         tracker = cls()
         tracker.add_aborted(state.pending)
         tracker._aborted = {producer_id: (one, has_batches) for producer_id, one, has_batches in state.aborted}
@@ -87,7 +87,7 @@ class ResumableTracker(TransactionTracker):
 
 
 class RecordingTracker(TransactionTracker):
-    """Takes note of the events of a part, and answers for another tracker, or without one that nothing aborted."""
+    """Collects the events of a part, and answers for another tracker, or without one that nothing aborted."""
 
     __slots__ = ("_begins", "_courses", "_last", "_tracker")
 
@@ -102,7 +102,7 @@ class RecordingTracker(TransactionTracker):
 
     @property
     def events(self) -> NDArray[np.int64]:
-        """What is kept of the events so far, int64[n, EVENT_FIELDS], in the order of offsets."""
+        """The events kept so far, int64[n, EVENT_FIELDS], in the order of offsets."""
         kept = [(offset, producer_id, kind) for producer_id, (offset, kind) in self._last.items()]
         kept += [
             (offset, producer_id, kind) for producer_id, one in self._courses.items() for offset, kind in one.events
@@ -139,7 +139,7 @@ class RecordingTracker(TransactionTracker):
 
 
 class _Course:
-    """What is kept of the events of a producer; `begins` are the first offsets of its aborted transactions, ascending."""
+    """The kept events of a producer; `begins` are the first offsets of its aborted transactions, ascending."""
 
     __slots__ = ("_begins", "_past", "_run", "_run_at")
 

@@ -1,1 +1,1 @@
-"""What Spark needs around it: Java, shipped code, locations, settings, errors."""
+"""The environment that Spark needs: Java, shipped code, locations, settings, errors."""

@@ -1,4 +1,4 @@
-"""What can go wrong with Spark itself; damage in a log is `CorruptLog` here as everywhere."""
+"""The errors of Spark itself; damage in a log is `CorruptLog` here as everywhere."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ class SparkUnavailable(SparkError):
 
 
 class SegmentChanged(SparkError):
-    """A file is not the one that the plan was made for: it was cleaned, deleted or truncated meanwhile."""
+    """A file is not the one that the plan was made for: it was cleaned, deleted or truncated since."""

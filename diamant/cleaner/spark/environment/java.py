@@ -35,7 +35,7 @@ class Java:
     """An installed Java."""
 
     home: str
-    """What JAVA_HOME is to be: `bin/java` lies in it."""
+    """The value for JAVA_HOME: `bin/java` lies in it."""
     version: int
     """17, 21 and so on; 8 for what calls itself 1.8."""
 

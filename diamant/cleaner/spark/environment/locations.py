@@ -103,7 +103,7 @@ class Location:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on the file system of the machine that looks."""
+        """True if it is on the file system of the machine that looks."""
         return self.filesystem == LOCAL
 
     @property
@@ -117,7 +117,7 @@ class Location:
         return replace(self, path=posixpath.dirname(self.path))
 
     def child(self, name: str) -> Location:
-        """What is called `name` in this directory."""
+        """Return the location called `name` in this directory."""
         return replace(self, path=posixpath.join(self.path, name))
 
     def entries(self) -> list[Entry]:
@@ -276,7 +276,7 @@ class LocationFile:
         return None
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release it."""
         self._stream.close()
 
 
@@ -315,7 +315,7 @@ def _open_filesystem(uri: str) -> Any:
 
 
 def _without_secrets(text: str, uri: str) -> str:
-    """Return what somebody says of a URI without its user, password and options."""
+    """Return a text about a URI without its user, password and options."""
     text = text.replace(uri, Location._redacted(uri))
     parts = urlsplit(uri)
     user_info = parts.netloc.rpartition("@")[0]

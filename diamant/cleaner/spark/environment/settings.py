@@ -1,4 +1,4 @@
-"""How a broker, or a command, cleans on Spark; when it is worth it. Imports nothing of Spark."""
+"""The settings for cleaning on Spark, by a broker or a command, and the rule for its use. Imports nothing of Spark."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from diamant.cleaner.rules.plan import CleanPlan
 START_S = 12.0
 """Until a session is there and its Python workers have loaded the engine."""
 CORE_BYTES_PER_S = 150e6
-"""What one core of executors gets through, both passes and the shuffle: a third of the process runner's rate, between what was
+"""Rate of one core of executors, both passes and the shuffle: a third of the process runner's rate, between what was
 measured with large records (two thirds) and with tiny ones of which all stay (a quarter). docs/performance.md has the figures."""
 PROCESS_BYTES_PER_S = 470e6
-"""What the process runner gets through."""
+"""Rate of the process runner."""
 
 EXECUTOR_TIMEOUT_MS = 120_000
-"""How long a job waits for executors: until they have answered for the first time, and whenever all of them are lost."""
+"""Time that a job waits for executors: until they have answered first, and whenever all of them are lost."""
 
 _LOCAL = re.compile(r"local(?:\[([0-9]+|\*)(?:\s*,\s*[0-9]+)?\])?$")
 
@@ -38,7 +38,7 @@ class SparkSettings:
 
     @property
     def is_local(self) -> bool:
-        """Whether the driver does all the work itself, on this machine."""
+        """True if the driver does all the work itself, on this machine."""
         return is_local(self.master)
 
 

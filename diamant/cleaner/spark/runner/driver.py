@@ -58,7 +58,7 @@ class Driver:
 
     def run(self) -> None:
         """Run it and send how it ended."""
-        # Beside the other imports it would be loaded by whoever only wants to know how a driver is started.
+        # Beside the other imports it would be loaded by code that only needs to know how a driver is started.
         from diamant.cleaner.spark.session.session import spark_session
 
         fields = self._fields
@@ -102,7 +102,7 @@ class Driver:
             if seen != (progress.step, progress.tasks):
                 seen, since_s = (progress.step, progress.tasks), time.monotonic()
             elif time.monotonic() - since_s > progress.patience_s:
-                # Whoever waits for the job may never return; the broker ends the process.
+                # The code that waits for the job may never return; the broker ends the process.
                 self._tell_end({"type": "error", **fields_of(_stalled(progress, self._fields["master"]))})
                 return
             now = (progress.step, progress.bytes)
@@ -144,7 +144,7 @@ def _plain(context: Any, error: Exception) -> Exception:
 def main() -> int:
     """Be a driver."""
     parser = argparse.ArgumentParser(prog="diamant.cleaner.spark.runner.driver", description=__doc__.partition("\n")[0])
-    parser.add_argument("--parent", type=int, required=True, help="process id of whoever wants the job done")
+    parser.add_argument("--parent", type=int, required=True, help="process id of the caller")
     parser.add_argument("--nice", type=int, default=10, help="how much to give way (default: 10)")
     parser.add_argument("job", help="file with the job")
     arguments = parser.parse_args()

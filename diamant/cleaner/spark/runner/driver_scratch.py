@@ -1,14 +1,14 @@
-"""Where one driver and its JVM leave what they need meanwhile: directories of its own, which go with it, however it ends.
+"""Scratch directories of one driver and its JVM, which are removed with it, however it ends.
 
     <temporary directory>/diamant-driver-<random>/      mode 0700
-        lock                locked while somebody is there for it; names the directories below
+        lock                locked while its broker is there; names the directories below
         job.json            the job, mode 0600: it holds the configuration of Spark and the staging URI, which may be secret
         tmp/                TMPDIR and java.io.tmpdir
         spark/              spark.local.dir: shuffles and spills of `local[*]`, broadcasts
     <directory of spark.local.dir>/diamant-driver-<random>/     in place of spark/ where that, or SPARK_LOCAL_DIRS, is set
 
 Spark removes its directories by itself, unless the JVM is killed. What a broker that was killed has left goes with the next
-driver of the same user: nobody holds its lock. Blocks for the disk.
+driver of the same user: its lock is free. Blocks for the disk.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DriverScratch:
 
     def __init__(self, conf: Mapping[str, str]) -> None:
         self.conf = dict(conf)
-        """What Spark is to be given."""
+        """The configuration to give to Spark."""
         self.environment: dict[str, str] = {}
         """Of the driver, on top of this process's."""
         self.job = ""
@@ -53,7 +53,7 @@ class DriverScratch:
         home = tempfile.mkdtemp(prefix=PREFIX)
         self._directories.append(home)
         self._lock = os.open(f"{home}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)  # somebody may be looking whether it is abandoned
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # another process may be testing whether it is abandoned
         roots = [one for one in (os.environ.get(LOCAL_DIRS) or self.conf.get(LOCAL_DIR, "")).split(",") if one]
         local = [f"{root}/{os.path.basename(home)}" for root in roots] or [f"{home}/spark"]
         os.write(self._lock, json.dumps(local).encode())
@@ -97,7 +97,7 @@ def _remove(directories: list[str]) -> None:
 
 
 def _remove_abandoned() -> None:
-    """Remove the directories of drivers that nobody is there for any more."""
+    """Remove the directories of abandoned drivers."""
     with os.scandir(tempfile.gettempdir()) as entries:
         found = [entry.path for entry in entries if entry.name.startswith(PREFIX)]
     for home in found:
@@ -106,7 +106,7 @@ def _remove_abandoned() -> None:
                 continue
             lock = os.open(f"{home}/lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
-            continue  # somebody else's, or being made or removed
+            continue  # another user's, or being made or removed
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             said = os.read(lock, 1 << 20)

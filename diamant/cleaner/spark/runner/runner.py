@@ -75,10 +75,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 START_TIMEOUT_S = 90.0
-"""How long a driver has to tell that its job begins, beside the time that it may wait for executors: to start a JVM and a
-session, and for Spark to give up a master that does not answer (60 s)."""
+"""Time that a driver has to report the begin of its job, beside the time that it may wait for executors: to start a JVM
+and a session, and for Spark to give up a master that does not answer (60 s)."""
 STOP_TIMEOUT_S = 5.0
-"""How long a driver that has told everything has to end by itself."""
+"""Time that a driver has to end by itself once it has reported everything."""
 
 _DRIVER_BOOTSTRAP = bootstrap("diamant.cleaner.spark.runner.driver")
 
@@ -104,7 +104,7 @@ class SparkRunner:
     ) -> None:
         self.settings = settings
         self.progress_step = ""
-        """What the job under way is at; empty without one."""
+        """The step of the current job; empty without one."""
         self._env = env
         self._local = local
         self._turns = SparkTurns(settings) if turns is None else turns
@@ -115,12 +115,12 @@ class SparkRunner:
         self._driver: _DriverProcess | None = None
         self._is_closed = False
         self._job_bytes = 0
-        """How much tasks of the job under way have read and written."""
+        """Bytes that tasks of the current job have read and written."""
         self._is_local_at_it = False
 
     @property
     def progress_bytes(self) -> int:
-        """How much the job under way has read and written, or the local runner in its place."""
+        """Bytes that the current job has read and written, or the local runner in its place."""
         if self._is_local_at_it and self._local is not None:
             return self._local.progress_bytes
         return self._job_bytes
@@ -132,7 +132,7 @@ class SparkRunner:
 
     @property
     def rests_for_s(self) -> float:
-        """How long Spark is left alone from now on, after jobs that failed."""
+        """Time for which Spark is left alone from now on, after jobs that failed."""
         return self._turns.rests_for_s
 
     @property
@@ -141,7 +141,7 @@ class SparkRunner:
         return self._turns.last_failure
 
     def suits(self, plan: CleanPlan) -> bool:
-        """Tell whether a plan that nobody has chosen a runner for is for this one."""
+        """Tell whether a plan without a chosen runner is for this one."""
         return is_worth_it(plan, self.settings) and find_spec("pyspark") is not None
 
     def takes(self, plan: CleanPlan) -> bool:
@@ -180,11 +180,11 @@ class SparkRunner:
         return await self._local.run(plan, on_output=on_output, check_done=check_done)
 
     async def close(self) -> None:
-        """End the job under way. May be called twice."""
+        """End the job in progress. May be called twice."""
         self._is_closed = True
         async with self._turn:
             pass
-        self._thread.shutdown(wait=False)  # nothing is under way there
+        self._thread.shutdown(wait=False)  # nothing is in progress there
 
     # -- a job -----------------------------------------------------------------------------------------------------------
 
@@ -333,7 +333,7 @@ class SparkRunner:
 
 
 class _Threads:
-    """What a round does in threads: when it is cancelled, what has begun there ends before anything is tidied up."""
+    """Steps of a round in threads: when it is cancelled, a step that has begun ends before anything is tidied up."""
 
     def __init__(self, thread: Executor, check_done: CheckDone) -> None:
         self._thread = thread

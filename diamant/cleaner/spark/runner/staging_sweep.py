@@ -1,4 +1,4 @@
-"""What earlier runs of a broker have left at the staging place, removed when a broker starts; and what lies there, for a scan.
+"""Leftovers of earlier runs at the staging place: removed when a broker starts, and listed for a scan.
 
 A directory is swept by a thread of the broker. For a place elsewhere (s3:) that would load pyarrow, some 50 MB which an idle
 broker does without: so a child process does it, within `TIMEOUT_S`, and ends with the broker. The URI, which may be secret, goes
@@ -49,7 +49,8 @@ class StagingSweep:
         """Of the child: none is started once `stop` was called."""
 
     def run(self) -> bool:
-        """Sweep (`staging.sweep`), and tell what came of it; whether something is to be looked at again after `staging.YOUNG_S`.
+        """Sweep (`staging.sweep`), and report the result; return True if a later sweep, after `staging.YOUNG_S`, has
+        work to do.
 
         Blocks, for `TIMEOUT_S` at most if the place is elsewhere.
         """
@@ -101,7 +102,7 @@ class StagingSweep:
 def list_elsewhere(staging: str, check: Callable[[], object]) -> list[str]:
     """Return what lies at a staging place that is not local, by a child process. Blocks, for `TIMEOUT_S` at most.
 
-    `check` is called meanwhile; what it raises ends it. OSError or StorageError if it cannot be listed.
+    `check` is called during the listing; what it raises ends it. OSError or StorageError if it cannot be listed.
     """
     child = _start()
     request: str | None = json.dumps({"staging": staging})

@@ -1,4 +1,4 @@
-"""The staging place for whoever certifies what is gone (`evidence.staging_place`): whose places are whose, and what lies there.
+"""The staging place as a certifying scan sees it: the owners of its places, and the files in them.
 
 A directory is listed as it is; a place elsewhere (s3:) by a child process (`staging_sweep`), so that the broker needs no pyarrow.
 Places of which there are notes (`staging_notes`), and which are not among those that are read or listed there, are told of.

@@ -1,4 +1,4 @@
-"""What the Spark runners of a broker share: who may have a driver at a time, and how long Spark is left alone after failures.
+"""Turns among a broker's Spark runners: who may have a driver at a time, and the pauses after failures.
 
 A broker has a runner for each of `log.cleaner.threads`. With `local[*]` a driver takes the whole machine, so there is one at a
 time; on a cluster there are as many as there are runners.
@@ -18,7 +18,7 @@ REST_FIRST_S = 60.0
 """Spark is left alone for so long after a job that failed; twice as long after each further one in a row."""
 REST_MAX_S = 3600.0
 POLL_S = 0.1
-"""How often `check_done` is asked."""
+"""Interval between calls of `check_done`."""
 
 
 class SparkTurns:
@@ -33,17 +33,17 @@ class SparkTurns:
 
     @property
     def is_free(self) -> bool:
-        """Whether a driver could be started at once."""
+        """True if a driver could be started at once."""
         return self._driver is None or not self._driver.locked()
 
     @property
     def rests_for_s(self) -> float:
-        """How long Spark is left alone from now on."""
+        """Time for which Spark is left alone from now on."""
         return max(0.0, self._rests_until_s - time.monotonic())
 
     @asynccontextmanager
     async def driver(self, check_done: CheckDone) -> AsyncIterator[None]:
-        """Wait until a driver may be started, and keep others from it meanwhile. What `check_done` raises ends the wait."""
+        """Wait until a driver may be started, and then keep others from it. What `check_done` raises ends the wait."""
         lock = self._driver
         if lock is None:
             yield
@@ -61,7 +61,7 @@ class SparkTurns:
                 lock.release()
 
     def failed(self, reason: str) -> float:
-        """Take note of a job that failed for a reason that is not its log's; how long Spark is left alone now, in seconds."""
+        """Record a job that failed through no fault of its log; return for how many seconds Spark is left alone."""
         self._failures += 1
         rest_s: float = min(REST_MAX_S, REST_FIRST_S * 2 ** min(self._failures - 1, 10))
         self._rests_until_s = time.monotonic() + rest_s
@@ -69,6 +69,6 @@ class SparkTurns:
         return rest_s
 
     def succeeded(self) -> None:
-        """Take note of a job that ended well."""
+        """Record a job that ended well."""
         self._failures = 0
         self.last_failure = None

@@ -1,8 +1,8 @@
 """Ends the jobs of a session that has had no executor for too long: Spark itself would wait for ever, and say little.
 
-Executors come and go: one that is killed is replaced, and what it did is done again. But if none is left (workers gone, another
-application holds their cores), tasks wait, and so does whoever waits for them. A thread of the driver looks at it once in a
-while. Not for `local[*]`, where the driver is the executor.
+Executors come and go: one that is killed is replaced, and what it did is done again. But if none is left (workers gone,
+another application holds their cores), tasks wait, and so do all that wait for them. A thread of the driver looks at it
+once in a while. Not for `local[*]`, where the driver is the executor.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ExecutorWatch:
         self._is_over.set()
 
     def look(self) -> None:
-        """See who is there, and end the jobs under way if for too long nobody was."""
+        """Count the executors, and end the current jobs if there were none for too long."""
         jobs = self._context.statusTracker().getActiveJobsIds()
         # The driver counts as one.
         if not jobs or self._context._jsc.sc().getExecutorMemoryStatus().size() > 1:

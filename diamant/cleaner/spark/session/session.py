@@ -3,7 +3,7 @@
     with spark_session("local[2]") as spark:
         spark.read.format("kafka-log").load("/var/lib/kafka").groupBy("topic").count().show()
 
-    prepare_session(spark)          the same for a session that somebody else made
+    prepare_session(spark)          the same for a session made elsewhere
 
 The driver's JVM is started on the Java that `java.py` finds, and executors run the driver's own Python unless `PYSPARK_PYTHON`
 or `spark.pyspark.python` says otherwise. The code goes to executors as a zip (code_archive.py), whether the package is
@@ -84,7 +84,7 @@ logger.tasks.level = off
 """
 """Errors only, and of failed tasks none: their errors are raised."""
 _MASTER = re.compile(r"local(\[(\*|[1-9][0-9]*)(\s*,\s*[0-9]+)?\])?|local-cluster\[.*\]|spark://.*|k8s://.*|yarn")
-"""What spark-submit takes; of anything else it prints a trace."""
+"""The settings that spark-submit takes; of anything else it prints a trace."""
 _MISMATCH = re.compile(r"version:? *\(?(\d+\.\d+)\)?.*?driver:? *\(?(\d+\.\d+)\)?", re.DOTALL)
 
 
@@ -294,7 +294,7 @@ def _start(pyspark: Any, master: str, app_name: str, conf: Mapping[str, str], di
 
 @contextmanager
 def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for the processes that are started meanwhile."""
+    """Set variables for the processes that are started inside the block."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:

@@ -206,7 +206,7 @@ class ArrowColumns:
 
 
 class Chunk:
-    """What the rows of a call are of: the bytes of a file from `position` on, and a table of their batches."""
+    """The source of the rows of a call: the bytes of a file from `position` on, and a table of their batches."""
 
     def __init__(self, position: int, data: NDArray[np.uint8], rows: NDArray[np.int64]) -> None:
         self.position = position
@@ -215,7 +215,7 @@ class Chunk:
 
 
 class Room:
-    """What the kernel writes to. Pages that it does not come to cost nothing."""
+    """The memory that the kernel writes to. Pages that it does not reach cost nothing."""
 
     def __init__(self, want: int, records: int, payload_bytes: int) -> None:
         self.state = np.zeros(kernels.STATE_FIELDS, np.int64)
@@ -267,7 +267,7 @@ class Room:
         only: NDArray[np.int64] | None,
         want: int,
     ) -> tuple[int, int]:
-        """Let the kernel append the rows that are to take `step`; return (fault, row), see `column_kernels.walk_records`."""
+        """Let the kernel append the rows that are to take `step`; return (fault, row), see `kernels.columns.walk_records`."""
         return kernels.walk_records(
             chunk.data,
             unpacked,

@@ -1,4 +1,4 @@
-"""What filters of a query say about where to look: topics, partitions, ranges of offsets and timestamps.
+"""The bounds that a query's filters set: topics, partitions, ranges of offsets and timestamps.
 
 Filters that are pushed down spare reading and decoding; Spark evaluates every one of them again, so that a filter that is not
 understood here is only not used, and one that is used in part does no harm.
@@ -35,7 +35,7 @@ class Bounds:
     """Batches in which these bytes do not occur are out."""
 
     def holds(self, topic: str, partition: int) -> bool:
-        """Whether a partition can have records that are asked for."""
+        """True if a partition can have records that are asked for."""
         return (self.topics is None or topic in self.topics) and (
             self.partitions is None or partition in self.partitions
         )

@@ -37,7 +37,7 @@ HELP = {
     "trust_indexes": "`false`: look at every batch header instead of index files and producer snapshots, which may be damaged.",
     "counters": "A directory in which each task leaves a file with what it read and decoded.",
 }
-"""What the documentation has, option by option."""
+"""The options as the documentation has them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class Segment:
 
     @property
     def is_last(self) -> bool:
-        """Whether it is the partition's last segment."""
+        """True if it is the partition's last segment."""
         return self.end_offset is None
 
     def index(self, suffix: str) -> Location:
@@ -67,7 +67,7 @@ class PartitionLog:
         return sum(segment.size for segment in self.segments)
 
     def has_segments_of(self, other: PartitionLog) -> bool:
-        """Whether the files that another listing has are still the same; new ones, and a longer last one, do not count."""
+        """True if the files of another listing are unchanged; new ones, and a longer last one, do not count."""
         sizes = {segment.location: segment.size for segment in self.segments}
         return all(
             sizes.get(one.location, -1) >= one.size if one.is_last else sizes.get(one.location) == one.size
@@ -75,7 +75,7 @@ class PartitionLog:
         )
 
     def has(self, location: Location) -> bool:
-        """Whether a file was in the directory when it was listed."""
+        """True if a file was in the directory when it was listed."""
         return location.name in self.files
 
 

@@ -63,7 +63,7 @@ _NO_TYPE = -1
 
 @dataclass(slots=True)
 class Counters:
-    """What a task did."""
+    """The figures of a task."""
 
     bytes_read: int = 0
     """From files."""
@@ -242,7 +242,7 @@ class RangeReader:
             table[fields.KEPT, rows[mine]] = kept
 
     def _is_torn_end(self, file: LocationFile, position: int) -> bool:
-        """Whether the bytes from `position` on are a batch that is still being written, or was cut off by a crash."""
+        """True if the bytes from `position` on are a batch that is still being written, or was cut off by a crash."""
         part = self._part
         if not part.is_last or part.end != part.size:
             return False
@@ -318,7 +318,7 @@ class RangeReader:
         yield self._unpacker.buffer, first, rows.count, size
 
     def _may_hold(self, rows: Rows, row: int) -> bool:
-        """Whether all that is looked for occurs among the bytes of a batch's records."""
+        """True if all that is looked for occurs among the bytes of a batch's records."""
         table = rows.rows
         source = self._unpacker.buffer if table[fields.IS_UNPACKED, row] else rows.data
         payload = source[int(table[fields.PAYLOAD_START, row]) : int(table[fields.PAYLOAD_END, row])].tobytes()

@@ -1,4 +1,4 @@
-"""Which parts of which files a query has to read: the tasks of the data source `kafka-log`.
+"""The parts of files that a query has to read: the tasks of the data source `kafka-log`.
 
 One task for each segment that can hold what is asked for; larger ones than `split_bytes` are split where their offset index has
 a batch begin. What filters and isolation rule out by file names and indexes is in no task:
@@ -48,16 +48,16 @@ class Range:
     location: Location
     start: int
     end: int
-    """Where the next part begins, or the end of the file as it was listed."""
+    """Start of the next part, or the end of the file as it was listed."""
     size: int
     """Of the whole file, as it was listed."""
     is_last: bool
-    """Whether it ends a partition that may still be written to: then a torn batch at the end is no damage."""
+    """True if it ends a partition that may still be written to: then a torn batch at the end is no damage."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadTask:
-    """What one task reads. Everything a process needs that knows nothing else."""
+    """The input of one task: all that a process needs which knows nothing else."""
 
     topic: str
     partition: int
@@ -114,7 +114,7 @@ def plan_partition(
         for part in _readable_ranges(log, segment, reading, options, damage)
     ]
     if not ranges:
-        # Somebody has to tell: a task that reads nothing.
+        # A task that reads nothing has to report it.
         last = log.segments[-1]
         ranges = [Range(last.location, 0, 0, last.size, last.is_last)] if damage else []
     if not ranges:
@@ -199,7 +199,7 @@ def _ranges(log: PartitionLog, segment: Segment, bounds: Bounds, options: Source
             if last < index.shape[1]:
                 _check_entry(file, location, index, last, above=bounds.max_offset)
     except FileNotFoundError:
-        return [whole]  # cleaned or deleted meanwhile: the task says so, or reads what the broker keeps of it
+        return [whole]  # cleaned or deleted since: the task says so, or reads what the broker keeps of it
     ends = [*starts[1:], end]
     return [
         Range(segment.location, start, stop, segment.size, segment.is_last)

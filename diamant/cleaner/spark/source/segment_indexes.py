@@ -26,7 +26,7 @@ _TXN_ENTRY = np.dtype(
 ABORTED_FIELDS = 3
 """Of an aborted transaction: producer id, first offset, offset of its marker."""
 WITHOUT = "; trust_indexes=false reads without it"
-"""What to do about an index that is damaged."""
+"""Advice about a damaged index."""
 
 
 def read_offset_index(

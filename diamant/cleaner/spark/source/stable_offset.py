@@ -46,14 +46,14 @@ _LOCAL_WINDOW = 4096
 _REMOTE_WINDOW = 4 * 1024 * 1024
 """A request costs more than the bytes."""
 _ATTEMPTS = 5
-"""To find a directory that does not change meanwhile."""
+"""Tries to find a directory that does not change during the read."""
 _MARKER_BYTES = 128
 """More than a transaction marker has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What is decided of a log."""
+    """The transactions of a log, decided."""
 
     stable_offset: int | None
     """First offset of the oldest open transaction, None if none is open."""
