@@ -33,7 +33,7 @@ CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 LAST_CLEANED_CHECKPOINT = "diamant-last-cleaned-checkpoint"
 """Ours: when the last round of each partition ended, in the form of an offset checkpoint."""
 MANUAL_CLOCK = "diamant-clock"
-"""Ours: see `clock_file`."""
+"""Ours: see `manual_clock_file`."""
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"

@@ -1,6 +1,6 @@
 """Record batches of the metadata log: always magic 2, uncompressed, without keys, producer or headers.
 
-A batch (header: batch.py) holds values of metadata_records.py, or as a control batch (attribute 0x20) the records of
+A batch (header: batch.py) holds values of records.py, or as a control batch (attribute 0x20) the records of
 raft_control.py. Both timestamps are the time of the append, all deltas of time are 0. Each record:
 
     varint   size of what follows

@@ -11,7 +11,7 @@
                       {int16 min, int16 max} kraft.version}
             and in each struct a section of tagged fields, empty
 
-Types as in metadata_types.py. Source: ControlRecordType and the messages LeaderChangeMessage, SnapshotHeaderRecord,
+Types as in field_types.py. Source: ControlRecordType and the messages LeaderChangeMessage, SnapshotHeaderRecord,
 SnapshotFooterRecord, KRaftVersionRecord, VotersRecord.
 """
 

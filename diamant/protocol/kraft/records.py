@@ -8,7 +8,7 @@ A record's value, in the log and in snapshots alike:
     ...      fields in the order of the class below, those that the version has
     uvarint  number of tagged fields, then for each, ascending: uvarint tag, uvarint size, content
 
-The types are those of metadata_types.py. A tagged field at its default is left out.
+The types are those of field_types.py. A tagged field at its default is left out.
 
 The classes are the tables: a field's annotation names its wire type, `Since` the first version that has it, `Tag` its
 tag; the default is Kafka's default. Layouts are those of Kafka 4.3.1 (metadata.version 7 to 30).

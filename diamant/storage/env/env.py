@@ -236,7 +236,7 @@ def parent(path: str) -> str:
 class RealFile:
     """A file of the operating system.
 
-    A reader that holds the object may go on reading after the file was renamed or removed. An object that is dropped
+    A reader that holds the object may continue reading after the file was renamed or removed. An object that is dropped
     without `close` closes its descriptor when the last reference goes, which is how segments with readers are released.
     Takes over `fd`. OSError if it is no regular file: reading a pipe might never end.
     """

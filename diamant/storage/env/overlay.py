@@ -3,7 +3,7 @@
     overlay = OverlayEnv(RealEnv(), RealEnv(), "/scratch", SettableClock(now_ms))
     overlay.add_directory("/data/t-0")             as it is now, under the same name
     ...                                            load it, clean it, roll it
-    before = overlay.fork()                        both go on from here, each for itself
+    before = overlay.fork()                        both continue from here, each for itself
 
 A file is a name for some content. Content from below is opened for reading. The first change to it copies it into the scratch
 directory, and so does the first change after a `fork`, since both then have the same content. Content that no name in any fork

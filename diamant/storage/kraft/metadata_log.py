@@ -514,7 +514,7 @@ class MetadataLog:
         return True
 
     def prepare_snapshot(self) -> PreparedSnapshot:
-        """Take down the image as it is, and go on in a new segment if this one is large. Blocks for the disk then."""
+        """Write a snapshot of the image, and continue in a new segment if this one is large. Blocks for the disk then."""
         self._check_usable()
         now_ms = self._env.clock.now_ms()
         voters = self._voters if self._kraft_version else None

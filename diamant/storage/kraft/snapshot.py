@@ -5,7 +5,7 @@
     ...
     batch   control   SnapshotFooter
 
-Batches as in metadata_batch.py. Base offsets count from 0 inside the file; the leader epoch of all batches is the
+Batches as in protocol/kraft/batch.py. Base offsets count from 0 inside the file; the leader epoch of all batches is the
 snapshot's. The end offset in the name is the first that is *not* covered. A snapshot is written as
 `<name>-<random>.checkpoint.part`, synced, made read-only and renamed; so one without a footer was never finished.
 

@@ -1,7 +1,7 @@
 """Tells a torn end of a `.log` file from damage with whole batches behind it.
 
 A file that was being written to ends anywhere: the power went, or it was copied while a broker appended to it. Then nothing
-follows the damage that anybody could read. Damage with whole batches behind it is another thing: they were acknowledged.
+follows the damage that can be read. Damage with whole batches behind it is another thing: they were acknowledged.
 
 Only batches of the present format (magic 2) are recognized behind a damage.
 """

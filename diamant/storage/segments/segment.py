@@ -391,7 +391,7 @@ class Segment:
         return next_offset, position
 
     def sound_end(self) -> int | None:
-        """The offset after the last batch, if appends can go on there; None if something is damaged.
+        """The offset after the last batch, if appends can continue there; None if something is damaged.
 
         Sound means: the last entries of both indexes lie within the segment, and whole batches lead from there to its end.
         """
