@@ -1,4 +1,4 @@
-"""The compiled engine of the cleaner: the rounds of the plain one (`rewrite.py`), byte for byte, many times as quick.
+"""The compiled engine of the cleaner: the rounds of `plain_round`, byte for byte, many times as quick.
 
 Importing this loads no compiler. The engine needs some ten seconds to be compiled on a machine for the first time, so a
 caller asks `is_warm()` first, and lets the plain engine do the round while `warm_up()` runs elsewhere.
@@ -29,7 +29,7 @@ def clean(
     throttle: Throttle = no_throttle,
     sync_threads: int = 0,
 ) -> CleanResult:
-    """Carry out `plan` as `rewrite.clean` does; compiles first what is not compiled yet."""
+    """Carry out `plan` as `plain_round.clean` does; compiles first what is not compiled yet."""
     warm_up()
     from diamant.cleaner.engines.compiled_round import run
 

@@ -3,7 +3,7 @@
     map       read a chunk → rows → control and aborted batches told apart → records hashed → `OffsetMap`
     rewrite   read a chunk → rows → `decide` → `judge` → `encode` and compress → `assemble` → `SegmentWriter`
 
-Control batches, batches of magic 0 and 1 and batches with odd records (`record_kernels`) are handed to the plain engine's own
+Control batches, batches of magic 0 and 1 and batches with odd records (`records`) are handed to the plain engine's own
 methods one by one. In the dirty range a record stays if its offset is one of the map's, which is quicker than asking
 for its key, and tells of most batches without a look inside that nothing or everything stays: the map's pass leaves a
 note for each batch, the size of its records, if none of them needs a closer look.
@@ -86,7 +86,7 @@ def run(
     throttle: Throttle,
     sync_threads: int,
 ) -> CleanResult:
-    """Carry out `plan`, as `rewrite.clean` does."""
+    """Carry out `plan`, as `plain_round.clean` does."""
     round_ = CompiledRound(env, plan, check_done, throttle)
     try:
         stats = round_.stats
@@ -743,7 +743,7 @@ def _with_room(buffer: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
 
 
 def call_every_kernel() -> None:
-    """Have every kernel compiled or loaded, with the argument types that the engine uses."""
+    """Compile or load every kernel, with the argument types that the engine uses."""
     data = np.zeros(1, np.uint8)
     rows = np.zeros((fields.FIELDS, 1), np.int64)
     table = tuples = np.zeros((64, 3), np.uint64)

@@ -254,7 +254,7 @@ def _headers_end(data: bytes, at: int) -> int:
 
 
 def _size_with_delta(data: bytes, at: int, end: int, delta_ms: int) -> int:
-    """Return what plain records would take if each had this timestamp's delta, as `rewrite` counts them."""
+    """Return what plain records would take if each had this timestamp's delta, as `plain_round` counts them."""
     more, total = varint_size(delta_ms), 0
     while at < end:
         size, at = read_varint(data, at)

@@ -1,12 +1,12 @@
-"""The plain engine for rounds that a caller waits for: the bytes of `rewrite`, in a fraction of the time.
+"""The plain engine for rounds that a caller waits for: the bytes of `plain_round`, in a fraction of the time.
 
 A round reads what is dirty twice, once for the map and once to rewrite it. Here the second time is spared: what was
 parsed for the map is kept, as far as `MAX_PARSED_BYTES` goes. And plain batches (`plain_batches`), as clients write
 nearly all of them, are mapped and judged by the row, without the layers that any other batch may need. If they are
-compressed, they are decompressed once, for their keys. Whatever else there is goes the way of `rewrite`, what cannot be
-read as well: errors are its errors, too.
+compressed, they are decompressed once, for their keys. Whatever else there is goes the way of `plain_round`, what
+cannot be read as well: errors are its errors, too.
 
-Memory: as `rewrite`, and twice `MAX_PARSED_BYTES`: for what is kept, and for the chunk at hand.
+Memory: as `plain_round`, and twice `MAX_PARSED_BYTES`: for what is kept, and for the chunk at hand.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class QuickRound(_Round):
             file.close()
 
     def _whole(self, chunk: QuickChunk, batch: PlainBatch) -> OtherBatch:
-        """Return a plain batch as `rewrite` wants it."""
+        """Return a plain batch as `plain_round` wants it."""
         at = batch[0]
         return OtherBatch(chunk.path, chunk.chunk, at, parse_header(chunk.chunk.data, at), self._payloads)
 

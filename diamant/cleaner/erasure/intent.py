@@ -1,4 +1,4 @@
-"""The intent of an erasure: what a broker that was stopped in the middle needs to go on.
+"""The intent of an erasure: what a broker that was stopped in the middle needs to resume.
 
     <data directory>/diamant-erasure-<id>.intent     mode 0600
 

@@ -25,7 +25,7 @@ MARKER_BYTES = 78
 
 @dataclass(slots=True)
 class SegmentState:
-    """One segment; see `storage.segment.Segment`. Not changed by anybody but for `first_append_ms` of None."""
+    """One segment; see `storage.segments.segment.Segment`. Never changed, but for `first_append_ms` of None."""
 
     base_offset: int
     size: int

@@ -2,9 +2,9 @@
 
 The log is opened on an overlay, as a start opens it: whatever that mends or sets aside, the files stay as they are. The
 rules are the broker's (`explain`). What only a running broker knows is not there: pending erasures, timeouts of open
-transactions, rounds that failed. Memory and disk as `key_scan` and a start of the partition; one file is open at a
-time. In mode prompt the facts of clean segments that have none in their files are read from their headers, as a broker
-does after its start.
+transactions, rounds that failed. Memory and disk as `explain/scans.py` and a start of the partition; one file is open
+at a time. In mode prompt the facts of clean segments that have none in their files are read from their headers, as a
+broker does after its start.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ class _Call:
             raise _Failed(UNCLEANABLE, f"{self._name}: the active segment cannot be closed: {error}") from error
 
     async def _clean(self) -> None:
-        """Have rounds until nothing is dirty that may be touched."""
+        """Run rounds until nothing is dirty that may be touched."""
         while True:
             self._check()
             if self._first_dirty is None:

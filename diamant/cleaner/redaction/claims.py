@@ -268,7 +268,7 @@ def check_redaction_claims(
     secret: bytes | None,
     scan: ScanAgain,
 ) -> None:
-    """Scan everything for what a certificate says is gone, and put down what came of it; blocks."""
+    """Scan everything for what a certificate says is gone, and record the result; blocks."""
     request = certificate["request"]
     if where is None:
         found.notes.append(

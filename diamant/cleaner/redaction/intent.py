@@ -1,10 +1,10 @@
-"""The intent of a redaction: what a broker that was stopped in the middle needs to go on.
+"""The intent of a redaction: what a broker that was stopped in the middle needs to resume.
 
     <data directory>/diamant-redaction-<id>.intent     mode 0600
 
 It is JSON, encrypted as that of an erasure is (`erasure/intent.py`): the directory itself tells nothing of what was
 looked for. It is written once everything is located and before anything is changed, is there while everything is
-scanned, and goes when the certificate is on disk. To go on means to locate again what is left, so it does not matter
+scanned, and goes when the certificate is on disk. Resuming means to locate again what is left, so it does not matter
 where the broker was stopped.
 """
 

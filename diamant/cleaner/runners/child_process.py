@@ -1,6 +1,6 @@
 """Processes that runners start beside the broker: how they find the package, how they are heard, and what they died of.
 
-    worker of the cleaner     `process_runner` and `worker`
+    worker of the cleaner     `process` and `worker`
     driver of Spark           `spark.spark_runner` and `spark.clean_driver`
 
 A child tells lines of JSON on its standard output. What it says on its standard error is logged, and the last of it is kept for
@@ -211,7 +211,7 @@ def step_back(niceness: int) -> None:
 
 
 def die_with(parent_pid: int) -> None:
-    """Have the system kill this process as soon as its parent has ended. Linux only; others see the end of their input."""
+    """Make the system kill this process as soon as its parent has ended. Linux only; others see the end of their input."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:

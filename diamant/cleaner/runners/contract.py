@@ -1,8 +1,8 @@
 """The contract of a runner, its errors, and the disk space that a round needs.
 
-How a round can fail apart from what the log or the disk does; see also `result` and `storage.errors`.
+The errors here are those of a runner; see `rules/result.py` and `storage.errors` for those of the log and the disk.
 
-Whether the disk has room for a round on this machine that was meant for others, being too large for it.
+The disk is checked when this machine takes over a large round that was meant for others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The runner that carries out a plan in a thread of the broker, and the contract that all runners keep.
+"""The runner that carries out a plan in a thread of the broker.
 
 A runner gives each finished output to `on_output`, on the loop thread and one after the other, in the order of their
 offsets; it continues with the next when that has swapped it in (see `segment_swap`). A round that fails, is cancelled

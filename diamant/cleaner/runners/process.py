@@ -177,7 +177,7 @@ class ProcessRunner:
                 return await worker.receive(POLL_S)
 
     async def _end_round(self, worker: _WorkerProcess) -> None:
-        """Have the worker end its round, by force if it does not hear; returns when it has, even if cancelled."""
+        """Make the worker end its round, by force if it does not react; return when it has, even if cancelled."""
         task = asyncio.get_running_loop().create_task(self._cancel(worker))
         await wait_in_spite_of_cancelling(task)
 
@@ -278,7 +278,7 @@ class _WorkerProcess:
         return self._child.obituary()
 
     async def stop(self) -> None:
-        """Have the worker exit, by force if it does not."""
+        """Make the worker exit, by force if need be."""
         self._child.end_input()
         with suppress(TimeoutError):
             await self._child.wait(STOP_TIMEOUT_S)

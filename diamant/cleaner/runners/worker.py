@@ -1,4 +1,4 @@
-"""The worker process of the cleaner: `python -m diamant.cleaner.runners.worker`, started by `process_runner`.
+"""The worker process of the cleaner: `python -m diamant.cleaner.runners.worker`, started by `process`.
 
 It runs one plan at a time, at low priority for processor and disk, and within a limit of memory, so that a round neither slows
 the broker down nor takes it along when it fails. Messages are described in `worker_messages`.
@@ -181,7 +181,7 @@ class Worker:
 
 
 def set_memory_limit(limit_bytes: int | None) -> None:
-    """Have allocations fail from `limit_bytes` on (None: as far as the system allows). Best effort."""
+    """Make allocations fail from `limit_bytes` on (None: as far as the system allows). Best effort."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     soft = hard if limit_bytes is None else limit_bytes
     if hard != resource.RLIM_INFINITY and (soft == resource.RLIM_INFINITY or soft > hard):
@@ -193,7 +193,7 @@ def set_memory_limit(limit_bytes: int | None) -> None:
 
 
 def main() -> int:
-    """Be a worker."""
+    """Run a worker."""
     parser = argparse.ArgumentParser(prog="diamant.cleaner.runners.worker", description=__doc__.partition("\n")[0])
     parser.add_argument("--parent", type=int, required=True, help="process id of the broker")
     parser.add_argument("--nice", type=int, default=10, help="how much to give way (default: 10)")

@@ -1,7 +1,7 @@
 """Decompresses the batches of a chunk into one buffer, and compresses rebuilt ones, with codecs that are kept between batches.
 
-Most batches are one small block. Those are decompressed without the checks by which `protocol.compression` bounds what
-hostile bytes can do, because their output cannot be large; whatever does not fit or fails is left to it.
+Most batches are one small block. Those are decompressed without the checks by which `protocol.batches.compression`
+bounds what hostile bytes can do, because their output cannot be large; whatever does not fit or fails is left to it.
 """
 
 from __future__ import annotations

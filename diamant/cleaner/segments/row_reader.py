@@ -34,7 +34,7 @@ class Rows:
     data: NDArray[np.uint8]
     """The reader's buffer."""
     rows: NDArray[np.int64]
-    """int64[FIELDS, n], see `record_kernels`; positions count from the start of `data`."""
+    """int64[FIELDS, n], see `kernels.records`; positions count from the start of `data`."""
     count: int
     """Rows in use, one at least."""
     together: int

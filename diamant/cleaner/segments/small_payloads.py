@@ -1,8 +1,8 @@
 """Decompresses and compresses small batches by the thousand, at little more than the cost of the codec itself.
 
-Decompressed are only frames as Kafka's clients write them for so little: one member of gzip, one block of snappy or lz4, one
-frame of zstd. Whatever else there is, or is wrong, is left to `protocol.compression`, which takes all that Kafka takes, and whose
-errors say why it does not. Importing this loads no codec.
+Decompressed are only frames as Kafka's clients write them for so little: one member of gzip, one block of snappy or
+lz4, one frame of zstd. Whatever else there is, or is wrong, is left to `protocol.batches.compression`, which takes all
+that Kafka takes, and whose errors say why it does not. Importing this loads no codec.
 """
 
 from __future__ import annotations

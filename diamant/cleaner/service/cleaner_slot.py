@@ -154,7 +154,7 @@ class CleanerThread:
         self._task = asyncio.get_running_loop().create_task(round_)
 
     def end(self) -> None:
-        """Be free for the next round."""
+        """Release the slot for the next round."""
         self._task = None
         self.under_way = None
 

@@ -76,7 +76,7 @@ class DueLogs:
         return self._take()
 
     def forget(self) -> None:
-        """Have the next question answered by a new scan."""
+        """Make the next question start a new scan."""
         self._found.clear()
 
     def is_open(self, log: Log) -> bool:

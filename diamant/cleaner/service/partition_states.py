@@ -314,7 +314,7 @@ class CheckpointFile:
         write_offset_checkpoint(self._env, self._times_path, times, sync=False)
 
     def write_soon(self) -> None:
-        """Write without anybody waiting for it."""
+        """Write in the background."""
         if self._states.generation != self._written and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self.write())
 

@@ -199,7 +199,7 @@ class CleanerService:
         is_for_horizons: bool = False,
         engine: str | None = None,
     ) -> asyncio.Future[RoundReport]:
-        """Have a partition cleaned as soon as a thread is free, due or not, by a round that begins after this call.
+        """Clean a partition as soon as a thread is free, due or not, by a round that begins after this call.
 
         The answer comes when the round is over and its checkpoint on disk; a failure is in the report. What may not be
         cleaned yet (active segment, open transactions, `min.compaction.lag.ms` unless `is_forced`) is not. With
@@ -235,7 +235,7 @@ class CleanerService:
         return watch
 
     def unwatch(self, partition: TopicPartition, watch: RoundWatch) -> None:
-        """Be told no more."""
+        """Stop watching."""
         watches = self._watches.get(partition, [])
         watches.remove(watch)
         if not watches:

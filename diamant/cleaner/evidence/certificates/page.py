@@ -1,6 +1,7 @@
 """A certificate as one HTML page for people: plain words first, then figures and digests. To be kept, mailed and printed.
 
-Who reads it need not know Kafka. It says what the certificate says and does not verify it. Everything is escaped (`page_parts`).
+Its reader need not know Kafka. It says what the certificate says and does not verify it. Everything is escaped
+(`html`).
 """
 
 from __future__ import annotations

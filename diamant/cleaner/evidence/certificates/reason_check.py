@@ -7,7 +7,7 @@ to three of them in one another; hexadecimal (also as 0x1a2b and \x1a\x2b), base
 or eight bytes, as a UUID if it has 16, and what it is in UTF-16. Of values only digests are known, so these are recognised byte
 by byte, as they are or encoded, from `needles.MIN_BYTES` on.
 
-No thread, and nothing is kept. A text has 1,000 letters at most (`undertakings`).
+No thread, and nothing is kept. A text has 1,000 letters at most.
 """
 
 from __future__ import annotations

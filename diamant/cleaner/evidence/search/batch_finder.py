@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 WINDOW_BYTES = 4 * 1024 * 1024
 MAX_OLD_KEY_BYTES = 64 * 1024
 FALSE_FACTOR = 4
-"""So many times its own size of a file may be summed up in vain, and `FALSE_BYTES` besides."""
+"""So many times its own size of a file may be checksummed without finding a batch, and `FALSE_BYTES` besides."""
 FALSE_BYTES = 64 * 1024 * 1024
 
 _AHEAD = MAX_OLD_KEY_BYTES + 128

@@ -1,6 +1,6 @@
 """Searches a file of record batches for everything that an erasure is about: any magic, any codec, every field of every record.
 
-The plain search (`search_plain`) reads with `protocol.records` and decides. The compiled one (`compiled_search`) walks over
+The plain search reads with `protocol.batches.records` and decides. The compiled one (`compiled_search`) walks over
 batches in which nothing is to be found and hands all others to the same decision. Neither asks an index or a filter. What
 cannot be read is a problem, never nothing: its bytes are searched raw, and no one can call that place clean.
 
@@ -156,7 +156,7 @@ OnRecord = Callable[["FileSearch", Record, BatchHeader], object]
 
 @dataclass(slots=True)
 class FileSearch:
-    """The search of one file, and what came of it."""
+    """The search of one file, and its result."""
 
     subject: Subject
     topic: str | None

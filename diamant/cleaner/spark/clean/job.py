@@ -11,9 +11,9 @@ same shuffle. What a task has done is told by the attempt that Spark takes the a
 In mode kafka a round ends where Kafka's map is full. Whether it is, the map's figures tell; where, is then found by one task that
 reads the dirty range as the local engines do, with a map that is never larger than Kafka's, and the map is made once more.
 
-Memory: of the driver the manifest (some 500 bytes for each output), the plan, and 24 bytes for each producer of each part and a
-few times that for each aborted transaction (`transaction_walk`): nothing that grows with records, keys or committed transactions.
-Of tasks: see `key_tuples`, `survivors`, `compiled_round`.
+Memory: of the driver the manifest (some 500 bytes for each output), the plan, and 24 bytes for each producer of each
+part and a few times that for each aborted transaction (`transaction_cuts`): nothing that grows with records, keys or
+committed transactions. Of tasks: see `key_tuples`, `survivors`, `compiled_round`.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class CleanJob:
         first = first_dirty_segment(plan)
         aborted = list(aborted_from(plan, first, plan.first_uncleanable_offset))
         if not plan.is_kafka:
-            # As `rewrite.build_map` has it.
+            # As `plain_round` has it.
             aborted = [one for one in aborted if one.last_offset >= self._scan_start]
         if not aborted:
             return {}

@@ -7,8 +7,9 @@ What goes to the partition of a hash, as rows `(partition, (kind, part, flush, b
              the map leaves out
     NOTES    what the rewrite wants to know of each batch, uint32 (`map_kernels.hash_records`); to any partition
 
-and, to the partition after the last, one row with the part's figures and its events of transactions (`transaction_walk`), or with
-the error that ended it. A tuple is three words, 24 bytes: two of hash, and the offset. No key and no value leaves the task.
+and, to the partition after the last, one row with the part's figures and its events of transactions
+(`transaction_cuts`), or with the error that ended it. A tuple is three words, 24 bytes: two of hash, and the offset. No
+key and no value leaves the task.
 
 Memory: the engine's buffers (`compiled_round`), three times `TABLE_BYTES` for keys seen, `BUFFER_BYTES` for tuples on their way.
 """

@@ -24,9 +24,9 @@ job ends, it removes its place. What a process that was killed has left goes
     with the next start of a broker on the same log directory       `sweep`, which knows no partitions: also of deleted topics
     when the log is opened, if it lies in the partition's directory `storage.recovery`
 
-Where others than this broker may work, of other runs only what has lain there untouched for `YOUNG_S`: a copy of a log directory
-has the same owner, and may be in use elsewhere. What cannot be removed is told of, and fails no round. Of a place outside of the
-log directory a note is kept in there until it is gone (`staging_notes`).
+Where others than this broker may work, of other runs only what has lain there untouched for `YOUNG_S`: a copy of a log
+directory has the same owner, and may be in use elsewhere. What cannot be removed is reported, and fails no round. Of a
+place outside of the log directory a note is kept in there until it is gone (see above).
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def source_for(env: Env, plan: CleanPlan, place: Location, check_done: CheckDone
 
 
 def remove_place(env: Env, plan: CleanPlan, place: Location) -> None:
-    """Remove a place with everything in it; what cannot be removed is told of."""
+    """Remove a place with everything in it; what cannot be removed is reported."""
     try:
         place.remove()
         forget(env, parent(plan.directory), place)

@@ -31,7 +31,7 @@ class StagedFile(NamedTuple):
 
 
 class TaskFiles:
-    """As much of `storage.env.Env` as an engine uses. `source` and `target` are directories."""
+    """As much of `storage.env.env.Env` as an engine uses. `source` and `target` are directories."""
 
     def __init__(self, plan: CleanPlan, source: Location, target: Location | None = None) -> None:
         self._source = source

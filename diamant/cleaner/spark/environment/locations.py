@@ -241,7 +241,7 @@ class Location:
 
 
 class LocationFile:
-    """A file to be read, as `storage.env.File` has it, without the writing half. Use as a context manager, or close it."""
+    """A file to be read, as `storage.env.env.File` has it, without the writing half. Use as a context manager, or close it."""
 
     def __init__(self, location: Location, read_ahead_bytes: int = READ_AHEAD_BYTES) -> None:
         self.path = str(location)

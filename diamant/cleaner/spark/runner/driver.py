@@ -1,6 +1,6 @@
-"""The driver of a cleaning job: a process of its own beside the broker, which `spark_runner` starts with the job as a file.
+"""The driver of a cleaning job: a process of its own beside the broker, which `runner` starts with the job as a file.
 
-It has the session, and so the JVM, carries out one plan (`clean_job`), and says on its standard output what happens:
+It has the session, and so the JVM, carries out one plan (`job`), and says on its standard output what happens:
 
     {"type": "progress", "step": "map", "bytes": 1048576}          twice a second at most
     {"type": "outputs", "outputs": [{...}, ...]}                   those of the manifest, a few at a time: as often as need be
@@ -142,7 +142,7 @@ def _plain(context: Any, error: Exception) -> Exception:
 
 
 def main() -> int:
-    """Be a driver."""
+    """Run a driver."""
     parser = argparse.ArgumentParser(prog="diamant.cleaner.spark.runner.driver", description=__doc__.partition("\n")[0])
     parser.add_argument("--parent", type=int, required=True, help="process id of the caller")
     parser.add_argument("--nice", type=int, default=10, help="how much to give way (default: 10)")

@@ -1,4 +1,4 @@
-"""Carries out plans on Spark: a driver process for each (`clean_driver`), whose outputs are looked at before they are swapped in.
+"""Carries out plans on Spark: a driver process for each (`driver`), whose outputs are checked before the swap.
 
     plan → file → driver → manifest → every file looked at (`staged_outputs`) → swapped in by the broker, one after the other
 
@@ -6,7 +6,7 @@ The staging place is a directory of the job's own: beside the segments, or below
 not a file system that executors share with the broker (s3:), the segments are copied there first. However a round ends, its
 directory is removed; what a broker that was killed has left goes with the next round at the partition, or the next start.
 
-A job that fails for a reason that is not the log's is not tried again for a while (`spark_turns`), and the round goes to the
+A job that fails for a reason that is not the log's is not tried again for a while (`turns`), and the round goes to the
 local runner at once, if nothing was swapped in yet and the disk has room for its spill file (`room`). The log's own are corrupt
 batches, outputs that overflow, and segments that are not what they were any more, as the broker itself sees them: not a batch
 whose CRC is right on its disk. Everything else is Spark's or the place's: no Java, no master, executors lost, a staging place
@@ -382,7 +382,7 @@ class _DriverProcess:
         return self._child.obituary()
 
     async def end(self) -> None:
-        """Have the driver end, by force if it was not about to, and wait until it and its JVM are gone."""
+        """Make the driver end, by force if need be, and wait until it and its JVM are gone."""
         if self._has_ended:
             with suppress(TimeoutError):
                 await self._child.wait(STOP_TIMEOUT_S)

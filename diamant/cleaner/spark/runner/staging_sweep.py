@@ -74,7 +74,7 @@ class StagingSweep:
         return swept.young > 0
 
     def stop(self) -> None:
-        """Have `run` return: at once, or when the place that it is at is removed."""
+        """Make `run` return: at once, or when it has removed its current place."""
         self._is_stopped.set()
         with self._lock:
             child = self._child
@@ -155,7 +155,7 @@ def _list(staging: str) -> list[str]:
 
 
 def main() -> int:
-    """Be the child: prints what it has done."""
+    """Run the child: prints what it has done."""
     from diamant.cleaner.runners.child_process import die_with
 
     die_with(int(sys.argv[2]))

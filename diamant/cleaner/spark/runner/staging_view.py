@@ -1,7 +1,7 @@
 """The staging place as a certifying scan sees it: the owners of its places, and the files in them.
 
 A directory is listed as it is; a place elsewhere (s3:) by a child process (`staging_sweep`), so that the broker needs no pyarrow.
-Places of which there are notes (`staging_notes`), and which are not among those that are read or listed there, are told of.
+Places of which there are notes (`staging`), and which are not among those that are read or listed there, are reported.
 """
 
 from __future__ import annotations

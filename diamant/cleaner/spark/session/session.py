@@ -6,7 +6,7 @@
     prepare_session(spark)          the same for a session made elsewhere
 
 The driver's JVM is started on the Java that `java.py` finds, and executors run the driver's own Python unless `PYSPARK_PYTHON`
-or `spark.pyspark.python` says otherwise. The code goes to executors as a zip (code_archive.py), whether the package is
+or `spark.pyspark.python` says otherwise. The code goes to executors as a zip (shipped_code.py), whether the package is
 installed or a checkout. Every wait is bounded: for the master, for executors, for their first answer, and for others when all
 are lost (executor_watch.py).
 

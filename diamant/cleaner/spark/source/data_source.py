@@ -3,10 +3,10 @@
     spark.dataSource.register(KafkaLogDataSource)
     spark.read.format("kafka-log").option("isolation", "read_committed").load("/var/lib/kafka")
 
-Options stand in source_options.py, columns in columns.py. PySpark (4.3) has no hook by which a data source learns which columns
-a query uses, so they are named: by the option `columns`, by `.schema("offset bigint, key binary")`, or as the argument of
-`read_log`. What is not named is not decoded. Filters on topic, partition, offset and timestamp are pushed down
-(`spark.sql.python.filterPushdown.enabled` has to be true for that, as sessions made by `spark_session` have it).
+Options stand in options.py, columns in columns.py. PySpark (4.3) has no hook by which a data source learns which
+columns a query uses, so they are named: by the option `columns`, by `.schema("offset bigint, key binary")`, or as the
+argument of `read_log`. What is not named is not decoded. Filters on topic, partition, offset and timestamp are pushed
+down (`spark.sql.python.filterPushdown.enabled` has to be true for that, as sessions made by `spark_session` have it).
 """
 
 from __future__ import annotations
