@@ -3,7 +3,7 @@
 The rules are asked about the log as it is, and about the log without what another gate stands for: what the dirty ratio says of a
 record in the active segment, for instance, is what it will say once the segment is closed.
 
-What keeps a segment from retention: `retention.ms` until a time, `retention.bytes` until so many bytes more.
+The gates of retention: `retention.ms` until a time, `retention.bytes` until so many bytes more.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A *tuple* is three words: the two halves of the key's hash, and the offset. The 
 whose third word is the offset + 1, so that a slot of zeros is empty. A key's slot comes from its first half, the partition
 that it is spilled to from its second.
 
-The hash is SipHash-2-4 with a 128-bit result (Aumasson and Bernstein) under the data directory's own random key: who writes
-the log cannot make up two keys that pass for one.
+The hash is SipHash-2-4 with a 128-bit result (Aumasson and Bernstein) under the data directory's own random key: a
+client that writes the log cannot make up two keys that pass for one.
 """
 
 from __future__ import annotations

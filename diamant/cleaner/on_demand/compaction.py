@@ -317,7 +317,8 @@ class _Call:
     async def _filed_horizons(self) -> tuple[int, int] | None:
         """As `_horizons`, of a log too large to be counted; markers count, too.
 
-        In mode kafka, which files no facts, that means a look through the whole log: only for who waits for horizons.
+        In mode kafka, which files no facts, that means a look through the whole log: only for a call that waits for
+        horizons.
         """
         if self._service.settings.mode == KAFKA and self._until == CLEAN:
             return None

@@ -13,7 +13,7 @@ What is in it must not come back to life, and must not be lost:
 * The checkpoint on disk stays where the segment was cleaned last, or at its base, also across restarts. Once it can be read
   again, the next round maps all that lies above, and so removes from it what was superseded since. In the memory of the
   broker the rounds continue from where they ended, so that the same range is not cleaned again and again.
-* After that round nothing expires for `delete.retention.ms` yet: who had read an old record from the segment finds the
+* After that round nothing expires for `delete.retention.ms` yet: a reader of an old record from the segment finds the
   tombstone.
 
 A segment is let out when its file is another one (repaired, restored), when the configuration changes, and when it is gone. It

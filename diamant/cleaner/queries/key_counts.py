@@ -11,7 +11,7 @@ latest of each key and source kept. If that does not make room they go to 16 tem
 which are counted one by one, or, where one is too large, split by the next 4. Disk: 20 bytes per key and source, and 20 per
 record that came back to a key after it had been written out.
 
-Which keys take the most room, in one pass and in bounded memory.
+The keys that take the most room are found in one pass and in bounded memory.
 
 Exact as long as there are at most `MAX_KEYS` different keys. With more, keys that have little so far are forgotten now and then
 and count from 0 when they come again; `missed_bytes` says how much any key may have been short-counted by.

@@ -64,7 +64,7 @@ async def wait_in_spite_of_cancelling(future: asyncio.Future[Any]) -> None:
 def remove_cleaned_files(env: Env, plan: CleanPlan) -> None:
     """Remove the `.cleaned` files of a round that has ended; blocks for the disk.
 
-    What cannot be removed goes with the next round over the same segments, or at the next start.
+    A file that cannot be removed goes with the next round over the same segments, or at the next start.
     """
     last = plan.first_uncleanable_offset
     with suppress(OSError):

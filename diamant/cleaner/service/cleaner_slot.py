@@ -2,7 +2,7 @@
 
 Kafka has a thread of its own for each, `log.cleaner.threads` in all. Here it is a task of the loop that waits for a runner.
 
-When a worker process is made ready before there is a plan for it: once compacted topics take traffic that will need one.
+A worker process is made ready before there is a plan for it, once compacted topics take traffic that will need one.
 """
 
 from __future__ import annotations

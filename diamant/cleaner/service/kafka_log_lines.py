@@ -3,7 +3,7 @@
 They come beside ours, from one logger. Java prints a figure without meaning as NaN or Infinity, and so do these.
 
 Source: LogCleaner.CleanerThread.recordStats and tryCleanFilthiestLog, Cleaner.buildOffsetMap, of 4.3.1. Kafka tells of a full map
-at DEBUG only; who is told to look for it should find it.
+at DEBUG only; a guide's reader should find it.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ class DueLogs:
     def _deadline_ms(self, known: PromptLog, found: CleanableRange | None, now_ms: int) -> int | None:
         """Return when a log is due next, or since when it is; notes the first deadline ahead and what is not known yet.
 
-        What was due before waits for something other than time, as does what a segment in quarantine keeps.
+        A round that was due before waits for something other than time, as does what a segment in quarantine keeps.
         """
         log = known.log
         kept_ms: int | None = None

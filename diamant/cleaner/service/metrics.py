@@ -3,7 +3,7 @@
 The cleaner fills it when asked; nothing is kept up to date for it in between. Names are those of Kafka's MBeans, unit last.
 Counts (`…_removed`, `rounds`, `io_bytes_total`) begin at zero with the process and only grow; all else is as of now.
 
-What the cleaner counts as it goes, and how that becomes the `CleanerStatus` that metrics show.
+The cleaner's running counts become the `CleanerStatus` that metrics show.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class LockFile:
     __slots__ = ("__weakref__", "fd", "holders", "is_exclusive", "is_ours", "name")
 
     def __init__(self, name: str, fd: int, *, is_exclusive: bool, is_ours: bool = False) -> None:
-        """Take over `fd`. With `is_ours` the file was made to be locked, and goes with the last who holds it."""
+        """Take over `fd`. With `is_ours` the file was made to be locked, and goes with its last holder."""
         self.name = name
         self.fd = fd
         self.is_exclusive = is_exclusive

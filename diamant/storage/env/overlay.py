@@ -10,7 +10,7 @@ directory, and so does the first change after a `fork`, since both then have the
 leads to any more is removed from the scratch directory. So memory is some hundred bytes a file, and disk what was written.
 
 Only what was added is there: nothing else of the file system can be seen. Nothing is synced, locks are none, and the
-scratch directory belongs to who made it. For one thread.
+scratch directory belongs to its maker. For one thread.
 """
 
 from __future__ import annotations

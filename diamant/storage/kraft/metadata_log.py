@@ -471,7 +471,7 @@ class MetadataLog:
     def sync(self) -> None:
         """Make durable what was appended before the call; blocks for the disk, from any thread.
 
-        Several callers share one fsync: who waits for another's finds its own work done, or does it for all that wait.
+        Several callers share one fsync: a caller that waits for another's finds its own work done, or does it for all.
         OSError if the disk fails: what was not durable yet may never be, and the log takes no more records.
         """
         target = self._end_offset
@@ -579,7 +579,7 @@ class MetadataLog:
                 )
                 self.append([fenced])
                 self.sync()
-                # A cache: who opens the log finds the epochs in its batches.
+                # A cache: opening the log finds the epochs in its batches.
                 self._epochs.sync()
         finally:
             self._is_closed = True

@@ -328,7 +328,7 @@ class Log:
         return segment
 
     def _appended(self) -> None:
-        """Tell who wants to know that the log has grown."""
+        """Tell the listeners that the log has grown."""
         if self.log_end_offset - self.recovery_point >= self.config.flush_messages and self.on_flush_due is not None:
             self.on_flush_due(self)
         for callback in self.on_change:

@@ -9,7 +9,7 @@ The steps are Kafka's (LocalLog.replaceSegments). The writer has left synced fil
     5  producer snapshots at base offsets that are no more: -> .deleted
     6  fsync of the directory
 
-What a start finds (`recovery.open_log`): any `.cleaned` file means that step 1 was not over, so all of the new segment
+At a start (`recovery.open_log`): any `.cleaned` file means that step 1 was not over, so all of the new segment
 goes and the old ones are as they were. Otherwise `.swap` files are whole; what they replace goes, then they lose their
 suffix.
 
@@ -192,7 +192,7 @@ class Replacement:
     def swap_in_turns(self) -> Iterator[None]:
         """Exchange the segments, on disk and in memory; nothing happens if retention has removed all sources.
 
-        For the owner, who may do other things whenever something is yielded, but must go on to the end, come what may.
+        For the owner, which may do other work whenever something is yielded, but must continue to the end in any case.
         Raises, before anything is yielded, SourcesChanged if the sources are not those of `__init__` any more: the log is then
         as it was and the `.cleaned` files are gone. OSError in step 1 likewise; OSError later leaves a log that reads the new
         segment, refuses appends, and is put in order by the next start.

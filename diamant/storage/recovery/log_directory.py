@@ -407,7 +407,7 @@ class LogDirectory:
     def forget_checkpoints(self, partitions: Iterable[TopicPartition]) -> None:
         """Have the checkpoints say nothing of partitions that are about to be made; may block, so not for the loop thread.
 
-        What they say of deleted ones of these names would count after a crash, and a log start that lies above the end of a
+        Lines about deleted ones of these names would count after a crash, and a log start that lies above the end of a
         log removes what is in it.
         """
         with self._checkpoint_lock:

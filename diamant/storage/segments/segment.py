@@ -492,7 +492,7 @@ class Segment:
     def rebuild_entry(self, header: BatchHeader, position: int, last_indexed: int, interval_bytes: int) -> int:
         """Index one recovered batch at `position`; the position of the last indexed batch after it (LogSegment.recover).
 
-        Where an index is full (`segment.index.bytes` was lowered) entries are left out, and it is coarser there. Kafka's
+        If an index is full (`segment.index.bytes` was lowered), entries are left out, and it is coarser there. Kafka's
         broker does not start then.
         """
         self._see(header)
@@ -530,7 +530,7 @@ class Segment:
         self.txn_index.rename(names.txn_index_file(self.directory, self.base_offset) + suffix)
 
     def let_go_of_file(self) -> None:
-        """Have the `.log` file opened again when it is next needed; who reads from it now keeps it."""
+        """Open the `.log` file again when it is next needed; its present readers keep it."""
         self._file = None
 
     def close(self) -> None:

@@ -108,7 +108,7 @@ class SigningKey:
         return public.public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo).decode("ascii")
 
     def encrypt(self, data: bytes) -> bytes:
-        """Return `data` so that only who has the secret can read it (AES-256-GCM, 12 bytes of nonce first)."""
+        """Return `data` so that only an owner of the secret can read it (AES-256-GCM, 12 bytes of nonce first)."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(12)

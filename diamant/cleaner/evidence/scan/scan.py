@@ -331,7 +331,7 @@ class _Scan:
         return end.size_of(place.named_offset) is not None or identity in self._passed_over
 
     def _is_passed_over(self, place: Place, identity: Identity) -> bool:
-        """Tell whether such a file need not be read: who certifies goes by the file that the log has, not by its name."""
+        """Tell whether such a file need not be read: certifying goes by the file that the log has, not by its name."""
         if self.only is not None:
             return True
         if place.base_offset is not None and self._end_has(place, identity):

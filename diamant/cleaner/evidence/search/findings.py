@@ -1,6 +1,6 @@
 """The findings of a scan in files, and the places that it cannot read.
 
-What was found, file by file, and how much of that is kept: however much there is, nothing that decides hides behind the rest.
+Findings are kept file by file, within limits: however much there is, nothing that decides hides behind the rest.
 
     listed     place by place, as long as there is room: `MAX_LISTED` of a sort in a file, and of a scan what `Room` has
     decides    of each file and sort the place with the lowest offset, whether there is room or not: of records of the key in the

@@ -52,7 +52,7 @@ class KnownPositives:
     topic: str
     """One that the scan is about."""
     key: bytes
-    """Too short for a needle: only who looks at records finds it."""
+    """Too short for a needle: only a look at records finds it."""
     needles: tuple[Needle, ...]
     files: Mapping[str, bytes]
     """By name, relative to the directory that they are written to."""

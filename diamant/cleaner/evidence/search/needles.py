@@ -5,12 +5,13 @@ search looks at one 8-byte window in every four bytes of the data; of the four w
 place, wherever the needle is. A window that is one of a needle's is followed by the digest of the whole needle, so what is
 found is what was looked for, but for a collision of SHA-256.
 
-Which span: values of a topic begin alike (`{"customer":`), and so do keys (`customer-000042`); a window that every record has
-makes the search slow, and one of zeros stands wherever a file has room for more. So the span is chosen that is rarest in a
-sample of the data (`Sample`), and the compiled search compares a quick hash of the whole needle before it calls a batch one to
-be looked at.
+The choice of the span: values of a topic begin alike (`{"customer":`), and so do keys (`customer-000042`); a window
+that every record has makes the search slow, and one of zeros stands wherever a file has room for more. So the span is
+chosen that is rarest in a sample of the data (`Sample`), and the compiled search compares a quick hash of the whole
+needle before it calls a batch one to be looked at.
 
-What says nothing is refused (`is_telling`): `{}` and `42` are everywhere, and so are zeros, in every header and index.
+Bytes that say nothing are refused (`is_telling`): `{}` and `42` are everywhere, and so are zeros, in every header and
+index.
 
 Memory: about 500 bytes for each of at most `MAX_NEEDLES` needles.
 """

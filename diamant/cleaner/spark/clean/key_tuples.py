@@ -1,6 +1,6 @@
 """The first pass over a part of the log: hashes and offsets of its keys, spread over partitions by hash.
 
-What goes to the partition of a hash, as rows `(partition, (kind, part, flush, bytes))`:
+The input of the partition of a hash, as rows `(partition, (kind, part, flush, bytes))`:
 
     MAPPED   tuples of the dirty range, of each key the last one of its part (or a few, where the part has very many keys)
     ASKED    tuples of all other records with keys that may stay or go: those below the dirty range; those of transactions that

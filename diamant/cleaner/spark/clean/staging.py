@@ -76,7 +76,7 @@ class Note:
     identity: Any = None
 
     def is_seen_at(self, root: Location) -> bool:
-        """Tell whether who lists `root` sees the place, if it is still there."""
+        """Tell whether a listing of `root` shows the place, if it is still there."""
         try:
             return self.root == str(root) and self.identity == _identity(root)
         except OSError:

@@ -7,7 +7,7 @@ imported. The name holds a digest of the code, by which an executor tells whose 
 
 The same code gives the same bytes: no times, files in order.
 
-What the driver and the Python processes of executors must have in common, and the comparison.
+It compares the software that the driver and the Python processes of executors must have in common.
 
 Cleaning promises the same bytes wherever it runs, so the packages that make them are compared exactly: codecs of two versions
 may compress differently, and kernels compiled by two versions of numba have not been tested together.
