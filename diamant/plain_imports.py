@@ -24,5 +24,5 @@ class PlainFinder:
 
 
 def keep_plain() -> None:
-    """Have modules of this package that are imported from now on come from `PlainFinder`. May be called again."""
+    """Make imports of this package's modules go through `PlainFinder` from now on. May be called again."""
     sys.meta_path[:] = [PlainFinder, *(finder for finder in sys.meta_path if finder is not PlainFinder)]

@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 10.0
-"""How long a stop waits for requests in progress before it closes their connections."""
+"""The time that a stop waits for requests in progress before it closes their connections."""
 
 COORDINATORS_HEAD_START_S = 0.2
-"""How long a start waits for transactions and groups to be loaded before clients may come."""
+"""The time that a start waits for transactions and groups to load before it accepts clients."""
 
 T = TypeVar("T")
 
@@ -359,7 +359,7 @@ class Broker:
     async def _load_coordinators(self) -> None:
         """Load the state of groups and transactions that there is from before, in the background if it takes long.
 
-        Most have little, and members who are told that it is being loaded wait for seconds before they ask again.
+        Most have little, and members that hear of a loading group wait for seconds before they ask again.
         """
         coordinators: list[TransactionCoordinator | GroupCoordinator] = []
         if TRANSACTION_STATE_TOPIC in self.node.topics.by_name:

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from diamant.broker.broker import Broker
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread may keep the interpreter from the loop thread. Only of `diamant start`: embedded, it is the host's matter."""
+"""The time for which a thread may keep the interpreter from the loop thread. For `diamant start` only."""
 
 _REMEDIES = {
     errno.EBUSY: ". Is another broker running on it? --data takes another directory",
     errno.EEXIST: ". Expected a directory, or a name that is free; a link that leads nowhere is neither. Is its disk mounted?",
     errno.EADDRINUSE: ". Is another broker running? --listen takes another address, port 0 a free port.",
 }
-"""What is told of a `CannotStart`, by its number, in the words of the command line."""
+"""The texts for a `CannotStart`, by its number, in the words of the command line."""
 
 
 class ArgumentError(ConfigError):

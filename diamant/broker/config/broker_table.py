@@ -35,13 +35,13 @@ _DOUBLE, _LIST = ConfigType.DOUBLE, ConfigType.LIST
 
 
 SYSTEM_CLOCK, MANUAL_CLOCK = "system", "manual"
-"""What `diamant.clock` may be."""
+"""The values of `diamant.clock`."""
 
 SPARK_CONF_PREFIX = "diamant.cleaner.spark.conf."
 """Begins the names of what is passed on to Spark."""
 
 DEFAULT_HTTP_LISTEN = "127.0.0.1:9644"
-"""What `diamant start` takes for `diamant.http.listen`."""
+"""The default of `diamant start` for `diamant.http.listen`."""
 
 NO_EFFECT_YET = " No effect yet."
 """Ends the documentation of what is read, checked and shown, but not followed."""

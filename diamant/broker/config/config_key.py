@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 Value = bool | int | float | str | list[str] | None
-"""What a configuration parses to. None: not set and without a default."""
+"""The parsed value of a configuration. None: not set and without a default."""
 
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1

@@ -6,7 +6,7 @@ other.
 
 A `java.util.HashMap` is an array of buckets: element `e` is in bucket `(h ^ h >>> 16) mod capacity`, `h` its hash code and
 the capacity a power of two. Walking goes from bucket to bucket; within one the order is that of insertion. (Java makes a
-tree of a bucket with more than eight elements; that is left out, and of no matter but to the order.)
+tree of a bucket with more than eight elements; that is left out, and would only change the order.)
 
 Kafka's own `TimelineHashMap` begins with two slots and takes the highest bits of the hash code times a constant.
 """

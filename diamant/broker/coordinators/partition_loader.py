@@ -30,13 +30,13 @@ FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
 """Pauses before a partition that could not be read is read again."""
 
 MAX_LATE = 10_000
-"""What is done when a partition is loaded; with more, the oldest is left out."""
+"""The most calls that wait for a partition's loading; beyond that the oldest is dropped."""
 
 _FOR_NOW = (OSError, KafkaError)
-"""What the disk says, which may say something else later."""
+"""Errors of the disk, which a retry may cure."""
 
 _UNREADABLE = (CorruptBatch, StorageError)
-"""What reading a log says about bytes that will not get better."""
+"""Errors for corrupt bytes, which no retry cures."""
 
 NOT_OPENED = "its log could not be opened"
 NOT_READABLE = "its records cannot be read; they are not tried again before the next start"

@@ -71,7 +71,7 @@ class Cancelling(Undertakings):
             intent = await asyncio.to_thread(self._read_unfinished, intent_id, key)
             sought, needles = self._sought(intent, key)
         except (OSError, ValueError):
-            return  # What cannot be read cannot be cancelled either, which is told then.
+            return  # An unreadable intent cannot be cancelled either; the caller gets that error.
         self._check_unsaid("the reason", [reason], sought, needles)
 
     async def _stop_attempts(self, intent_id: str) -> None:

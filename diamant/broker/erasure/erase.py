@@ -286,7 +286,7 @@ class Erasures(ErasureTombstones):
             if found.state in LAST_STATES:
                 return found
         except NotFound:
-            pass  # What is not there, or has ended without a certificate, is told in the same words.
+            pass  # A missing erasure, and one that ended without a certificate, get the same error.
         raise NotFound(
             f"there is no erasure {erasure_id[:64]!r} under way: it is over, or has another id. GET /v1/certificates lists those "
             "that are unfinished"
@@ -353,7 +353,7 @@ class Erasures(ErasureTombstones):
         return Subject(intent.key, topics, needles)
 
     async def _save(self, intent: Intent, key: SigningKey) -> None:
-        """Put the intent on disk; it is looked at again when it is due, or after a pause. Once begun this comes to its end."""
+        """Write the intent to disk; it is resumed when due, or after a pause. Once begun this runs to its end."""
 
         async def save() -> None:
             await asyncio.to_thread(write_intent, self._env, self._directory, intent, key)
@@ -400,7 +400,7 @@ class Erasures(ErasureTombstones):
         return erasure
 
     async def _not_certified(self, intent: Intent, subject: Subject, key: SigningKey, seen: Seen) -> Erasure:
-        """Say why there is no claim, and when it is tried again: each try scans everything, so less and less often."""
+        """State why there is no claim, and the time of the retry: each attempt scans everything, so the pauses grow."""
         # An operator repairs a partition that takes no tombstone, and then waits for the retry: the pause is bounded.
         most = MAX_FAILURE_DOUBLINGS if intent.refused else intent.retries
         intent.due_ms = self._retry_later_ms(min(intent.retries, most))

@@ -252,7 +252,7 @@ class ErasureCertificates(Cancelling):
     ) -> Erasure:
         """Sign what the scan has shown, and keep it. With a last state, or if it was `ended` otherwise, the intent goes.
 
-        To be called in the turn of the loop in which `state` was told: the claims have to be of the same topics.
+        To be called in the turn of the loop in which `state` was computed: the claims have to be of the same topics.
         """
         fields = self._certificate_fields(intent, subject, seen, state, due_ms, ended)
         path = certificate_path(self._directory, intent.id, state)
@@ -282,7 +282,7 @@ class ErasureCertificates(Cancelling):
         return Erasure(intent.id, state, signed, path, key.public_pem, due_ms, behind, groups_not_known=unknown)
 
     async def _look_at(self, intent: Intent, report: ScanReport) -> Seen:
-        """Have the affected segments hashed, which may take long: what a scan amounts to is told after that."""
+        """Hash the affected segments, which may take long; the scan's result is stated after that."""
         return Seen(report, await asyncio.to_thread(self._digests, self._affected_files(intent), self._ends()))
 
     def _affected_files(self, intent: Intent) -> list[str]:

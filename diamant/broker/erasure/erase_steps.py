@@ -46,7 +46,7 @@ class ErasureSteps(ErasureCertificates):
     # -- values ----------------------------------------------------------------------------------------------------------
 
     async def _remove_values(self, intent: Intent, subject: Subject, progress: Progress, *, is_patient: bool) -> None:
-        """Compact until no value is left below the claims, or until that cannot be had.
+        """Compact until no value is left below the claims, or until compaction cannot remove more.
 
         With `is_patient` a caller waits, and so does this method while time may help.
         """
@@ -94,7 +94,7 @@ class ErasureSteps(ErasureCertificates):
     async def _compact(
         self, intent: Intent, partition: TopicPartition, until: str, step: dict[str, Any], compacted: CompactedBytes
     ) -> None:
-        """Compact one; who has done it, or why that could not be, is put down in `step`."""
+        """Compact one partition; record the runner, or the reason of the failure, in `step`."""
         rounds = 0
         try:
             report = await self._compactions.compact(
@@ -198,7 +198,7 @@ class ErasureSteps(ErasureCertificates):
     def _note_override(
         self, intent: Intent, partitions: Sequence[TopicPartition], behind: Mapping[str, list[str]]
     ) -> None:
-        """Put down that the horizon is overridden, and whom that may concern: in whichever attempt a group was behind."""
+        """Record that the horizon is overridden, and the groups concerned: those that were behind in any attempt."""
         steps, known = steps_of(intent), {(one["topic"], one["partition"]): one for one in intent.overrides}
         for topic, partition in partitions:
             if self._log((topic, partition)) is None:
@@ -221,7 +221,7 @@ class ErasureSteps(ErasureCertificates):
                 steps[topic, partition]["removed_before_horizon"] = True
 
     async def _withdraw_overrides(self, intent: Intent, subject: Subject) -> None:
-        """Take back what an attempt has put down that did not come to it: a tombstone that is there still goes at its horizon."""
+        """Undo overrides that removed nothing: a tombstone that is still there goes at its horizon."""
         if not intent.overrides:
             return
         steps, kept = steps_of(intent), []
@@ -248,7 +248,7 @@ class ErasureSteps(ErasureCertificates):
             return None
 
     async def _remove_files(self, intent: Intent, partitions: Sequence[TopicPartition]) -> None:
-        """Remove what waits to be deleted there. Once begun this comes to its end."""
+        """Remove the files that wait to be deleted there. Once begun this runs to its end."""
         work = asyncio.to_thread(self._remove_doomed, intent.topics, partitions)
         removed = await self._to_its_end(work)
         for partition, step in steps_of(intent).items():

@@ -63,7 +63,7 @@ class ErasureTombstones(ErasureSteps):
             )
         )
         intent.needles = [needle.to_fields() for needle in subject.needles]
-        # What an attempt before has found is told as it was then.
+        # Findings of an earlier attempt are reported as they were then.
         known = {(one["topic"], one["partition"]) for one in intent.found}
         new = [one for one in located if (one.topic, one.partition) not in known]
         # From here on files are called what they are in certificates.

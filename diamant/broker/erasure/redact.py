@@ -204,14 +204,14 @@ class Redactions(RedactionSteps):
         return await self._certify(intent, subject, works, key, progress)
 
     def _note_ends(self, intent: RedactionIntent) -> None:
-        """Put down where the logs end; of one that could not be opened before, where it ends when it is seen first."""
+        """Record the ends of the logs; of one that could not be opened before, its end when it is first seen."""
         for _, index in self._partitions_of(intent):
             log = self._log((intent.topic, index))
             if log is not None:
                 intent.ends.setdefault(str(index), log.log_end_offset)
 
     async def _save(self, intent: RedactionIntent, key: SigningKey) -> None:
-        """Put the intent on disk; it is looked at again after a pause. Once begun this comes to its end."""
+        """Write the intent to disk; its retry is due after a pause. Once begun this runs to its end."""
 
         async def save() -> None:
             await asyncio.to_thread(write_redaction, self._env, self._directory, intent, key)
@@ -315,7 +315,7 @@ class Redactions(RedactionSteps):
         return {"what": EVERYTHING_MATCHES, "reason": text, "at_ms": self._env.clock.now_ms()}
 
     async def _begin(self, intent: RedactionIntent, subject: Redacted, works: Sequence[Work], key: SigningKey) -> None:
-        """Have the intent on disk before anything is changed."""
+        """Write the intent to disk before anything is changed."""
         for work in works:
             directory = names.partition_dir_name(work.log.topic, work.log.partition)
             work.files = [f"{directory}/{base:020d}{names.LOG_SUFFIX}" for base in sorted(work.located.offsets)]

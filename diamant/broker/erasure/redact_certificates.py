@@ -79,7 +79,7 @@ class RedactionCertificates(Cancelling):
             return await self._issue(intent, subject, key, report, claims, refused, state, ended)
         if state == NOT_CERTIFIED:
             intent.phase = HELD
-            # Each try reads everything, so what does not get better is tried less and less often.
+            # Each attempt reads everything, so the pauses between attempts grow.
             intent.due_ms = self._retry_later_ms(intent.retries)
             intent.retries += 1
         return await self._issue(intent, subject, key, report, claims, refused, state)

@@ -368,7 +368,7 @@ class HitRequest:
         if rest is None:
             return self._wholly_refused(code)
         if asked.key == apis.FETCH:
-            # An error is told at once, and closes a session: the answer names none.
+            # An error is answered at once, and closes a session: the answer names none.
             rest = {**rest, "max_wait_ms": 0, "session_id": 0, "session_epoch": -1, "forgotten_topics_data": []}
         body = encode_request_fields(asked.key, asked.version, rest)
         request = asked.request._replace(body=memoryview(bytearray(body)))

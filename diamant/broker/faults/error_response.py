@@ -22,7 +22,7 @@ from diamant.protocol.wire.schemas import response_class
 
 Fields: TypeAlias = dict[str, Any]
 Wants: TypeAlias = Callable[[str | None, int | None], bool]
-"""Whether a partition of a topic is meant; None for the partition: the topic as a whole (where there is no smaller unit)."""
+"""A predicate for (topic, partition); None for the partition: the topic as a whole (without a smaller unit)."""
 NameOf: TypeAlias = Callable[[Fields], str | None]
 """The topic that an element of an array is about; None if it is about none, or about one that does not exist."""
 

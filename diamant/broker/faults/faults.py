@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 MAX_FAULTS = 1000
 CALL_TIMEOUT_S = 10.0
-"""How long another thread waits for the loop to take its call."""
+"""The time that another thread waits for the loop to take its call."""
 
 _Result = TypeVar("_Result")
 

@@ -24,7 +24,7 @@ MAX_REMEMBERED_FAILURES = 1000
 
 
 REQUEST_ERRORS = (KafkaError, CorruptBatch, CorruptLog, StorageError, OSError)
-"""What may go wrong with a request without being our bug; `error_of` turns it into a response code."""
+"""Errors of a request that are not bugs of ours; `error_of` turns them into a response code."""
 
 
 class RequestContext(NamedTuple):

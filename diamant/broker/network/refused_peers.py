@@ -1,6 +1,6 @@
 """Log lines for connections closed for bad input: one for each address and minute, and a count of the rest.
 
-Bound: `MAX_ADDRESSES` are told apart, some 300 bytes each; the rest are one.
+Bound: `MAX_ADDRESSES` are counted apart, some 300 bytes each; the rest together.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ SENDFILE_MIN_BYTES = 64 * 1024
 """Slices below this are read into memory: one copy is cheaper than one more system call and wake-up."""
 
 TURN_MAX_BYTES = 1024 * 1024
-"""What one connection may send before others get their turn; also what is looked for in the page cache at once."""
+"""The bytes that one connection may send in a turn; also the range that one look into the page cache covers."""
 
 
 def read_small(parts: Iterable[Part]) -> list[Buffer] | None:

@@ -44,7 +44,7 @@ MAX_QUEUED_REQUESTS = 1024
 """As `MAX_QUEUED_BYTES`, for requests that are nearly empty."""
 
 REQUEST_OVERHEAD_BYTES = 128
-"""What a queued request costs beside its body."""
+"""The cost of a queued request beside its body."""
 
 
 ACCEPTED_PER_TURN = 100

@@ -41,7 +41,7 @@ class Flusher:
         """Logs of which something could not be synced."""
 
     def request(self, log: Log) -> None:
-        """Have synced what `log` holds now. If that fails, appends are refused from then on."""
+        """Schedule a sync of all that `log` holds now. If it fails, appends are refused from then on."""
         self._asked_for(log)
 
     def _asked_for(self, log: Log) -> asyncio.Future[None]:

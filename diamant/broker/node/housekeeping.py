@@ -26,7 +26,7 @@ CHECKPOINT_INTERVAL_MS = 5_000
 """`replica.high.watermark.checkpoint.interval.ms` of Kafka; the other checkpoints go along if they changed."""
 
 REFUSED_BY_DISK_S = 5.0
-"""When checkpoints that could not be written, and files that could not be removed, have their next turn."""
+"""The pause before a retry of checkpoints that were not written, and of files that were not removed."""
 
 METADATA_SNAPSHOT_CHECK_MS = 600_000
 
@@ -48,7 +48,7 @@ class Housekeeping:
         node.log_events.subscribe(self.on_change)
 
     def schedule(self) -> None:
-        """Have everything done when it is due, from the scheduler's start on."""
+        """Schedule all jobs; they run from the scheduler's start on."""
         node, config = self._node, self._node.config
         every, add = node.scheduler.every, node.scheduler.add
         every("retention", config.log_retention_check_interval_ms, self.retain, config.log_initial_task_delay_ms)
@@ -72,7 +72,7 @@ class Housekeeping:
             self._on_timed_append(log)
 
     def request_checkpoints(self) -> None:
-        """Have the checkpoints written soon."""
+        """Schedule a write of the checkpoints."""
         if self._changed_since_ms is None:
             self._changed_since_ms = self._node.env.clock.now_ms()
             self._node.scheduler.poke()
@@ -91,7 +91,7 @@ class Housekeeping:
         return None if self._changed_since_ms is None else self._changed_since_ms + CHECKPOINT_INTERVAL_MS
 
     def _try_again(self, what: Callable[[], object]) -> None:
-        """Have a job that could not be done be due again soon, by the system's clock: a manual one may stand, or hurry."""
+        """Schedule a retry of a failed job, by the system's clock: a manual one may stand, or hurry."""
 
         def retry() -> None:
             what()

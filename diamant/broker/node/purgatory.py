@@ -155,7 +155,7 @@ class Purgatory:
         self._dirty |= waiting
 
     def is_watched(self, log: Log) -> bool:
-        """True if a change of this log would have to be told to anybody."""
+        """True if a change of this log would notify a waiter or a watch."""
         return log in self._by_log
 
     def close(self) -> None:

@@ -101,7 +101,7 @@ class Scheduler:
             future.cancel()
 
     async def settled(self) -> list[str]:
-        """Have every job look for work, whatever its interval, and wait until nothing is due at this time of the clock.
+        """Run every job regardless of its interval, and wait until nothing is due at this time of the clock.
 
         Returns the names of jobs that failed, which are not waited for. Cancelled by `stop`.
         """

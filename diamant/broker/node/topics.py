@@ -86,9 +86,9 @@ class TopicListener(Protocol):
 class Topics:
     """Registry of topics; the loop thread owns it.
 
-    `generation` grows with every change, for caches of encoded answers. `on_change(log)` is called after anything
-    that fetches may wait for. `listeners` are told of topics. The attributes `on_...` tell the cleaner of a log that is new,
-    about to be deleted, or has another configuration than the given one now.
+    `generation` grows with every change, for caches of encoded answers. `on_change(log)` is called after anything that
+    fetches may wait for. `listeners` are notified of topics. The attributes `on_...` tell the cleaner of a log that is
+    new, about to be deleted, or has another configuration than the given one now.
     """
 
     def __init__(
@@ -303,7 +303,7 @@ class Topics:
     # -- deletion ------------------------------------------------------------------------------------------------
 
     async def delete(self, names: Collection[str]) -> None:
-        """Delete topics that are in use; returns when that is durable. Waiting fetches are woken, listeners are told.
+        """Delete topics that are in use; returns when that is durable. Wakes pending fetches, notifies listeners.
 
         StorageError, OSError: if the metadata log takes no record nothing has happened; after that the topics are gone in any
         case, though a directory of theirs may be left, which the next start sets aside.
@@ -323,7 +323,7 @@ class Topics:
                     self._directory.delete_log(log)
                 except OSError as error:
                     failure = error
-                    self._on_change(log)  # who waits for its data waits in vain all the same
+                    self._on_change(log)  # pending fetches of its data must end as well
             try:
                 self._directory.delete_unopened(name)
             except OSError as error:

@@ -109,7 +109,7 @@ class Compactions:
     # -- the loop thread -----------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Have all calls end with BrokerStopping."""
+        """End all calls with BrokerStopping."""
         self._stopping.set()
 
     async def compactor(self) -> Compactor:

@@ -22,7 +22,7 @@ class CompactedBytes:
         self._done = 0
 
     def begin(self, progress: Progress, stage: str) -> None:
-        """Have it shown how far they are."""
+        """Show their progress."""
         progress.begin(stage, self._total, "bytes", measure=self._measure)
 
     def is_over(self, topic: str, partition: int, *, rounds: int = 1) -> None:

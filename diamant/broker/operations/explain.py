@@ -168,7 +168,7 @@ class LogFiles(Iterable[OpenSegment]):
 
 MAX_AT_ONCE = 4
 MAX_ATTEMPTS = 5
-"""How often a log's state is taken again because the cleaner replaced files before they were opened."""
+"""The most attempts to take a log's state and to open its files before the cleaner replaces one."""
 EXCHANGE_PAUSE_S = 0.002
 EXCHANGE_TIMEOUT_S = 60.0
 MAX_SHOWN_TOMBSTONES = 1_000
@@ -340,7 +340,7 @@ class Explaining:
             return await self.read(read)
 
     async def read(self, read: Callable[[], T]) -> T:
-        """Have what reads the files of a moment done in a thread."""
+        """Run a reader of the files of one moment in a thread."""
         try:
             return await asyncio.to_thread(read)
         except Changed:

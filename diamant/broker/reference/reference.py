@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services
 
 OWN = "diamant."
-"""How configurations begin that Kafka does not have."""
+"""The prefix of configurations that Kafka does not have."""
 
 _INTRODUCTION = """\
 # Reference

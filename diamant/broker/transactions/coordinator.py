@@ -60,7 +60,7 @@ class TransactionCoordinator:
     """All transactions of the broker. The loop thread owns it."""
 
     def __init__(self, node: Node, groups: Lazy[GroupCoordinator]) -> None:
-        """`groups` is told of markers in its topic, if it is there."""
+        """`groups` is notified of markers in its topic, if it is there."""
         config = node.config
         self._node = node
         self._groups = groups
@@ -255,7 +255,7 @@ class TransactionCoordinator:
     def with_producer_id(
         self, step: Callable[[int | None], bytes], without: Callable[[], bytes]
     ) -> bytes | Coroutine[Any, Any, bytes]:
-        """Do `step(None)`, and again with a new producer id if it raises NewProducerIdNeeded; `without()` if none can be had.
+        """Do `step(None)`, then with a new producer id if it raises NewProducerIdNeeded; `without()` if there is none.
 
         The result, or a coroutine that gives it where a block of ids must be recorded first.
         """

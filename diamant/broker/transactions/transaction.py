@@ -53,7 +53,7 @@ class TransactionState(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name that clients are told, like "PrepareCommit"."""
+        """The name that clients see, like "PrepareCommit"."""
         return self.name.title().replace("_", "")
 
 
@@ -144,7 +144,7 @@ def initialized(
 ) -> Transaction:
     """Return the next epoch, or a new id, for a producer that introduces itself; of an open transaction its abort.
 
-    After an abort (state PREPARE_ABORT) the client is to be told CONCURRENT_TRANSACTIONS and comes again. `expected` is
+    After an abort (state PREPARE_ABORT) the client gets CONCURRENT_TRANSACTIONS and comes again. `expected` is
     who the client believes to be (KIP-360), None for one that starts. NewProducerIdNeeded without `new_producer_id` if
     the epochs are used up. KafkaError: PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MAX_SHOWN = 20
-"""Later writes of the key that are told one by one."""
+"""The number of later writes of the key that are shown one by one."""
 
 
 @click.command()

@@ -63,7 +63,7 @@ def explain(
 
 
 def complete_commands(found: Mapping[str, Any], asked: Asked) -> None:
-    """Have the commands of an explanation name the key, if there is one, and the broker, so that they can be copied."""
+    """Complete the commands of an explanation with the key, if any, and the broker, so that they can be copied."""
     for one in found["partitions"]:
         for change in (one["change"], *(record["change"] for record in one["records"])):
             if change is not None and change["command"] is not None:

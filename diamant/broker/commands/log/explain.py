@@ -83,7 +83,7 @@ def explain(
     notes: list[str] = []
     is_found = False
     folded = 0
-    # With a key nothing is told of an empty partition anyway.
+    # With a key an empty partition has no output anyway.
     is_folding = not (is_all or as_json) and wanted is None and offset is None
     with one_line_errors(), open_log_directory(env, directory) as opened:
         if offset is not None and len(opened.partitions) != 1:

@@ -132,7 +132,7 @@ WAITING = {
 
 _WIDTH = 1000
 _BYTES_PER_BYTE = 4
-"""How often a forecast goes over its partition, for the bar: two counts, a round's reading of all and of what is dirty."""
+"""The number of passes of a forecast over its partition, for the bar: two counts, all data, the dirty part."""
 
 
 def whatif_options(command: F) -> F:

@@ -54,7 +54,7 @@ def running(
 ) -> Iterator[SparkSession]:
     """Run a session, with progress on a terminal. What goes wrong in Spark becomes one line and exit code 1.
 
-    What is wrong with paths and topics on this machine is told before a session is started, which takes ten seconds.
+    Errors in paths and topics on this machine are shown before a session starts, which takes ten seconds.
     """
     conf = parse_conf(settings)
     with one_line_errors(), _no_traces():

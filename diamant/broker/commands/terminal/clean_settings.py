@@ -51,7 +51,7 @@ PRODUCER_EXPIRATION = "producer.id.expiration.ms"
 
 
 BROKER_SETTINGS = (DEDUPE_BUFFER, LOAD_FACTOR, IO_BUFFER, IO_RATE, THREADS, MESSAGE_MAX_BYTES, PRODUCER_EXPIRATION)
-"""What --set takes besides the configurations of topics."""
+"""Configurations that --set takes besides those of topics."""
 
 
 MIN_PUBLIC_SEGMENT_BYTES = 1 << 20

@@ -113,7 +113,7 @@ def _title(record: Mapping[str, Any]) -> str:
 
 
 def _rows(record: Mapping[str, Any], now_ms: int, *, with_groups: bool) -> list[tuple[str, str]]:
-    """Return what is told of a record, but for which it is."""
+    """Return the text about a record, without the record's identity."""
     goes = _when(record["goes_ms"], now_ms, "never, as things are")
     if record["segment"].endswith(".deleted"):
         goes = f"out of the log; the file {_when(record['leaves_disk_ms'], now_ms, 'at the next stop')}"
@@ -129,7 +129,7 @@ def _rows(record: Mapping[str, Any], now_ms: int, *, with_groups: bool) -> list[
 
 
 def _print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:
-    """Print names and what is told under them, with further lines below the first; no table, which would end in blanks."""
+    """Print names with their texts, further lines below the first; not as a table, which would end in blanks."""
     from rich.text import Text
 
     indent = 4 + max((len(name) for name, _ in rows), default=0)

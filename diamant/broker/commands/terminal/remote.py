@@ -179,7 +179,7 @@ def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None, 
 
     `problem`: why it is not what the broker has signed; the page says so.
 
-    False if that failed, which is told on standard error: what was done is done, so nothing else may be missed for that.
+    False if that failed, with an error on standard error: the work is done, so all other output still follows.
     """
     certificate, texts = found["certificate"], {}
     if file is not None:
@@ -200,7 +200,7 @@ def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None, 
 
 
 MAX_SHOWN = 20
-"""Places that are told; the certificate has all."""
+"""The number of places that are shown; the certificate has all."""
 
 
 def print_reasons(console: Console, certificate: Mapping[str, Any]) -> None:

@@ -32,7 +32,7 @@ def read_topic_configs(env: Env, log_directory: str) -> TopicConfigs | None:
 
 
 def topic_configs_of(env: Env, opened: OpenLogDirectory) -> TopicConfigs | None:
-    """Return the same for a directory whose problems are told in the end; None, and one more, if it cannot be read."""
+    """Return the same for a directory whose problems are shown at the end; None, and one more, if it cannot be read."""
     try:
         return read_topic_configs(env, opened.path)
     except (StorageError, OSError) as error:

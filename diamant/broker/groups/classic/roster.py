@@ -165,7 +165,7 @@ class ClassicRoster:
         return False
 
     def park_join(self, member: ClassicMember, waiter: object) -> None:
-        """Have a member's join wait; none may be waiting."""
+        """Park a member's join; none may be parked."""
         assert member.join_waiter is None
         member.join_waiter = waiter
         self.parked_count += 1

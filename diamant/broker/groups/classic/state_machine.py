@@ -66,7 +66,7 @@ from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE, em
 from diamant.protocol.internal_topics.group_records import NO_TIMESTAMP, GroupMetadataValue
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""How long a new member's first join may stay parked (`group.coordinator`'s newMemberJoinTimeoutMs, not configurable)."""
+"""The time that a new member's first join may stay parked (Kafka's newMemberJoinTimeoutMs, not configurable)."""
 
 FIRST_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_WITH_SKIP_ASSIGNMENT = 9
@@ -510,7 +510,7 @@ class ClassicGroup:
     # -- the join phase ------------------------------------------------------------------------------------------------
 
     def rebalance(self, limits: ClassicGroupLimits, now_ms: int) -> list[Effect]:
-        """Have all members join again, or end the join phase if all have (after a change from outside)."""
+        """Make all members join again, or end the join phase if all have (after a change from outside)."""
         turn = _Turn(now_ms)
         self._rebalance_or_complete(limits, turn)
         return turn.effects

@@ -4,7 +4,7 @@ Up: a member that speaks the consumer protocol joins a classic group of consumer
 its classic members stay with what they have, and are served their own protocol from the consumer group's state. Down: the
 last member that speaks the consumer protocol leaves, or is replaced by a classic one; the rest becomes a classic group.
 
-An empty group changes without further ado, whatever the policy.
+An empty group changes at once, whatever the policy.
 
 Pure functions. Source: GroupMetadataManager.validateOnlineUpgrade, validateOnlineDowngradeWith..., ConsumerGroup.
 fromClassicGroup, ClassicGroup.fromConsumerGroup of Kafka 4.3.

@@ -61,7 +61,7 @@ GroupRecord: TypeAlias = tuple[GroupRecordKey, Any]
 """Key and value of a record; a value of None is a tombstone."""
 
 PartitionCheck: TypeAlias = Callable[[str, UUID | None, int], None]
-"""Whether a commit for (topic name, topic id, partition) counts; raises KafkaError if not."""
+"""A check of a commit for (topic name, topic id, partition); raises KafkaError."""
 
 
 class ConsumerGroupState(StrEnum):

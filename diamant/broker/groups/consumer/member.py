@@ -37,7 +37,7 @@ class MemberState(IntEnum):
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It has yet to give something up, and is told so with every heartbeat."""
+    """It still has to give up partitions, as the answer to every heartbeat says."""
     UNRELEASED_PARTITIONS = 2
     """It waits for partitions that others have yet to give up."""
     UNKNOWN = 127

@@ -60,7 +60,7 @@ _Answer = TypeVar("_Answer", bound=JoinAnswer | SyncAnswer)
 _WITH_MEMBER_ID = frozenset(
     {ErrorCode.INVALID_GROUP_ID, ErrorCode.INVALID_SESSION_TIMEOUT, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 )
-"""What a JoinGroup is refused with before there is a group; Kafka leaves the member id out of later refusals."""
+"""Errors that refuse a JoinGroup before there is a group; Kafka leaves the member id out of later refusals."""
 
 
 class Waiter(Generic[_Answer]):
@@ -228,7 +228,7 @@ class ClassicGroups:
             self._run(classic, classic.rebalance(limits, self._now_ms()))
 
     def rebalance(self, classic: ClassicGroup) -> None:
-        """Have the members join again."""
+        """Make the members join again."""
         self._run(classic, classic.rebalance(self._limits(), self._now_ms()))
 
     def release(self, classic: ClassicGroup, error: ErrorCode) -> None:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 GROUPS_PER_TURN = 1_000
 LOADING_TIMEOUT_S = 60.0
-"""How long is waited for groups to be loaded, unless the caller has a time of its own."""
+"""The time to wait for groups to be loaded, unless the caller has a time of its own."""
 MAX_TOLD = 10
-"""Partitions that are told of; of all others how many there are."""
+"""The number of partitions that are listed; the others are only counted."""
 
 
 async def groups_not_known(

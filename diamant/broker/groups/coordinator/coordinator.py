@@ -60,7 +60,7 @@ OFFSET_GROUPS_PER_TURN = 2_000
 TOMBSTONES_PER_BATCH = 1000
 MAX_TOPIC_NAME_BYTES = 249
 RECORD_OVERHEAD_BYTES = 32
-"""What a tombstone takes beside its key, at most."""
+"""The most bytes of a tombstone beside its key."""
 BATCH_OVERHEAD_BYTES = 100
 
 NO_RETENTION_MS = -1

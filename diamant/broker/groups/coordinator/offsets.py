@@ -12,7 +12,7 @@ From the offsets in a request to those that can be committed, and back to its an
     selection.refuse(refused, ErrorCode.OFFSET_METADATA_TOO_LARGE)        or refuse_all(code) if it raised
     selection.codes                                                       of what is refused, for the answer
 
-What is refused is told row by row. Everything else is committed together or not at all.
+Refusals are reported row by row. Everything else is committed together or not at all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ collector stops tracking those, and there may be a million of them."""
 
 
 MAX_METADATA_BYTES = 0x7FFF
-"""What a record's string can hold, whatever `offset.metadata.max.bytes` says."""
+"""The most that a record's string can hold, whatever `offset.metadata.max.bytes` says."""
 
 
 def without_long_metadata(

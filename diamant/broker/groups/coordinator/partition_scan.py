@@ -62,7 +62,7 @@ _HEADER = Struct(">qi4xb4xhi16xq6xi")
 
 _OFFSET_COMMIT = b"\x00\x01"
 _MARKER_FRONT = b"\x20\x00\x00\x00\x08\x00\x00\x00"
-"""What the one record of a transaction's marker begins with; the low byte of its type follows."""
+"""The first bytes of the one record of a transaction's marker; the low byte of its type follows."""
 
 _PARTITION = Struct(">i")
 _V4_SIZE = 42

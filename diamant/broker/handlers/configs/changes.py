@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HTTP_ADDRESS = "diamant.http.address"
-"""What DescribeConfigs of the broker shows beside its configurations."""
+"""Entries in DescribeConfigs of the broker beside its configurations."""
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 

@@ -33,7 +33,7 @@ _USER_LIMITS: Mapping[str, str] = {
 _IP_LIMITS: Mapping[str, str] = {"connection_creation_rate": "INT"}
 _BITS = {"LONG": 63, "INT": 31}
 _FRACTION = 1e-6
-"""What a whole number may be off by."""
+"""The tolerance for whole numbers."""
 
 
 def same_entity(entity: Iterable[QuotaEntity]) -> frozenset[QuotaEntity]:

@@ -59,7 +59,7 @@ def _is_not_the_peers_fault(record: logging.LogRecord) -> bool:
     return not isinstance(error, HttpProcessingError | OSError)
 
 
-# aiohttp logs a traceback for each request that is no HTTP. The peer is told; our log is not for it.
+# aiohttp logs a traceback for each request that is no HTTP. The peer gets an answer; our log is not for it.
 _server_logger = logging.getLogger(f"{__name__}.server")
 _server_logger.addFilter(_is_not_the_peers_fault)
 
@@ -409,7 +409,7 @@ class TimedServer(web.Server):
         self._deadlines[handler] = loop.call_later(CONNECTION_TIMEOUT_S, transport.abort)
 
     def extend(self, request: web.BaseRequest, seconds: float) -> None:
-        """Have the connection of a request that waits for something live so much longer."""
+        """Extend the life of a connection whose request waits."""
         handler = request.protocol
         deadline = self._deadlines.get(handler)
         if deadline is not None and handler.transport is not None:
