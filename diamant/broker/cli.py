@@ -233,7 +233,7 @@ async def _run(config: BrokerConfig, parent: int | None) -> None:
     for listener in config.listeners:
         if listener.host in META_ADDRESSES:
             logging.getLogger(__name__).warning(
-                "%s is every interface of this machine: there is no security, whoever reaches the port may do everything",
+                "%s is every interface of this machine: there is no security, every client may do everything",
                 listener.address,
             )
     async with Broker(config) as broker:

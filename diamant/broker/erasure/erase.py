@@ -213,7 +213,7 @@ class Erasures(ErasureTombstones):
             key = await self._usable_key()
             if erasure_id not in self._due or erasure_id in self._ending:
                 raise NotPossible(
-                    f"erasure {erasure_id} cannot go on: its intent cannot be read, it is being cancelled, or it ends just now"
+                    f"erasure {erasure_id} cannot continue: its intent is unreadable, or it is ending or being cancelled"
                 )
             return await self._called(
                 erasure_id, timeout_ms, lambda: self._hasten(erasure_id, is_confirmed, key, progress)
@@ -316,7 +316,7 @@ class Erasures(ErasureTombstones):
         subject = self._subject(intent, key)
         ended = ended_topics(self._topics, intent.topics, intent.scope)
         for one in ended:
-            logger.warning("erasure %s: %s was deleted meanwhile, it ends there", intent.id, one["topic"])
+            logger.warning("erasure %s: %s was deleted, it ends there", intent.id, one["topic"])
         if len(ended) == len(intent.topics):
             return await self._end(intent, subject, key, progress)
         if intent.phase == REMOVING and any(self._log(one) is not None for one in self._unclaimed(intent)):

@@ -175,7 +175,9 @@ class ErasureSteps(ErasureCertificates):
                 intent.due_ms = self._retry_later_ms(intent.retries)
                 intent.retries += 1
             pause_s = max(0, intent.due_ms - now_ms) // 1000
-            raise EraseFailed(f"erasure {intent.id}: {len(left)} tombstones are still there, it goes on in {pause_s} s")
+            raise EraseFailed(
+                f"erasure {intent.id}: {len(left)} tombstones are still there, the next attempt is in {pause_s} s"
+            )
 
     async def _remove_now(
         self, intent: Intent, partitions: Sequence[TopicPartition], progress: Progress

@@ -180,7 +180,7 @@ class Redactions(RedactionSteps):
         subject = self._subject(intent, where, key)
         ended = self._ended(intent)
         if ended is not None:
-            logger.warning("redaction %s: %s was deleted meanwhile, it ends there", intent.id, intent.topic)
+            logger.warning("redaction %s: %s was deleted, it ends there", intent.id, intent.topic)
             return await self._end(intent, subject, key, progress, ended)
         self._note_ends(intent)
         partitions = self._partitions_of(intent)

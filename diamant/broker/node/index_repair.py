@@ -71,7 +71,7 @@ class IndexMender:
                     )
                 except Exception as error:  # it stays slow, and the next read asks again
                     self._mended = [one for one in self._mended if one is not segment]
-                    logger.error("%s cannot be made anew: %s", segment.offset_index.path, error)
+                    logger.error("%s cannot be rebuilt: %s", segment.offset_index.path, error)
         finally:
             self._task = None
 
@@ -91,4 +91,4 @@ class IndexMender:
         )
         if not self._is_stopping and not segment.is_deleted:
             index.stand_in(entries)
-            logger.info("%s: made anew in memory, with %d entries", index.path, len(entries[0]))
+            logger.info("%s: rebuilt in memory, with %d entries", index.path, len(entries[0]))

@@ -171,7 +171,7 @@ def open_clock(env: Env, config: BrokerConfig) -> None:
         if env.exists(f"{directory}/{names.MANUAL_CLOCK}"):
             logger.warning(
                 "%s was used with a manual clock, whose time may differ from the system's: records may lie in the future. "
-                "--clock manual goes on with it",
+                "--clock manual continues with it",
                 directory,
             )
         return

@@ -201,7 +201,7 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
     if marks := certificate.get("tombstones_since"):
         count = len(marks) + certificate["tombstones_since_not_listed"]
         where = ", ".join(sorted({f"{one['topic']}-{one['partition']}" for one in marks})[:MAX_SHOWN])
-        console.print(f"Somebody else has deleted the key since: tombstones behind the claims: {count:,}, in {where}.")
+        console.print(f"Another client has deleted the key since: tombstones behind the claims: {count:,}, in {where}.")
     if found["next_due_ms"] is not None and found["state"] == "not-certified":
         console.print(
             f"It is tried again by itself from {time_text(found['next_due_ms'])} on; what came of it: "

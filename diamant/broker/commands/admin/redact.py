@@ -134,7 +134,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         console.print(f"The same bytes were seen elsewhere, and left there: {seen}; see the certificate.")
     if certificate["written_since"]:
         count = written_since_count(certificate)
-        console.print(f"[red]Records that match and were written meanwhile: {count:,}.[/red]")
+        console.print(f"[red]Records that match and were written since: {count:,}.[/red]")
     if found["next_due_ms"] is not None:
         console.print(f"It goes on by itself from {time_text(found['next_due_ms'])} on.")
     if not certificate["is_evidence"]:

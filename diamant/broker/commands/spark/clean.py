@@ -118,7 +118,7 @@ def _told_if_interrupted(outcomes: Sequence[PartitionOutcome]) -> Iterator[None]
         yield
     except KeyboardInterrupt:
         done = counted(sum(one.error is None for one in outcomes), "partition")
-        left = "others are as they were, or cleaned in part: no record is lost, and the same command goes on from there"
+        left = "others are as they were, or cleaned in part: no record is lost, and the same command continues"
         fail(f"interrupted: {done} dealt with; {left}", EXIT_INTERRUPTED)
 
 
