@@ -25,6 +25,14 @@ INHERITED = {
 """Classes that inherit from a class of ours that inherits from one itself, errors apart."""
 MOST = {"dict[str, Any]": 238, "request: Any": 0, "classes of one name": 21, "monkeypatch.setattr": 349}
 
+QUESTION = re.compile(r"(What|Who|Whether|Which|How|When|Where)\b")
+AVOIDED = {
+    "anew": 8, "be it": 0, "go on": 22, "goes on": 32, "gone on": 3, "let go": 1, "meanwhile": 4, "nobody": 26,
+    "somebody": 10, "take note": 1, "under way": 14, "undertaking": 43, "undertakings": 3, "whoever": 2,
+    "a module that begins with a question": 1,
+}  # fmt: skip
+"""Words for which the field has plainer ones: again, continue, release, at the same time, in progress, job, caller."""
+
 
 @cache
 def modules(folder: str) -> dict[Path, ast.Module]:
@@ -99,3 +107,12 @@ def test_counts_only_fall() -> None:
         "monkeypatch.setattr": tests.count("monkeypatch.setattr"),
     }
     assert found == MOST
+
+
+def test_the_field_s_words_are_used() -> None:
+    """`AVOIDED` says how often the package may have each word; docstrings of modules begin with what a module is or does."""
+    text = "\n".join(path.read_text() for path in modules("diamant")).lower()
+    found = {words: len(re.findall(rf"\b{words}\b", text)) for words in AVOIDED}
+    asking = (QUESTION.match(ast.get_docstring(tree) or "") for tree in modules("diamant").values())
+    found["a module that begins with a question"] = sum(match is not None for match in asking)
+    assert {words: count for words, count in found.items() if count > AVOIDED[words]} == {}

@@ -213,7 +213,7 @@ class Erasures(ErasureTombstones):
             key = await self._usable_key()
             if erasure_id not in self._due or erasure_id in self._ending:
                 raise NotPossible(
-                    f"erasure {erasure_id} cannot continue: its intent is unreadable, or it is ending or being cancelled"
+                    f"erasure {erasure_id} cannot continue: its intent cannot be read, or it ends or is cancelled now"
                 )
             return await self._called(
                 erasure_id, timeout_ms, lambda: self._hasten(erasure_id, is_confirmed, key, progress)
