@@ -19,6 +19,7 @@ Any thread. Memory: that of `record_search`, for each of `threads`, that of `fin
 from __future__ import annotations
 
 import errno
+import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -111,8 +112,8 @@ def scan_directory(
 ) -> ScanReport:
     """Scan everything in `directory`, and what jobs on Spark have at their staging place; blocks.
 
-    `prove_in`: where known positives are written to; None: into `directory`. What cannot be found, or not be written, lets
-    nothing be claimed.
+    `prove_in`: where known positives are written to; None: into `directory`. Those of a local staging place are written there.
+    What cannot be found, or not be written, lets nothing be claimed.
     `is_compiled` None: if there is enough to read for it to pay. `partitions` None: directories are what they are called.
     `ends` are those of the logs in use; others are scanned whole. `check` is called every few MiB, in several threads: what it
     raises ends the scan. OSError if the directory cannot be listed.
@@ -217,7 +218,7 @@ class _Scan:
             self._engine.force(is_compiled=is_compiled)
         if is_certifying:
             self._books.begin()
-            self._known = make_known_positives(self._subject.needles.secret)
+            self._known = self._make_known(self._staging)
             self._subject = self._subject.with_known(self._known)
         try:
             if self._known is not None:
@@ -500,12 +501,24 @@ class _Scan:
             self._prove(self._known)
         return self._is_accounted()
 
+    def _make_known(self, staging: StagingPlace | None) -> KnownPositives:
+        """Return known positives for every root that is read."""
+        secret = self._subject.needles.secret
+        if staging is None or not staging.is_there(self._env):
+            return make_known_positives(secret)
+        known = make_known_positives(secret, staging.path_for)
+        self._staging = staging.with_known(known.staged, (known.topic, 0))
+        return known
+
     def _write_known(self, known: KnownPositives) -> None:
         try:
             known.write(self._env, self.prove_in)
             self.report.planted = len(known.expected)
         except OSError as error:
-            reason = error.strerror or error
+            known.remove(self._env, self.prove_in)
+            reason = str(error.strerror or error)
+            if error.filename:
+                reason += f": {os.fsdecode(error.filename).removeprefix(f'{self.prove_in}/')}"
             self._blind = (
                 f"what proves that the scan sees could not be written, and without it nothing is certain: {reason}"
             )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from diamant.cleaner.evidence.scan.file_listing import Place, list_below
@@ -57,6 +57,21 @@ class StagingPlace:
     """Return what lies there; calls its argument now and then. Blocks. OSError or StorageError."""
     unseen: Callable[[Collection[str]], list[Unseen]] = _nobody_notes
     """Return the places that may be there and are not read or listed, given the names that are. Blocks. OSError."""
+    name_for: Callable[[str], str] = str
+    """Return the name of a new place for a partition's directory. Needed of a local staging place."""
+
+    def is_there(self, env: Env) -> bool:
+        """Tell whether it is local, and there: only then anything in it is read."""
+        return self.root is not None and env.is_dir(self.root)
+
+    def path_for(self, partition_directory: str) -> str:
+        """Return the path of a new place for a partition's directory."""
+        return f"{self.root}/{self.name_for(partition_directory)}"
+
+    def with_known(self, path: str, partition: TopicPartition) -> StagingPlace:
+        """Return the same, in which the place with this path belongs to the partition of known positives."""
+        known = path.rpartition("/")[2]
+        return replace(self, partition_of=lambda name: partition if name == known else self.partition_of(name))
 
     def files(self, env: Env) -> Iterator[Place]:
         """Yield the files of this owner's places, if it is local. One that cannot be listed is passed over: the census tells."""

@@ -7,18 +7,21 @@
 
 The key, the values and the needles are random, of one scan, and say nothing about anybody. The scan looks for them with what it
 looks for the others with. They lie in directories whose names end in `-delete`: the next start, of Kafka as well, removes what a
-crash has left.
+crash has left. A local staging place of jobs on Spark gets the same, in directories with names as those of jobs, which go after a
+crash as a killed job's do.
 
 Memory and room on the disk: some KB.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from struct import pack
+from typing import NamedTuple
 from zlib import crc32
 
 from diamant.cleaner.evidence.search.findings import RAW, SAME_BYTES, VALUE, Finding
@@ -28,7 +31,7 @@ from diamant.protocol.batches.compression import CODEC_NAMES, GZIP, LZ4, NONE, c
 from diamant.protocol.batches.header import CURRENT_MAGIC, Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
-from diamant.storage.env.env import Env
+from diamant.storage.env.env import Env, parent
 
 TOPIC = "diamant-known-positives-"
 """Prefix of the topics' names; a random number follows."""
@@ -55,15 +58,20 @@ class KnownPositives:
     """Too short for a needle: only a look at records finds it."""
     needles: tuple[Needle, ...]
     files: Mapping[str, bytes]
-    """By name, relative to the directory that they are written to."""
+    """By name, relative to the directory that they are written to; by whole path at the staging place."""
+    directories: tuple[str, ...]
+    """Hold nothing but these files."""
+    staged: str
+    """The directory of the topic at the staging place; "" if there is none."""
     expected: Mapping[tuple[str, str, str], str]
     """File, what is found there and its digest; and what it is, for people."""
 
     def write(self, env: Env, root: str) -> None:
         """Write the files. OSError."""
         for name, data in self.files.items():
-            env.make_dirs(f"{root}/{name.partition('/')[0]}")
-            file = env.create_new(f"{root}/{name}")
+            path = os.path.join(root, name)
+            env.make_dirs(parent(path))
+            file = env.create_new(path)
             try:
                 file.append(data)
             finally:
@@ -71,9 +79,9 @@ class KnownPositives:
 
     def remove(self, env: Env, root: str) -> None:
         """Remove what there is of them."""
-        for directory in {name.partition("/")[0] for name in self.files}:
+        for directory in self.directories:
             with suppress(OSError):
-                env.remove_tree(f"{root}/{directory}")
+                env.remove_tree(os.path.join(root, directory))
 
     def missed(self, found: Iterable[Finding]) -> set[str]:
         """Return what has not been found, for people."""
@@ -81,36 +89,62 @@ class KnownPositives:
         return {label for place, label in self.expected.items() if place not in seen}
 
 
-def make_known_positives(secret: bytes) -> KnownPositives:
-    """Return new ones for a scan whose needles have a secret."""
+class _Layout(NamedTuple):
+    """Files of one root."""
+
+    where: str
+    """For people."""
+    own: str
+    """The directory of the topic that the scan is about."""
+    other: str
+    segment: str
+    elsewhere: str
+    """A segment of the other topic."""
+
+
+def make_known_positives(secret: bytes, staged: Callable[[str], str] | None = None) -> KnownPositives:
+    """Return new ones for a scan whose needles have a secret.
+
+    `staged`: returns the path of a new place for a partition's directory at the staging place of jobs; None: there is none.
+    """
     topic = TOPIC + secrets.token_hex(8)
     key, other_key = (secrets.token_urlsafe(8).encode() for _ in range(2))
     values = [secrets.token_bytes(NEEDLE_BYTES) for _ in range(len(_KINDS) + STRIDE)]
     in_records, in_bytes = values[: len(_KINDS)], values[len(_KINDS) :]
-    own, other = (names.delete_dir_name(name, 0) for name in (topic, f"{topic}-other"))
-    segment, elsewhere = (names.log_file(directory, 0) for directory in (own, other))
-    raw, copy = f"{own}/bytes", f"{own}/batches"
+    own, other = (names.partition_dir_name(name, 0) for name in (topic, f"{topic}-other"))
+    set_aside, set_aside_other = (names.delete_dir_name(name, 0) for name in (topic, f"{topic}-other"))
+    layouts = [
+        _Layout("", set_aside, set_aside_other, names.log_file(set_aside, 0), names.log_file(set_aside_other, 0))
+    ]
+    if staged is not None:
+        place, place_other = staged(own), staged(other)
+        output = f"{names.log_file(f'{place_other}/00000000-1', 0)}{names.CLEANED_SUFFIX}"
+        segment = names.log_file(f"{place}/segments", 0)
+        layouts.append(_Layout(" at the staging place of jobs on Spark", place, place_other, segment, output))
     with_key = [(key, b"v%d" % kind) for kind in range(len(_KINDS))]
     with_needle = [(other_key, b'{"id": "%s"}' % value) for value in in_records]
     both, needles_only = _batches([*with_key, *with_needle]), _batches(with_needle)
-    files = {
-        segment: both,
-        elsewhere: needles_only,
-        raw: _as_bytes(in_bytes),
-        copy: b"other bytes, " * 7 + both,
-    }
+    files = {}
     expected = {}
-    for kind, name in enumerate(_KINDS):
-        value, needle = (keyed_digest(secret, one).hex() for one in (with_key[kind][1], in_records[kind]))
-        for file, place in ((segment, "a segment"), (copy, "a file of another name")):
-            expected[file, VALUE, value] = f"a record of a key in {place} ({name})"
-            expected[file, SAME_BYTES, needle] = f"bytes in a record in {place} ({name})"
-        expected[elsewhere, SAME_BYTES, needle] = f"bytes in a record in a segment of another topic ({name})"
-    for index, one in enumerate(in_bytes):
-        expected[raw, RAW, keyed_digest(secret, one).hex()] = f"bytes in a file ({index})"
+    for where, directory, _, segment, elsewhere in layouts:
+        raw, copy = f"{directory}/bytes", f"{directory}/batches"
+        files[segment] = both
+        files[elsewhere] = needles_only
+        files[raw] = _as_bytes(in_bytes)
+        files[copy] = b"other bytes, " * 7 + both
+        for kind, name in enumerate(_KINDS):
+            value, needle = (keyed_digest(secret, one).hex() for one in (with_key[kind][1], in_records[kind]))
+            for file, place in ((segment, "a segment"), (copy, "a file of another name")):
+                expected[file, VALUE, value] = f"a record of a key in {place}{where} ({name})"
+                expected[file, SAME_BYTES, needle] = f"bytes in a record in {place}{where} ({name})"
+            label = f"bytes in a record in a segment of another topic{where} ({name})"
+            expected[elsewhere, SAME_BYTES, needle] = label
+        for index, one in enumerate(in_bytes):
+            expected[raw, RAW, keyed_digest(secret, one).hex()] = f"bytes in a file{where} ({index})"
+    directories = tuple(directory for layout in layouts for directory in layout[1:3])
     sample = Sample()
     needles = tuple(make_needle(VALUE_NEEDLE, one, keyed_digest(secret, one), sample) for one in values)
-    return KnownPositives(topic, key, needles, files, expected)
+    return KnownPositives(topic, key, needles, files, directories, layouts[1].own if staged else "", expected)
 
 
 def _batches(pairs: list[tuple[bytes, bytes]]) -> bytes:

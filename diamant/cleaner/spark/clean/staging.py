@@ -176,7 +176,7 @@ def new_place(env: Env, plan: CleanPlan, staging: str) -> Location:
 
     A staging place that is local and not there is made if the directory above it is. OSError.
     """
-    name = f"{_prefix(env, plan)}{RUN}{os.urandom(4).hex()}"
+    name = new_name(owner_of(env, parent(plan.directory)), os.path.basename(plan.directory))
     if not staging:
         return Location(plan.directory).child(name)
     root = staging_root(staging)
@@ -304,6 +304,11 @@ def owner_of(env: Env, log_directory: str) -> str:
 
 def _prefix(env: Env, plan: CleanPlan) -> str:
     return f"{owner_of(env, parent(plan.directory))}{whose(os.path.basename(plan.directory))}-"
+
+
+def new_name(owner: str, partition_directory: str) -> str:
+    """Return the name of a new place of this process for an owner (`owner_of`) and a partition's directory."""
+    return f"{owner}{whose(partition_directory)}-{RUN}{os.urandom(4).hex()}"
 
 
 def whose(partition_directory: str) -> str:

@@ -7,10 +7,11 @@ Places of which there are notes (`staging`), and which are not among those that 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from diamant.cleaner.evidence.scan.staging_files import StagingPlace, Unseen
-from diamant.cleaner.spark.clean.staging import owner_of, read_notes, staging_root, whose, whose_of
+from diamant.cleaner.spark.clean.staging import new_name, owner_of, read_notes, staging_root, whose, whose_of
 from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.storage import names
 
@@ -49,7 +50,10 @@ def staging_place(env: Env, log_directory: str, staging: str, partitions: Iterab
     except SparkError as error:
         return StagingPlace("diamant.cleaner.spark.staging", None, owner, partition_of, _refuse(error))
     if root.is_local:
-        return StagingPlace(root.path, root.path, owner, partition_of, lambda _: env.list_dir(root.path), unseen)
+        name_for = partial(new_name, owner)
+        return StagingPlace(
+            root.path, root.path, owner, partition_of, lambda _: env.list_dir(root.path), unseen, name_for
+        )
 
     def list_elsewhere(check: Callable[[], object]) -> list[str]:
         from diamant.cleaner.spark.runner.staging_sweep import list_elsewhere

@@ -14,6 +14,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.evidence.search import known_positives
 from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.clean.staging import forget, write_note
 from diamant.cleaner.spark.environment.locations import Location
@@ -238,7 +239,28 @@ async def test_a_scan_that_passes_over_the_staging_place_is_caught(
     monkeypatch.setattr(StagingPlace, "files", lambda *_: iter(()))
     certificate = (await erase(broker)).certificate
     assert certificate["state"] == "not-certified"
-    assert [one["file"] for one in certificate["coverage"]["not_read"]] == [str(path)]
+    not_read = [one["file"] for one in certificate["coverage"]["not_read"]]
+    assert [one for one in not_read if not one.startswith(known_positives.TOPIC)] == [str(path)]
+
+
+async def test_a_scan_that_does_not_see_the_staging_place_certifies_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although nothing of the erased key lies there: the known positives do, and nothing of them stays."""
+    from diamant.cleaner.evidence.scan.staging_files import StagingPlace
+
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    fill(broker)
+    certificate = (await erase(broker)).certificate
+    known = certificate["coverage"]["known_positives"]
+    assert (certificate["state"], known["seen"]) == ("values-gone", known["planted"])
+    monkeypatch.setattr(StagingPlace, "files", lambda *_: iter(()))
+    certificate = (await erase(broker)).certificate
+    assert (certificate["state"], certificate["claims"]) == ("not-certified", [])
+    assert certificate["coverage"]["known_positives"] == {"planted": known["planted"], "seen": known["seen"] // 2}
+    assert "at the staging place of jobs on Spark" in certificate["not_certified"][0]["problems"][0]["reason"]
+    assert list(root_of(broker).iterdir()) == []
 
 
 # -- elsewhere -----------------------------------------------------------------------------------------------------------------

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence.scan import scan
+from diamant.cleaner.evidence.scan import scan, staging_files
 from diamant.cleaner.evidence.scan.coverage import coverage_problems
 from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, ScanReport
 from diamant.cleaner.evidence.scan.scan import scan_directory
+from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 from diamant.cleaner.evidence.search import compiled_search, needles, record_search
 from diamant.cleaner.evidence.search.known_positives import KnownPositives, make_known_positives
 from diamant.cleaner.evidence.search.needles import Needles
@@ -20,6 +23,8 @@ from diamant.cleaner.kernels import search as search_kernels
 from diamant.cleaner.redaction.claims import RECORDS_GONE, WHERE, Redacted, state_of
 from diamant.cleaner.redaction.where import Where, parse_where
 from diamant.cleaner.segments.payload_buffer import Unpacker
+from diamant.cleaner.spark.clean import staging
+from diamant.cleaner.spark.runner.staging_view import staging_place
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from tests.cleaner.evidence.scan.test_scan import LOG, TOPIC, put, record, subject
@@ -259,15 +264,116 @@ def test_where_nothing_can_be_written_nothing_is_certain(tmp_path: Path, monkeyp
     assert "No space left" in report.reasons(TOPIC, 1)[0]["reason"]
 
 
+def staging_at(root: Path) -> StagingPlace:
+    """The staging place of a broker's jobs, for the directory that it is in as log directory."""
+    root.mkdir()
+    return staging_place(RealEnv(), str(root.parent), str(root), [TOPIC])
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("looked_for", [subject, redacted, by_digest])
+def test_the_staging_place_is_proven_to_be_seen(
+    tmp_path: Path, looked_for: Callable[[], Subject], is_compiled: bool
+) -> None:
+    """It gets as many known positives as the data directory; none of them stays, or is counted or listed."""
+    what, place = looked_for(), staging_at(tmp_path / "staging")
+    report = scanned(tmp_path / "data", what, is_compiled=is_compiled, staging=place)
+    assert (report.planted, report.seen, report.unaccounted) == (2 * PLANTED, 2 * PLANTED, [])
+    assert state(report, what) == (RECORDS_GONE if isinstance(what, Redacted) else KEY_GONE)
+    assert (report.findings, report.files_listed, report.staging["places"]) == ([], 2, 0)
+    assert list((tmp_path / "staging").iterdir()) == []
+
+
+def test_a_staging_place_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    """Nothing is in it, so nothing has to be seen; and a disk that is mounted there later hides nothing."""
+    place = staging_at(tmp_path / "staging")
+    (tmp_path / "staging").rmdir()
+    report = scanned(tmp_path / "data", subject(), staging=place)
+    assert (report.planted, report.seen, state(report, subject())) == (PLANTED, PLANTED, KEY_GONE)
+    assert not (tmp_path / "staging").exists()
+
+
+def passes_over_staging(patch: pytest.MonkeyPatch) -> None:
+    """Nobody lists it."""
+    patch.setattr(StagingPlace, "files", lambda *_: iter(()))
+
+
+def reads_staging_as_nobodys(patch: pytest.MonkeyPatch) -> None:
+    """Partitions' places are not told by their names: records there are none of the erasure's topics."""
+    patch.setattr(StagingPlace, "with_known", lambda self, *_: self)
+
+
+def reads_staging_as_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Files there look empty."""
+    real = staging_files.list_below
+    patch.setattr(staging_files, "list_below", lambda *them: (replace(one, path=os.devnull) for one in real(*them)))
+
+
+@pytest.mark.parametrize("blind", [passes_over_staging, reads_staging_as_nobodys, reads_staging_as_nothing])
+def test_a_scan_that_is_blind_at_the_staging_place_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blind: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    """It claims nothing, though it sees everything in the data directory, and leaves nothing behind."""
+    place = staging_at(tmp_path / "staging")
+    blind(monkeypatch)
+    report = scanned(tmp_path / "data", subject(), staging=place)
+    assert (state(report, subject()), report.planted) == (INCONCLUSIVE, 2 * PLANTED)
+    assert PLANTED <= report.seen < 2 * PLANTED
+    (reason,) = [one.reason for one in report.unaccounted]
+    assert "may be blind: " in reason
+    assert "at the staging place of jobs on Spark" in reason
+    assert list((tmp_path / "staging").iterdir()) == []
+
+
+def test_where_the_staging_place_cannot_be_written_nothing_is_certain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason names it, and what was written before is removed."""
+    place, real = staging_at(tmp_path / "staging"), RealEnv.create_new
+    made = []
+
+    def create_new(self: RealEnv, path: str) -> Any:
+        if path.startswith(str(tmp_path / "staging")):
+            made.append(path)
+            if len(made) == 3:
+                raise OSError(30, "Read-only file system", path)
+        return real(self, path)
+
+    monkeypatch.setattr(RealEnv, "create_new", create_new)
+    report = scanned(tmp_path / "data", subject(), staging=place)
+    assert (state(report, subject()), report.planted, report.seen) == (INCONCLUSIVE, 0, 0)
+    assert f"Read-only file system: {made[-1]}" in report.reasons(TOPIC, 1)[0]["reason"]
+    assert list((tmp_path / "staging").iterdir()) == []
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["orders-0", "users-0"]
+
+
+def test_what_a_killed_scan_leaves_at_the_staging_place_goes_as_what_a_job_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a later start of the broker, once it was left alone for an hour; until then it is no obstacle."""
+    root = tmp_path / "staging"
+    made = make_known_positives(b"s" * 32, staging_at(root).path_for)
+    made.write(RealEnv(), str(tmp_path))
+    report = scanned(tmp_path / "data", subject(), staging=staging_place(RealEnv(), str(tmp_path), str(root), [TOPIC]))
+    assert (report.seen, state(report, subject()), len(list(root.iterdir()))) == (2 * PLANTED, KEY_GONE, 2)
+    assert staging.sweep(RealEnv(), str(tmp_path), str(root), staging.RUN) == staging.Swept()
+    assert staging.sweep(RealEnv(), str(tmp_path), str(root), "another0").young == 2
+    monkeypatch.setattr(staging, "YOUNG_S", -60)
+    assert staging.sweep(RealEnv(), str(tmp_path), str(root), "another0").removed == 2
+    assert list(root.iterdir()) == []
+
+
 def test_a_scan_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
     """Whoever waited for it is gone."""
 
     def check() -> None:
         raise RuntimeError("nobody waits")
 
+    place = staging_at(tmp_path / "staging")
     with pytest.raises(RuntimeError, match="nobody waits"):
-        scanned(tmp_path, subject(), check=check)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["orders-0", "users-0"]
+        scanned(tmp_path / "data", subject(), check=check, staging=place)
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["orders-0", "users-0"]
+    assert list((tmp_path / "staging").iterdir()) == []
 
 
 def test_elsewhere_is_written_if_the_directory_is_not_to_be(tmp_path: Path) -> None:
