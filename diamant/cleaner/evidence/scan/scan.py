@@ -504,7 +504,7 @@ class _Scan:
     def _make_known(self, staging: StagingPlace | None) -> KnownPositives:
         """Return known positives for every root that is read."""
         secret = self._subject.needles.secret
-        if staging is None or not staging.is_there(self._env):
+        if staging is None or not staging.is_apart(self._env, self._directory):
             return make_known_positives(secret)
         known = make_known_positives(secret, staging.path_for)
         self._staging = staging.with_known(known.staged, (known.topic, 0))

@@ -13,6 +13,7 @@ are counted and left alone.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -60,9 +61,11 @@ class StagingPlace:
     name_for: Callable[[str], str] = str
     """Return the name of a new place for a partition's directory. Needed of a local staging place."""
 
-    def is_there(self, env: Env) -> bool:
-        """Tell whether it is local, and there: only then anything in it is read."""
-        return self.root is not None and env.is_dir(self.root)
+    def is_apart(self, env: Env, directory: str) -> bool:
+        """Tell whether it is local and there, and not within a data directory: there its files are read as that one's, too."""
+        if self.root is None or not env.is_dir(self.root):
+            return False
+        return not f"{os.path.realpath(self.root)}/".startswith(f"{os.path.realpath(directory)}/")
 
     def path_for(self, partition_directory: str) -> str:
         """Return the path of a new place for a partition's directory."""

@@ -293,6 +293,13 @@ def test_a_staging_place_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "staging").exists()
 
 
+def test_a_staging_place_within_the_data_directory_is_proven_with_it(tmp_path: Path) -> None:
+    """Its files are read as those of the data directory as well, in which its own known positives would be somebody's."""
+    put_logs(tmp_path)
+    report = scanned(tmp_path, subject(), staging=staging_at(tmp_path / "staging"))
+    assert (report.planted, report.seen, state(report, subject())) == (PLANTED, PLANTED, KEY_GONE)
+
+
 def passes_over_staging(patch: pytest.MonkeyPatch) -> None:
     """Nobody lists it."""
     patch.setattr(StagingPlace, "files", lambda *_: iter(()))
