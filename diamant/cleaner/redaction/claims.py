@@ -86,7 +86,8 @@ NOT_COVERED = (
     "Disk blocks below the file system, which may keep the bytes of removed files until they are overwritten.",
     "Records that were written at or above the offsets where the claims end.",
     "Records that the description does not match, whatever they say: the same facts in other fields, in other words, in values "
-    "that are not JSON (a path of fields finds nothing in them), or in other topics. Where the same bytes were seen is listed.",
+    "that are not JSON (a path of fields finds nothing in them), in other topics, or in whatever was copied into the directories "
+    "of other topics. Where the same bytes were seen is listed.",
     "Texts of the description and values that were removed, outside of records that match it, if they have fewer than 12 bytes "
     "or hardly anything but zeros (0x00, 0xFF): they are not searched for.",
     COMPRESSED,

@@ -628,6 +628,16 @@ async def test_a_certificate_is_verified_against_the_broker_and_its_files(broker
     assert "Certificate of redaction" in page
 
 
+async def test_a_certificate_names_copies_in_other_topics(tmp_path: Path) -> None:
+    """What was copied into the directory of another topic counts with that topic and is not matched: not covered."""
+    async with Broker(config(tmp_path), env=env_at()) as broker:
+        await create(broker)
+        write(broker, OTHER, ORDER)
+        fill(broker, 3)
+        certificate = (await redact(broker)).certificate
+    assert any("copied into the directories of other topics" in one for one in certificate["not_covered"])
+
+
 async def test_a_backup_that_is_put_back_breaks_the_claim(tmp_path: Path) -> None:
     """Offline, by the files alone."""
     async with Broker(config(tmp_path), env=env_at()) as broker:
