@@ -169,6 +169,30 @@ def test_a_folder_can_be_taken_in_at_a_glance(folder: Path) -> None:
     assert not (modules and inner) or shown(folder) in MIXED, modules
 
 
+PROGRAMS = [path for top in ("diamant", "tests", "bench", "examples") for path in sorted((ROOT / top).rglob("*.py"))]
+IMPORTED_IN_TEXT = re.compile(r"from (diamant(?:\.\w+)+) import (\w+(?:, \w+)*)")
+
+
+def test_programs_in_strings_import_what_there_is() -> None:
+    """Child processes are given programs as text, which no type checker reads."""
+    missing = []
+    for path in PROGRAMS:
+        strings = (
+            node.value
+            for node in ast.walk(syntax(path, containing="from diamant"))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        )
+        for module, names in IMPORTED_IN_TEXT.findall("\n".join(strings)):
+            place = ROOT / module.replace(".", "/")
+            source = place.with_suffix(".py") if place.with_suffix(".py").exists() else place / "__init__.py"
+            text = source.read_text() if source.exists() else ""
+            for name in names.split(", "):
+                is_module = (place / name).with_suffix(".py").exists() or (place / name / "__init__.py").exists()
+                if not is_module and not re.search(rf"\b{name}\b", text):
+                    missing.append(f"{shown(path)}: from {module} import {name}")
+    assert missing == []
+
+
 def test_every_package_is_installed() -> None:
     """The list of packages in pyproject.toml is what lies under diamant/."""
     packages = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "diamant").rglob("__init__.py")}

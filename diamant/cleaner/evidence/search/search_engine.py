@@ -34,7 +34,7 @@ NICENESS = 10
 # The interpreter is told to look where this process found the package, and never in the working directory first.
 _BOOTSTRAP = (
     "import os, sys; os.nice(int(sys.argv[1])); place = sys.argv[2]; place in sys.path or sys.path.insert(0, place); "
-    "from diamant.cleaner import compiled_rewrite; compiled_rewrite.warm_up()"
+    "from diamant.cleaner.engines import compiled; compiled.warm_up()"
 )
 
 _compiling = threading.Lock()

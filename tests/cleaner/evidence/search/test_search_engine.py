@@ -123,6 +123,19 @@ def test_compiling_is_done_by_one_process_of_low_priority_and_a_failure_is_told_
     assert (len(caplog.records), "MemoryError" in caplog.text) == (warnings, bool(warnings))
 
 
+@pytest.mark.slow
+def test_the_process_that_compiles_leaves_the_code_in_the_cache(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The real program in a process of its own: afterwards nothing is left to compile."""
+    monkeypatch.setattr(search_engine, "_compiler", None)
+    search_engine.start_compiling()
+    assert search_engine._compiler is not None
+    search_engine._compiler.join(search_engine.COMPILE_TIMEOUT_S)
+    assert caplog.messages == []
+    assert kernel_cache.is_cached() == (kernel_cache.cache_directory() is not None)
+
+
 def test_warming_up_has_the_search_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the first erasure finds it in the cache, where workers and validation have their kernels."""
     from diamant.cleaner.kernels import search as search_kernels
