@@ -54,6 +54,8 @@ STOP_TIMEOUT_S = 10.0
 COORDINATORS_HEAD_START_S = 0.2
 """The time that a start waits for transactions and groups to load before it accepts clients."""
 
+NOT_STARTED = "the broker does not run: enter it, or await start(), first"
+
 T = TypeVar("T")
 
 
@@ -64,11 +66,6 @@ class Broker:
     `env` replaces the operating system in tests.
     """
 
-    node: Node
-    """The broker's basis, once it is started."""
-    services: Services
-    """The parts that answer requests, once it is started."""
-
     def __init__(self, config: BrokerConfig | None = None, *, env: Env | None = None, **settings: Any) -> None:
         """`settings` are those of a `BrokerConfig` and stand for one: `Broker(listen="127.0.0.1:0", data_dir="data")`."""
         if config is not None and settings:
@@ -76,6 +73,8 @@ class Broker:
         self._static_config = config if config is not None else BrokerConfig(**settings)
         self.env: Env = env if env is not None else RealEnv()
         self.addresses = Addresses([])
+        self._node: Node | None = None
+        self._services: Services | None = None
         self._http: HttpServer | None = None
         self._is_started = False
         self._thread: LoopThread | None = None
@@ -83,7 +82,21 @@ class Broker:
     @property
     def config(self) -> BrokerConfig:
         """The configuration in effect; what was set over the wire is in it."""
-        return self.node.config if self._is_started else self._static_config
+        return self._static_config if self._node is None else self._node.config
+
+    @property
+    def node(self) -> Node:
+        """The parts that the broker runs on. RuntimeError before the start."""
+        if self._node is None:
+            raise RuntimeError(NOT_STARTED)
+        return self._node
+
+    @property
+    def services(self) -> Services:
+        """The parts that answer requests. RuntimeError before the start."""
+        if self._services is None:
+            raise RuntimeError(NOT_STARTED)
+        return self._services
 
     @property
     def bootstrap_servers(self) -> str:
@@ -103,8 +116,6 @@ class Broker:
     @property
     def faults(self) -> Faults:
         """Faults on demand; may be used from any thread while the broker runs."""
-        if not self._is_started:
-            raise RuntimeError("the broker does not run: faults are added once it does")
         return self.services.faults()
 
     @property
@@ -115,8 +126,6 @@ class Broker:
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop that owns the broker's state. RuntimeError before the start."""
-        if not self._is_started:
-            raise RuntimeError("the broker does not run: enter it, or await start(), first")
         return self.node.loop
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
@@ -313,9 +322,9 @@ class Broker:
             await asyncio.to_thread(open_clock, env, config)
             metadata = await asyncio.to_thread(open_metadata, env, config, self.addresses)
             undo.callback(metadata.close, clean=False)
-            node = self.node = Node(config, env, directory, metadata, self.addresses)
+            node = self._node = Node(config, env, directory, metadata, self.addresses)
             undo.callback(node.batch_checkers.shutdown)
-            services = self.services = Services(node, TABLE, load)
+            services = self._services = Services(node, TABLE, load)
             await node.load()
             services.housekeeping.schedule()
             node.scheduler.add(Job("erasures", services.next_job_ms, services.run_due_jobs))

@@ -331,3 +331,18 @@ def test_the_plugin_gives_every_test_its_topic(diamant_topic: str, request: pyte
 
     check_name(diamant_topic)
     assert diamant_topic.startswith("test-the-plugin-gives-every-test-its-topic")
+
+
+@pytest.mark.parametrize("name", ["clock", "cluster_id", "faults", "loop", "node", "services"])
+def test_what_needs_a_running_broker_says_so(tmp_path: Path, name: str) -> None:
+    """Before the start there is no loop, no directory and nothing that answers."""
+    with pytest.raises(RuntimeError, match="does not run: enter it"):
+        getattr(Broker(BrokerConfig(data_dir=tmp_path)), name)
+
+
+async def test_an_operation_before_the_start_says_so(tmp_path: Path) -> None:
+    """Whichever it is: the words of a missing attribute help nobody."""
+    broker = Broker(BrokerConfig(data_dir=tmp_path))
+    for call in (broker.compact("t"), broker.explain("t"), broker.count("t"), broker.erase(b"k", "t", reason="r")):
+        with pytest.raises(RuntimeError, match="does not run: enter it"):
+            await call

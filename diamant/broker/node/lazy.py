@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
 class Lazy(Generic[T]):
-    """`part()` returns the part and makes it with the first call; `part.made` is None until then."""
+    """`part()` returns the part and makes it with the first call, from any thread; `part.made` is None until then."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
+        self._making = Lock()
         self.made: T | None = None
 
     def __call__(self) -> T:
         if self.made is None:
-            self.made = self._make()
+            with self._making:
+                if self.made is None:
+                    self.made = self._make()
         return self.made

@@ -29,7 +29,6 @@ from diamant.storage.errors import StorageError
 from diamant.storage.kraft.metadata_log import MetadataLog
 from diamant.storage.log.log import Log
 from diamant.storage.recovery.log_directory import LogDirectory
-from diamant.storage.segments.segment import Segment
 
 if TYPE_CHECKING:
     from diamant.broker.node.fetch_sessions import FetchSessions
@@ -78,7 +77,7 @@ class Node:
         directory.validation.is_header_only = self.config.diamant_produce_validation == "header"
         self.compiled_walk = CompiledWalk(directory.validation)
         directory.on_flush_due = self._flush_due
-        directory.on_index_damaged = self._index_damaged
+        directory.on_index_damaged = self.index_mender.request
 
     @property
     def cluster_id(self) -> str:
@@ -147,9 +146,6 @@ class Node:
         """A segment was rolled, or `flush.messages` is reached."""
         self.flusher.request(log)
         self.log_events.rolled(log)
-
-    def _index_damaged(self, log: Log, segment: Segment) -> None:
-        self.index_mender.request(log, segment)
 
     async def _commit_producer_ids(self, next_producer_id: int) -> None:
         self.metadata.append(

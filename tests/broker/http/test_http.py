@@ -332,9 +332,7 @@ async def test_http_is_there_when_the_kafka_port_answers(tmp_path: Path, monkeyp
     monkeypatch.setattr(Cleaning, "start", held)
     broker = Broker(config(tmp_path))
     starting = asyncio.create_task(broker.start())
-    await wait_until(
-        lambda: bool(broker.addresses.kafka) and "node" in broker.__dict__ and broker.node.started_s is not None
-    )
+    await wait_until(lambda: broker.http_url is not None)
     async with WireClient(broker.bootstrap_servers) as wire:
         assert (await wire.create("t")).error_code == 0
     found = await asyncio.to_thread(Admin(broker.bootstrap_servers).status)
