@@ -171,25 +171,35 @@ def test_a_folder_can_be_taken_in_at_a_glance(folder: Path) -> None:
 
 PROGRAMS = [path for top in ("diamant", "tests", "bench", "examples") for path in sorted((ROOT / top).rglob("*.py"))]
 IMPORTED_IN_TEXT = re.compile(r"from (diamant(?:\.\w+)+) import (\w+(?:, \w+)*)")
+DOTTED = re.compile(r"\bdiamant\.(?:broker|cleaner|protocol|storage)\.[a-z][\w.]*")
+NO_MODULE = ("diamant.cleaner.mode", "diamant.cleaner.nonsense", "diamant.cleaner.spark.")
+"""Configurations, which are called like modules."""
 
 
-def test_programs_in_strings_import_what_there_is() -> None:
-    """Child processes are given programs as text, which no type checker reads."""
+@cache
+def has_name(dotted: str) -> bool:
+    """True if a dotted name is a module of ours, or a name that stands in the text of one."""
+    place, rest = ROOT, dotted.rstrip(".").split(".")
+    while rest and (place / rest[0]).is_dir():
+        place /= rest.pop(0)
+    if rest and (place / f"{rest[0]}.py").exists():
+        text = (place / f"{rest.pop(0)}.py").read_text()
+        return not rest or re.search(rf"\b{rest[0]}\b", text) is not None
+    return not rest
+
+
+def test_names_of_modules_exist_in_text_too() -> None:
+    """Programs of child processes, patched names, modules that must not be loaded: text, which no type checker reads."""
     missing = []
     for path in PROGRAMS:
-        strings = (
-            node.value
-            for node in ast.walk(syntax(path, containing="from diamant"))
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        )
-        for module, names in IMPORTED_IN_TEXT.findall("\n".join(strings)):
-            place = ROOT / module.replace(".", "/")
-            source = place.with_suffix(".py") if place.with_suffix(".py").exists() else place / "__init__.py"
-            text = source.read_text() if source.exists() else ""
-            for name in names.split(", "):
-                is_module = (place / name).with_suffix(".py").exists() or (place / name / "__init__.py").exists()
-                if not is_module and not re.search(rf"\b{name}\b", text):
-                    missing.append(f"{shown(path)}: from {module} import {name}")
+        text = path.read_text()
+        names = set(DOTTED.findall(text))
+        names |= {f"{module}.{name}" for module, found in IMPORTED_IN_TEXT.findall(text) for name in found.split(", ")}
+        missing += [
+            f"{shown(path)}: {name}"
+            for name in sorted(names)
+            if not name.startswith(NO_MODULE) and name not in BROKER_CONFIGS and not has_name(name)
+        ]
     assert missing == []
 
 

@@ -323,7 +323,7 @@ class Broker:
             metadata = await asyncio.to_thread(open_metadata, env, config, self.addresses)
             undo.callback(metadata.close, clean=False)
             node = self._node = Node(config, env, directory, metadata, self.addresses)
-            undo.callback(node.batch_checkers.shutdown)
+            undo.callback(self._abandon_node)
             services = self._services = Services(node, TABLE, load)
             await node.load()
             services.housekeeping.schedule()
@@ -379,6 +379,11 @@ class Broker:
             async with asyncio.timeout(COORDINATORS_HEAD_START_S):
                 for coordinator in coordinators:
                     await coordinator.loaded()
+
+    def _abandon_node(self) -> None:
+        """Drop it after a start that failed: what needs a running broker says so again."""
+        self.node.batch_checkers.shutdown()
+        self._node = self._services = None
 
     def _abandon_http(self) -> None:
         """Release it after a failed start."""

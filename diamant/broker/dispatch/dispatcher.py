@@ -18,8 +18,6 @@ from diamant.broker.network.api import (
     ConnectionInfo,
     Decode,
     RequestContext,
-    SeldomFilter,
-    logger,
 )
 from diamant.broker.node.flusher import Flusher, after_flush
 from diamant.protocol.errors import ErrorCode
@@ -82,6 +80,3 @@ def unsupported_api_versions(min_version: int, max_version: int) -> bytes:
     (KIP-511).
     """
     return struct.pack(">hihhh", ErrorCode.UNSUPPORTED_VERSION, 1, API_VERSIONS_KEY, min_version, max_version)
-
-
-logger.addFilter(SeldomFilter())

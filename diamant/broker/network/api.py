@@ -89,6 +89,9 @@ class SeldomFilter(logging.Filter):
         return True
 
 
+logger.addFilter(SeldomFilter())
+
+
 Answer: TypeAlias = Buffer | Sequence[Part] | Awaitable["Buffer | Sequence[Part] | None"] | None
 
 

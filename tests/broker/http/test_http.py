@@ -344,7 +344,7 @@ async def test_http_is_there_when_the_kafka_port_answers(tmp_path: Path, monkeyp
 
 
 async def test_a_start_that_fails_lets_go_of_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another broker may have it."""
+    """Another broker may have it, and what needs a running one says so again."""
 
     async def fail(_self: Cleaning) -> None:
         raise StorageError("no")
@@ -358,6 +358,8 @@ async def test_a_start_that_fails_lets_go_of_the_port(tmp_path: Path, monkeypatc
         with pytest.raises(CannotStart):
             await broker.start()
         assert (broker.http_url, broker._http) == (None, None)
+        with pytest.raises(RuntimeError, match="does not run"):
+            _ = broker.clock
     async with Broker(config(tmp_path, address)) as broker:
         assert broker.http_url == f"http://{address}"
 

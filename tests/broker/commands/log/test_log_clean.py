@@ -255,7 +255,7 @@ def test_start_imports_none_of_the_log_commands() -> None:
         "import sys; from click.testing import CliRunner; from diamant.broker.cli import main\n"
         "for words in ([], ['log']):\n"
         "    assert 'clean' in CliRunner().invoke(main, [*words, '--help']).output or not words\n"
-        "unwanted = ('diamant.broker.commands.log_', 'diamant.cleaner.log_', 'diamant.cleaner.offline.clean', "
+        "unwanted = ('diamant.broker.commands.log.clean', 'diamant.broker.commands.log.dump', 'diamant.cleaner.offline', "
         "'diamant.cleaner.engines.plain_round')\n"
         "print([name for name in sys.modules if name.startswith(unwanted)])"
     )
