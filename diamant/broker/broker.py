@@ -231,18 +231,13 @@ class Broker:
         `min.compaction.lag.ms`, `engine` names the runner that compacts, as for `compact`. Raises VerbError: NotFound,
         NotPossible (not compacted), BadArgument, TimedOut, EraseFailed.
         """
-        return await self.services.erasures().erase(
-            key,
-            [topics] if isinstance(topics, str) else topics,
-            reason=reason,
-            reference=reference,
-            timeout_ms=timeout_ms,
-            is_now=is_now,
-            is_confirmed=is_confirmed,
-            is_forced=is_forced,
-            engine=engine,
-            progress=progress,
+        from diamant.broker.erasure.requests import EraseRequest
+
+        names = tuple(sorted({topics} if isinstance(topics, str) else {*topics}))
+        request = EraseRequest(
+            bytes(key), names, reason, reference, is_now, is_confirmed, is_forced, engine, timeout_ms
         )
+        return await self.services.erasures().erase(request, progress)
 
     async def erase_now(
         self,
@@ -281,16 +276,10 @@ class Broker:
         `undecided`: what becomes of values that are no JSON and may be meant: `hold` certifies nothing, `remove`, or `keep`.
         Raises VerbError: NotFound, NotPossible, BadArgument, TimedOut, RedactFailed.
         """
-        return await self.services.redactions().redact(
-            topic,
-            where=where,
-            reason=reason,
-            reference=reference,
-            yes_all=yes_all,
-            undecided=undecided,
-            timeout_ms=timeout_ms,
-            progress=progress,
-        )
+        from diamant.broker.erasure.requests import RedactRequest
+
+        request = RedactRequest(topic, where, reason, reference, yes_all, undecided, timeout_ms)
+        return await self.services.redactions().redact(request, progress)
 
     async def cancel(self, job_id: str, *, reason: str) -> Erasure | Redaction:
         """End an erasure or a redaction that is not over, and return its last certificate. From any event loop.

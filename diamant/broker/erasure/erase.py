@@ -38,6 +38,7 @@ from diamant.broker.erasure.erase_certificates import Seen
 from diamant.broker.erasure.erase_tombstones import ErasureTombstones
 from diamant.broker.erasure.erasure import NOT_CERTIFIED, EraseFailed, Erasure, claim_of
 from diamant.broker.erasure.job_queue import ID_BYTES, MAX_FAILURE_DOUBLINGS, RETRY_MS
+from diamant.broker.erasure.requests import EraseRequest
 from diamant.broker.erasure.scope import ended_topics, scope_of
 from diamant.broker.operations.compact import check_engine
 from diamant.broker.operations.cross_loop import on_loop
@@ -98,36 +99,9 @@ class Erasures(ErasureTombstones):
 
     # -- any loop --------------------------------------------------------------------------------------------------------
 
-    async def erase(
-        self,
-        key: bytes,
-        topics: Sequence[str],
-        *,
-        reason: str,
-        reference: str = "",
-        timeout_ms: int | None = None,
-        is_now: bool = False,
-        is_confirmed: bool = False,
-        is_forced: bool = False,
-        engine: str | None = None,
-        progress: Progress | None = None,
-    ) -> Erasure:
+    async def erase(self, request: EraseRequest, progress: Progress | None = None) -> Erasure:
         """Erase a key; see `Broker.erase`."""
-        intent = Intent(
-            id=os.urandom(ID_BYTES).hex(),
-            phase=WRITING,
-            key=bytes(key),
-            topics=sorted(set(topics)),
-            reason=reason,
-            reference=reference,
-            requested_ms=0,
-            key_bytes=len(key),
-            is_now=is_now,
-            is_confirmed=is_confirmed,
-            is_forced=is_forced,
-            engine=engine,
-        )
-        return await on_loop(self._loop, lambda: self._erase(intent, timeout_ms, progress or Progress()))
+        return await on_loop(self._loop, lambda: self._erase(request, progress or Progress()))
 
     async def erase_now(
         self,
@@ -186,18 +160,33 @@ class Erasures(ErasureTombstones):
 
     # -- a call ----------------------------------------------------------------------------------------------------------
 
-    async def _erase(self, intent: Intent, timeout_ms: int | None, progress: Progress) -> Erasure:
-        self._check_texts(intent.key, intent.reason, intent.reference)
-        check_engine(intent.engine)
-        self._check_topics(intent.topics)
-        self._check_size(intent.key, intent.topics)
+    async def _erase(self, request: EraseRequest, progress: Progress) -> Erasure:
+        self._check_reason(request.reason, request.reference)
+        self._check_unsaid("reason and reference", [request.reason, request.reference], [request.key])
+        check_engine(request.engine)
+        self._check_topics(request.topics)
+        self._check_size(request.key, request.topics)
         self._check_room()
-        intent.scope = scope_of(self._topics, intent.topics)
+        scope = scope_of(self._topics, request.topics)
         self._calls += 1
         try:
             signing_key = await self._usable_key()
-            intent.requested_ms = self._env.clock.now_ms()
-            return await self._called(intent.id, timeout_ms, lambda: self._run(intent, signing_key, progress))
+            intent = Intent(
+                id=os.urandom(ID_BYTES).hex(),
+                phase=WRITING,
+                key=request.key,
+                topics=[*request.topics],
+                reason=request.reason,
+                reference=request.reference,
+                requested_ms=self._env.clock.now_ms(),
+                key_bytes=len(request.key),
+                is_now=request.is_now,
+                is_confirmed=request.is_confirmed,
+                is_forced=request.is_forced,
+                engine=request.engine,
+                scope=scope,
+            )
+            return await self._called(intent.id, request.timeout_ms, lambda: self._run(intent, signing_key, progress))
         finally:
             self._calls -= 1
 
@@ -220,10 +209,6 @@ class Erasures(ErasureTombstones):
             )
         finally:
             self._calls -= 1
-
-    def _check_texts(self, key: bytes, reason: str, reference: str) -> None:
-        self._check_reason(reason, reference)
-        self._check_unsaid("reason and reference", [reason, reference], [key])
 
     def _check_size(self, key: bytes, topics: Sequence[str]) -> None:
         """Refuse a key that no record can have: its tombstone would be refused as well."""

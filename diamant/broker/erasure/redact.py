@@ -40,6 +40,7 @@ from diamant.broker.erasure.redaction import (
     add_found,
     everything_matches,
 )
+from diamant.broker.erasure.requests import RedactRequest
 from diamant.broker.erasure.scope import scope_of
 from diamant.broker.operations.cross_loop import on_loop
 from diamant.broker.operations.progress import Progress
@@ -58,7 +59,7 @@ from diamant.cleaner.redaction.intent import (
     write_redaction,
 )
 from diamant.cleaner.redaction.locate import MAX_OFFSET_BYTES, Located, Segment, TooManyMatches, locate_records
-from diamant.cleaner.redaction.where import HOLD, Where, WhereError, parse_where
+from diamant.cleaner.redaction.where import Where, WhereError, parse_where
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.clock import SystemClock
@@ -82,25 +83,9 @@ class Redactions(RedactionSteps):
 
     # -- any loop --------------------------------------------------------------------------------------------------------
 
-    async def redact(
-        self,
-        topic: str,
-        *,
-        where: str,
-        reason: str,
-        reference: str = "",
-        yes_all: bool = False,
-        undecided: str = HOLD,
-        timeout_ms: int | None = None,
-        progress: Progress | None = None,
-    ) -> Redaction:
+    async def redact(self, request: RedactRequest, progress: Progress | None = None) -> Redaction:
         """Remove the records that match; see `Broker.redact`."""
-        return await on_loop(
-            self._loop,
-            lambda: self._redact(
-                topic, where, reason, reference, yes_all, undecided, timeout_ms, progress or Progress()
-            ),
-        )
+        return await on_loop(self._loop, lambda: self._redact(request, progress or Progress()))
 
     # -- the loop thread -------------------------------------------------------------------------------------------------
 
@@ -128,43 +113,35 @@ class Redactions(RedactionSteps):
         intent = await asyncio.to_thread(read_redaction, self._env, self._directory, intent_id, key)
         return intent, parse_where(intent.where, intent.undecided), key
 
-    async def _redact(
-        self,
-        topic: str,
-        where_text: str,
-        reason: str,
-        reference: str,
-        yes_all: bool,
-        undecided: str,
-        timeout_ms: int | None,
-        progress: Progress,
-    ) -> Redaction:
+    async def _redact(self, request: RedactRequest, progress: Progress) -> Redaction:
         try:
-            where = parse_where(where_text, undecided)
+            where = parse_where(request.where, request.undecided)
         except WhereError as error:
             raise BadArgument(str(error)) from None
-        self._check_reason(reason, reference)
-        self._check_unsaid("reason and reference", [reason, reference], where.said)
-        self._user_topic(topic)
+        self._check_reason(request.reason, request.reference)
+        self._check_unsaid("reason and reference", [request.reason, request.reference], where.said)
+        self._user_topic(request.topic)
         self._check_room()
-        scope = scope_of(self._topics, [topic])
+        scope = scope_of(self._topics, [request.topic])
         self._calls += 1
         try:
             signing_key = await self._usable_key()
             intent = RedactionIntent(
                 id=os.urandom(ID_BYTES).hex(),
                 phase=LOCATING,
-                topic=topic,
-                where=where_text,
-                reason=reason,
-                reference=reference,
+                topic=request.topic,
+                where=request.where,
+                reason=request.reason,
+                reference=request.reference,
                 requested_ms=self._env.clock.now_ms(),
-                is_all_agreed=yes_all,
-                undecided=undecided,
+                is_all_agreed=request.is_all_agreed,
+                undecided=request.undecided,
                 scope=scope,
             )
             self._note_ends(intent)
-            return await self._called(intent.id, timeout_ms, lambda: self._run(intent, where, signing_key, progress))
+            return await self._called(
+                intent.id, request.timeout_ms, lambda: self._run(intent, where, signing_key, progress)
+            )
         finally:
             self._calls -= 1
 

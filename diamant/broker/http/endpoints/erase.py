@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from diamant.broker.client.errors import BadArgument, NotPossible
+from diamant.broker.erasure.requests import EraseRequest
 from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
 from diamant.broker.http.serving.route import Call, Param, Route
 from diamant.broker.operations.compact import ENGINES
@@ -18,18 +19,18 @@ from diamant.broker.operations.compact import ENGINES
 async def erase(call: Call) -> Any:
     """Erase a key."""
     fields = call.fields
-    return await call.services.erasures().erase(
-        fields["key"],
-        fields["topics"],
+    request = EraseRequest(
+        key=fields["key"],
+        topics=tuple(sorted({*fields["topics"]})),
         reason=fields["reason"],
         reference=fields["reference"],
-        timeout_ms=fields["timeout_ms"],
         is_now=fields["now"],
         is_confirmed=fields["confirm_groups_behind"],
         is_forced=fields["force"],
         engine=fields["engine"],
-        progress=call.progress,
+        timeout_ms=fields["timeout_ms"],
     )
+    return await call.services.erasures().erase(request, call.progress)
 
 
 async def erase_now(call: Call) -> Any:

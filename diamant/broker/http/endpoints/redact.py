@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from diamant.broker.erasure.requests import RedactRequest
 from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
 from diamant.broker.http.serving.route import Call, Param, Route
 
@@ -14,16 +15,16 @@ from diamant.broker.http.serving.route import Call, Param, Route
 async def redact(call: Call) -> Any:
     """Remove the records that match."""
     fields = call.fields
-    return await call.services.redactions().redact(
-        fields["topic"],
+    request = RedactRequest(
+        topic=fields["topic"],
         where=fields["where"],
         reason=fields["reason"],
         reference=fields["reference"],
-        yes_all=fields["yes_all"],
+        is_all_agreed=fields["yes_all"],
         undecided=fields["undecided"],
         timeout_ms=fields["timeout_ms"],
-        progress=call.progress,
     )
+    return await call.services.redactions().redact(request, call.progress)
 
 
 ROUTES = (
