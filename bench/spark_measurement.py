@@ -75,9 +75,9 @@ def stats(directory: Path, session: Any) -> dict[str, Any]:
             [topic] = read_stats(RealEnv(), opened)
         [found] = topic.partitions
         return {"records": found.records, "keys": found.distinct_keys, "superseded": found.superseded}
-    from diamant.cleaner.spark.analyses import stats as stats_job
+    from diamant.cleaner.spark.analyses.stats import read_stats as read_stats_on_spark
 
-    [row] = stats_job.read_stats(session, [str(directory)]).collect()
+    [row] = read_stats_on_spark(session, [str(directory)]).collect()
     return {"records": row["records"], "keys": row["distinct_keys"], "superseded": row["superseded"]}
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.planning import CleanerSettings, make_plan
@@ -166,7 +166,7 @@ class CleanerLog:
     def clean(self, **fields: Any) -> CleanResult:
         """Carry out a round as `plan` makes it, with the plain engine, and go on from its end."""
         plan = self.plan(**fields)
-        result = rewrite.clean(self.env, plan, on_output=self.swap)
+        result = plain_round.clean(self.env, plan, on_output=self.swap)
         self.first_dirty = result.end_offset
         return result
 

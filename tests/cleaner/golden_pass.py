@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from diamant.broker.commands.terminal.clean_settings import parse_settings
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import plain_round
 from diamant.cleaner.engines.small_round import QuickRound
 from diamant.cleaner.offline.clean import Engine, OfflineReport, clean_partition, inline_engine
 from diamant.cleaner.rules.modes import KAFKA
@@ -90,7 +90,7 @@ def write_before(env: Env, case: Case, step: dict[str, Any], root: str) -> None:
 
 def quick_engine(env: Env, plan: CleanPlan, on_output: OnOutput) -> CleanResult:
     """The engine of rounds in a thread of a broker."""
-    return rewrite.clean(env, plan, on_output=on_output, round_type=QuickRound)
+    return plain_round.clean(env, plan, on_output=on_output, round_type=QuickRound)
 
 
 def run(

@@ -18,7 +18,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.modes import MODES
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.protocol.batches.header import Header, Record
@@ -70,7 +70,7 @@ class Scenario:
                     map_memory_bytes=rng.choice((1, 1 << 20)),
                 )
                 yield plan
-                log.first_dirty = rewrite.clean(log.env, plan, on_output=log.swap).end_offset
+                log.first_dirty = plain_round.clean(log.env, plan, on_output=log.swap).end_offset
             log.now_ms += rng.choice(PAUSES_MS)
 
     def _bound(self) -> int:

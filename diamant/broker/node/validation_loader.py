@@ -48,13 +48,13 @@ class CompiledWalk:
 
     def _load(self) -> None:
         try:
-            from diamant.cleaner.kernels import produce_validation as kernels
+            from diamant.cleaner.kernels import produce_validation
 
-            kernels.warm_up()
+            produce_validation.warm_up()
         except Exception:
             logger.exception("the compiled validation cannot be loaded; the plain one stays in use")
             return
-        self._validation.walk = kernels.walk_records
+        self._validation.walk = produce_validation.walk_records
         self._validation.is_compiled = True
 
     def wait_loaded(self, timeout_s: float) -> bool:

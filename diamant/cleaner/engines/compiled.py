@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.kernels import cache as kernel_cache
+from diamant.cleaner.kernels import cache
 from diamant.cleaner.rules.result import CheckDone, CleanResult, OnOutput, Throttle, never_done, no_output, no_throttle
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def clean(
 
 def is_warm() -> bool:
     """Tell whether `clean` can start within a second: everything is compiled, in this process or in the cache."""
-    return _is_warm_here or kernel_cache.is_cached()
+    return _is_warm_here or cache.is_cached()
 
 
 def warm_up() -> None:
@@ -50,10 +50,10 @@ def warm_up() -> None:
         from diamant.cleaner.engines.compiled_round import call_every_kernel
 
         call_every_kernel()
-        if not kernel_cache.is_cached():
+        if not cache.is_cached():
             # The certifying scan's too, so that the first one finds it there; rounds do not need it.
             from diamant.cleaner.kernels.search import warm_up as warm_up_search
 
             warm_up_search()
-            kernel_cache.note_cached()
+            cache.note_cached()
         _is_warm_here = True

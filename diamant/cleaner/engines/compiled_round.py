@@ -26,12 +26,11 @@ import numpy as np
 from diamant.cleaner.engines.offset_map import LatestOffsets, OffsetMap, open_spill_file
 from diamant.cleaner.engines.output_sync import OutputSync
 from diamant.cleaner.engines.plain_round import MAX_BATCH_BYTES, _Batch, _Round
-from diamant.cleaner.kernels import offset_map as map_kernels
-from diamant.cleaner.kernels import records as fields
-from diamant.cleaner.kernels import rewrite as rewrite_kernels
+from diamant.cleaner.kernels import fields, offset_map, rewrite
+from diamant.cleaner.kernels.records import find_bad_crc, read_headers
 from diamant.cleaner.prompt.key_filter import is_worth_filters, leave_alone
 from diamant.cleaner.prompt.segment_keys import dirty_hashes, file_key_facts
-from diamant.cleaner.rules import record_fate as policy
+from diamant.cleaner.rules import record_fate
 from diamant.cleaner.rules.grouping import group_segments, segments_to_clean
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan, aborted_from
 from diamant.cleaner.rules.result import CheckDone, CleanResult, OnOutput, OutputSegment, Throttle
@@ -71,7 +70,7 @@ _EXTRA = slice(fields.EXTRA_START, fields.EXTRA_END + 1)
 _PAYLOAD = slice(fields.PAYLOAD_START, fields.PAYLOAD_END + 1)
 
 _LEGACY = 2
-"""Step of the map's rows: the batch is of magic 0 or 1. Beside `map_kernels.SKIP` and `MAP`."""
+"""Step of the map's rows: the batch is of magic 0 or 1. Beside `offset_map.SKIP` and `MAP`."""
 _NEVER = 2**63 - 1
 """Greater than any offset: as a key's last offset it means that an earlier record is superseded, as a limit none."""
 _ALWAYS = -(2**63)
@@ -134,9 +133,9 @@ class CompiledRound(_Round):
         self._may_forget_keys = True
         """True if each data record of the dirty range that the rewrite judges was given to the map."""
         self._tuples = np.empty((TUPLES, 3), np.uint64)
-        self._state = np.zeros(map_kernels.STATE_FIELDS, np.int64)
-        self._rules = np.zeros(rewrite_kernels.RULES, np.int64)
-        self._counts = np.zeros(rewrite_kernels.COUNTS, np.int64)
+        self._state = np.zeros(offset_map.STATE_FIELDS, np.int64)
+        self._rules = np.zeros(rewrite.RULES, np.int64)
+        self._counts = np.zeros(rewrite.COUNTS, np.int64)
         self._kept_records = np.empty(1, np.int32)
         self._extra = Unpacker()
         self._out = np.empty(1, np.uint8)
@@ -155,7 +154,7 @@ class CompiledRound(_Round):
 
     def build_map(self) -> None:
         plan = self.plan
-        self._state[map_kernels.LAST_SEEN] = -1
+        self._state[offset_map.LAST_SEEN] = -1
         super().build_map()
         if self.map.is_spilled:
             self._map_clean_section()
@@ -192,7 +191,7 @@ class CompiledRound(_Round):
         self._choose_rows(file, chunk, tracker)
         first_dirty_offset = self.plan.first_dirty_offset
         full_row = None
-        for start, end in self._unpacked(file, chunk, 0, count, map_kernels.MAP):
+        for start, end in self._unpacked(file, chunk, 0, count, offset_map.MAP):
             full_row = self._add_records(file, chunk, start, end, first_dirty_offset, _NEVER)
             if full_row is not None:
                 break
@@ -211,7 +210,7 @@ class CompiledRound(_Round):
     def _choose_rows(self, file: File, chunk: Rows, tracker: TransactionTracker | None) -> None:
         """Set the step of each row: is it mapped or not. Without a tracker aborted ones are mapped like others."""
         rows, count = chunk.rows, chunk.count
-        rows[fields.STEP, :count] = map_kernels.MAP
+        rows[fields.STEP, :count] = offset_map.MAP
         followed = fields.CONTROL
         if self._has_aborted and tracker is not None:
             followed |= fields.TRANSACTIONAL
@@ -225,11 +224,11 @@ class CompiledRound(_Round):
             if header.is_control:
                 if tracker is not None:
                     tracker.drops_control(header.last_offset, header.producer_id, batch.control_type())
-                rows[fields.STEP, row] = map_kernels.SKIP
+                rows[fields.STEP, row] = offset_map.SKIP
             elif tracker is not None and tracker.drops_data(
                 header.last_offset, header.producer_id, is_transactional=True
             ):
-                rows[fields.STEP, row] = map_kernels.SKIP
+                rows[fields.STEP, row] = offset_map.SKIP
                 rows[fields.NOTE, row] = _ABORTED_NOTE
                 # Kafka may take a batch for aborted here and not in the rewrite, where its keys are then asked for.
                 self._may_forget_keys &= not self.plan.is_kafka
@@ -237,11 +236,11 @@ class CompiledRound(_Round):
     def _add_records(self, file: File, chunk: Rows, start: int, end: int, least: int, end_offset: int) -> int | None:
         """Add the records of rows; the row at which the map was full, if it was."""
         state, tuples, rows = self._state, self._tuples, chunk.rows
-        state[map_kernels.ROW] = start
-        state[map_kernels.PLACE] = 0
+        state[offset_map.ROW] = start
+        state[offset_map.PLACE] = 0
         is_older = end_offset != _NEVER
         while True:
-            fault, count = map_kernels.hash_records(
+            fault, count = offset_map.hash_records(
                 chunk.data,
                 self._unpacker.buffer,
                 rows,
@@ -254,7 +253,7 @@ class CompiledRound(_Round):
                 end_offset,
             )
             if fault in (fields.CORRUPT, fields.OUT_OF_ORDER):
-                self._fail(file, chunk, int(state[map_kernels.ROW]))
+                self._fail(file, chunk, int(state[offset_map.ROW]))
             if is_older:
                 self.map.add_older(tuples, count)
             else:
@@ -265,7 +264,7 @@ class CompiledRound(_Round):
                     refused = int(tuples[taken, 2])
                     # Rows of magic 2 ascend in their base offsets: so does what the kernel read.
                     candidates = np.flatnonzero(
-                        (rows[fields.STEP, :end] == map_kernels.MAP) & (rows[fields.BASE_OFFSET, :end] <= refused)
+                        (rows[fields.STEP, :end] == offset_map.MAP) & (rows[fields.BASE_OFFSET, :end] <= refused)
                     )
                     self._refused = refused
                     return int(candidates[-1])
@@ -296,7 +295,7 @@ class CompiledRound(_Round):
     def _map_clean_section(self) -> None:
         """Add the records below the dirty range, so that partitions can tell which of them are superseded."""
         plan = self.plan
-        self._state[map_kernels.LAST_SEEN] = -1
+        self._state[offset_map.LAST_SEEN] = -1
         for segment in plan.segments:
             if segment.base_offset >= plan.first_dirty_offset:
                 return
@@ -314,8 +313,8 @@ class CompiledRound(_Round):
                     end_row = int(np.searchsorted(rows[fields.BASE_OFFSET, : chunk.count], plan.first_dirty_offset))
                     if not plan.is_kafka:
                         gone = rows[fields.LAST_OFFSET, :end_row] < plan.log_start_offset
-                        rows[fields.STEP, :end_row][gone] = map_kernels.SKIP
-                    for start, end in self._unpacked(file, chunk, 0, end_row, map_kernels.MAP):
+                        rows[fields.STEP, :end_row][gone] = offset_map.SKIP
+                    for start, end in self._unpacked(file, chunk, 0, end_row, offset_map.MAP):
                         self._add_records(file, chunk, start, end, _ALWAYS, plan.first_dirty_offset)
                     if end_row < chunk.count:
                         return
@@ -363,7 +362,7 @@ class CompiledRound(_Round):
     def _unpacked(self, file: File, chunk: Rows, first: int, end: int, step: int) -> Iterator[tuple[int, int]]:
         """Yield ranges of rows, all of them in the end, after the records of those with `step` were made ready to be read."""
         unpacker = self._unpacker
-        bad = fields.find_bad_crc(chunk.data, chunk.rows, first, end, step)
+        bad = find_bad_crc(chunk.data, chunk.rows, first, end, step)
         if bad >= 0:
             self._fail(file, chunk, bad)
         unpacker.clear()
@@ -381,7 +380,7 @@ class CompiledRound(_Round):
         rows, unpacker = chunk.rows, self._unpacker
         is_packed = (rows[fields.STEP, first:end] == step) & (rows[fields.RECORD_COUNT, first:end] != 0)
         is_packed &= rows[fields.ATTRIBUTES, first:end] & fields.CODEC_MASK != 0
-        if chunk.together & fields.LEGACY and step == map_kernels.MAP:
+        if chunk.together & fields.LEGACY and step == offset_map.MAP:
             is_packed |= rows[fields.STEP, first:end] == _LEGACY
         found = np.flatnonzero(is_packed) + first
         codecs = (rows[fields.ATTRIBUTES, found] & fields.CODEC_MASK).tolist()
@@ -411,7 +410,7 @@ class CompiledRound(_Round):
         rows = chunk.rows
         records = self._batch(file, chunk, row).records()
         plain = build_batch(records)
-        rows[fields.STEP, row] = map_kernels.MAP
+        rows[fields.STEP, row] = offset_map.MAP
         rows[fields.BASE_OFFSET, row] = records[0].offset if records else 0
         rows[fields.RECORD_COUNT, row] = len(records)
         return self._unpacker.append(memoryview(plain)[fields.HEADER_BYTES :])
@@ -472,7 +471,7 @@ class CompiledRound(_Round):
         is_aborted = rows[fields.NOTE, first:end] == _ABORTED_NOTE
         rows[fields.NOTE, first:end][is_aborted] = 0
         is_unmapped = is_aborted & (rows[fields.DROPS_ALL, first:end] == 0)
-        rows[fields.STEP, first:end][is_unmapped] = rewrite_kernels.PLAIN_ENGINE
+        rows[fields.STEP, first:end][is_unmapped] = rewrite.PLAIN_ENGINE
         self._unmapped = set(rows[fields.BASE_OFFSET, first:end][is_unmapped].tolist())
 
     _unmapped: frozenset[int] | set[int] = frozenset()
@@ -481,9 +480,9 @@ class CompiledRound(_Round):
     def _follow_transactions(self, file: File, chunk: Rows, segment: SegmentPlan, writer: CompiledWriter) -> None:
         """Tell the tracker of each transactional batch, and have control batches written by the plain engine."""
         rows, count = chunk.rows, chunk.count
-        rows[fields.STEP, :count] = rewrite_kernels.UNDECIDED
+        rows[fields.STEP, :count] = rewrite.UNDECIDED
         if chunk.together & fields.LEGACY:
-            rows[fields.STEP, :count][rows[fields.MAGIC, :count] < 2] = rewrite_kernels.PLAIN_ENGINE
+            rows[fields.STEP, :count][rows[fields.MAGIC, :count] < 2] = rewrite.PLAIN_ENGINE
         followed = fields.CONTROL | fields.TRANSACTIONAL
         if not chunk.together & followed:
             return
@@ -501,16 +500,16 @@ class CompiledRound(_Round):
                 self._rewrite_plainly(file, chunk, row, segment, writer)
             elif drops_data(last_offset, producer_id, is_transactional=True):
                 dropped.append(row)
-        rows[fields.DROPS_ALL, dropped] = policy.FATE_ABORTED
+        rows[fields.DROPS_ALL, dropped] = record_fate.FATE_ABORTED
 
     def _rewrite_plainly(self, file: File, chunk: Rows, row: int, segment: SegmentPlan, writer: CompiledWriter) -> None:
         """Have the plain engine rewrite a batch, and keep what it writes for `assemble`."""
         rows = chunk.rows
         written = _Written(writer)
         self._rewrite_batch(self._batch(file, chunk, row), segment, written)  # type: ignore[arg-type]
-        rows[fields.STEP, row] = rewrite_kernels.DROP
+        rows[fields.STEP, row] = rewrite.DROP
         if written.batch is not None:
-            rows[fields.STEP, row] = rewrite_kernels.EXTRA
+            rows[fields.STEP, row] = rewrite.EXTRA
             rows[fields.EXTRA_START, row], rows[fields.EXTRA_END, row] = self._extra.append(written.batch)
             rows[fields.LAST_OFFSET, row] = written.last_offset
             rows[fields.NEW_MAX_TIMESTAMP, row] = written.max_timestamp
@@ -540,7 +539,7 @@ class CompiledRound(_Round):
             elif record.offset >= self.plan.first_dirty_offset:
                 found[record.key] = record.offset
             else:
-                found[record.key] = policy.NOT_MAPPED
+                found[record.key] = record_fate.NOT_MAPPED
         return found
 
     def _rewrite_rows(
@@ -556,11 +555,11 @@ class CompiledRound(_Round):
             latest = self.latest.window(first_offset, int(rows[fields.LAST_OFFSET, first:end].max()))
             at = int(np.searchsorted(latest, first_offset))
         rules = self._current_rules()
-        rewrite_kernels.decide(rows, first, end, rules, self._producers, latest, at, self._counts)
-        for start, stop in self._unpacked(file, chunk, first, end, rewrite_kernels.JUDGE):
+        rewrite.decide(rows, first, end, rules, self._producers, latest, at, self._counts)
+        for start, stop in self._unpacked(file, chunk, first, end, rewrite.JUDGE):
             self._judge_rows(file, chunk, start, stop, latest, rules)
             steps = rows[fields.STEP, start:stop]
-            for row in np.flatnonzero(steps == rewrite_kernels.PLAIN_ENGINE).tolist():
+            for row in np.flatnonzero(steps == rewrite.PLAIN_ENGINE).tolist():
                 tracker, self.tracker = self.tracker, _Told(bool(rows[fields.DROPS_ALL, start + row]))  # type: ignore[assignment]
                 self._rewrite_plainly(file, chunk, start + row, segment, writer)
                 self.tracker = tracker
@@ -570,23 +569,21 @@ class CompiledRound(_Round):
 
     def _current_rules(self) -> NDArray[np.int64]:
         plan, rules = self.plan, self._rules
-        rules[rewrite_kernels.IS_KAFKA] = plan.is_kafka
-        rules[rewrite_kernels.MAP_END_OFFSET] = self.map_end_offset
-        rules[rewrite_kernels.LOG_START_OFFSET] = _ALWAYS if plan.is_kafka else plan.log_start_offset
-        rules[rewrite_kernels.ROUND_END_OFFSET] = plan.first_uncleanable_offset
-        rules[rewrite_kernels.NOW_MS] = plan.now_ms
-        rules[rewrite_kernels.FROZEN_ABOVE] = (
-            _NEVER if plan.horizons_frozen_above is None else plan.horizons_frozen_above
-        )
-        rules[rewrite_kernels.NEW_HORIZON_MS] = plan.now_ms + plan.delete_retention_ms
-        rules[rewrite_kernels.IS_PROBING] = self.latest is None
+        rules[rewrite.IS_KAFKA] = plan.is_kafka
+        rules[rewrite.MAP_END_OFFSET] = self.map_end_offset
+        rules[rewrite.LOG_START_OFFSET] = _ALWAYS if plan.is_kafka else plan.log_start_offset
+        rules[rewrite.ROUND_END_OFFSET] = plan.first_uncleanable_offset
+        rules[rewrite.NOW_MS] = plan.now_ms
+        rules[rewrite.FROZEN_ABOVE] = _NEVER if plan.horizons_frozen_above is None else plan.horizons_frozen_above
+        rules[rewrite.NEW_HORIZON_MS] = plan.now_ms + plan.delete_retention_ms
+        rules[rewrite.IS_PROBING] = self.latest is None
         return rules
 
     def _judge_rows(
         self, file: File, chunk: Rows, start: int, end: int, latest: NDArray[np.int64], rules: NDArray[np.int64]
     ) -> None:
         rows = chunk.rows
-        is_judged = rows[fields.STEP, start:end] == rewrite_kernels.JUDGE
+        is_judged = rows[fields.STEP, start:end] == rewrite.JUDGE
         room = np.minimum(
             rows[fields.RECORD_COUNT, start:end],
             (rows[fields.PAYLOAD_END, start:end] - rows[fields.PAYLOAD_START, start:end]) // fields.MIN_RECORD_BYTES,
@@ -594,7 +591,7 @@ class CompiledRound(_Round):
         most = int(room[is_judged].clip(0).sum())
         if most > len(self._kept_records):
             self._kept_records = np.empty(2 * most, np.int32)
-        fault, row = rewrite_kernels.judge(
+        fault, row = rewrite.judge(
             chunk.data,
             self._unpacker.buffer,
             rows,
@@ -617,14 +614,14 @@ class CompiledRound(_Round):
             return
         rows = chunk.rows
         buffer = self._unpacker.buffer
-        size = rewrite_kernels.encode_records(buffer, rows, start, end, self._kept_records, self._out)
+        size = rewrite.encode_records(buffer, rows, start, end, self._kept_records, self._out)
         if size < 0:
             self._out = _with_room(self._out, -size)
-            size = rewrite_kernels.encode_records(buffer, rows, start, end, self._kept_records, self._out)
+            size = rewrite.encode_records(buffer, rows, start, end, self._kept_records, self._out)
         if not size:
             return
         found = np.flatnonzero(
-            (rows[fields.STEP, start:end] == rewrite_kernels.REBUILD)
+            (rows[fields.STEP, start:end] == rewrite.REBUILD)
             & (rows[fields.ATTRIBUTES, start:end] & fields.CODEC_MASK != 0)
         )
         found += start
@@ -643,15 +640,15 @@ class CompiledRound(_Round):
 
     def _write_rows(self, chunk: Rows, start: int, end: int, writer: CompiledWriter) -> None:
         rows = chunk.rows
-        if (rows[fields.STEP, start:end] == rewrite_kernels.COPY).all():
+        if (rows[fields.STEP, start:end] == rewrite.COPY).all():
             # Written from where they were read to.
             first = int(rows[fields.POSITION, start])
             last = int(rows[fields.POSITION, end - 1] + rows[fields.SIZE, end - 1])
             writer.append_columns(chunk.data.data[first:last], rows[_COPIED, start:end], end - start)
         else:
-            self._out = _with_room(self._out, rewrite_kernels.room_for_output(rows, start, end))
+            self._out = _with_room(self._out, rewrite.room_for_output(rows, start, end))
             columns = np.empty((3, end - start), np.int64)
-            size, count = rewrite_kernels.assemble(
+            size, count = rewrite.assemble(
                 chunk.data, rows, start, end, self._kept_records, self._extra.buffer, self._out, columns
             )
             if not count:
@@ -662,12 +659,12 @@ class CompiledRound(_Round):
     def _count(self) -> None:
         """Move the kernels' counts to the round's figures."""
         counts, stats = self._counts.tolist(), self.stats
-        for fate in range(1, rewrite_kernels.FATES):
+        for fate in range(1, rewrite.FATES):
             if counts[fate]:
-                stats.remove(policy.FATE_REASONS[fate], counts[fate], counts[rewrite_kernels.REMOVED_BYTES + fate])
-        stats.messages_read += counts[rewrite_kernels.MESSAGES_READ]
-        stats.invalid_messages_read += counts[rewrite_kernels.INVALID_READ]
-        stats.messages_written += counts[rewrite_kernels.MESSAGES_WRITTEN]
+                stats.remove(record_fate.FATE_REASONS[fate], counts[fate], counts[rewrite.REMOVED_BYTES + fate])
+        stats.messages_read += counts[rewrite.MESSAGES_READ]
+        stats.invalid_messages_read += counts[rewrite.INVALID_READ]
+        stats.messages_written += counts[rewrite.MESSAGES_WRITTEN]
         self._counts[:] = 0
 
 
@@ -750,19 +747,19 @@ def call_every_kernel() -> None:
     numbers = np.zeros(64, np.int64)
     kept = np.zeros(1, np.int32)
     key = np.uint64(0)
-    fields.read_headers(data, 0, 0, rows)
-    fields.find_bad_crc(data, rows, 0, 0, 0)
-    map_kernels.hash_records(data, data, rows, 0, numbers, tuples, key, key, 0, 0)
-    map_kernels.put_tuples(table, 0, 0, tuples, 0, 0)
-    map_kernels.find_key(table, key, key, data)
-    map_kernels.move_slots(table, 0, 0, table)
-    map_kernels.take_tuples(table, 0, tuples)
-    map_kernels.take_offsets(table, numbers)
-    map_kernels.scatter(tuples, 0, 0, 0, np.zeros((1, 1, 3), np.uint64), numbers)
-    map_kernels.take_missing(table, tuples, 0, numbers)
-    rewrite_kernels.decide(rows, 0, 0, numbers, rows, numbers, 0, numbers)
-    rewrite_kernels.judge(data, data, rows, 0, 0, numbers, table, key, key, numbers, kept, numbers)
-    rewrite_kernels.encode_records(data, rows, 0, 0, kept, data)
-    rewrite_kernels.room_for_output(rows, 0, 0)
-    rewrite_kernels.assemble(data, rows, 0, 0, kept, data, data, rows)
-    rewrite_kernels.index_batches(rows, 0, numbers, data, data)
+    read_headers(data, 0, 0, rows)
+    find_bad_crc(data, rows, 0, 0, 0)
+    offset_map.hash_records(data, data, rows, 0, numbers, tuples, key, key, 0, 0)
+    offset_map.put_tuples(table, 0, 0, tuples, 0, 0)
+    offset_map.find_key(table, key, key, data)
+    offset_map.move_slots(table, 0, 0, table)
+    offset_map.take_tuples(table, 0, tuples)
+    offset_map.take_offsets(table, numbers)
+    offset_map.scatter(tuples, 0, 0, 0, np.zeros((1, 1, 3), np.uint64), numbers)
+    offset_map.take_missing(table, tuples, 0, numbers)
+    rewrite.decide(rows, 0, 0, numbers, rows, numbers, 0, numbers)
+    rewrite.judge(data, data, rows, 0, 0, numbers, table, key, key, numbers, kept, numbers)
+    rewrite.encode_records(data, rows, 0, 0, kept, data)
+    rewrite.room_for_output(rows, 0, 0)
+    rewrite.assemble(data, rows, 0, 0, kept, data, data, rows)
+    rewrite.index_batches(rows, 0, numbers, data, data)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from diamant.cleaner.kernels import offset_map as map_kernels
+from diamant.cleaner.kernels import offset_map
 from diamant.cleaner.kernels.offset_map import ENTRY_BYTES
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class OffsetMap:
                 self._spilled.add(tuples, at, count, is_older=False)
                 return count
             limit = self._limit()
-            at, self.size = map_kernels.put_tuples(self.table, self.size, limit, tuples, at, count)
+            at, self.size = offset_map.put_tuples(self.table, self.size, limit, tuples, at, count)
             if at < count and not self._make_room():
                 self.added -= count - at
                 return at
@@ -119,7 +119,7 @@ class OffsetMap:
 
     def find(self, key: bytes) -> int:
         """Return the last offset of `key`, -1 if it is not in the map."""
-        return map_kernels.find_key(self.table, self.k0, self.k1, np.frombuffer(bytearray(key), np.uint8))
+        return offset_map.find_key(self.table, self.k0, self.k1, np.frombuffer(bytearray(key), np.uint8))
 
     def latest(self) -> LatestOffsets:
         """Turn the map into the offsets that are kept; it cannot be used for anything else afterwards, but `close`."""
@@ -166,7 +166,7 @@ class OffsetMap:
         slot = 0
         while slot < self.table.shape[0]:
             start = slot
-            slot, count = map_kernels.take_tuples(self.table, slot, words)
+            slot, count = offset_map.take_tuples(self.table, slot, words)
             spilled.add(words, 0, count, is_older=False)
             _give_back(self.table, start, slot)
         self.table = _new_table(MIN_SLOTS)
@@ -175,7 +175,7 @@ class OffsetMap:
     def _eat_table(self) -> NDArray[np.int64]:
         """Return the table's offsets, sorted, in the table's own memory."""
         words = self.table.reshape(-1).view(np.int64)
-        count = map_kernels.take_offsets(self.table, words)
+        count = offset_map.take_offsets(self.table, words)
         _give_back(self.table, count // 3 + 1, self.table.shape[0])
         self.table = _new_table(MIN_SLOTS)
         offsets = words[:count]
@@ -311,7 +311,7 @@ class _Partitions:
             self._write_all()
             self._holds_older = is_older
         while start < end:
-            start = map_kernels.scatter(tuples, start, end, self._shift, self._buffers, self._fill)
+            start = offset_map.scatter(tuples, start, end, self._shift, self._buffers, self._fill)
             if start < end:
                 for partition in np.flatnonzero(self._fill == self._buffers.shape[1]):
                     self._write(int(partition))
@@ -362,15 +362,15 @@ class _Partitions:
         limit = int(slots * FULL_AT)
         size = 0
         for words in self._tuples(partition.dirty):
-            at, size = map_kernels.put_tuples(table, size, limit, words, 0, len(words))
+            at, size = offset_map.put_tuples(table, size, limit, words, 0, len(words))
             if at < len(words):
                 return None
         run = _Run()
         offsets = np.empty(MAX_READ_BYTES // ENTRY_BYTES, np.int64)
         for words in self._tuples(partition.older):
-            run.append(self.file, offsets[: map_kernels.take_missing(table, words, len(words), offsets)])
+            run.append(self.file, offsets[: offset_map.take_missing(table, words, len(words), offsets)])
         words_of_table = table.reshape(-1).view(np.int64)
-        latest = words_of_table[: map_kernels.take_offsets(table, words_of_table)]
+        latest = words_of_table[: offset_map.take_offsets(table, words_of_table)]
         latest.sort()
         run.append(self.file, latest)
         return run, size
@@ -427,7 +427,7 @@ def _move(old: NDArray[np.uint64], new: NDArray[np.uint64]) -> None:
     step = _GIVE_BACK_BYTES // ENTRY_BYTES
     for start in range(0, old.shape[0], step):
         end = min(start + step, old.shape[0])
-        map_kernels.move_slots(old, start, end, new)
+        offset_map.move_slots(old, start, end, new)
         _give_back(old, start, end)
 
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 
 from diamant.cleaner.engines.output_sync import OutputSync
-from diamant.cleaner.rules import record_fate as policy
+from diamant.cleaner.rules import record_fate
 from diamant.cleaner.rules.grouping import ends_output, group_segments, segments_to_clean
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan, aborted_from
 from diamant.cleaner.rules.result import (
@@ -281,7 +281,7 @@ class _Round:
             may_drop = self.tracker.drops_data(
                 header.last_offset, header.producer_id, is_transactional=header.is_transactional
             )
-        drops_all = policy.drops_all_records(
+        drops_all = record_fate.drops_all_records(
             may_drop=may_drop,
             is_control=header.is_control,
             has_horizon=header.has_delete_horizon,
@@ -289,14 +289,14 @@ class _Round:
             now_ms=plan.now_ms,
             is_frozen=plan.is_frozen(header.base_offset),
         )
-        fate_of_all = policy.FATE_MARKER if header.is_control else policy.FATE_ABORTED
+        fate_of_all = record_fate.FATE_MARKER if header.is_control else record_fate.FATE_ABORTED
         if not plan.is_kafka and header.last_offset < plan.log_start_offset:
             drops_all = True
             if not header.is_control:
-                fate_of_all = policy.FATE_BELOW_LOG_START
-        verdict = policy.batch_verdict(
+                fate_of_all = record_fate.FATE_BELOW_LOG_START
+        verdict = record_fate.batch_verdict(
             drops_all=drops_all,
-            is_last_of_producer=policy.is_last_of_producer(
+            is_last_of_producer=record_fate.is_last_of_producer(
                 plan.active_producers.get(header.producer_id) if header.has_producer_id else None,
                 last_offset=header.last_offset,
                 producer_epoch=header.producer_epoch,
@@ -304,32 +304,32 @@ class _Round:
             ),
             is_last_of_round=header.next_offset == plan.first_uncleanable_offset,
         )
-        if verdict != policy.DELETE:
+        if verdict != record_fate.DELETE:
             stats.messages_read += header.record_count
         kept: list[Record] = []
         last_tombstone_offset = -1
         if drops_all:
             if header.record_count:
-                stats.remove(policy.FATE_REASONS[fate_of_all], header.record_count, header.size - HEADER_SIZE)
+                stats.remove(record_fate.FATE_REASONS[fate_of_all], header.record_count, header.size - HEADER_SIZE)
         elif header.is_control:
             kept = list(batch.records())
         else:
             kept, last_tombstone_offset = self._judge_records(batch, segment)
-        sets_horizon = policy.needs_horizon(
+        sets_horizon = record_fate.needs_horizon(
             has_horizon=header.has_delete_horizon,
             last_tombstone_offset=last_tombstone_offset,
             map_end_offset=self.map_end_offset,
             is_marker_of_empty_transaction=may_drop and header.is_control,
             is_kafka=plan.is_kafka,
         )
-        action = policy.batch_action(
+        action = record_fate.batch_action(
             verdict=verdict, kept=len(kept), records=header.record_count, sets_horizon=sets_horizon, magic=header.magic
         )
         stats.messages_written += len(kept)
-        if action == policy.COPY:
+        if action == record_fate.COPY:
             writer.append(batch.view(), header.last_offset, header.max_timestamp)
-        elif action != policy.DROP:
-            if action == policy.REBUILD:
+        elif action != record_fate.DROP:
+            if action == record_fate.REBUILD:
                 rebuilt = rebuilt_batch(header, kept, plan.now_ms + plan.delete_retention_ms if sets_horizon else None)
             else:
                 rebuilt = emptied_batch(header)
@@ -339,7 +339,7 @@ class _Round:
     def _judge_records(self, batch: _Batch, segment: SegmentPlan) -> tuple[list[Record], int]:
         """Return the records of a data batch that stay, and the offset of the last tombstone among them (-1: none)."""
         plan, stats, header = self.plan, self.stats, batch.header
-        is_expired = policy.tombstones_expired(
+        is_expired = record_fate.tombstones_expired(
             magic=header.magic,
             has_horizon=header.has_delete_horizon,
             horizon_ms=header.base_timestamp,
@@ -355,23 +355,23 @@ class _Round:
         for record in batch.records():
             offset, key = record.offset, record.key
             if offset < log_start_offset:
-                fate = policy.FATE_BELOW_LOG_START
+                fate = record_fate.FATE_BELOW_LOG_START
             else:
-                fate = policy.record_fate(
+                fate = record_fate.record_fate(
                     offset=offset,
                     map_end_offset=self.map_end_offset,
                     has_key=key is not None,
-                    mapped_offset=policy.NOT_MAPPED if key is None else mapped(key, policy.NOT_MAPPED),
+                    mapped_offset=record_fate.NOT_MAPPED if key is None else mapped(key, record_fate.NOT_MAPPED),
                     has_value=record.value is not None,
                     is_expired=is_expired,
                 )
-            if fate == policy.KEEP:
+            if fate == record_fate.KEEP:
                 kept.append(record)
                 if record.value is None:
                     last_tombstone_offset = offset
                 continue
-            stats.invalid_messages_read += fate == policy.FATE_KEYLESS
-            stats.remove(policy.FATE_REASONS[fate], 1, _encoded_size(record, header))
+            stats.invalid_messages_read += fate == record_fate.FATE_KEYLESS
+            stats.remove(record_fate.FATE_REASONS[fate], 1, _encoded_size(record, header))
         return kept, last_tombstone_offset
 
 

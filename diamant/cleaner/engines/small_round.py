@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.cleaner.engines.plain_batches import BATCH_BYTES, TOMBSTONES, TRANSACTIONAL, PlainRun, read_run, rebuilt
 from diamant.cleaner.engines.plain_round import _Batch, _Round
-from diamant.cleaner.rules import record_fate as policy
+from diamant.cleaner.rules import record_fate
 from diamant.cleaner.rules.result import SUPERSEDED
 from diamant.cleaner.segments.small_payloads import SmallPayloads
 from diamant.cleaner.segments.strict_reader import Chunk, parsed_chunks
@@ -194,9 +194,9 @@ class QuickRound(_Round):
         is_for_tracker = _is_for_tracker(run, tracker)
         log_start = 0 if plan.is_kafka else plan.log_start_offset
         last_of_round = plan.first_uncleanable_offset - 1
-        # `policy.record_fate` for records that have a key and no expired tombstones among them: no key is mapped to an offset
-        # past the map's end.
-        stays = list(map(ge, offsets, map(self.last_offsets.get, run.keys, repeat(policy.NOT_MAPPED))))
+        # `record_fate.record_fate` for records that have a key and no expired tombstones among them: no key is mapped to an
+        # offset past the map's end.
+        stays = list(map(ge, offsets, map(self.last_offsets.get, run.keys, repeat(record_fate.NOT_MAPPED))))
         data = chunk.chunk.data
         view = memoryview(data)
         written = removed = removed_bytes = 0
@@ -209,7 +209,7 @@ class QuickRound(_Round):
                 count = last - first
                 kept = sum(stays[first:last])
                 if kept == 0:
-                    is_last_of_producer = producer_id in plan.active_producers and policy.is_last_of_producer(
+                    is_last_of_producer = producer_id in plan.active_producers and record_fate.is_last_of_producer(
                         plan.active_producers[producer_id], last_offset=last_offset, producer_epoch=-1, is_control=False
                     )
                     if last_offset != last_of_round and not is_last_of_producer:

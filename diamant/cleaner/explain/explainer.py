@@ -1,7 +1,7 @@
 """Why a record is still in a log, when it goes, and what would make it go now.
 
 Nothing here decides anything: every time and every amount comes from asking the cleaner's own rules (`eligibility`,
-`background_roll`, `retention`, by way of `course`) about the log as it would be later, or with more in it.
+`time_based_roll`, `retention`, by way of `upcoming_rounds`) about the log as it would be later, or with more in it.
 
 A record goes with the first round that
 
@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from diamant.cleaner.explain import explanation as kinds
+from diamant.cleaner.explain import explanation
 from diamant.cleaner.explain.explanation import Change, Gate, PartitionExplanation, RecordExplanation
 from diamant.cleaner.explain.gates import cleaner_gates, retention_gates, retention_ms, round_gates
 from diamant.cleaner.explain.log_snapshot import LogState
 from diamant.cleaner.explain.scans import FoundRecord, KeyScan
 from diamant.cleaner.explain.upcoming_rounds import CourseRound, course, look, next_round_ms, without_lags
-from diamant.cleaner.rules import record_fate as policy
+from diamant.cleaner.rules import record_fate
 from diamant.cleaner.rules.plan import legacy_horizon_ms
 from diamant.cleaner.segments.transaction_outcomes import Outcome
 from diamant.cleaner.service.partition_view import CleanerView
@@ -102,7 +102,7 @@ class Explainer:
         gates += [self._corrupt_gate(one.base_offset) for one in self.view.quarantined]
         if self.view.horizon_ms is not None:
             text = "the next tombstone or marker of the clean part may go"
-            gates.append(Gate(kinds.HORIZON, text, until_ms=max(self.view.horizon_ms, self.now_ms)))
+            gates.append(Gate(explanation.HORIZON, text, until_ms=max(self.view.horizon_ms, self.now_ms)))
         return gates
 
     # -- a record ------------------------------------------------------------------------------------------------
@@ -111,12 +111,14 @@ class Explainer:
         """Explain one record, given what else there is of its key."""
         status = self._status(record, scan)
         superseder: int | None = None
-        bound = kinds.EXACT
+        bound = explanation.EXACT
         change: Change | None = None
         if record.is_removed:
             path = names.log_file(self.state.path, record.segment) + names.DELETED_SUFFIX
             removed_ms = self._removals_ms.get(path)
-            gates = [Gate(kinds.FILE_DELAY, "out of the log; its file stays for file.delete.delay.ms", removed_ms)]
+            gates = [
+                Gate(explanation.FILE_DELAY, "out of the log; its file stays for file.delete.delay.ms", removed_ms)
+            ]
             goes_ms: int | None = self.now_ms
             leaves_ms = removed_ms
         else:
@@ -144,17 +146,17 @@ class Explainer:
 
     def _status(self, record: FoundRecord, scan: KeyScan) -> str:
         if record.is_control:
-            return kinds.IS_MARKER
+            return explanation.IS_MARKER
         if record.offset < self.state.log_start_offset:
-            return kinds.IS_BELOW_LOG_START
+            return explanation.IS_BELOW_LOG_START
         if record.outcome != Outcome.COMMITTED:
-            return kinds.IS_ABORTED if record.outcome == Outcome.ABORTED else kinds.IS_UNDECIDED
+            return explanation.IS_ABORTED if record.outcome == Outcome.ABORTED else explanation.IS_UNDECIDED
         if record.key is None:
-            return kinds.IS_KEYLESS
+            return explanation.IS_KEYLESS
         last = scan.last_offset
         if record.is_removed or (last is not None and record.offset < last):
-            return kinds.IS_SUPERSEDED
-        return kinds.IS_LIVE if record.has_value else kinds.IS_TOMBSTONE
+            return explanation.IS_SUPERSEDED
+        return explanation.IS_LIVE if record.has_value else explanation.IS_TOMBSTONE
 
     def _of_log(
         self, record: FoundRecord, status: str, scan: KeyScan
@@ -163,15 +165,15 @@ class Explainer:
         state = self.state
         kept_gates, kept_ms = self._retention_of(self._index_of(record.segment))
         if not state.config.is_compacted:
-            return [self._not_compacted(), *kept_gates], kept_ms, kinds.EXACT, None
+            return [self._not_compacted(), *kept_gates], kept_ms, explanation.EXACT, None
         gates, goes_ms, superseder = self._of_compacted(record, status, scan, self._early)
-        bound = kinds.EXACT
+        bound = explanation.EXACT
         if not self._is_certain and self._of_compacted(record, status, scan, self._late)[1] != goes_ms:
-            bound = kinds.EARLIEST
+            bound = explanation.EARLIEST
         if kept_ms is not None and (goes_ms is None or kept_ms <= goes_ms):
             # A round merges segments, and a merged one goes with its newest record.
             is_merged = any(one.at_ms < kept_ms for one in self._early)
-            goes_ms, bound = kept_ms, kinds.EARLIEST if is_merged else kinds.EXACT
+            goes_ms, bound = kept_ms, explanation.EARLIEST if is_merged else explanation.EXACT
         return [*gates, *kept_gates], goes_ms, bound, superseder
 
     def _of_compacted(
@@ -180,7 +182,7 @@ class Explainer:
         """Return gates, when it goes with one of some rounds to come, and what supersedes it."""
         if record.segment in self._corrupt:
             return [self._corrupt_gate(record.segment)], None, None
-        if status == kinds.IS_SUPERSEDED:
+        if status == explanation.IS_SUPERSEDED:
             gates, goes_ms, superseder = self._superseded(record, scan, rounds)
             if not record.has_value:
                 # Its own horizon may be over before what supersedes it is taken up.
@@ -188,14 +190,14 @@ class Explainer:
                 if own_ms is not None and (goes_ms is None or own_ms < goes_ms):
                     return own_gates, own_ms, superseder
             return gates, goes_ms, superseder
-        if status == kinds.IS_LIVE:
-            return [Gate(kinds.LIVE, "latest value of its key")], None, None
-        if status == kinds.IS_UNDECIDED:
+        if status == explanation.IS_LIVE:
+            return [Gate(explanation.LIVE, "latest value of its key")], None, None
+        if status == explanation.IS_UNDECIDED:
             return list(self._gates_at(record.offset)), _time_of(_round_over(rounds, record.offset)), None
-        if status in (kinds.IS_TOMBSTONE, kinds.IS_MARKER):
-            return *self._expiring(record, rounds, is_marker=status == kinds.IS_MARKER), None
-        if status == kinds.IS_BELOW_LOG_START and not self.view.is_prompt:
-            return [Gate(kinds.LIVE, "kept as long as its segment reaches across the log start")], None, None
+        if status in (explanation.IS_TOMBSTONE, explanation.IS_MARKER):
+            return *self._expiring(record, rounds, is_marker=status == explanation.IS_MARKER), None
+        if status == explanation.IS_BELOW_LOG_START and not self.view.is_prompt:
+            return [Gate(explanation.LIVE, "kept as long as its segment reaches across the log start")], None, None
         return list(self._gates_at(record.offset)), _time_of(_round_over(rounds, record.offset)), None
 
     def _superseded(
@@ -210,7 +212,7 @@ class Explainer:
             if later is not None and self._base_of(later) in self._corrupt:
                 return [self._corrupt_gate(self._base_of(later))], None, later
             text = "what supersedes it lies in the clean part, which no round maps any more"
-            return [Gate(kinds.BEHIND, text)], None, later
+            return [Gate(explanation.BEHIND, text)], None, later
         found = (one for one in rounds if one.first_dirty_offset <= superseder < one.end_offset)
         return list(self._gates_at(superseder)), _time_of(next(found, None)), superseder
 
@@ -221,7 +223,7 @@ class Explainer:
         view, config, offset = self.view, self.state.config, record.offset
         if view.frozen_above is not None and offset > view.frozen_above:
             text = f"nothing expires above offset {view.frozen_above}, where a segment in quarantine begins"
-            return [Gate(kinds.QUARANTINED, text)], None
+            return [Gate(explanation.QUARANTINED, text)], None
         retention = f"delete.retention.ms={config.delete_retention_ms}"
         what = "marker" if is_marker else "tombstone"
         first_dirty = look(self.state, view, self.now_ms).first_dirty_offset
@@ -230,7 +232,7 @@ class Explainer:
         first: CourseRound | None = None
         if record.horizon_ms is None and is_marker:
             text = f"gets its horizon in the first round that finds no batch of its transaction, then stays for {retention}"
-            return [Gate(kinds.NOT_STAMPED, text)], None
+            return [Gate(explanation.NOT_STAMPED, text)], None
         if record.horizon_ms is None or not is_clean:
             # Mode prompt has rounds for horizons in the clean part only; the next one for what is dirty goes over that, too.
             gates += self._gates_at(max(offset, first_dirty) if is_clean else offset)
@@ -241,16 +243,16 @@ class Explainer:
         if horizon_ms is None:
             horizon_ms = None if first is None else first.at_ms + config.delete_retention_ms
             text = f"tombstone without a horizon: the first round sets it, {retention} ahead"
-            gates.append(Gate(kinds.NOT_STAMPED, text, until_ms=horizon_ms))
+            gates.append(Gate(explanation.NOT_STAMPED, text, until_ms=horizon_ms))
         elif horizon_ms > self.now_ms:
             text = f"{what}: stays for consumers, {retention} from its first round on"
-            gates.append(Gate(kinds.HORIZON, text, until_ms=horizon_ms))
+            gates.append(Gate(explanation.HORIZON, text, until_ms=horizon_ms))
         if horizon_ms is None or (first is None and not is_clean):
             return gates, None
         if not view.is_prompt:
             later = rounds if record.horizon_ms is not None or first is None else rounds[rounds.index(first) + 1 :]
             text = f"once its horizon is over, the {what} goes with the next round for anything else"
-            gates.append(Gate(kinds.WAITS_FOR_ROUND, text))
+            gates.append(Gate(explanation.WAITS_FOR_ROUND, text))
             return gates, _time_of(_round_over(later, offset, horizon_ms))
         goes_ms = max(horizon_ms, self.now_ms if first is None else first.at_ms)
         if first is None and (closed := cleaner_gates(self.state, view, self.now_ms)):
@@ -258,7 +260,7 @@ class Explainer:
             times = [gate.until_ms for gate in closed]
             return gates, None if None in times else max(goes_ms, *(time for time in times if time is not None))
         if not gates:
-            gates.append(Gate(kinds.DUE, f"the {what}'s horizon is over: a round is due", until_ms=goes_ms))
+            gates.append(Gate(explanation.DUE, f"the {what}'s horizon is over: a round is due", until_ms=goes_ms))
         return gates, goes_ms
 
     def _is_expired_by_file(self, record: FoundRecord, round_: CourseRound) -> bool:
@@ -272,7 +274,7 @@ class Explainer:
             clean_ms = env.mtime_ms(clean[-1]) if clean else None
         except OSError:
             return False  # replaced since
-        return policy.tombstones_expired(
+        return record_fate.tombstones_expired(
             magic=record.magic,
             has_horizon=False,
             horizon_ms=0,
@@ -290,7 +292,7 @@ class Explainer:
         if index not in self._round_gates:
             gates = round_gates(self.state, self.view, self.now_ms, self._bases[index])
             if not gates:
-                gates = [Gate(kinds.DUE, "nothing: a round is due", until_ms=self.now_ms)]
+                gates = [Gate(explanation.DUE, "nothing: a round is due", until_ms=self.now_ms)]
             self._round_gates[index] = tuple(gates)
         return self._round_gates[index]
 
@@ -302,13 +304,15 @@ class Explainer:
 
     def _not_compacted(self) -> Gate:
         policy = ",".join(sorted(self.state.config.cleanup_policy)) or "empty"
-        return Gate(kinds.NOT_COMPACTED, f"cleanup.policy is {policy}, not compact: no key matters here")
+        return Gate(explanation.NOT_COMPACTED, f"cleanup.policy is {policy}, not compact: no key matters here")
 
     def _corrupt_gate(self, base_offset: int) -> Gate:
         one = next(one for one in self.view.quarantined if one.base_offset == base_offset)
         text = f"the segment at {base_offset} cannot be read (position {one.position}: {one.reason}) and is left out"
         return Gate(
-            kinds.QUARANTINED, text, detail={"segment": base_offset, "position": one.position, "reason": one.reason}
+            explanation.QUARANTINED,
+            text,
+            detail={"segment": base_offset, "position": one.position, "reason": one.reason},
         )
 
     def _index_at(self, offset: int) -> int:
@@ -332,33 +336,35 @@ class Explainer:
         by_kind = {gate.kind: gate for gate in gates}
         compact = f"compact {state.topic} --partition {state.partition}"
         erase = f"erase {state.topic} --key KEY --reason REASON"
-        if kinds.LIVE in by_kind:
+        if explanation.LIVE in by_kind:
             return Change("write a later record of the key, or a tombstone, and compact; or have the key erased", erase)
-        if kinds.NOT_COMPACTED in by_kind:
+        if explanation.NOT_COMPACTED in by_kind:
             policy = ",".join(sorted({*state.config.cleanup_policy, "compact"}))
             redact = f"redact {state.topic} --where WHERE --reason REASON"
             text = "have the records that match redacted; or have the topic compacted, too, and compact it"
             return Change(text, redact, {"cleanup.policy": policy})
-        if kinds.QUARANTINED in by_kind:
+        if explanation.QUARANTINED in by_kind:
             return Change("repair or restore the segment's file; it is looked at before each scan")
-        if kinds.OPEN_TRANSACTION in by_kind:
-            producer_id = by_kind[kinds.OPEN_TRANSACTION].detail.get("producer_id")
+        if explanation.OPEN_TRANSACTION in by_kind:
+            producer_id = by_kind[explanation.OPEN_TRANSACTION].detail.get("producer_id")
             whose = "" if producer_id is None else f" of producer {producer_id}"
             return Change(f"end the transaction{whose}, or have it aborted; then compact", compact)
-        if kinds.BROKEN in by_kind or kinds.PAUSED in by_kind:
+        if explanation.BROKEN in by_kind or explanation.PAUSED in by_kind:
             return None
-        if (kinds.HORIZON in by_kind or kinds.NOT_STAMPED in by_kind) and (found := self._erasure_under_way(record)):
+        if (explanation.HORIZON in by_kind or explanation.NOT_STAMPED in by_kind) and (
+            found := self._erasure_under_way(record)
+        ):
             return Change("its erasure waits for the horizon; have it not wait", f"erase-now {found}")
-        if kinds.HORIZON in by_kind:
+        if explanation.HORIZON in by_kind:
             if record is not None and record.is_control:
                 return None
             return Change("an erase with --now removes a tombstone before its horizon", f"{erase} --now")
-        if kinds.NOT_STAMPED in by_kind:
+        if explanation.NOT_STAMPED in by_kind:
             return Change("compact, and wait for the horizon", f"{compact} --until tombstones-gone")
-        if kinds.BEHIND in by_kind:
+        if explanation.BEHIND in by_kind:
             return Change("write a later record of the key, or a tombstone, and compact", compact)
-        if kinds.MIN_LAG in by_kind:
-            age_ms = max(0, self.now_ms - int(by_kind[kinds.MIN_LAG].detail["largest_timestamp"]))
+        if explanation.MIN_LAG in by_kind:
+            age_ms = max(0, self.now_ms - int(by_kind[explanation.MIN_LAG].detail["largest_timestamp"]))
             configs = {"min.compaction.lag.ms": str(age_ms)} if len(_round_kinds(by_kind)) == 1 else {}
             return Change("compact without regard to the lag", f"{compact} --force", configs)
         return Change("compact it now", compact, self._configs(by_kind)) if by_kind else None
@@ -374,20 +380,20 @@ class Explainer:
     def _configs(self, by_kind: Mapping[str, Gate]) -> dict[str, str]:
         """Return topic configurations that open the one gate that is closed, if there is such a way."""
         closed = _round_kinds(by_kind)
-        if closed == {kinds.DIRTY_RATIO}:
-            ratio = float(by_kind[kinds.DIRTY_RATIO].detail["dirty_ratio"])
+        if closed == {explanation.DIRTY_RATIO}:
+            ratio = float(by_kind[explanation.DIRTY_RATIO].detail["dirty_ratio"])
             lower = int(ratio * 1000 - 1) / 1000 if ratio * 1000 >= 1 else 0.0
             changed = self.state.with_config({"min_cleanable_dirty_ratio": lower})
             is_enough = look(without_lags(changed), self.view, self.now_ms).is_eligible
             return {"min.cleanable.dirty.ratio": f"{lower:g}"} if is_enough else {}
-        if closed == {kinds.ACTIVE_SEGMENT} and self.view.is_prompt:
+        if closed == {explanation.ACTIVE_SEGMENT} and self.view.is_prompt:
             first_ms = self.state.active.first_append_ms
             return {} if first_ms is None else {"segment.ms": str(max(1, self.now_ms - first_ms - 1))}
         return {}
 
 
 def _round_kinds(by_kind: Mapping[str, Gate]) -> set[str]:
-    return {*by_kind} - {kinds.RETENTION_TIME, kinds.RETENTION_SIZE, kinds.DUE}
+    return {*by_kind} - {explanation.RETENTION_TIME, explanation.RETENTION_SIZE, explanation.DUE}
 
 
 def _round_over(rounds: Sequence[CourseRound], offset: int, from_ms: int = 0) -> CourseRound | None:

@@ -26,7 +26,7 @@ from diamant.cleaner.explain.explanation import (
 )
 from diamant.cleaner.explain.log_snapshot import LogState
 from diamant.cleaner.explain.upcoming_rounds import look, moments, without_lags
-from diamant.cleaner.rules import time_based_roll as background_roll
+from diamant.cleaner.rules import time_based_roll
 from diamant.cleaner.rules.eligibility import inactive_from, limits, old_enough_ms, round_down
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.service.partition_view import CleanerView
@@ -92,7 +92,7 @@ def _active_gate(state: LogState, view: CleanerView, now_ms: int, offset: int) -
     detail: dict[str, object] = {"segment_bytes": config.segment_bytes, "size": active.size}
     limit = "segment.ms" if config.segment_ms <= config.max_compaction_lag_ms else "max.compaction.lag.ms"
     if view.is_prompt:
-        due_ms = background_roll.roll_due_ms(state, now_ms)
+        due_ms = time_based_roll.roll_due_ms(state, now_ms)
         when = "by no time" if due_ms is None else f"by {limit}={config.max_segment_ms}"
         text = f"active segment: closed after {more:,} more bytes, or {when}"
         return Gate(ACTIVE_SEGMENT, text, until_ms=due_ms, bytes_more=more, detail=detail)

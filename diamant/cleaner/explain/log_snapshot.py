@@ -1,6 +1,6 @@
 """A log as it was at one moment: what the rules of the cleaner ask of a log, as values that any thread may look at.
 
-`eligibility`, `background_roll` and `retention` take it for a log, and so can be asked what they would say at another time, or
+`eligibility`, `time_based_roll` and `retention` take it for a log, and so can be asked what they would say at another time, or
 of a log that has changed in one way: with its active segment closed, with more bytes, under other settings.
 
     state = LogState.of(log, now_ms, first_dirty)          owner's thread, in one turn
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from diamant.cleaner.rules import time_based_roll as background_roll
+from diamant.cleaner.rules import time_based_roll
 from diamant.storage.env.env import Env
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig
@@ -180,7 +180,7 @@ class LogState:
 def _segment_state(log: Log, segment: Segment, now_ms: int, *, is_dirty: bool) -> SegmentState:
     first_append_ms = None
     if segment.size and log.config.is_compacted and (is_dirty or segment is log.active):
-        first_append_ms = background_roll.first_append_ms(log, segment, now_ms)
+        first_append_ms = time_based_roll.first_append_ms(log, segment, now_ms)
     return SegmentState(
         segment.base_offset,
         segment.size,

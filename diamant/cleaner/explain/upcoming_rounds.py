@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from diamant.cleaner.explain.log_snapshot import LogState
-from diamant.cleaner.rules import time_based_roll as background_roll
+from diamant.cleaner.rules import time_based_roll
 from diamant.cleaner.rules.eligibility import (
     BY_LAG,
     BY_RATIO,
@@ -49,7 +49,7 @@ class CourseRound:
 def look(state: LogState, view: CleanerView, now_ms: int, first_dirty: int | None = None) -> CleanableRange:
     """Return what a scan at `now_ms` would find; `first_dirty` replaces the checkpoint."""
     found = cleanable_range(state, view.checkpoint if first_dirty is None else first_dirty, now_ms)
-    return background_roll.with_append_lag(found, state, now_ms) if view.is_prompt else found
+    return time_based_roll.with_append_lag(found, state, now_ms) if view.is_prompt else found
 
 
 def course(state: LogState, view: CleanerView, now_ms: int, *, is_early: bool = True) -> tuple[CourseRound, ...]:
@@ -65,7 +65,7 @@ def course(state: LogState, view: CleanerView, now_ms: int, *, is_early: bool = 
     rounds: list[CourseRound] = []
     for at_ms in moments(state, view, now_ms):
         state = state.aborted(at_ms)
-        if view.is_prompt and background_roll.should_roll(state, at_ms):
+        if view.is_prompt and time_based_roll.should_roll(state, at_ms):
             state = state.rolled()
         if view.uncleanable is not None and not rounds:
             retry_ms = view.uncleanable.retry_ms
@@ -113,7 +113,7 @@ def moments(state: LogState, view: CleanerView, now_ms: int) -> list[int]:
     if view.uncleanable is not None:
         times.add(view.uncleanable.retry_ms)
     if view.is_prompt:
-        times |= {background_roll.roll_due_ms(state, now_ms), view.horizon_ms}
+        times |= {time_based_roll.roll_due_ms(state, now_ms), view.horizon_ms}
     dirty = {segment.base_offset for segment in inactive_from(rolled, first_dirty)}
     for segment in rolled.segments[:-1]:
         if config.is_deleted and config.retention_ms >= 0:
@@ -125,7 +125,7 @@ def moments(state: LogState, view: CleanerView, now_ms: int) -> list[int]:
         if config.max_compaction_lag_ms < LONG_MAX and segment.size:
             times.add(segment.first_timestamp + config.max_compaction_lag_ms + 1)
             if view.is_prompt:
-                appended_ms = background_roll.first_append_ms(rolled, segment, now_ms)
+                appended_ms = time_based_roll.first_append_ms(rolled, segment, now_ms)
                 times.add(appended_ms + config.max_compaction_lag_ms + 1)
     ahead = sorted(time for time in times if time is not None and now_ms <= time < _FAR_MS)
     return ahead if len(ahead) <= MAX_MOMENTS else [*ahead[: MAX_MOMENTS - 1], ahead[-1]]

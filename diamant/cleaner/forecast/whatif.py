@@ -30,8 +30,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from diamant.cleaner.engines import compiled as compiled_rewrite
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import compiled, plain_round
 from diamant.cleaner.forecast.forecast import (
     BY_HORIZON,
     BY_RETENTION,
@@ -53,7 +52,7 @@ from diamant.cleaner.forecast.forecast import (
 from diamant.cleaner.forecast.overlay_states import State, TrialStates, next_key
 from diamant.cleaner.offline.clean import swap_into
 from diamant.cleaner.prompt.segment_facts import PartitionFacts, horizon_round_end, read_facts
-from diamant.cleaner.rules import time_based_roll as background_roll
+from diamant.cleaner.rules import time_based_roll
 from diamant.cleaner.rules.eligibility import BY_LAG, BY_RATIO, CleanableRange, cleanable_range, is_candidate
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.plan import CleanPlan
@@ -182,10 +181,10 @@ class _Course:
             if config.max_compaction_lag_ms < LONG_MAX and segment.size:
                 times.add(segment.first_timestamp + config.max_compaction_lag_ms + 1)
                 if self.is_prompt:
-                    appended_ms = background_roll.first_append_ms(log, segment, now_ms)
+                    appended_ms = time_based_roll.first_append_ms(log, segment, now_ms)
                     times.add(appended_ms + config.max_compaction_lag_ms + 1)
         if self.is_prompt:
-            times.add(background_roll.roll_due_ms(log, now_ms))
+            times.add(time_based_roll.roll_due_ms(log, now_ms))
             times.add(self.facts.next_horizon_ms(log, first_dirty))
         return sorted(time for time in times if time is not None and now_ms <= time < _FAR_MS)
 
@@ -228,11 +227,11 @@ class _Course:
         return not self.is_prompt and after_round and deletable_segments(log, at_ms) > 0
 
     def _must_roll(self, log: Log, at_ms: int) -> bool:
-        return self.is_prompt and background_roll.should_roll(log, at_ms)
+        return self.is_prompt and time_based_roll.should_roll(log, at_ms)
 
     def _look(self, log: Log, checkpoint: int | None, at_ms: int) -> CleanableRange:
         found = cleanable_range(log, checkpoint, at_ms)
-        return background_roll.with_append_lag(found, log, at_ms) if self.is_prompt else found
+        return time_based_roll.with_append_lag(found, log, at_ms) if self.is_prompt else found
 
     def _is_round_due(self, log: Log, found: CleanableRange) -> bool:
         return is_candidate(log, found) and found.is_eligible and found.cleanable_bytes > 0
@@ -265,7 +264,7 @@ class _Course:
             return kept[0], kept[1]
         size = sum(segment.size for segment in plan.segments)
         states.demand_space(env, size)
-        engine = rewrite.clean if size <= MAX_PLAIN_BYTES else compiled_rewrite.clean
+        engine = plain_round.clean if size <= MAX_PLAIN_BYTES else compiled.clean
         result = engine(env, plan, on_output=swap_into(log, plan), throttle=states.advance)
         following = replace(state, env=env, key=key)
         states.keep(key, following, result, sum(output.size for output in result.outputs))
@@ -277,7 +276,7 @@ class _Course:
         """Return the time at which the active segment is closed: by itself, or in mode kafka by an append."""
         now_ms = self.states.now_ms
         if self.is_prompt and log.config.is_compacted:
-            due_ms = background_roll.roll_due_ms(log, now_ms)
+            due_ms = time_based_roll.roll_due_ms(log, now_ms)
             return None if due_ms is None else max(due_ms, now_ms)
         active, limit_ms = log.active, log.config.max_segment_ms
         if not active.size or active.first_timestamp < 0 or limit_ms >= _FAR_MS:
@@ -297,7 +296,7 @@ class _Course:
             if following is not None and segment.first_timestamp > 0:
                 times.append(segment.first_timestamp)
             if self.is_prompt:
-                times.append(background_roll.first_append_ms(log, segment, now_ms))
+                times.append(time_based_roll.first_append_ms(log, segment, now_ms))
         return min(times) + limit_ms + 1 if times else None
 
     def _reasons(self, log: Log, state: State, after: Contents, expire_ms: int | None) -> Iterator[str]:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diamant.cleaner.kernels.cache import compiled
-from diamant.cleaner.kernels.native import address_of, copy_bytes
-from diamant.cleaner.kernels.records import (
+from diamant.cleaner.kernels.fields import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_TIMESTAMP,
@@ -26,9 +25,9 @@ from diamant.cleaner.kernels.records import (
     PAYLOAD_START,
     RECORD_COUNT,
     STEP,
-    from_zigzag,
-    read_integer,
 )
+from diamant.cleaner.kernels.native import address_of, copy_bytes
+from diamant.cleaner.kernels.records import from_zigzag, read_integer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diamant.cleaner.kernels.cache import compiled, inlined
-from diamant.cleaner.kernels.native import address_of, load_uint8, load_uint64, prefetch
-from diamant.cleaner.kernels.records import (
+from diamant.cleaner.kernels.fields import (
     BASE_OFFSET,
     BUFFER_FULL,
     CORRUPT,
@@ -29,9 +28,9 @@ from diamant.cleaner.kernels.records import (
     PAYLOAD_START,
     RECORD_COUNT,
     STEP,
-    from_zigzag,
-    read_record,
 )
+from diamant.cleaner.kernels.native import address_of, load_uint8, load_uint64, prefetch
+from diamant.cleaner.kernels.records import from_zigzag, read_record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

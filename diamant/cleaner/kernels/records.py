@@ -4,7 +4,7 @@ Every read is checked against the end of its buffer. A record is accepted where 
 It is *odd* if writing its fields again would give other bytes than copying them: integers in more bytes than they need,
 or a null that is not -1. Kafka writes them again, so odd batches are left to the plain engine.
 
-A chunk of a segment is described by a table of rows, int64[FIELDS, rows], one row per batch.
+A chunk of a segment is described by a table of rows (`fields`), one row per batch.
 """
 
 from __future__ import annotations
@@ -14,70 +14,30 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diamant.cleaner.kernels.cache import compiled, inlined
+from diamant.cleaner.kernels.fields import (
+    ATTRIBUTES,
+    BAD_HEADER,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    HEADER_BYTES,
+    LAST_OFFSET,
+    LEGACY,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_TIMESTAMP,
+    NO_FAULT,
+    PAYLOAD_END,
+    PAYLOAD_START,
+    POSITION,
+    PRODUCER_ID,
+    RECORD_COUNT,
+    SIZE,
+    STEP,
+)
 from diamant.cleaner.kernels.native import address_of, crc32c_at, load_uint8, store_uint8
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-else:
-    pass
-
-# Fields of a row, from the header of the batch.
-POSITION = 0
-"""Start of the batch in the chunk."""
-SIZE = 1
-BASE_OFFSET = 2
-LAST_OFFSET = 3
-MAGIC = 4
-ATTRIBUTES = 5
-BASE_TIMESTAMP = 6
-MAX_TIMESTAMP = 7
-PRODUCER_ID = 8
-RECORD_COUNT = 9
-# Where its records are, once they are there: in the chunk itself or among what was decompressed.
-IS_UNPACKED = 10
-PAYLOAD_START = 11
-PAYLOAD_END = 12
-# For the kernels that go over the rows.
-STEP = 13
-"""The step to take with the batch (map) or its outcome (rewrite)."""
-NOTE = 14
-"""Map: what the batch's note is to be. Rewrite: what it was."""
-KEPT = 15
-NEW_BASE_TIMESTAMP = 16
-NEW_MAX_TIMESTAMP = 17
-HORIZON = 18
-"""1 if the batch is to have a delete horizon, old or new."""
-KEPT_START = 19
-"""Start of the batch's entries in `kept_records`."""
-EXTRA_START = 20
-EXTRA_END = 21
-"""Range of ready-made bytes for the output: a whole batch, or compressed records."""
-RETAINED = 22
-"""1 if at least an empty header must stay."""
-DROPS_ALL = 23
-"""0, or the fate of all records."""
-FIELDS = 24
-
-# What may be wrong with a chunk or its records.
-NO_FAULT = 0
-BAD_HEADER = 1
-CORRUPT = 2
-OUT_OF_ORDER = 3
-"""Offsets that do not ascend."""
-BUFFER_FULL = 4
-"""Nothing is wrong: call again with room."""
-
-HEADER_BYTES = 61
-LOG_OVERHEAD = 12
-MIN_RECORD_BYTES = 7
-CODEC_MASK = 7
-LOG_APPEND_TIME = 8
-TRANSACTIONAL = 16
-CONTROL = 32
-DELETE_HORIZON = 64
-LEGACY = 1 << 16
-"""Beside the attributes of a chunk: it has batches of magic 0 or 1."""
 
 
 @inlined

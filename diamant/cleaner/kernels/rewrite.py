@@ -20,9 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diamant.cleaner.kernels.cache import compiled, inlined
-from diamant.cleaner.kernels.native import address_of, copy_bytes, crc32c_at, store_uint8
-from diamant.cleaner.kernels.offset_map import find, siphash128
-from diamant.cleaner.kernels.records import (
+from diamant.cleaner.kernels.fields import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_TIMESTAMP,
@@ -56,6 +54,10 @@ from diamant.cleaner.kernels.records import (
     SIZE,
     STEP,
     TRANSACTIONAL,
+)
+from diamant.cleaner.kernels.native import address_of, copy_bytes, crc32c_at, store_uint8
+from diamant.cleaner.kernels.offset_map import find, siphash128
+from diamant.cleaner.kernels.records import (
     from_zigzag,
     read_integer,
     read_record,
@@ -64,16 +66,16 @@ from diamant.cleaner.kernels.records import (
     write_big_endian,
     write_varint,
 )
-from diamant.cleaner.rules import record_fate as policy
+from diamant.cleaner.rules import record_fate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Steps of a row. The first four are what becomes of the batch.
-DROP = policy.DROP
-COPY = policy.COPY
-REBUILD = policy.REBUILD
-HEADER_ONLY = policy.HEADER_ONLY
+DROP = record_fate.DROP
+COPY = record_fate.COPY
+REBUILD = record_fate.REBUILD
+HEADER_ONLY = record_fate.HEADER_ONLY
 UNDECIDED = 4
 JUDGE = 5
 """Its records must be looked at."""
@@ -82,12 +84,12 @@ EXTRA = 6
 PLAIN_ENGINE = 7
 """For the plain engine."""
 
-KEEP = policy.KEEP
-FATE_SUPERSEDED = policy.FATE_SUPERSEDED
-FATE_TOMBSTONE = policy.FATE_TOMBSTONE
-FATE_KEYLESS = policy.FATE_KEYLESS
-FATE_BELOW_LOG_START = policy.FATE_BELOW_LOG_START
-FATES = len(policy.FATE_REASONS)
+KEEP = record_fate.KEEP
+FATE_SUPERSEDED = record_fate.FATE_SUPERSEDED
+FATE_TOMBSTONE = record_fate.FATE_TOMBSTONE
+FATE_KEYLESS = record_fate.FATE_KEYLESS
+FATE_BELOW_LOG_START = record_fate.FATE_BELOW_LOG_START
+FATES = len(record_fate.FATE_REASONS)
 
 # Fields of the rules of a round, int64[RULES].
 IS_KAFKA = 0

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diamant.cleaner.kernels.cache import compiled, inlined
-from diamant.cleaner.kernels.native import address_of, crc32c_at, load_uint8, load_uint64
-from diamant.cleaner.kernels.records import (
+from diamant.cleaner.kernels.fields import (
     ATTRIBUTES,
     CODEC_MASK,
     FIELDS,
@@ -24,9 +23,9 @@ from diamant.cleaner.kernels.records import (
     RECORD_COUNT,
     SIZE,
     STEP,
-    read_record,
-    read_unsigned,
 )
+from diamant.cleaner.kernels.native import address_of, crc32c_at, load_uint8, load_uint64
+from diamant.cleaner.kernels.records import read_record, read_unsigned
 from diamant.cleaner.kernels.rolling_hash import MULTIPLIER
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import plain_round
 from diamant.cleaner.engines.output_sync import SYNC_THREADS
 from diamant.cleaner.rules.eligibility import CleanableRange, cleanable_range, is_candidate, limits
 from diamant.cleaner.rules.plan import CleanPlan
@@ -87,14 +87,14 @@ class OfflineReport:
 
 def inline_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
     """Clean in this thread, by the plain engine."""
-    return rewrite.clean(env, plan, on_output=on_output, throttle=Throttle(plan.io_max_bytes_per_second))
+    return plain_round.clean(env, plan, on_output=on_output, throttle=Throttle(plan.io_max_bytes_per_second))
 
 
 def compiled_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
     """Clean in this thread, by the compiled engine, which takes some ten seconds to be compiled for the first time."""
-    from diamant.cleaner.engines import compiled as compiled_rewrite
+    from diamant.cleaner.engines import compiled
 
-    return compiled_rewrite.clean(
+    return compiled.clean(
         env,
         plan,
         on_output=on_output,

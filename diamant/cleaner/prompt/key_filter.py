@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from diamant.cleaner.prompt.segment_facts import SegmentFacts, is_of, load_facts, load_filter_bytes
-from diamant.cleaner.rules import record_fate as policy
+from diamant.cleaner.rules import record_fate
 from diamant.cleaner.rules.grouping import group_segments
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
 from diamant.storage import names
@@ -238,7 +238,7 @@ def _would_stay_as_it_is(plan: CleanPlan, facts: SegmentFacts) -> bool:
         return False
     return all(
         one.last_offset + 1 == plan.first_uncleanable_offset
-        or policy.is_last_of_producer(
+        or record_fate.is_last_of_producer(
             plan.active_producers.get(one.producer_id),
             last_offset=one.last_offset,
             producer_epoch=one.producer_epoch,

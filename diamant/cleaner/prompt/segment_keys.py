@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diamant.cleaner.kernels import offset_map as map_kernels
-from diamant.cleaner.kernels import records as fields
+from diamant.cleaner.kernels import fields, offset_map
+from diamant.cleaner.kernels.records import find_bad_crc
 from diamant.cleaner.prompt.key_filter import MAX_KEYS, KeyFilter, hash_id
 from diamant.cleaner.prompt.segment_facts import FactsCollector, KeyFacts, SegmentFacts, file_facts
 from diamant.cleaner.segments.payload_buffer import Unpacker
@@ -40,7 +40,7 @@ _MAX_BATCH_BYTES = 256 * 1024 * 1024
 
 def dirty_hashes(table: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the first halves of the hashes of all keys in a map's table (`kernels/offset_map.py`)."""
-    found: NDArray[np.uint64] = table[table[:, 2] != map_kernels.EMPTY, 0]
+    found: NDArray[np.uint64] = table[table[:, 2] != offset_map.EMPTY, 0]
     return found
 
 
@@ -88,8 +88,8 @@ class _Reading:
         self._k1 = np.uint64(int.from_bytes(hash_key[8:16], "little"))
         self._unpacker = Unpacker()
         self._tuples = np.empty((_TUPLES, 3), np.uint64)
-        self._state = np.zeros(map_kernels.STATE_FIELDS, np.int64)
-        self._state[map_kernels.LAST_SEEN] = -1
+        self._state = np.zeros(offset_map.STATE_FIELDS, np.int64)
+        self._state[offset_map.LAST_SEEN] = -1
         self._hashes: list[NDArray[np.uint64]] | None = []
         self._hash_count = 0
 
@@ -98,8 +98,8 @@ class _Reading:
         rows, count = chunk.rows, chunk.count
         attributes = rows[fields.ATTRIBUTES, :count]
         is_data = (rows[fields.MAGIC, :count] == 2) & (attributes & fields.CONTROL == 0)
-        rows[fields.STEP, :count] = np.where(is_data, map_kernels.MAP, map_kernels.SKIP)
-        bad = fields.find_bad_crc(chunk.data, rows, 0, count, map_kernels.MAP)
+        rows[fields.STEP, :count] = np.where(is_data, offset_map.MAP, offset_map.SKIP)
+        bad = find_bad_crc(chunk.data, rows, 0, count, offset_map.MAP)
         if bad >= 0:
             raise CorruptLog(
                 self._file.path, chunk.position + int(rows[fields.POSITION, bad]), "the batch's CRC is wrong"
@@ -124,7 +124,7 @@ class _Reading:
         rows, count = chunk.rows, chunk.count
         self._unpacker.clear()
         data = chunk.data.data
-        packed = (rows[fields.STEP, :count] == map_kernels.MAP) & (rows[fields.RECORD_COUNT, :count] != 0)
+        packed = (rows[fields.STEP, :count] == offset_map.MAP) & (rows[fields.RECORD_COUNT, :count] != 0)
         packed &= rows[fields.ATTRIBUTES, :count] & fields.CODEC_MASK != 0
         for row in np.flatnonzero(packed).tolist():
             payload = data[rows[fields.PAYLOAD_START, row] : rows[fields.PAYLOAD_END, row]]
@@ -139,10 +139,10 @@ class _Reading:
 
     def _hash(self, chunk: Rows) -> None:
         rows, state = chunk.rows, self._state
-        state[map_kernels.ROW] = state[map_kernels.PLACE] = 0
+        state[offset_map.ROW] = state[offset_map.PLACE] = 0
         keyed = 0
         while True:
-            fault, count = map_kernels.hash_records(
+            fault, count = offset_map.hash_records(
                 chunk.data,
                 self._unpacker.buffer,
                 rows,
@@ -155,13 +155,13 @@ class _Reading:
                 _NEVER,
             )
             if fault in (fields.CORRUPT, fields.OUT_OF_ORDER):
-                at = chunk.position + int(rows[fields.POSITION, int(state[map_kernels.ROW])])
+                at = chunk.position + int(rows[fields.POSITION, int(state[offset_map.ROW])])
                 raise CorruptLog(self._file.path, at, "the records cannot be read")
             keyed += count
             self._keep(self._tuples[:count, 0].copy())
             if fault == fields.NO_FAULT:
                 break
-        is_data = rows[fields.STEP, : chunk.count] == map_kernels.MAP
+        is_data = rows[fields.STEP, : chunk.count] == offset_map.MAP
         self.has_keyless |= keyed != int(rows[fields.RECORD_COUNT, : chunk.count][is_data].sum())
 
     def _keep(self, hashes: NDArray[np.uint64]) -> None:

@@ -1,7 +1,7 @@
 """Processes that runners start beside the broker: how they find the package, how they are heard, and what they died of.
 
     worker of the cleaner     `process` and `worker`
-    driver of Spark           `spark.spark_runner` and `spark.clean_driver`
+    driver of Spark           `spark.runner.runner` and `spark.runner.driver`
 
 A child tells lines of JSON on its standard output. What it says on its standard error is logged, and the last of it is kept for
 the one that asks how it ended. When it is to end is up to the runner.

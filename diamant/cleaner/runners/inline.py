@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import plain_round
 from diamant.cleaner.engines.small_round import QuickRound
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult, OutputSegment, never_done
@@ -59,7 +59,7 @@ class InlineRunner:
 
         def work() -> CleanResult:
             try:
-                return rewrite.clean(
+                return plain_round.clean(
                     self._env, plan, on_output=give, check_done=check, throttle=throttle, round_type=QuickRound
                 )
             except BaseException:

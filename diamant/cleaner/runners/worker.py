@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from typing import Protocol
 
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import plain_round
 from diamant.cleaner.engines.output_sync import SYNC_THREADS
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult, OnOutput, OutputSegment
@@ -73,15 +73,15 @@ class Engines:
         if self.compiled is not None or self.detail:
             return
         try:
-            from diamant.cleaner.engines import compiled as compiled_rewrite
+            from diamant.cleaner.engines import compiled
 
-            compiled_rewrite.warm_up()
+            compiled.warm_up()
         except MemoryError:
             raise
         except Exception as error:
             self.detail = f"{type(error).__name__}: {error}"
         else:
-            self.compiled = compiled_rewrite.clean
+            self.compiled = compiled.clean
             # What the engine is made of stays: looking through it again after each round takes 30-60 ms.
             gc.collect()
             gc.freeze()
@@ -90,11 +90,11 @@ class Engines:
         """Return the engine for a plan."""
         size = sum(segment.size for segment in plan.segments)
         if size >= COMPILED_FROM_BYTES:
-            from diamant.cleaner.engines import compiled as compiled_rewrite
+            from diamant.cleaner.engines import compiled
 
-            if size >= COMPILING_FROM_BYTES or compiled_rewrite.is_warm():
+            if size >= COMPILING_FROM_BYTES or compiled.is_warm():
                 self.warm_up()
-        return rewrite.clean if self.compiled is None else self.compiled
+        return plain_round.clean if self.compiled is None else self.compiled
 
 
 class Worker:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diamant.cleaner.kernels import rewrite as rewrite_kernels
+from diamant.cleaner.kernels import rewrite
 from diamant.cleaner.rules.plan import INDEX_ENTRY_BYTES, TIME_INDEX_ENTRY_BYTES
 from diamant.cleaner.segments.segment_writer import MAX_SEGMENT_BYTES, SegmentWriter
 
@@ -44,14 +44,14 @@ class CompiledWriter(SegmentWriter):
             ),
             np.int64,
         )
-        done, index_bytes, time_index_bytes = rewrite_kernels.index_batches(columns, count, output, index, time_index)
+        done, index_bytes, time_index_bytes = rewrite.index_batches(columns, count, output, index, time_index)
         self._index += index.data[:index_bytes]
         self._time_index += time_index.data[:time_index_bytes]
-        self.size = int(output[rewrite_kernels.OUTPUT_SIZE])
-        self._bytes_since_entry = int(output[rewrite_kernels.SINCE_ENTRY])
-        self._max_timestamp = int(output[rewrite_kernels.GREATEST_TIMESTAMP])
-        self._offset_of_max_timestamp = int(output[rewrite_kernels.OFFSET_OF_GREATEST])
-        self._last_indexed_timestamp = int(output[rewrite_kernels.INDEXED_TIMESTAMP])
+        self.size = int(output[rewrite.OUTPUT_SIZE])
+        self._bytes_since_entry = int(output[rewrite.SINCE_ENTRY])
+        self._max_timestamp = int(output[rewrite.GREATEST_TIMESTAMP])
+        self._offset_of_max_timestamp = int(output[rewrite.OFFSET_OF_GREATEST])
+        self._last_indexed_timestamp = int(output[rewrite.INDEXED_TIMESTAMP])
         if done < count:
             # Raises for what the kernel stopped at.
             self._index_batch(*columns[:, done].tolist())

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from diamant.cleaner.kernels.records import FIELDS, NO_FAULT, read_headers
+from diamant.cleaner.kernels.fields import FIELDS, NO_FAULT
+from diamant.cleaner.kernels.records import read_headers
 from diamant.cleaner.segments.strict_reader import read_chunks
 from diamant.protocol.batches.header import HEADER_SIZE, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD
 from diamant.storage.errors import CorruptLog

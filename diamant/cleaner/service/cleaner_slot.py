@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from diamant.cleaner.kernels import cache as kernel_cache
+from diamant.cleaner.kernels import cache
 from diamant.cleaner.rules.plan import CleanPlan, most_io_bytes
 from diamant.cleaner.rules.result import CleaningAborted
 from diamant.cleaner.rules.throttle import Throttle
@@ -94,7 +94,7 @@ class WorkerRunner(Runner, Protocol):
 
 @runtime_checkable
 class OffloadRunner(Runner, Protocol):
-    """A runner that has plans carried out on other machines (`spark.spark_runner.SparkRunner`)."""
+    """A runner that has plans carried out on other machines (`spark.runner.runner.SparkRunner`)."""
 
     progress_step: str
 
@@ -284,4 +284,4 @@ class WorkerWarmth:
 
 def _is_to_be_compiled() -> bool:
     """Tell whether compiling the kernels once spares every worker to do it."""
-    return kernel_cache.cache_directory() is not None and not kernel_cache.is_cached()
+    return cache.cache_directory() is not None and not cache.is_cached()

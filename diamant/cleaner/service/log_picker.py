@@ -13,11 +13,10 @@ from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Executor
 
 from diamant.cleaner.prompt.prompt_state import PromptLog, PromptLogs
-from diamant.cleaner.rules import time_based_roll as background_roll
+from diamant.cleaner.rules import time_based_roll
 from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleanable_range, is_candidate
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
-from diamant.cleaner.service import kafka_log_lines as kafka_lines
-from diamant.cleaner.service import log_messages as summary
+from diamant.cleaner.service import kafka_log_lines, log_messages
 from diamant.cleaner.service.metrics import CleanerFigures
 from diamant.cleaner.service.partition_states import CleaningStates
 from diamant.cleaner.service.repeated_errors import LogTroubles
@@ -96,8 +95,8 @@ class DueLogs:
             marked = self._states.mark_uncleanable(partition, str(error), now_ms, is_retried=self._prompt is not None)
             retry_in_ms = marked.retry_in_ms(now_ms)
             if self._prompt is None:
-                kafka_lines.tell_uncleanable(log)
-            logger.warning("%s", summary.partition_uncleanable(*partition, error, retry_in_ms=retry_in_ms))
+                kafka_log_lines.tell_uncleanable(log)
+            logger.warning("%s", log_messages.partition_uncleanable(*partition, error, retry_in_ms=retry_in_ms))
             return None
         if found.is_checkpoint_reset:
             # With both policies the log start overtakes the checkpoint in the ordinary course of things.
@@ -122,7 +121,7 @@ class DueLogs:
             first_dirty = known.first_dirty(checkpoint)
             try:
                 found = cleanable_range(log, first_dirty, now_ms, is_forced=is_forced)
-                return background_roll.with_append_lag(found, log, now_ms)
+                return time_based_roll.with_append_lag(found, log, now_ms)
             except CorruptLog as error:
                 first = log.log_start_offset if first_dirty is None else first_dirty
                 if not known.add_corrupt(error, first, now_ms):
@@ -196,7 +195,7 @@ class DueLogs:
             # Kafka's gauge keeps what it showed as long as there is nothing to clean.
             self._figures.max_delay_ms = max(delays_ms, default=0)
         overdue = sum(delay_ms > 0 for delay_ms in delays_ms)
-        text = summary.delayed_partitions(len(urgent), overdue, max(delays_ms, default=0))
+        text = log_messages.delayed_partitions(len(urgent), overdue, max(delays_ms, default=0))
         if urgent and text is not None:
             logger.info("%s", text)
         self._found.extend([*urgent, *expiring])
@@ -212,9 +211,9 @@ class DueLogs:
         due_ms = None if self._prompt is None else self._deadline_ms(self._prompt.of(log), range_, now_ms)
         seen = self._look_aside(log, now_ms) if range_ is None else range_
         if seen is not None:
-            oldest_ms = background_roll.oldest_append_ms(log, self._states.first_dirty(log), now_ms, with_active=True)
+            oldest_ms = time_based_roll.oldest_append_ms(log, self._states.first_dirty(log), now_ms, with_active=True)
             by_append = self._prompt is not None
-            must_clean_bytes = background_roll.must_clean_bytes(log, seen, now_ms, by_append=by_append)
+            must_clean_bytes = time_based_roll.must_clean_bytes(log, seen, now_ms, by_append=by_append)
             self._figures.saw(_name(log), seen, now_ms, due_ms, oldest_ms, must_clean_bytes)
         return range_
 
@@ -229,7 +228,7 @@ class DueLogs:
 
     def _roll_if_due(self, log: Log, now_ms: int) -> None:
         try:
-            if background_roll.should_roll(log, now_ms):
+            if time_based_roll.should_roll(log, now_ms):
                 log.roll()
                 logger.debug("%s-%d: rolled at offset %d", *_name(log), log.log_end_offset)
         except (StorageError, OSError) as error:
@@ -246,14 +245,14 @@ class DueLogs:
         kept_ms: int | None = None
         try:
             if found is None:
-                times = [background_roll.roll_due_ms(log, now_ms)]
+                times = [time_based_roll.roll_due_ms(log, now_ms)]
             else:
                 first_dirty = found.first_dirty_offset
-                times = [background_roll.due_ms(log, first_dirty, now_ms), known.horizon_ms(first_dirty, now_ms)]
+                times = [time_based_roll.due_ms(log, first_dirty, now_ms), known.horizon_ms(first_dirty, now_ms)]
                 if known.unknown(first_dirty):
                     self.to_learn.append((known, first_dirty))
             if found is None or known.quarantine.segments:
-                kept_ms = background_roll.due_ms(log, self._states.first_dirty(log), now_ms)
+                kept_ms = time_based_roll.due_ms(log, self._states.first_dirty(log), now_ms)
         except (StorageError, OSError) as error:
             self._troubles.tell(_name(log), UNKNOWN_DEADLINE, error)
             return None

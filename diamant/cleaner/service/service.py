@@ -34,8 +34,7 @@ from diamant.cleaner.rules.result import CleaningAborted, CleanResult
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.runners.contract import MemoryLimit, NoRoom, Runner, RunnerFailed, check_room
 from diamant.cleaner.runners.inline import InlineRunner
-from diamant.cleaner.service import kafka_log_lines as kafka_lines
-from diamant.cleaner.service import log_messages as summary
+from diamant.cleaner.service import kafka_log_lines, log_messages
 from diamant.cleaner.service.cleaner_slot import CleanerThread, RoundUnderWay, WorkerRunner, WorkerWarmth
 from diamant.cleaner.service.log_picker import DueLogs, why_not
 from diamant.cleaner.service.metrics import CleanerFigures, CleanerStatus, RoundStatus
@@ -667,7 +666,7 @@ class CleanerService:
         found = self.states.mark_uncleanable(partition, reason, now_ms, is_retried=is_retried)
         when = "not tried again" if found.retry_ms is None else f"next try in {(found.retry_ms - now_ms) // 1000} s"
         if self._is_kafka:
-            kafka_lines.tell_uncleanable(log)
+            kafka_log_lines.tell_uncleanable(log)
         is_expected = isinstance(failure, OSError | StorageError)
         logger.warning(
             "%s-%d: uncleanable, %s: %s", *partition, when, reason, exc_info=None if is_expected else failure
@@ -678,11 +677,11 @@ class CleanerService:
 
     def _tell(self, thread: CleanerThread, plan: CleanPlan, result: CleanResult) -> None:
         if self._is_kafka:
-            kafka_lines.tell_round(thread.index, plan, result)
-        logger.info("%s", summary.round_summary(plan, result))
-        if (text := summary.offset_map_full(plan, result.end_offset)) is not None:
+            kafka_log_lines.tell_round(thread.index, plan, result)
+        logger.info("%s", log_messages.round_summary(plan, result))
+        if (text := log_messages.offset_map_full(plan, result.end_offset)) is not None:
             logger.info("%s", text)
-        if (text := summary.invalid_messages(plan, result)) is not None:
+        if (text := log_messages.invalid_messages(plan, result)) is not None:
             logger.warning("%s", text)
 
     # -- retention -----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.node.topics import NewTopic
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import plain_round
 from diamant.cleaner.service.metrics import CleanerStatus
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import Record
@@ -110,7 +110,7 @@ def files(path: Path, suffix: str) -> list[Path]:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """Holds rounds where they begin to write."""
     held = Gate()
-    real = rewrite.clean
+    real = plain_round.clean
 
     def clean(*arguments: Any, check_done: Any, **rest: Any) -> Any:
         held.begun.set()
@@ -118,7 +118,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
             check_done()
         return real(*arguments, check_done=check_done, **rest)
 
-    monkeypatch.setattr(rewrite, "clean", clean)
+    monkeypatch.setattr(plain_round, "clean", clean)
     yield held
     held.opened.set()
 

@@ -182,14 +182,14 @@ async def test_a_failed_round_is_an_error_of_storage(
     broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message names no path; DescribeConfigs counts the partition."""
-    from diamant.cleaner.engines import plain_round as rewrite
+    from diamant.cleaner.engines import plain_round
 
     def fails(*_arguments: object, **_options: object) -> None:
         raise OSError(28, "No space left on device", "/secret/place")
 
     await fill(wire)
     with monkeypatch.context() as patched:
-        patched.setattr(rewrite, "clean", fails)
+        patched.setattr(plain_round, "clean", fails)
         result = await alter(wire, TOPIC, "t", COMPACT)
     assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert result.error_message == "t could not be compacted (uncleanable), see the broker's log"

@@ -18,8 +18,7 @@ from diamant.broker.operations.status import broker_status
 from diamant.cleaner.offline.clean import Engine, inline_engine
 from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.environment.settings import SparkSettings
-from diamant.cleaner.spark.runner import runner as spark_runner
-from diamant.cleaner.spark.runner import staging_sweep
+from diamant.cleaner.spark.runner import runner, staging_sweep
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.uuid_text import random_id
@@ -33,9 +32,9 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture(autouse=True)
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers without Spark."""
-    before, _, after = spark_runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.runner.driver")
+    before, _, after = runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.runner.driver")
     text = f"{before}sys.path.insert(0, {str(ROOT)!r}); from tests.cleaner.spark.fake_driver{after}"
-    monkeypatch.setattr(spark_runner, "_DRIVER_BOOTSTRAP", text)
+    monkeypatch.setattr(runner, "_DRIVER_BOOTSTRAP", text)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.node import superseded_checks as superseded_looks
-from diamant.cleaner.prompt import superseded_check as superseded_look
+from diamant.cleaner.prompt import superseded_check
 from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, Stage, stage
 from tests.broker.operations.explain.test_explain_asking import HTTP, ask, scrape
 
@@ -87,7 +87,7 @@ async def test_what_cannot_be_told_is_named_and_is_not_late(tmp_path: Path, monk
     async with stage(tmp_path, broker=BROKER, **LAZY) as at:
         await at.put("a=1", "a=2", "b=1")
         at.clock.advance_ms(31 * DAY_MS)
-        monkeypatch.setattr(superseded_look, "MAX_KEYS", 1)
+        monkeypatch.setattr(superseded_check, "MAX_KEYS", 1)
         status, fields = await ask(at, "/healthz?erasure")
         assert (status, fields["status"]) == (200, "cannot-be-told")
         assert fields["not_told"] == [{"topic": "t", "partitions": [0]}]
@@ -109,13 +109,13 @@ async def test_a_log_is_not_read_again_while_nothing_can_be_late(
 ) -> None:
     """What was appended after a look is younger than the look."""
     looks = []
-    look = superseded_look.look
+    look = superseded_check.look
 
     def counted(*arguments: Any) -> Any:
         looks.append(arguments)
         return look(*arguments)
 
-    monkeypatch.setattr(superseded_look, "look", counted)
+    monkeypatch.setattr(superseded_check, "look", counted)
     async with stage(tmp_path, broker=BROKER, **LAZY) as at:
         await at.put("a=1")
         at.clock.advance_ms(31 * DAY_MS)

@@ -17,15 +17,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.engines import compiled as compiled_rewrite
-from diamant.cleaner.engines import compiled_round
-from diamant.cleaner.engines import plain_round as rewrite
-from diamant.cleaner.kernels import cache as kernel_cache
+from diamant.cleaner.engines import compiled, compiled_round, plain_round
+from diamant.cleaner.kernels import cache
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputOverflow
 from diamant.cleaner.rules.transaction_tracker import TransactionTracker
-from diamant.cleaner.segments import payload_buffer as unpacker
+from diamant.cleaner.segments import payload_buffer
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import Header, Record
@@ -133,13 +131,13 @@ def outcome(engine: Engine, env: MemoryEnv, plan: CleanPlan) -> tuple[dict[str, 
 def check(env: MemoryEnv, plan: CleanPlan, *, with_figures: bool = True) -> dict[str, Any]:
     """Run both engines; what they answer."""
     before = env.list_dir(DIRECTORY)
-    plain, plain_files = outcome(rewrite.clean, env, plan)
-    compiled, compiled_files = outcome(compiled_rewrite.clean, env, plan)
+    plain, plain_files = outcome(plain_round.clean, env, plan)
+    other, other_files = outcome(compiled.clean, env, plan)
     if not with_figures:
-        for result in (plain, compiled):
+        for result in (plain, other):
             result.get("stats", {}).clear()
-    assert compiled == plain
-    assert compiled_files == plain_files
+    assert other == plain
+    assert other_files == plain_files
     assert env.list_dir(DIRECTORY) == before
     return plain
 
@@ -224,10 +222,10 @@ def test_batches_that_stay_whole_are_not_compressed_again(monkeypatch: pytest.Mo
         history.batch([(b"%d-%d" % (number, index), b"v" * 50) for index in range(4)], codec=4)
     env, plan = history.stored()
     calls = []
-    monkeypatch.setattr(unpacker.Unpacker, "pack", lambda *_: calls.append("pack"))
-    unpack = unpacker.Unpacker.unpack
-    monkeypatch.setattr(unpacker.Unpacker, "unpack", lambda *given: (calls.append("unpack"), unpack(*given))[1])
-    result = compiled_rewrite.clean(env, plan)
+    monkeypatch.setattr(payload_buffer.Unpacker, "pack", lambda *_: calls.append("pack"))
+    unpack = payload_buffer.Unpacker.unpack
+    monkeypatch.setattr(payload_buffer.Unpacker, "unpack", lambda *given: (calls.append("unpack"), unpack(*given))[1])
+    result = compiled.clean(env, plan)
     assert calls == ["unpack"] * 30
     assert result.stats.messages_written == 120
 
@@ -346,7 +344,7 @@ def test_a_round_can_be_stopped_at_any_poll() -> None:
                 raise CleaningAborted("stop")
 
         try:
-            compiled_rewrite.clean(env, plan, check_done=check_done, on_output=lambda output: remove(env, output))
+            compiled.clean(env, plan, check_done=check_done, on_output=lambda output: remove(env, output))
         except CleaningAborted:
             assert env.list_dir(DIRECTORY) == before
             continue
@@ -365,7 +363,7 @@ def test_the_throttle_hears_of_what_is_read_and_written() -> None:
     """In all as many bytes as with the plain engine; with a spilled map also of the clean section's second reading."""
     env, plan = ordinary().stored()
     heard: dict[str, int] = {}
-    for name, engine in (("plain", rewrite.clean), ("compiled", compiled_rewrite.clean)):
+    for name, engine in (("plain", plain_round.clean), ("compiled", compiled.clean)):
         counts: list[int] = []
         engine(env, plan, throttle=counts.append)
         heard[name] = sum(counts)
@@ -381,7 +379,7 @@ def kernels_called_in(source: str) -> set[tuple[str, str]]:
 
 def test_warming_up_calls_each_kernel_with_the_arguments_of_a_round() -> None:
     """Otherwise a round would compile for seconds what `warm_up` did not think of."""
-    compiled_rewrite.warm_up()
+    compiled.warm_up()
     called = kernels_called_in(inspect.getsource(compiled_round.call_every_kernel))
     for name in (
         "engines.compiled_round",
@@ -404,9 +402,9 @@ def test_warming_up_calls_each_kernel_with_the_arguments_of_a_round() -> None:
 
 def test_warming_up_is_noted() -> None:
     """After a round everything is compiled, here and, if there is a cache, for the next process."""
-    compiled_rewrite.warm_up()
-    assert compiled_rewrite.is_warm()
-    assert kernel_cache.is_cached() == (kernel_cache.cache_directory() is not None)
+    compiled.warm_up()
+    assert compiled.is_warm()
+    assert cache.is_cached() == (cache.cache_directory() is not None)
 
 
 # -- hostile bytes ---------------------------------------------------------------------------------------------------
@@ -482,18 +480,18 @@ def test_a_file_that_is_damaged_anywhere_is_refused(data: st.DataObject, codec: 
 def refused_or_equal(env: MemoryEnv, plan: CleanPlan) -> None:
     """Run both engines on bytes that may be wrong."""
     before = env.list_dir(DIRECTORY)
-    plain, plain_files = outcome(rewrite.clean, env, plan)
-    compiled, compiled_files = outcome(compiled_rewrite.clean, env, plan)
+    plain, plain_files = outcome(plain_round.clean, env, plan)
+    other, other_files = outcome(compiled.clean, env, plan)
     assert env.list_dir(DIRECTORY) == before
-    if "is_order" in compiled:
+    if "is_order" in other:
         # The plain engine takes records as they come, or fails later.
-        assert (compiled["error"], compiled["path"][: len(DIRECTORY)]) == (CorruptLog, DIRECTORY)
-        assert compiled["position"] >= 0
+        assert (other["error"], other["path"][: len(DIRECTORY)]) == (CorruptLog, DIRECTORY)
+        assert other["position"] >= 0
     elif "error" in plain:
-        assert compiled == plain
+        assert other == plain
     else:
-        plain["stats"]["removed_bytes"] = compiled["stats"]["removed_bytes"] = None
-        assert (compiled, compiled_files) == (plain, plain_files)
+        plain["stats"]["removed_bytes"] = other["stats"]["removed_bytes"] = None
+        assert (other, other_files) == (plain, plain_files)
 
 
 def test_records_out_of_order_are_refused() -> None:
@@ -505,7 +503,7 @@ def test_records_out_of_order_are_refused() -> None:
             env, plan = damaged(1, bytes(batch))
             at = plan.first_uncleanable_offset if first_dirty is None else first_dirty
             with pytest.raises(CorruptLog, match="do not ascend") as caught:
-                compiled_rewrite.clean(env, replace(plan, first_dirty_offset=at))
+                compiled.clean(env, replace(plan, first_dirty_offset=at))
             assert caught.value.path == names.log_file(DIRECTORY, plan.segments[1].base_offset)
             assert caught.value.position == len(make_batch((b"c", b"1")))
 
@@ -518,7 +516,7 @@ def test_a_decompression_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         env, plan = history.stored()
         monkeypatch.setattr(compiled_round, "MAX_BATCH_BYTES", 2_000_000)
         with pytest.raises(CorruptLog, match="decompress to more than 2000000"):
-            compiled_rewrite.clean(env, plan)
+            compiled.clean(env, plan)
 
 
 # -- the cache of compiled code --------------------------------------------------------------------------------------
@@ -526,16 +524,16 @@ def test_a_decompression_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_cache_lies_where_it_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NUMBA_CACHE_DIR, the package, the user's cache: the first that works; none is no error."""
-    find = kernel_cache.cache_directory.__wrapped__
+    find = cache.cache_directory.__wrapped__
     blocked = tmp_path / "file"
     blocked.touch()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "chosen"))
     assert find().parent == tmp_path / "chosen"
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(blocked))
     assert find().parent.name == "__pycache__"
-    monkeypatch.setattr(kernel_cache, "_places", lambda: [blocked, tmp_path / "user"])
+    monkeypatch.setattr(cache, "_places", lambda: [blocked, tmp_path / "user"])
     assert find().parent == tmp_path / "user"
-    monkeypatch.setattr(kernel_cache, "_places", lambda: [blocked])
+    monkeypatch.setattr(cache, "_places", lambda: [blocked])
     assert find() is None
 
 
@@ -546,10 +544,10 @@ def test_an_installed_package_leaves_nothing_behind_pip(
     """What pip has not written it does not remove: the user's cache comes first then, and a checkout's own place stays first."""
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    user, beside = tmp_path / "diamant", kernel_cache._HERE / "__pycache__"
-    assert kernel_cache._places() == [beside, user]
-    monkeypatch.setattr(kernel_cache, "_HERE", Path("/usr/lib") / packages / "diamant" / "cleaner")
-    assert kernel_cache._places() == [user, kernel_cache._HERE / "__pycache__"]
+    user, beside = tmp_path / "diamant", cache._HERE / "__pycache__"
+    assert cache._places() == [beside, user]
+    monkeypatch.setattr(cache, "_HERE", Path("/usr/lib") / packages / "diamant" / "cleaner")
+    assert cache._places() == [user, cache._HERE / "__pycache__"]
 
 
 def test_a_user_without_a_home_has_no_cache_of_his_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -557,7 +555,7 @@ def test_a_user_without_a_home_has_no_cache_of_his_own(monkeypatch: pytest.Monke
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", "~")
-    assert kernel_cache._places() == [kernel_cache._HERE / "__pycache__"]
+    assert cache._places() == [cache._HERE / "__pycache__"]
 
 
 @pytest.mark.slow
@@ -585,11 +583,11 @@ assert not kernel_cache.is_cached()
 def test_another_version_of_the_kernels_has_another_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Code that was compiled from other sources is never found."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    find = kernel_cache.cache_directory.__wrapped__
+    find = cache.cache_directory.__wrapped__
     before = find()
-    for source in kernel_cache._HERE.glob("*.py"):
+    for source in cache._HERE.glob("*.py"):
         (tmp_path / source.name).write_bytes(source.read_bytes())
-    monkeypatch.setattr(kernel_cache, "_HERE", tmp_path)
+    monkeypatch.setattr(cache, "_HERE", tmp_path)
     assert find() == before
     (tmp_path / "offset_map.py").write_text("changed")
     assert find() != before
@@ -600,15 +598,15 @@ def test_the_engine_works_without_a_cache(tmp_path: Path) -> None:
     """Everything is compiled in the process then, here without LLVM's optimisations, which take a third of the time."""
     program = """
 from pathlib import Path
-from diamant.cleaner.engines import compiled as compiled_rewrite
+from diamant.cleaner.engines import compiled
 from diamant.cleaner.kernels import cache as kernel_cache
 kernel_cache._places = lambda: [Path(__import__("sys").executable)]
-assert not compiled_rewrite.is_warm()
+assert not compiled.is_warm()
 from tests.cleaner.prompt.segment_history import SegmentHistory
 history = SegmentHistory()
 history.batch([(b"a", b"1"), (b"a", b"2")])
-assert compiled_rewrite.clean(*history.stored()).stats.messages_written == 1
-assert compiled_rewrite.is_warm()
+assert compiled.clean(*history.stored()).stats.messages_written == 1
+assert compiled.is_warm()
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -625,8 +623,8 @@ def test_importing_the_engine_loads_no_compiler() -> None:
     """Only its use does, and `is_warm` is no use of it."""
     program = """
 import sys
-from diamant.cleaner.engines import compiled as compiled_rewrite
-compiled_rewrite.is_warm()
+from diamant.cleaner.engines import compiled
+compiled.is_warm()
 print(*[name for name in ("numba", "llvmlite") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)

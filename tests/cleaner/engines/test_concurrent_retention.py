@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from diamant.cleaner.engines import compiled as compiled_rewrite
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import compiled, plain_round
 from diamant.cleaner.rules.modes import MODES
 from diamant.cleaner.rules.result import CleanResult, OutputSegment
 from diamant.cleaner.rules.retention import deletable_segments
 from tests.cleaner.cleaner_log import CleanerLog
 
-ENGINES = {"inline": rewrite.clean, "compiled": compiled_rewrite.clean}
+ENGINES = {"inline": plain_round.clean, "compiled": compiled.clean}
 
 
 def make_log() -> CleanerLog:

@@ -14,7 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diamant.cleaner.engines import offset_map
-from diamant.cleaner.kernels import offset_map as map_kernels
+from diamant.cleaner.kernels.offset_map import (
+    LAST_SEEN,
+    MAP,
+    STATE_FIELDS,
+    hash_records,
+    move_slots,
+    put_tuples,
+    take_missing,
+    take_tuples,
+)
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import MemoryEnv
@@ -40,18 +49,19 @@ def hash_with(k0: Any, k1: Any, data: Any) -> bytes:
 
 def _hash(k0: Any, k1: Any, data: Any) -> tuple[Any, Any]:
     """Find the hash through the one entry of a table into which a record with that key was put."""
-    from diamant.cleaner.kernels import records as fields
+    from diamant.cleaner.kernels import fields
+    from diamant.cleaner.kernels.records import read_headers
     from diamant.protocol.batches.header import Record
     from diamant.protocol.batches.records import build_batch
 
     batch = np.frombuffer(build_batch([Record(0, 0, data.tobytes(), b"")]), np.uint8)
     rows = np.zeros((fields.FIELDS, 1), np.int64)
-    fields.read_headers(batch, 0, len(batch), rows)
-    rows[fields.STEP, 0] = map_kernels.MAP
-    state = np.zeros(map_kernels.STATE_FIELDS, np.int64)
-    state[map_kernels.LAST_SEEN] = -1
+    read_headers(batch, 0, len(batch), rows)
+    rows[fields.STEP, 0] = MAP
+    state = np.zeros(STATE_FIELDS, np.int64)
+    state[LAST_SEEN] = -1
     tuples = np.zeros((1, 3), np.uint64)
-    assert map_kernels.hash_records(batch, batch, rows, 1, state, tuples, k0, k1, 0, 10) == (fields.NO_FAULT, 1)
+    assert hash_records(batch, batch, rows, 1, state, tuples, k0, k1, 0, 10) == (fields.NO_FAULT, 1)
     return tuples[0, 0], tuples[0, 1]
 
 
@@ -301,20 +311,20 @@ def test_keys_with_equal_slots_are_told_apart() -> None:
     words = np.zeros((40, 3), np.uint64)
     for index in range(40):
         words[index] = 0xFFFFFFFF_00000000 | generator.getrandbits(32), generator.getrandbits(64), index
-    assert map_kernels.put_tuples(table, 0, 54, words, 0, 40) == (40, 40), f"seed {seed}"
+    assert put_tuples(table, 0, 54, words, 0, 40) == (40, 40), f"seed {seed}"
     offsets = np.zeros(40, np.int64)
     # A key's last record is not superseded; what came before it is.
-    assert map_kernels.take_missing(table, words, 40, offsets) == 40
+    assert take_missing(table, words, 40, offsets) == 40
     earlier = words.copy()
     earlier[:, 2] = 0
-    assert map_kernels.take_missing(table, earlier, 40, offsets) == 1
+    assert take_missing(table, earlier, 40, offsets) == 1
     other = words.copy()
     other[:, 1] ^= np.uint64(1)
-    assert map_kernels.take_missing(table, other, 40, offsets) == 40
+    assert take_missing(table, other, 40, offsets) == 40
     larger = np.zeros((128, 3), np.uint64)
-    map_kernels.move_slots(table, 0, 64, larger)
-    assert map_kernels.take_missing(larger, earlier, 40, offsets) == 1
+    move_slots(table, 0, 64, larger)
+    assert take_missing(larger, earlier, 40, offsets) == 1
     taken = np.zeros((64, 3), np.uint64)
-    assert map_kernels.take_tuples(larger, 0, taken) == (128, 40)
+    assert take_tuples(larger, 0, taken) == (128, 40)
     assert sorted(taken[:40, 2].tolist()) == list(range(40))
-    assert map_kernels.put_tuples(larger, 40, 100, words, 0, 40) == (40, 40)
+    assert put_tuples(larger, 40, 100, words, 0, 40) == (40, 40)

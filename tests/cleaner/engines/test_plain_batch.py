@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import plain_round
 from diamant.cleaner.engines.plain_batches import (
     LOG_APPEND_TIME,
     TOMBSTONES,
@@ -17,7 +17,7 @@ from diamant.cleaner.engines.plain_batches import (
     read_run,
     rebuilt,
 )
-from diamant.cleaner.segments import small_payloads as small_payload
+from diamant.cleaner.segments import small_payloads
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka, rebuilt_batch
 from diamant.cleaner.segments.small_payloads import SmallPayloads
 from diamant.protocol.batches import compression
@@ -97,7 +97,7 @@ def test_what_is_taken_for_plain_is_what_its_decoder_finds(
     assert (last_offset, max_timestamp, producer_id) == (header.last_offset, header.max_timestamp, -1)
     assert bool(flags & TOMBSTONES) == any(one.value is None for one in found)
     assert bool(flags & LOG_APPEND_TIME) == has_append_time
-    assert counted_bytes == sum(rewrite._encoded_size(one, header) for one in found)
+    assert counted_bytes == sum(plain_round._encoded_size(one, header) for one in found)
     assert unpacked == (payload if packing in range(1, 5) and len(found) > 1 else None)
 
 
@@ -130,7 +130,7 @@ def test_what_stays_has_the_bytes_of_the_plain_engine(
     found, max_timestamp, removed_bytes = rebuilt(before + bytes(original), batch, stays, SmallPayloads())
     assert found == expected
     assert max_timestamp == parse_header(expected).max_timestamp
-    assert removed_bytes == sum(rewrite._encoded_size(one, header) for one in gone)
+    assert removed_bytes == sum(plain_round._encoded_size(one, header) for one in gone)
 
 
 def test_what_clients_send_is_plain() -> None:
@@ -202,5 +202,5 @@ def test_a_frame_that_grows_beyond_the_room_is_left_alone(codec: int) -> None:
     for data in (batch, undeclared):
         assert read(data).batches
         assert not read(data, 2_000_000).batches
-        assert not read(data, small_payload.MAX_BYTES).batches
+        assert not read(data, small_payloads.MAX_BYTES).batches
         assert not read(data, 0).batches

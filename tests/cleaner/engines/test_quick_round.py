@@ -11,9 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.engines import plain_batches as plain_batch
-from diamant.cleaner.engines import plain_round as rewrite
-from diamant.cleaner.engines import small_round as quick_round
+from diamant.cleaner.engines import plain_batches, plain_round, small_round
 from diamant.cleaner.engines.small_round import OtherBatch, QuickChunk, QuickRound, parse
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
@@ -30,13 +28,13 @@ from tests.cleaner.engines.test_compiled_rewrite import histories, outcome, play
 from tests.cleaner.prompt.segment_history import DIRECTORY, NOW_MS, SegmentHistory
 from tests.effort import examples
 
-quick = partial(rewrite.clean, round_type=QuickRound)
+quick = partial(plain_round.clean, round_type=QuickRound)
 
 
 def check(env: MemoryEnv, plan: CleanPlan) -> dict[str, Any]:
     """Run both engines; what they answer."""
     before = env.list_dir(DIRECTORY)
-    plain, plain_files = outcome(rewrite.clean, env, plan)
+    plain, plain_files = outcome(plain_round.clean, env, plan)
     found, files = outcome(quick, env, plan)
     assert found == plain
     assert files == plain_files
@@ -81,7 +79,7 @@ def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
         io_buffer_bytes=data.draw(st.sampled_from([100, 4096]), "buffer"),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quick_round, "MAX_PARSED_BYTES", data.draw(st.sampled_from([0, 1500, 10_000, 1 << 20]), "parsed"))
+        patch.setattr(small_round, "MAX_PARSED_BYTES", data.draw(st.sampled_from([0, 1500, 10_000, 1 << 20]), "parsed"))
         check(env, plan)
 
 
@@ -117,7 +115,7 @@ def test_nothing_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         if "cleaned" in name:
             env.remove(f"{DIRECTORY}/{name}")
     opened.clear()
-    monkeypatch.setattr(quick_round, "MAX_PARSED_BYTES", needs[1])
+    monkeypatch.setattr(small_round, "MAX_PARSED_BYTES", needs[1])
     quick(env, plan)
     assert [opened.count(log) for log in logs] == [1, 2, 2]
 
@@ -141,7 +139,7 @@ def test_a_chunk_takes_no_more_than_it_says(codec: int, count: int, key_bytes: i
         # The file is counted, too.
         assert found - len(data) < chunk.memory_bytes + 20_000
         others = [entry for entry in chunk.entries if isinstance(entry, OtherBatch)]
-        plain_bytes = chunk.memory_bytes - len(data) - plain_batch.BATCH_BYTES * len(others)
+        plain_bytes = chunk.memory_bytes - len(data) - plain_batches.BATCH_BYTES * len(others)
         assert plain_bytes <= room
         assert bool(others) == (room == 50_000)
 
@@ -160,7 +158,7 @@ def test_of_plain_batches_no_record_is_decoded(
             markers.append(history.offset)
             history.marker(1, "commit")
     env, plan = history.stored(mode=mode)
-    expected = outcome(rewrite.clean, env, plan)
+    expected = outcome(plain_round.clean, env, plan)
     decoded: list[int] = []
     real = OtherBatch.records
 

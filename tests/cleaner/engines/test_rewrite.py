@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputOverflow, OutputSegment
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
@@ -311,7 +311,7 @@ def test_only_mode_kafka_stamps_tombstones_behind_the_map() -> None:
         one_each(log, "a", "b=")
         log.roll()
         plan = log.plan(mode=mode, first_dirty=0, end=2, max_keys=1)
-        round_ = rewrite._Round(log.env, plan, lambda: None, lambda _: None)
+        round_ = plain_round._Round(log.env, plan, lambda: None, lambda _: None)
         round_.map_end_offset = 0
         for output in round_.rewrite_group(plan.segments):
             log.swap(output)
@@ -508,7 +508,7 @@ def test_groups_are_handed_over_one_by_one() -> None:
         seen.append((output.base_offset, [name for name in log.files() if name.endswith(".log.cleaned")]))
         log.swap(output)
 
-    rewrite.clean(log.env, log.plan(), on_output=take)
+    plain_round.clean(log.env, log.plan(), on_output=take)
     assert seen == [(base, [f"{base:020d}.log.cleaned"]) for base in (0, 1, 2)]
 
 
@@ -572,7 +572,7 @@ def test_the_throttle_hears_of_what_is_read_and_written() -> None:
     one_each(log, "a", "a", "b")
     log.roll()
     charged: list[int] = []
-    result = rewrite.clean(log.env, log.plan(), throttle=charged.append)
+    result = plain_round.clean(log.env, log.plan(), throttle=charged.append)
     stats = result.stats
     assert sum(charged) == stats.map_bytes_read + stats.bytes_read + stats.bytes_written
 
@@ -603,7 +603,7 @@ def test_a_round_can_be_stopped_at_any_poll(polls: int) -> None:
             raise CleaningAborted
 
     with pytest.raises(CleaningAborted):
-        rewrite.clean(log.env, log.plan(), check_done=check_done, on_output=handed_over.append)
+        plain_round.clean(log.env, log.plan(), check_done=check_done, on_output=handed_over.append)
     assert {int(name[:20]) for name in leftovers(log)} == {output.base_offset for output in handed_over}
     assert len(handed_over) == max(0, polls - 6) // 2
     assert before.items() <= log.files().items()
@@ -660,7 +660,7 @@ def test_broken_batches_fail_the_round(change: Callable[[bytearray], bytes], rea
 
 def test_a_decompression_bomb_fails_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a batch may decompress to is bounded, in both modes."""
-    monkeypatch.setattr(rewrite, "MAX_BATCH_BYTES", 10_000)
+    monkeypatch.setattr(plain_round, "MAX_BATCH_BYTES", 10_000)
     for mode in (KAFKA, PROMPT):
         log = CleanerLog()
         log.data((b"a", bytes(20_000)), codec=compression.ZSTD)
@@ -696,7 +696,7 @@ def test_an_output_that_outgrows_its_group_is_cut_in_mode_prompt(monkeypatch: py
         for words in (("a", "x"), ("b", "x"), ("c",)):
             log.data(*words, codec=compression.GZIP)
             log.roll()
-        result = rewrite.clean(log.env, log.plan(mode=mode))
+        result = plain_round.clean(log.env, log.plan(mode=mode))
         assert [output.source_base_offsets for output in result.outputs] == expected
 
 
@@ -729,7 +729,7 @@ def test_a_segment_of_more_than_31_bits_of_offsets_is_named_in_mode_prompt() -> 
         plan = log.plan(mode=mode)
         segment = replace(plan.segments[0], size=len(content), next_base_offset=far + 1)
         with pytest.raises(error, match="out of the segment's range of 31 bits"):
-            rewrite.clean(log.env, replace(plan, segments=(segment,), first_uncleanable_offset=far + 1))
+            plain_round.clean(log.env, replace(plan, segments=(segment,), first_uncleanable_offset=far + 1))
         assert leftovers(log) == []
 
 

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from diamant.cleaner.engines import plain_round as rewrite
-from diamant.cleaner.forecast import overlay_states as trial_states
-from diamant.cleaner.forecast import whatif
+from diamant.cleaner.engines import plain_round
+from diamant.cleaner.forecast import overlay_states, whatif
 from diamant.cleaner.forecast.forecast import (
     BY_HORIZON,
     CLEAN,
@@ -465,8 +464,8 @@ def test_what_scenarios_have_in_common_is_done_once(monkeypatch: pytest.MonkeyPa
         rounds.append(arguments)
         return real(*arguments, **fields)
 
-    real = rewrite.clean
-    monkeypatch.setattr(rewrite, "clean", clean)
+    real = plain_round.clean
+    monkeypatch.setattr(plain_round, "clean", clean)
     states = states_of(env, now_ms)
     together = [forecast(states, one) for one in tried]
     assert together == alone
@@ -484,7 +483,7 @@ def test_nothing_is_kept_beyond_its_room(monkeypatch: pytest.MonkeyPatch) -> Non
     tried = scenario(min_cleanable_dirty_ratio=0.0)
     kept = forecast(states, tried)
     assert scratch.list_dir("/scratch") != []
-    monkeypatch.setattr(trial_states, "MAX_KEPT_BYTES", -1)
+    monkeypatch.setattr(overlay_states, "MAX_KEPT_BYTES", -1)
     assert forecast(states, scenario(min_cleanable_dirty_ratio=0.0, delete_retention_ms=7)).events
     assert forecast(states, tried) == kept
     gc.collect()
@@ -505,7 +504,7 @@ def test_large_rounds_are_for_the_compiled_engine(monkeypatch: pytest.MonkeyPatc
     now_ms = env.clock.now_ms()
     plain = forecast(states_of(env, now_ms), scenario(PROMPT))
     monkeypatch.setattr(whatif, "MAX_PLAIN_BYTES", 0)
-    monkeypatch.setattr(rewrite, "clean", None)
+    monkeypatch.setattr(plain_round, "clean", None)
     assert forecast(states_of(env, now_ms), scenario(PROMPT)) == plain
 
 

@@ -10,11 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diamant.broker.node.validation_loader import CompiledWalk
-from diamant.cleaner.kernels import native
-from diamant.cleaner.kernels import offset_map as map_kernels
-from diamant.cleaner.kernels import produce_validation as kernels
-from diamant.cleaner.kernels import records as fields
-from diamant.cleaner.kernels import rewrite as rewrite_kernels
+from diamant.cleaner.kernels import fields, native, offset_map, produce_validation, rewrite
+from diamant.cleaner.kernels.records import find_bad_crc, read_headers
 from diamant.protocol.batches import validation
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import HEADER_SIZE, Header, Record
@@ -30,7 +27,7 @@ from tests.effort import examples
 
 @pytest.fixture(autouse=True)
 def _no_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "SMALL_BATCH_RECORDS", 0)
+    monkeypatch.setattr(produce_validation, "SMALL_BATCH_RECORDS", 0)
 
 
 CHECKS = validation.RecordChecks(True, 0, 0, 0, False)
@@ -57,7 +54,7 @@ def test_walk_of_valid_records_equals_the_plain_walk(records: list[Record], extr
     payload = payload_of(records)
     base = records[0].timestamp
     for count in (len(records), len(records) - 1, len(records) + extra):
-        assert kernels.walk_records(payload, count, base, CHECKS) == validation.walk_records(
+        assert produce_validation.walk_records(payload, count, base, CHECKS) == validation.walk_records(
             payload, count, base, CHECKS
         )
 
@@ -74,7 +71,7 @@ def test_walk_of_damaged_records_equals_the_plain_walk(records: list[Record], da
             )
     damaged = bytes(payload[: data.draw(st.integers(0, len(payload)))])
     plain = validation.walk_records(damaged, len(records), 0, CHECKS)
-    compiled = kernels.walk_records(damaged, len(records), 0, CHECKS)
+    compiled = produce_validation.walk_records(damaged, len(records), 0, CHECKS)
     assert (compiled.fault == validation.NO_FAULT) == (plain.fault == validation.NO_FAULT)
     if plain.fault == validation.NO_FAULT:
         assert compiled == plain
@@ -82,7 +79,7 @@ def test_walk_of_damaged_records_equals_the_plain_walk(records: list[Record], da
 
 def test_walk_of_a_hostile_record_count_ends_with_the_bytes() -> None:
     """A count of two billion over a few bytes ends where the bytes end."""
-    assert kernels.walk_records(b"\x00" * 3, 2**31 - 1, 0, CHECKS).fault != validation.NO_FAULT
+    assert produce_validation.walk_records(b"\x00" * 3, 2**31 - 1, 0, CHECKS).fault != validation.NO_FAULT
 
 
 def test_the_compiled_walk_replaces_the_plain_one_after_enough_records() -> None:
@@ -108,7 +105,7 @@ def array_of(data: bytes | bytearray) -> Any:
 def rows_of(data: bytes | bytearray, end: int | None = None, capacity: int = 20) -> tuple[Any, ...]:
     """What `read_headers` tells, and the table of rows, which was full of something else."""
     rows = np.full((fields.FIELDS, capacity), 77, np.int64)
-    return (*fields.read_headers(array_of(data), 0, len(data) if end is None else end, rows), rows)
+    return (*read_headers(array_of(data), 0, len(data) if end is None else end, rows), rows)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 511, 512, 1535, 1536, 1537, 3072, 5000])
@@ -205,10 +202,10 @@ def test_a_wrong_checksum_is_found() -> None:
     data = bytes(batch + bad)
     _, count, _, _, rows = rows_of(data)
     rows[fields.STEP, :count] = 1
-    assert fields.find_bad_crc(array_of(data), rows, 0, count, 1) == 1
-    assert fields.find_bad_crc(array_of(data), rows, 0, 1, 1) == -1
+    assert find_bad_crc(array_of(data), rows, 0, count, 1) == 1
+    assert find_bad_crc(array_of(data), rows, 0, 1, 1) == -1
     rows[fields.STEP, 1] = 2
-    assert fields.find_bad_crc(array_of(data), rows, 0, count, 1) == -1
+    assert find_bad_crc(array_of(data), rows, 0, count, 1) == -1
 
 
 def hashed(payload: bytes, count: int, room: int = 100) -> tuple[int, list[tuple[bytes, int]], int]:
@@ -216,15 +213,15 @@ def hashed(payload: bytes, count: int, room: int = 100) -> tuple[int, list[tuple
     batch = with_payload(make_batch("k=v"), payload, record_count=count, last_offset_delta=2**31 - 1)
     data = array_of(batch)
     rows = np.zeros((fields.FIELDS, 1), np.int64)
-    fields.read_headers(data, 0, len(data), rows)
-    rows[fields.STEP, 0] = map_kernels.MAP
-    state = np.zeros(map_kernels.STATE_FIELDS, np.int64)
-    state[map_kernels.LAST_SEEN] = -1
+    read_headers(data, 0, len(data), rows)
+    rows[fields.STEP, 0] = offset_map.MAP
+    state = np.zeros(offset_map.STATE_FIELDS, np.int64)
+    state[offset_map.LAST_SEEN] = -1
     tuples = np.zeros((room, 3), np.uint64)
     found = []
     key = np.uint64(0)
     while True:
-        fault, taken = map_kernels.hash_records(data, data, rows, 1, state, tuples, key, key, 0, 2**62)
+        fault, taken = offset_map.hash_records(data, data, rows, 1, state, tuples, key, key, 0, 2**62)
         found += [
             (int(first).to_bytes(8, "little") + int(second).to_bytes(8, "little"), int(offset))
             for first, second, offset in tuples[:taken].tolist()
@@ -311,25 +308,25 @@ def test_what_stays_is_written_as_the_plain_builder_writes_it(
     )
     source = array_of(original)
     rows = np.zeros((fields.FIELDS, 1), np.int64)
-    fields.read_headers(source, 0, len(source), rows)
-    rows[fields.STEP, 0] = rewrite_kernels.JUDGE
-    rules = np.zeros(rewrite_kernels.RULES, np.int64)
-    rules[rewrite_kernels.MAP_END_OFFSET] = 1000
-    rules[rewrite_kernels.NOW_MS] = -(2**63)
+    read_headers(source, 0, len(source), rows)
+    rows[fields.STEP, 0] = rewrite.JUDGE
+    rules = np.zeros(rewrite.RULES, np.int64)
+    rules[rewrite.MAP_END_OFFSET] = 1000
+    rules[rewrite.NOW_MS] = -(2**63)
     table = np.zeros((64, 3), np.uint64)
     latest = np.array([item.offset for item in kept], np.int64)
     keyed = [item for item in kept if item.key is not None]
     places = np.empty(10, np.int32)
-    counts = np.zeros(rewrite_kernels.COUNTS, np.int64)
+    counts = np.zeros(rewrite.COUNTS, np.int64)
     key = np.uint64(0)
-    assert rewrite_kernels.judge(source, source, rows, 0, 1, rules, table, key, key, latest, places, counts) == (0, 1)
-    assert counts[rewrite_kernels.MESSAGES_WRITTEN] == len(keyed)
-    assert counts[: rewrite_kernels.FATES].sum() == len(numbered) - len(keyed)
-    out = np.empty(rewrite_kernels.room_for_output(rows, 0, 1), np.uint8)
+    assert rewrite.judge(source, source, rows, 0, 1, rules, table, key, key, latest, places, counts) == (0, 1)
+    assert counts[rewrite.MESSAGES_WRITTEN] == len(keyed)
+    assert counts[: rewrite.FATES].sum() == len(numbered) - len(keyed)
+    out = np.empty(rewrite.room_for_output(rows, 0, 1), np.uint8)
     columns = np.empty((3, 1), np.int64)
-    size, batches = rewrite_kernels.assemble(source, rows, 0, 1, places, source, out, columns)
+    size, batches = rewrite.assemble(source, rows, 0, 1, places, source, out, columns)
     if not keyed:
-        assert (rows[fields.STEP, 0], size, batches) == (rewrite_kernels.DROP, 0, 0)
+        assert (rows[fields.STEP, 0], size, batches) == (rewrite.DROP, 0, 0)
         return
     new_horizon_ms = horizon_ms
     if horizon_ms is None and any(item.value is None for item in keyed):

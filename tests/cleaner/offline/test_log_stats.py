@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from diamant.cleaner.offline.stats import MAX_PROBLEMS, PartitionStats, TopicStats, read_stats
 from diamant.cleaner.queries.key_counts import KeyCensus
-from diamant.cleaner.segments import tolerant_reader as log_reader
+from diamant.cleaner.segments import tolerant_reader
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.env import Env
@@ -179,7 +179,7 @@ def test_bytes_that_are_no_batch_end_their_segment(tail: bytes, reason: str) -> 
 
 def test_a_batch_that_is_too_large_ends_its_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not read into memory."""
-    monkeypatch.setattr(log_reader, "MAX_BATCH_BYTES", 1000)
+    monkeypatch.setattr(tolerant_reader, "MAX_BATCH_BYTES", 1000)
     history = History()
     history.batch((b"k", bytes(2000)))
     [problem] = partition_stats(written(history), "/data").problems
@@ -188,7 +188,7 @@ def test_a_batch_that_is_too_large_ends_its_segment(monkeypatch: pytest.MonkeyPa
 
 def test_batches_are_read_through_a_small_window(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that do not fit are read by themselves; every byte is told once."""
-    monkeypatch.setattr(log_reader, "READ_BYTES", 100)
+    monkeypatch.setattr(tolerant_reader, "READ_BYTES", 100)
     history = History()
     for size in (1, 50, 500, 1, 1):
         history.batch((b"k", bytes(size)))

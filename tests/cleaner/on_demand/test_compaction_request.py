@@ -423,7 +423,7 @@ async def test_a_cleaner_that_stops(logs: SeveralLogs, held: HeldRunner) -> None
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_disk_that_is_full(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """The failed round ends the call with its reason; once there is room the next call succeeds, in both modes."""
-    from diamant.cleaner.engines import plain_round as rewrite
+    from diamant.cleaner.engines import plain_round
 
     log = logs.filthy("t", 20)
     made = await compactor(logs, mode=mode)
@@ -432,7 +432,7 @@ async def test_a_disk_that_is_full(logs: SeveralLogs, monkeypatch: pytest.Monkey
         def fails(*_arguments: object, **_options: object) -> None:
             raise OSError(28, "No space left on device")
 
-        patched.setattr(rewrite, "clean", fails)
+        patched.setattr(plain_round, "clean", fails)
         report = await compact(made, log)
     assert report.error_code == UNCLEANABLE
     assert "No space left on device" in (report.error or "")

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.engines import compiled as compiled_rewrite
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import compiled, plain_round
 from diamant.cleaner.prompt import key_filter, segment_keys
 from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id, leave_alone, segments_to_leave_alone
 from diamant.cleaner.prompt.segment_facts import facts_path, file_facts, load_facts
@@ -120,7 +119,7 @@ def learn(log: CleanerLog) -> dict[int, Any]:
 
 def dirty_hashes(log: CleanerLog, plan: CleanPlan) -> np.ndarray[Any, Any]:
     """The hashes of the keys in the map of a round."""
-    round_ = rewrite._Round(log.env, plan, never_done, no_throttle)
+    round_ = plain_round._Round(log.env, plan, never_done, no_throttle)
     round_.build_map()
     return hashes([hash_of(key) for key in round_.last_offsets])
 
@@ -130,7 +129,7 @@ def clean_leaving_alone(log: CleanerLog) -> frozenset[int]:
     learn(log)
     plan = plan_of(log)
     plan = leave_alone(log.env, plan, lambda: dirty_hashes(log, plan))
-    rewrite.clean(log.env, plan, on_output=log.swap)
+    plain_round.clean(log.env, plan, on_output=log.swap)
     return plan.untouched
 
 
@@ -357,14 +356,14 @@ def test_the_compiled_reading_finds_what_the_plain_one_does(history: list[Any]) 
     log.clean(mode=PROMPT)
     for segment in log.log.segments[:-1]:
         plain = segment_facts_of(log, segment.base_offset, segment.size)
-        compiled, keys = segment_keys.read_key_facts(log.env, segment.path, segment.base_offset, segment.size, HASH_KEY)
+        found, keys = segment_keys.read_key_facts(log.env, segment.path, segment.base_offset, segment.size, HASH_KEY)
         assert keys is not None
-        assert compiled.keys is not None
-        assert replace(compiled, keys=None) == plain
+        assert found.keys is not None
+        assert replace(found, keys=None) == plain
         batches = [batch for batch in log.stored() if batch.segment == segment.base_offset]
         records = [record for batch in batches if not batch.header.is_control for record in batch.records]
-        assert compiled.keys.hash_id == hash_id(HASH_KEY)
-        assert compiled.keys.has_keyless == any(record.key is None for record in records)
+        assert found.keys.hash_id == hash_id(HASH_KEY)
+        assert found.keys.has_keyless == any(record.key is None for record in records)
         for record in records:
             assert record.key is None or keys.may_have_any(hashes([hash_of(record.key)]))
 
@@ -385,7 +384,7 @@ def test_an_outputs_facts_are_filed_before_it_is_swapped_in() -> None:
         segment_keys.file_key_facts(log.env, plan, output)
         log.swap(output)
 
-    rewrite.clean(log.env, plan, on_output=swap)
+    plain_round.clean(log.env, plan, on_output=swap)
     log.first_dirty = 21
     log.data("z")
     log.roll()
@@ -402,13 +401,13 @@ def test_the_compiled_engine_leaves_segments_alone_by_itself() -> None:
     logs = [three_segments(), three_segments()]
     for log in logs:
         plan = plan_of(log)
-        compiled_rewrite.clean(log.env, plan, on_output=log.swap)
+        compiled.clean(log.env, plan, on_output=log.swap)
         log.first_dirty = 21
         log.data("b3=new", "z")
         log.roll()
     for base_offset in (0, 7, 14):
         logs[1].env.remove(facts_path(DIRECTORY, base_offset))
-    found = [compiled_rewrite.clean(log.env, plan_of(log), on_output=log.swap) for log in logs]
+    found = [compiled.clean(log.env, plan_of(log), on_output=log.swap) for log in logs]
     assert [output.base_offset for output in found[0].outputs] == [7, 21]
     assert [output.base_offset for output in found[1].outputs] == [0, 7, 14, 21]
     assert [batch.data for batch in logs[0].stored()] == [batch.data for batch in logs[1].stored()]

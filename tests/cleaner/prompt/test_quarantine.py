@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.engines import compiled as compiled_rewrite
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import compiled, plain_round
 from diamant.cleaner.prompt.quarantine import MAX_SEGMENTS, Quarantine, corrupt_base, plan_around
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
@@ -64,7 +63,7 @@ class Damaged:
         self.quarantine.refresh(log.log)
         plan = self.plan()
         try:
-            result = rewrite.clean(log.env, plan, on_output=log.swap)
+            result = plain_round.clean(log.env, plan, on_output=log.swap)
         except CorruptLog as error:
             if self.quarantine.add(log.log, error, plan.first_dirty_offset, log.now_ms) is None:
                 raise
@@ -376,7 +375,7 @@ def test_nothing_comes_back_from_a_corrupt_segment(
     damaged.repair()
     for _ in range(4):
         damaged.quarantine.refresh(log.log)
-        rewrite.clean(log.env, plan := damaged.plan(), on_output=log.swap)
+        plain_round.clean(log.env, plan := damaged.plan(), on_output=log.swap)
         if plan.first_dirty_offset < plan.first_uncleanable_offset:
             damaged.checkpoint = damaged.quarantine.end_round(plan, plan.first_uncleanable_offset)
         assert committed_values(log) == expected
@@ -399,7 +398,7 @@ def test_both_engines_clean_around_it_alike(history: list[Any], corrupt: int, un
     if clean:
         plan = replace(plan, untouched=frozenset({clean[untouched % len(clean)]}))
     found = []
-    for engine in (rewrite.clean, compiled_rewrite.clean):
+    for engine in (plain_round.clean, compiled.clean):
         result = engine(log.env, plan)
         files = {name: content for name, content in log.files().items() if name.endswith(".cleaned")}
         for name in files:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import plain_round
 from diamant.cleaner.prompt import segment_facts
 from diamant.cleaner.prompt.segment_facts import (
     DATA,
@@ -67,7 +67,7 @@ class Watched:
         end = horizon_round_end(log.log, log.first_dirty)
         plan = self.facts.without_untouched(log.plan(first_dirty=end, end=end, mode=PROMPT))
         self.facts.note_round(log.log, log.first_dirty, log.now_ms)
-        assert rewrite.clean(log.env, plan, on_output=log.swap).end_offset == end
+        assert plain_round.clean(log.env, plan, on_output=log.swap).end_offset == end
         self.horizon_rounds += 1
         return plan.untouched
 

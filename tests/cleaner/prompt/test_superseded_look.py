@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.prompt import superseded_check as superseded_look
+from diamant.cleaner.prompt import superseded_check
 from diamant.cleaner.prompt.segment_facts import file_facts
 from diamant.cleaner.prompt.segment_keys import read_key_facts
 from diamant.cleaner.prompt.superseded_check import CannotBeTold, LookedAtSegment, LookPlan, look
@@ -32,7 +32,7 @@ def plan_of(directory: Path, clean: bytearray, dirty: bytearray, first_dirty: in
 
 def test_the_filter_of_a_clean_segment_spares_reading_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as none of the dirty keys may be in it, and the filter is of this file; else it counts as read."""
-    monkeypatch.setattr(superseded_look, "MIN_FILED_BYTES", 0)
+    monkeypatch.setattr(superseded_check, "MIN_FILED_BYTES", 0)
     env = RealEnv()
     clean, dirty = make_log(["a=1", "b=1"] * 50), make_log(["c=1", "d=1"], base_offset=100)
     plan = plan_of(tmp_path, clean, dirty, 100, max_bytes=len(dirty))

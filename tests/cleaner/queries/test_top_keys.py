@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from diamant.cleaner.offline.stats import read_stats
-from diamant.cleaner.queries import key_counts as top_keys
+from diamant.cleaner.queries import key_counts
 from diamant.cleaner.queries.key_counts import TopKeys
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
 from diamant.storage.env.env import RealEnv
@@ -49,7 +49,7 @@ def test_counts_are_those_of_a_naive_count(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_with_more_keys_than_are_held_the_error_is_told(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key's count is never too high, and too low by no more than is said."""
-    monkeypatch.setattr(top_keys, "MAX_KEYS", 100)
+    monkeypatch.setattr(key_counts, "MAX_KEYS", 100)
     records = some_records(seed)
     sizes: Counter[bytes] = Counter()
     for key, size in records:
@@ -63,7 +63,7 @@ def test_with_more_keys_than_are_held_the_error_is_told(seed: int, monkeypatch: 
 
 def test_long_keys_count_by_their_hash() -> None:
     """Two keys that begin alike are two keys, shown by their beginning; the last key that is held whole is no cut one."""
-    long, limit = b"k" * 500, b"k" * top_keys.MAX_KEY_BYTES
+    long, limit = b"k" * 500, b"k" * key_counts.MAX_KEY_BYTES
     found = counted(5, [(long + b"1", 30), (long + b"2", 20), (long + b"1", 1), (limit, 5)]).top()
     assert [(one.key, one.is_cut, one.records, one.bytes) for one in found] == [
         (limit, True, 2, 31),
@@ -74,7 +74,7 @@ def test_long_keys_count_by_their_hash() -> None:
 
 def test_a_long_text_is_cut_between_two_letters() -> None:
     """So that it is shown as text; bytes that are none are cut at the limit."""
-    limit = top_keys.MAX_KEY_BYTES
+    limit = key_counts.MAX_KEY_BYTES
     text, other = "x" * (limit - 1) + "\u00e9", b"\xff" * (limit + 1)
     found = counted(2, [(text.encode(), 2), (other, 1)]).top()
     assert [(one.key, one.is_cut) for one in found] == [(b"x" * (limit - 1), True), (b"\xff" * limit, True)]
@@ -82,7 +82,7 @@ def test_a_long_text_is_cut_between_two_letters() -> None:
 
 def test_no_more_keys_are_held_however_many_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """As out of a batch that decompresses to very many."""
-    monkeypatch.setattr(top_keys, "MAX_KEYS", 100)
+    monkeypatch.setattr(key_counts, "MAX_KEYS", 100)
     held: list[int] = []
     found = TopKeys(5)
 

@@ -17,7 +17,7 @@ WEEK_MS = 7 * DAY_MS
 
 
 def loop(log: CleanerLog) -> None:
-    """What the cleaner's loop does for one log, as `background_roll` says it."""
+    """What the cleaner's loop does for one log, as `time_based_roll` says it."""
     if should_roll(log.log, log.now_ms):
         log.log.roll()
     found = with_append_lag(cleanable_range(log.log, log.first_dirty, log.now_ms), log.log, log.now_ms)

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from diamant.cleaner.engines import compiled as compiled_rewrite
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import compiled, plain_round
 from diamant.cleaner.prompt import segment_keys
 from diamant.cleaner.prompt.quarantine import Quarantine
 from diamant.cleaner.prompt.segment_facts import PartitionFacts, file_facts, horizon_round_end, read_facts
@@ -176,7 +175,7 @@ def test_untouched_segments_are_not_written_again(mode: str) -> None:
         file_facts(log.env, DIRECTORY, facts, keys.to_bytes())
     log.data((b"b", filler))
     log.roll()
-    result = compiled_rewrite.clean(log.env, log.plan(mode=mode), on_output=log.swap)
+    result = compiled.clean(log.env, log.plan(mode=mode), on_output=log.swap)
     assert [output.base_offset for output in result.outputs] == ([0, 1, 2] if mode == KAFKA else [1, 2])
     assert log.keys() == ["a", "b"]
 
@@ -202,7 +201,7 @@ def test_tombstones_that_are_not_mapped_yet_get_no_horizon(mode: str) -> None:
     log.data("c=")
     log.roll()
     plan = log.plan(mode=mode, max_keys=1)
-    round_ = rewrite._Round(log.env, replace(plan, mode=KAFKA), lambda: None, lambda _count: None)
+    round_ = plain_round._Round(log.env, replace(plan, mode=KAFKA), lambda: None, lambda _count: None)
     round_.build_map()
     round_.plan = plan
     assert round_.map_end_offset == 0
@@ -238,9 +237,9 @@ def test_a_full_index_does_not_fail_a_round(mode: str) -> None:
     plan = replace(log.plan(mode=mode), segment_index_bytes=24)
     if mode == KAFKA:
         with pytest.raises(OutputOverflow, match="index is full"):
-            rewrite.clean(log.env, plan)
+            plain_round.clean(log.env, plan)
     else:
-        rewrite.clean(log.env, plan, on_output=log.swap)
+        plain_round.clean(log.env, plan, on_output=log.swap)
         assert len(log.keys()) == 12
 
 
@@ -254,13 +253,13 @@ def test_a_corrupt_segment_does_not_end_the_cleaning(mode: str) -> None:
     log.env.open(names.log_file(DIRECTORY, 2)).pwrite(b"\xff", 16)
     plan = log.plan(mode=mode)
     with pytest.raises(CorruptLog) as caught:
-        rewrite.clean(log.env, plan, on_output=log.swap)
+        plain_round.clean(log.env, plan, on_output=log.swap)
     if mode == KAFKA:
         return
     quarantine = Quarantine()
     assert quarantine.add(log.log, caught.value, plan.first_dirty_offset, log.now_ms) is not None
     plan = quarantine.plan_around(log.plan(mode=mode))
-    result = rewrite.clean(log.env, plan, on_output=log.swap)
+    result = plain_round.clean(log.env, plan, on_output=log.swap)
     assert result.stats.removed == {"superseded": 2}
     assert [segment.base_offset for segment in log.log.segments] == [0, 2, 3, 5]
 

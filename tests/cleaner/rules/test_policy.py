@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.cleaner.rules import record_fate as policy
+from diamant.cleaner.rules import record_fate
 from diamant.cleaner.rules.plan import ActiveProducer
 
 
@@ -14,92 +14,94 @@ def fate(offset: int = 5, **fields: bool | int) -> int:
         "offset": offset,
         "map_end_offset": 100,
         "has_key": True,
-        "mapped_offset": policy.NOT_MAPPED,
+        "mapped_offset": record_fate.NOT_MAPPED,
         "has_value": True,
         "is_expired": False,
     }
-    return policy.record_fate(**(facts | fields))  # type: ignore[arg-type]
+    return record_fate.record_fate(**(facts | fields))  # type: ignore[arg-type]
 
 
 def test_a_superseded_record_goes() -> None:
     """Below its key's last offset it goes; at it, or without an entry in the map, it stays."""
-    assert fate(5, mapped_offset=6) == policy.FATE_SUPERSEDED
-    assert fate(5, mapped_offset=5) == policy.KEEP
-    assert fate(5) == policy.KEEP
+    assert fate(5, mapped_offset=6) == record_fate.FATE_SUPERSEDED
+    assert fate(5, mapped_offset=5) == record_fate.KEEP
+    assert fate(5) == record_fate.KEEP
 
 
 def test_nothing_past_the_map_goes_for_its_key() -> None:
     """Neither without a key, nor superseded, nor as an expired tombstone."""
-    assert fate(101, has_key=False) == policy.KEEP
-    assert fate(101, mapped_offset=200) == policy.KEEP
-    assert fate(101, has_value=False, is_expired=True) == policy.KEEP
+    assert fate(101, has_key=False) == record_fate.KEEP
+    assert fate(101, mapped_offset=200) == record_fate.KEEP
+    assert fate(101, has_value=False, is_expired=True) == record_fate.KEEP
 
 
 def test_a_record_without_a_key_goes() -> None:
     """At or below the map's end."""
-    assert fate(100, has_key=False) == policy.FATE_KEYLESS
+    assert fate(100, has_key=False) == record_fate.FATE_KEYLESS
 
 
 def test_an_expired_tombstone_goes() -> None:
     """Only a tombstone, and only when expired; superseded counts first."""
-    assert fate(has_value=False, is_expired=True) == policy.FATE_TOMBSTONE
-    assert fate(has_value=False) == policy.KEEP
-    assert fate(is_expired=True) == policy.KEEP
-    assert fate(5, has_value=False, is_expired=True, mapped_offset=7) == policy.FATE_SUPERSEDED
+    assert fate(has_value=False, is_expired=True) == record_fate.FATE_TOMBSTONE
+    assert fate(has_value=False) == record_fate.KEEP
+    assert fate(is_expired=True) == record_fate.KEEP
+    assert fate(5, has_value=False, is_expired=True, mapped_offset=7) == record_fate.FATE_SUPERSEDED
 
 
 @pytest.mark.parametrize(("now_ms", "is_expired"), [(999, False), (1000, True)])
 def test_a_horizon_is_over_when_it_is_reached(now_ms: int, is_expired: bool) -> None:
     """For tombstones and for markers alike."""
     facts = {"has_horizon": True, "horizon_ms": 1000, "now_ms": now_ms}
-    assert policy.tombstones_expired(magic=2, modified_ms=0, legacy_horizon_ms=2**60, **facts) == is_expired
-    assert policy.drops_all_records(may_drop=True, is_control=True, **facts) == is_expired
+    assert record_fate.tombstones_expired(magic=2, modified_ms=0, legacy_horizon_ms=2**60, **facts) == is_expired
+    assert record_fate.drops_all_records(may_drop=True, is_control=True, **facts) == is_expired
 
 
 def test_without_a_horizon_nothing_expires() -> None:
     """Whatever stands in the base timestamp."""
     facts = {"has_horizon": False, "horizon_ms": 0, "now_ms": 2**60}
-    assert not policy.tombstones_expired(magic=2, modified_ms=0, legacy_horizon_ms=2**60, **facts)
-    assert not policy.drops_all_records(may_drop=True, is_control=True, **facts)
+    assert not record_fate.tombstones_expired(magic=2, modified_ms=0, legacy_horizon_ms=2**60, **facts)
+    assert not record_fate.drops_all_records(may_drop=True, is_control=True, **facts)
 
 
 def test_tombstones_of_old_formats_go_by_their_files_age() -> None:
     """Written at the horizon or before."""
     facts = {"has_horizon": False, "horizon_ms": 0, "now_ms": 0, "legacy_horizon_ms": 50}
-    assert policy.tombstones_expired(magic=1, modified_ms=50, **facts)
-    assert not policy.tombstones_expired(magic=0, modified_ms=51, **facts)
+    assert record_fate.tombstones_expired(magic=1, modified_ms=50, **facts)
+    assert not record_fate.tombstones_expired(magic=0, modified_ms=51, **facts)
 
 
 def test_data_of_an_aborted_transaction_goes_at_once() -> None:
     """No horizon protects it."""
-    assert policy.drops_all_records(may_drop=True, is_control=False, has_horizon=False, horizon_ms=0, now_ms=0)
-    assert not policy.drops_all_records(may_drop=False, is_control=False, has_horizon=True, horizon_ms=0, now_ms=9)
+    assert record_fate.drops_all_records(may_drop=True, is_control=False, has_horizon=False, horizon_ms=0, now_ms=0)
+    assert not record_fate.drops_all_records(may_drop=False, is_control=False, has_horizon=True, horizon_ms=0, now_ms=9)
 
 
 def test_a_marker_whose_data_is_there_stays() -> None:
     """Also when its horizon is over."""
-    assert not policy.drops_all_records(may_drop=False, is_control=True, has_horizon=True, horizon_ms=0, now_ms=9)
+    assert not record_fate.drops_all_records(may_drop=False, is_control=True, has_horizon=True, horizon_ms=0, now_ms=9)
 
 
 def test_a_producers_last_batch_is_told_by_its_last_offset() -> None:
     """Without a batch in the present epoch it is the marker of that epoch."""
     facts = {"producer_epoch": 3, "is_control": False}
-    assert policy.is_last_of_producer(ActiveProducer(3, 8), last_offset=8, **facts)
-    assert not policy.is_last_of_producer(ActiveProducer(3, 8), last_offset=7, **facts)
-    assert not policy.is_last_of_producer(None, last_offset=8, **facts)
-    assert not policy.is_last_of_producer(ActiveProducer(3, None), last_offset=8, **facts)
-    assert policy.is_last_of_producer(ActiveProducer(3, None), last_offset=8, producer_epoch=3, is_control=True)
-    assert not policy.is_last_of_producer(ActiveProducer(4, None), last_offset=8, producer_epoch=3, is_control=True)
+    assert record_fate.is_last_of_producer(ActiveProducer(3, 8), last_offset=8, **facts)
+    assert not record_fate.is_last_of_producer(ActiveProducer(3, 8), last_offset=7, **facts)
+    assert not record_fate.is_last_of_producer(None, last_offset=8, **facts)
+    assert not record_fate.is_last_of_producer(ActiveProducer(3, None), last_offset=8, **facts)
+    assert record_fate.is_last_of_producer(ActiveProducer(3, None), last_offset=8, producer_epoch=3, is_control=True)
+    assert not record_fate.is_last_of_producer(
+        ActiveProducer(4, None), last_offset=8, producer_epoch=3, is_control=True
+    )
 
 
 @pytest.mark.parametrize(
     ("drops_all", "last_of_producer", "last_of_round", "verdict"),
     [
-        (False, False, False, policy.DELETE_EMPTY),
-        (True, False, False, policy.DELETE),
-        (True, True, False, policy.RETAIN_EMPTY),
-        (True, False, True, policy.RETAIN_EMPTY),
-        (False, False, True, policy.RETAIN_EMPTY),
+        (False, False, False, record_fate.DELETE_EMPTY),
+        (True, False, False, record_fate.DELETE),
+        (True, True, False, record_fate.RETAIN_EMPTY),
+        (True, False, True, record_fate.RETAIN_EMPTY),
+        (False, False, True, record_fate.RETAIN_EMPTY),
     ],
 )
 def test_what_is_needed_for_recovery_leaves_a_header(
@@ -107,14 +109,16 @@ def test_what_is_needed_for_recovery_leaves_a_header(
 ) -> None:
     """A producer's last batch and the last one of a round never go as a whole (KAFKA-17076)."""
     assert (
-        policy.batch_verdict(drops_all=drops_all, is_last_of_producer=last_of_producer, is_last_of_round=last_of_round)
+        record_fate.batch_verdict(
+            drops_all=drops_all, is_last_of_producer=last_of_producer, is_last_of_round=last_of_round
+        )
         == verdict
     )
 
 
 def horizon(last_tombstone: int = -1, *, has: bool = False, marker: bool = False, kafka: bool = True) -> bool:
     """Whether a batch needs a horizon under a map that ends at 100."""
-    return policy.needs_horizon(
+    return record_fate.needs_horizon(
         has_horizon=has,
         last_tombstone_offset=last_tombstone,
         map_end_offset=100,
@@ -142,18 +146,21 @@ def test_only_mapped_tombstones_get_a_horizon_in_mode_prompt() -> None:
 @pytest.mark.parametrize(
     ("verdict", "kept", "sets_horizon", "magic", "action"),
     [
-        (policy.DELETE, 0, False, 2, policy.DROP),
-        (policy.DELETE_EMPTY, 0, False, 2, policy.DROP),
-        (policy.RETAIN_EMPTY, 0, True, 2, policy.HEADER_ONLY),
-        (policy.DELETE_EMPTY, 3, False, 2, policy.COPY),
-        (policy.RETAIN_EMPTY, 3, False, 2, policy.COPY),
-        (policy.DELETE_EMPTY, 2, False, 2, policy.REBUILD),
-        (policy.DELETE_EMPTY, 3, True, 2, policy.REBUILD),
-        (policy.DELETE_EMPTY, 3, False, 1, policy.REBUILD),
+        (record_fate.DELETE, 0, False, 2, record_fate.DROP),
+        (record_fate.DELETE_EMPTY, 0, False, 2, record_fate.DROP),
+        (record_fate.RETAIN_EMPTY, 0, True, 2, record_fate.HEADER_ONLY),
+        (record_fate.DELETE_EMPTY, 3, False, 2, record_fate.COPY),
+        (record_fate.RETAIN_EMPTY, 3, False, 2, record_fate.COPY),
+        (record_fate.DELETE_EMPTY, 2, False, 2, record_fate.REBUILD),
+        (record_fate.DELETE_EMPTY, 3, True, 2, record_fate.REBUILD),
+        (record_fate.DELETE_EMPTY, 3, False, 1, record_fate.REBUILD),
     ],
 )
 def test_a_batch_is_copied_if_nothing_changes(
     verdict: int, kept: int, sets_horizon: bool, magic: int, action: int
 ) -> None:
     """Of three records: all kept is a copy, unless a horizon is to be set or the format is old."""
-    assert policy.batch_action(verdict=verdict, kept=kept, records=3, sets_horizon=sets_horizon, magic=magic) == action
+    assert (
+        record_fate.batch_action(verdict=verdict, kept=kept, records=3, sets_horizon=sets_horizon, magic=magic)
+        == action
+    )

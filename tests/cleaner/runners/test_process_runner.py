@@ -18,7 +18,7 @@ import pytest
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleaningAborted, OutputSegment
-from diamant.cleaner.runners import process as process_runner
+from diamant.cleaner.runners import process
 from diamant.cleaner.runners.contract import MemoryLimit, RunnerFailed
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.process import ProcessRunner, memory_limit_bytes
@@ -64,8 +64,8 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
         "from functools import partial; import diamant.cleaner.runners.worker as worker; "
         "worker.Throttle = partial(worker.Throttle, check_interval_s=0.0); "
     )
-    before, importing, after = process_runner._BOOTSTRAP.partition("from diamant.cleaner.runners.worker")
-    monkeypatch.setattr(process_runner, "_BOOTSTRAP", before + at_once + importing + after)
+    before, importing, after = process._BOOTSTRAP.partition("from diamant.cleaner.runners.worker")
+    monkeypatch.setattr(process, "_BOOTSTRAP", before + at_once + importing + after)
 
 
 def slow_plan(log: Log, bytes_per_second: float = 200_000.0) -> CleanPlan:
@@ -369,7 +369,7 @@ async def test_a_worker_that_cannot_begin_is_told_of(
 ) -> None:
     """What the worker wrote to its standard error is in the error; the next round may fare better."""
     with monkeypatch.context() as patch:
-        patch.setattr(process_runner, "_BOOTSTRAP", "import sys; sys.exit('no such thing')")
+        patch.setattr(process, "_BOOTSTRAP", "import sys; sys.exit('no such thing')")
         with pytest.raises(RunnerFailed, match="exited with status 1\nno such thing"):
             await runner.run(plan_of(log), on_output=Swapper(log))
     await runner.run(plan_of(log), on_output=Swapper(log))

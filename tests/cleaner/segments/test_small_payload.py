@@ -11,8 +11,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.cleaner.engines import compiled as compiled_rewrite
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import compiled, plain_round
 from diamant.cleaner.engines.small_round import QuickRound
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
 from diamant.cleaner.segments.small_payloads import MAX_BYTES, SmallPayloads
@@ -75,7 +74,7 @@ def test_two_frames_are_left_to_others(codec: int) -> None:
     assert PAYLOADS.unpack(codec, frames) is None
 
 
-@pytest.mark.parametrize("engine", [partial(rewrite.clean, round_type=QuickRound), compiled_rewrite.clean])
+@pytest.mark.parametrize("engine", [partial(plain_round.clean, round_type=QuickRound), compiled.clean])
 @pytest.mark.parametrize("count", [1, 2])
 def test_no_engine_passes_over_what_is_behind_a_frame(engine: Any, count: int) -> None:
     """Also of zstd frames that do not declare their size, of which its library says nothing: the plain engine's error."""
@@ -86,7 +85,7 @@ def test_no_engine_passes_over_what_is_behind_a_frame(engine: Any, count: int) -
     frames = compress_like_kafka(compression.ZSTD, batch[61:]) + compress_like_kafka(compression.ZSTD, b"more")
     history.append(with_payload(batch, frames))
     env, plan = history.stored()
-    expected, files = outcome(rewrite.clean, env, plan)
+    expected, files = outcome(plain_round.clean, env, plan)
     assert (expected["error"], files) == (CorruptLog, {})
     assert outcome(engine, env, plan) == (expected, {})
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult, OutputOverflow
@@ -181,7 +181,7 @@ async def test_a_round_that_failed_for_the_logs_sake_is_tried_again_in_mode_prom
     logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     """What is neither the disk's fault nor a worker's: kafka leaves the partition alone until a restart."""
-    real, is_broken = rewrite.clean, [True]
+    real, is_broken = plain_round.clean, [True]
 
     def clean(env: Env, plan: CleanPlan, **rest: Any) -> CleanResult:
         if is_broken:
@@ -226,7 +226,7 @@ async def test_an_unexpected_error_is_a_failure_of_its_round_only(
     logs: SeveralLogs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     """A bug in an engine is logged with its traceback; other logs are cleaned."""
-    real = rewrite.clean
+    real = plain_round.clean
 
     def clean(env: Env, plan: CleanPlan, **rest: Any) -> CleanResult:
         if plan.topic == "bad":

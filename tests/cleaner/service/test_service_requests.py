@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult
 from diamant.cleaner.service.service import UnknownPartition
@@ -119,7 +119,7 @@ async def test_a_policy_without_compact_during_the_swaps(logs: SeveralLogs, monk
     log = logs.filthy("t", 40)
     logs.change(log, segment_bytes=400)
     lasts = dict(reversed([(key, offset) for offset, key in reversed(logs.values(log))]))
-    real = rewrite.clean
+    real = plain_round.clean
 
     def clean(env: Env, plan: CleanPlan, *, on_output: Any, **rest: Any) -> CleanResult:
         def first_only(output: Any) -> None:

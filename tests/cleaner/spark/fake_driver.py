@@ -32,10 +32,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from diamant.cleaner.spark.clean import job as clean_job
+from diamant.cleaner.spark.clean import job
 from diamant.cleaner.spark.clean.manifest import Manifest
 from diamant.cleaner.spark.environment.locations import Location
-from diamant.cleaner.spark.runner import driver as clean_driver
+from diamant.cleaner.spark.runner import driver
 from diamant.cleaner.spark.session import session
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
@@ -68,7 +68,7 @@ def mischief() -> str | None:
     return os.environ.get(MISCHIEF)
 
 
-class Job(clean_job.CleanJob):
+class Job(job.CleanJob):
     """A job with something done to what it finds, or to its outcome."""
 
     def run(self) -> Manifest:
@@ -120,8 +120,8 @@ class Job(clean_job.CleanJob):
 def main() -> int:
     """Be a driver."""
     session.spark_session = no_session  # type: ignore[assignment]
-    clean_job.CleanJob = Job  # type: ignore[misc]
-    return clean_driver.main()
+    job.CleanJob = Job  # type: ignore[misc]
+    return driver.main()
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from diamant.cleaner.evidence.search.record_search import (
     batch_header,
     search_plain,
 )
-from diamant.cleaner.kernels import records as fields
-from diamant.cleaner.kernels import search as kernels
+from diamant.cleaner.kernels import fields
+from diamant.cleaner.kernels.search import CLEAN, LOOK_AGAIN, SEARCH, search_rows
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
 from diamant.protocol.errors import CorruptBatch
@@ -71,7 +71,7 @@ class CompiledSearch:
         attributes = rows[fields.ATTRIBUTES, :count]
         _follow(search, chunk)
         is_plain = (rows[fields.MAGIC, :count] == 2) & (attributes & fields.CONTROL == 0)
-        rows[fields.STEP, :count] = np.where(is_plain, kernels.SEARCH, kernels.LOOK_AGAIN)
+        rows[fields.STEP, :count] = np.where(is_plain, SEARCH, LOOK_AGAIN)
         packed = is_plain & (attributes & fields.CODEC_MASK != 0) & (rows[fields.RECORD_COUNT, :count] != 0)
         self._unpacker.clear()
         data: Any = chunk.data.data
@@ -81,12 +81,12 @@ class CompiledSearch:
                 codec = int(attributes[row]) & fields.CODEC_MASK
                 place = self._unpacker.unpack(codec, payload, MAX_BATCH_BYTES, ignores_rest=False)
             except CorruptBatch:
-                rows[fields.STEP, row] = kernels.LOOK_AGAIN
+                rows[fields.STEP, row] = LOOK_AGAIN
                 continue
             rows[fields.IS_UNPACKED, row] = 1
             rows[fields.PAYLOAD_START, row], rows[fields.PAYLOAD_END, row] = place
-        records = kernels.search_rows(chunk.data, self._unpacker.buffer, rows, count, keys, bounds, *windows, amounts)
-        again = np.flatnonzero(rows[fields.STEP, :count] != kernels.CLEAN).tolist()
+        records = search_rows(chunk.data, self._unpacker.buffer, rows, count, keys, bounds, *windows, amounts)
+        again = np.flatnonzero(rows[fields.STEP, :count] != CLEAN).tolist()
         search.counts.batches += count - len(again)
         search.counts.compiled_batches += count - len(again)
         search.counts.records += records

@@ -16,9 +16,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.engines import compiled as compiled_rewrite
+from diamant.cleaner.engines import compiled
 from diamant.cleaner.evidence.search.record_search import FileSearch, search_plain
-from diamant.cleaner.kernels import cache as kernel_cache
+from diamant.cleaner.kernels import cache
 from diamant.storage.env.env import File
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class SearchEngine:
             return self._forced
         if not self.is_wanted:
             return False
-        if compiled_rewrite.is_warm():
+        if compiled.is_warm():
             return True
         start_compiling()
         return False
@@ -112,8 +112,8 @@ def start_compiling() -> None:
 
 def _compile() -> None:
     try:
-        if kernel_cache.cache_directory() is None:
-            compiled_rewrite.warm_up()
+        if cache.cache_directory() is None:
+            compiled.warm_up()
             return
         place = str(Path(__file__).resolve().parents[4])
         command = [sys.executable, "-c", _BOOTSTRAP, str(NICENESS), place]

@@ -5,7 +5,7 @@ The input of the partition of a hash, as rows `(partition, (kind, part, flush, b
     MAPPED   tuples of the dirty range, of each key the last one of its part (or a few, where the part has very many keys)
     ASKED    tuples of all other records with keys that may stay or go: those below the dirty range; those of transactions that
              the map leaves out
-    NOTES    what the rewrite wants to know of each batch, uint32 (`map_kernels.hash_records`); to any partition
+    NOTES    what the rewrite wants to know of each batch, uint32 (`kernels.offset_map.hash_records`); to any partition
 
 and, to the partition after the last, one row with the part's figures and its events of transactions
 (`transaction_cuts`), or with the error that ended it. A tuple is three words, 24 bytes: two of hash, and the offset. No
@@ -24,8 +24,7 @@ import numpy as np
 
 from diamant.cleaner.engines.compiled_round import CompiledRound
 from diamant.cleaner.engines.offset_map import OffsetMap
-from diamant.cleaner.kernels import offset_map as map_kernels
-from diamant.cleaner.kernels import records as fields
+from diamant.cleaner.kernels import fields, offset_map
 from diamant.cleaner.kernels.offset_map import ENTRY_BYTES
 from diamant.cleaner.rules.result import never_done, no_throttle
 from diamant.cleaner.spark.clean.transaction_cuts import RecordingTracker, ResumableTracker, TrackerState, has_aborted
@@ -104,7 +103,7 @@ class PartKeys(CompiledRound):
         segment = plan.segments[part.segment]
         file = self.env.open(names.log_file(plan.directory, segment.base_offset), read_only=True)
         try:
-            self._state[map_kernels.LAST_SEEN] = -1
+            self._state[offset_map.LAST_SEEN] = -1
             for chunk in self._reader.chunks(file, part.position, part.end):
                 self.throttle(chunk.size)
                 self._read_legacy_headers(file, chunk)
@@ -125,32 +124,32 @@ class PartKeys(CompiledRound):
         rows[fields.NOTE, :count][is_left_out] = 0
         if not plan.is_kafka and not self._part.is_dirty:
             gone = rows[fields.LAST_OFFSET, :count] < plan.log_start_offset
-            rows[fields.STEP, :count][gone] = map_kernels.SKIP
+            rows[fields.STEP, :count][gone] = offset_map.SKIP
             is_left_out &= ~gone
         least = plan.first_dirty_offset if self._part.is_dirty else _NEVER
-        for start, end in self._unpacked(file, chunk, 0, count, map_kernels.MAP):
+        for start, end in self._unpacked(file, chunk, 0, count, offset_map.MAP):
             yield from self._hash(file, chunk, start, end, least)
         counts = rows[fields.RECORD_COUNT, :count]
         if chunk.together & fields.CONTROL:
             counts = np.where(rows[fields.ATTRIBUTES, :count] & fields.CONTROL, 1, counts)
         self.figures.messages_read += int(counts.sum())
         if is_left_out.any():
-            rows[fields.STEP, :count] = np.where(is_left_out, map_kernels.MAP, map_kernels.SKIP)
-            last_seen = self._state[map_kernels.LAST_SEEN]
-            self._state[map_kernels.LAST_SEEN] = -1
-            for start, end in self._unpacked(file, chunk, 0, count, map_kernels.MAP):
+            rows[fields.STEP, :count] = np.where(is_left_out, offset_map.MAP, offset_map.SKIP)
+            last_seen = self._state[offset_map.LAST_SEEN]
+            self._state[offset_map.LAST_SEEN] = -1
+            for start, end in self._unpacked(file, chunk, 0, count, offset_map.MAP):
                 yield from self._hash(file, chunk, start, end, _NEVER)
-            self._state[map_kernels.LAST_SEEN] = last_seen
+            self._state[offset_map.LAST_SEEN] = last_seen
         is_noted = is_plain_data(chunk)
         self._part_notes.append(rows[fields.NOTE, :count][is_noted].astype(np.uint32))
 
     def _hash(self, file: File, chunk: Rows, start: int, end: int, least: int) -> Iterator[Row]:
         """Take the records of rows: mapped from offset `least` on, below it asked."""
         state, tuples = self._state, self._tuples
-        state[map_kernels.ROW] = start
-        state[map_kernels.PLACE] = 0
+        state[offset_map.ROW] = start
+        state[offset_map.PLACE] = 0
         while True:
-            fault, count = map_kernels.hash_records(
+            fault, count = offset_map.hash_records(
                 chunk.data,
                 self._unpacker.buffer,
                 chunk.rows,
@@ -163,7 +162,7 @@ class PartKeys(CompiledRound):
                 self._end_offset,
             )
             if fault in (fields.CORRUPT, fields.OUT_OF_ORDER):
-                self._fail(file, chunk, int(state[map_kernels.ROW]))
+                self._fail(file, chunk, int(state[offset_map.ROW]))
             split = count if least == _NEVER else int(np.searchsorted(tuples[:count, 2], np.uint64(max(least, 0))))
             if split:
                 self.figures.asked += split
@@ -180,7 +179,7 @@ class PartKeys(CompiledRound):
     def _flush_seen(self) -> Iterator[Row]:
         """Hand on the last offset of each key seen since the last flush."""
         words = np.empty((self._seen.size, 3), np.uint64)
-        map_kernels.take_tuples(self._seen.table, 0, words)
+        offset_map.take_tuples(self._seen.table, 0, words)
         self.figures.mapped += self._seen.size
         # A table gives them in the order of their hashes. Adding them in that order to one that is still small makes
         # all of them compete for the same few slots.
@@ -206,7 +205,7 @@ class _Scatter:
     def add(self, tuples: NDArray[np.uint64]) -> Iterator[tuple[int, bytes]]:
         start, end = 0, len(tuples)
         while start < end:
-            start = map_kernels.scatter(tuples, start, end, HASH_SHIFT, self._buffers, self._fill)
+            start = offset_map.scatter(tuples, start, end, HASH_SHIFT, self._buffers, self._fill)
             if start < end:
                 yield from self._take(np.flatnonzero(self._fill == self._buffers.shape[1]))
 

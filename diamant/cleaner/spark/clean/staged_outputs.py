@@ -100,7 +100,7 @@ def take_over(
     """Put the files of an output beside the segments, and return it. `place` is the job's own at the staging place.
 
     StagedFileWrong if a file is not as told; OSError of the disk. What was put there until then goes with the round
-    (`runner.remove_cleaned_files`).
+    (`contract.remove_cleaned_files`).
     """
     output = staged.output
     expected = _names_of(output)

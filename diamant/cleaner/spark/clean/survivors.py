@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from diamant.cleaner.engines.offset_map import OffsetMap, open_spill_file
-from diamant.cleaner.kernels import offset_map as map_kernels
+from diamant.cleaner.kernels import offset_map
 from diamant.cleaner.kernels.offset_map import ENTRY_BYTES
 from diamant.cleaner.spark.clean.key_tuples import ASKED, MAPPED, NOTES
 from diamant.cleaner.spark.clean.parts import segments_of
@@ -92,7 +92,7 @@ def _stay(plan: CleanPlan, groups: dict[int, int], offsets: OffsetMap, spool: _S
             continue
         if len(room) < len(words):
             room = np.empty(len(words), np.int64)
-        asked.append(room[: map_kernels.take_missing(offsets.table, words, len(words), room)].copy())
+        asked.append(room[: offset_map.take_missing(offsets.table, words, len(words), room)].copy())
     latest = offsets.latest()
     others = np.concatenate(asked) if asked else np.empty(0, np.int64)
     asked.clear()

@@ -149,7 +149,7 @@ class SparkRunner:
         return not self.rests_for_s and self._turns.is_free and self.suits(plan)
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
-        """Carry out `plan`; see the module and `runner`."""
+        """Carry out `plan`; see the module and `runners.contract`."""
         self._job_bytes, self._is_local_at_it = 0, False
         async with self._turn:
             swapped = 0

@@ -17,8 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.spark.clean import staging as places
-from diamant.cleaner.spark.clean.staging import Swept, staging_root, sweep
+from diamant.cleaner.spark.clean.staging import RUN, Swept, staging_root, sweep
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.errors import StorageError
 
@@ -56,7 +55,7 @@ class StagingSweep:
         """
         try:
             if staging_root(self._staging).is_local:
-                swept = sweep(self._env, self._log_directory, self._staging, places.RUN, self._is_stopped.is_set)
+                swept = sweep(self._env, self._log_directory, self._staging, RUN, self._is_stopped.is_set)
             else:
                 swept = self._sweep_elsewhere()
         except (OSError, StorageError, subprocess.SubprocessError) as error:
@@ -86,7 +85,7 @@ class StagingSweep:
             if self._is_stopped.is_set():
                 return Swept()
             child = self._child = _start()
-        fields = {"log_directory": self._log_directory, "staging": self._staging, "run": places.RUN}
+        fields = {"log_directory": self._log_directory, "staging": self._staging, "run": RUN}
         try:
             out, err = child.communicate(json.dumps(fields), TIMEOUT_S)
         except BaseException:

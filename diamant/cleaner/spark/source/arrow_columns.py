@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diamant.cleaner.kernels import columns as kernels
-from diamant.cleaner.kernels import records as fields
+from diamant.cleaner.kernels import columns, fields
 from diamant.cleaner.spark.source.columns import CORRUPT_COLUMN, arrow_schema, wants
 from diamant.cleaner.spark.source.partition_logs import log_id
 from diamant.protocol.batches.compression import CODEC_NAMES
@@ -82,8 +81,8 @@ class ArrowColumns:
         import pyarrow as pa
 
         table = _Table(room, chunk)
-        columns = [self._makers[name](table) for name in self._names]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        arrays = [self._makers[name](table) for name in self._names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def corrupt(self, reason: str, position: int) -> pyarrow.RecordBatch:
         """Return an Arrow batch of one row for bytes that could not be read."""
@@ -111,17 +110,17 @@ class ArrowColumns:
     def _offset(self, table: _Table) -> Any:
         import pyarrow as pa
 
-        return pa.array(table.fixed[kernels.OFFSET])
+        return pa.array(table.fixed[columns.OFFSET])
 
     def _timestamp(self, table: _Table) -> Any:
         import pyarrow as pa
 
-        stored = table.fixed[kernels.TIMESTAMP]
+        stored = table.fixed[columns.TIMESTAMP]
         is_null = (stored == -1) | (stored > _MAX_MS) | (stored < -_MAX_MS)
         return pa.array(np.where(is_null, 0, stored) * 1000, pa.timestamp("us", tz="UTC"), mask=is_null)
 
     def _timestamp_ms(self, table: _Table) -> Any:
-        return _nullable(table.fixed[kernels.TIMESTAMP])
+        return _nullable(table.fixed[columns.TIMESTAMP])
 
     def _timestamp_type(self, table: _Table) -> Any:
         import pyarrow as pa
@@ -139,7 +138,7 @@ class ArrowColumns:
         return _binary(room.values, room.value_ends, room.has_value, table.count)
 
     def _value_size(self, table: _Table) -> Any:
-        return _nullable(table.fixed[kernels.VALUE_SIZE].astype(np.int32))
+        return _nullable(table.fixed[columns.VALUE_SIZE].astype(np.int32))
 
     def _headers(self, table: _Table) -> Any:
         import pyarrow as pa
@@ -160,7 +159,7 @@ class ArrowColumns:
 
     def _sequence(self, table: _Table) -> Any:
         first = table.of_header(_SEQUENCE_AT, ">i4").astype(np.int64)
-        delta = table.fixed[kernels.OFFSET] - table.of_batch(fields.BASE_OFFSET)
+        delta = table.fixed[columns.OFFSET] - table.of_batch(fields.BASE_OFFSET)
         # After 2147483647 comes 0.
         return _nullable(np.where(first == -1, -1, first + delta & 0x7FFFFFFF).astype(np.int32))
 
@@ -218,10 +217,10 @@ class Room:
     """The memory that the kernel writes to. Pages that it does not reach cost nothing."""
 
     def __init__(self, want: int, records: int, payload_bytes: int) -> None:
-        self.state = np.zeros(kernels.STATE_FIELDS, np.int64)
-        self.fixed = np.empty((kernels.FIXED, records), np.int64)
+        self.state = np.zeros(columns.STATE_FIELDS, np.int64)
+        self.fixed = np.empty((columns.FIXED, records), np.int64)
         wants_keys, wants_values, wants_headers = (
-            bool(want & bit) for bit in (kernels.WANT_KEYS, kernels.WANT_VALUES, kernels.WANT_HEADERS)
+            bool(want & bit) for bit in (columns.WANT_KEYS, columns.WANT_VALUES, columns.WANT_HEADERS)
         )
         # A header takes two bytes at least.
         headers = payload_bytes // 2 + 1 if wants_headers else 0
@@ -236,17 +235,17 @@ class Room:
     @property
     def count(self) -> int:
         """Records in it."""
-        return int(self.state[kernels.COUNT])
+        return int(self.state[columns.COUNT])
 
     @property
     def header_count(self) -> int:
         """Headers of these."""
-        return int(self.state[kernels.HEADERS])
+        return int(self.state[columns.HEADERS])
 
     @property
     def walked(self) -> int:
         """Records that were looked at."""
-        return int(self.state[kernels.WALKED])
+        return int(self.state[columns.WALKED])
 
     @property
     def copied_bytes(self) -> int:
@@ -267,8 +266,8 @@ class Room:
         only: NDArray[np.int64] | None,
         want: int,
     ) -> tuple[int, int]:
-        """Let the kernel append the rows that are to take `step`; return (fault, row), see `kernels.columns.walk_records`."""
-        return kernels.walk_records(
+        """Let the kernel append the rows that are to take `step`; return (fault, row), see `columns.walk_records`."""
+        return columns.walk_records(
             chunk.data,
             unpacked,
             chunk.rows,
@@ -307,7 +306,7 @@ class _Table:
         self.chunk = chunk
         self.count = room.count
         self.fixed = room.fixed[:, : room.count]
-        self._rows = self.fixed[kernels.ROW]
+        self._rows = self.fixed[columns.ROW]
 
     def of_batch(self, field: int) -> NDArray[np.int64]:
         """Return a field of the chunk's table for each record."""

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diamant.cleaner.engines.offset_map import LatestOffsets, OffsetMap, open_spill_file
-from diamant.cleaner.kernels import offset_map as map_kernels
-from diamant.cleaner.kernels import records as fields
+from diamant.cleaner.kernels import fields, offset_map
 from diamant.cleaner.spark.source.filter_bounds import GREATEST, Bounds
 from diamant.cleaner.spark.source.range_reader import Counters, RangeReader
 from diamant.storage.env.env import RealEnv
@@ -53,13 +52,13 @@ def _read(task: ReadTask, options: SourceOptions, counters: Counters, offsets: O
     end_offset = GREATEST if task.stable_offset is None else task.stable_offset
     for part in task.ranges:
         reader = RangeReader(task, part, options, counters)
-        state = np.zeros(map_kernels.STATE_FIELDS, np.int64)
-        state[map_kernels.LAST_SEEN] = -1
+        state = np.zeros(offset_map.STATE_FIELDS, np.int64)
+        state[offset_map.LAST_SEEN] = -1
         for rows, unpacked, first, end in reader.groups_to_map():
-            state[map_kernels.ROW] = first
+            state[offset_map.ROW] = first
             fault = fields.BUFFER_FULL
             while fault == fields.BUFFER_FULL:
-                fault, count = map_kernels.hash_records(
+                fault, count = offset_map.hash_records(
                     rows.data,
                     unpacked,
                     rows.rows,
@@ -72,5 +71,5 @@ def _read(task: ReadTask, options: SourceOptions, counters: Counters, offsets: O
                     end_offset,
                 )
                 if fault not in (fields.NO_FAULT, fields.BUFFER_FULL):
-                    raise reader.fault(rows, int(state[map_kernels.ROW]))
+                    raise reader.fault(rows, int(state[offset_map.ROW]))
                 offsets.add(tuples, count)

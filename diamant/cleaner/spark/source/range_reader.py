@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
-from diamant.cleaner.kernels import columns as kernels
-from diamant.cleaner.kernels import records as fields
+from diamant.cleaner.kernels import fields
+from diamant.cleaner.kernels.columns import BOUNDS, MAX_OFFSET, MAX_TIMESTAMP_BOUND, MIN_OFFSET, MIN_TIMESTAMP
+from diamant.cleaner.kernels.records import find_bad_crc
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
 from diamant.cleaner.segments.transaction_outcomes import Outcome
@@ -54,7 +55,7 @@ GROUP_BYTES = 8 * 1024 * 1024
 MAX_BATCH_BYTES = 256 * 1024 * 1024
 _SKIP = 0
 READ = 1
-"""STEP of a row that is to be read; `map_kernels.MAP` is the same."""
+"""STEP of a row that is to be read; `kernels.offset_map.MAP` is the same."""
 _CONVERT = 2
 """Of one in an old format, until it is unpacked."""
 _NO_TYPE = -1
@@ -328,7 +329,7 @@ class RangeReader:
         """Compare the checksums of the batches that are to be read, and look at their counts."""
         table = rows.rows
         row = 0
-        while (row := fields.find_bad_crc(rows.data, table, row, rows.count, READ)) >= 0:
+        while (row := find_bad_crc(rows.data, table, row, rows.count, READ)) >= 0:
             self._refuse(rows, row, "the batch's CRC is wrong")
         for row in np.flatnonzero(table[fields.STEP, : rows.count] == _CONVERT).tolist():
             batch = self._bytes_of(rows, row)
@@ -378,11 +379,11 @@ LatestWindow: TypeAlias = Callable[[int, int], "NDArray[np.int64]"]
 
 def bounds_array(bounds: Bounds) -> NDArray[np.int64]:
     """Return bounds as the kernel has them."""
-    found = np.empty(kernels.BOUNDS, np.int64)
-    found[kernels.MIN_OFFSET] = bounds.min_offset
-    found[kernels.MAX_OFFSET] = bounds.max_offset
-    found[kernels.MIN_TIMESTAMP] = bounds.min_timestamp_ms
-    found[kernels.MAX_TIMESTAMP_BOUND] = bounds.max_timestamp_ms
+    found = np.empty(BOUNDS, np.int64)
+    found[MIN_OFFSET] = bounds.min_offset
+    found[MAX_OFFSET] = bounds.max_offset
+    found[MIN_TIMESTAMP] = bounds.min_timestamp_ms
+    found[MAX_TIMESTAMP_BOUND] = bounds.max_timestamp_ms
     return found
 
 

@@ -18,8 +18,8 @@ from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan import file_listing as places
 from diamant.cleaner.evidence.scan import scan
 from diamant.cleaner.evidence.search import known_positives, record_search
-from diamant.cleaner.rules import record_fate as policy
-from diamant.cleaner.runners import inline as runner
+from diamant.cleaner.rules import record_fate
+from diamant.cleaner.runners import inline
 from diamant.storage.env.env import RealEnv
 from tests.broker.erasure.cases import (
     KEY,
@@ -255,8 +255,8 @@ async def test_a_signed_certificate_whose_account_does_not_add_up_is_not_valid(
 
 @pytest.fixture
 def is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds in a thread ask `policy` about each record."""
-    monkeypatch.setattr(runner, "QuickRound", None)
+    """Rounds in a thread ask `record_fate` about each record."""
+    monkeypatch.setattr(inline, "QuickRound", None)
 
 
 @pytest.mark.usefixtures("is_plain")
@@ -265,7 +265,7 @@ async def test_a_cleaner_that_keeps_a_record_is_caught_by_the_scan(
 ) -> None:
     """A superseded value that stays keeps the certificate back."""
     await create_with_key(broker, others=30)
-    monkeypatch.setattr(policy, "record_fate", lambda **_: policy.KEEP)
+    monkeypatch.setattr(record_fate, "record_fate", lambda **_: record_fate.KEEP)
     erasure = await erase(broker)
     assert erasure.state == "not-certified"
     assert has_values(broker)
@@ -279,17 +279,17 @@ async def test_a_cleaner_that_keeps_one_record_of_thirty_is_caught_by_the_scan(
     await create(broker)
     for version in range(30):
         write(broker, (KEY, b"%d " % version + PERSON), codec=version % 5)
-    real = policy.record_fate
+    real = record_fate.record_fate
     kept: list[Any] = []
 
     def fate(**facts: Any) -> Any:
         found = real(**facts)
-        if found != policy.KEEP and facts["has_value"] and not kept:
+        if found != record_fate.KEEP and facts["has_value"] and not kept:
             kept.append(facts)
-            return policy.KEEP
+            return record_fate.KEEP
         return found
 
-    monkeypatch.setattr(policy, "record_fate", fate)
+    monkeypatch.setattr(record_fate, "record_fate", fate)
     monkeypatch.setattr(erasure_steps, "ROUNDS", 1)
     erasure = await erase(broker)
     assert len(kept) == 1, "the sabotage must show"
@@ -311,9 +311,9 @@ async def test_deleted_files_that_stay_keep_the_certificate_back(
 async def test_a_cleaner_that_loses_the_tombstone_is_seen(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The values are gone, and so is the tombstone before its time: the certificate says key-gone without a horizon's round."""
     await create_with_key(broker, others=30)
-    real = policy.record_fate
+    real = record_fate.record_fate
     monkeypatch.setattr(
-        policy,
+        record_fate,
         "record_fate",
         lambda **facts: real(**{**facts, "is_expired": True}) if not facts["has_value"] else real(**facts),
     )

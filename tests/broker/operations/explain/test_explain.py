@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.client.errors import BadArgument, NotFound
-from diamant.cleaner.explain import explanation as told
+from diamant.cleaner.explain import explanation
 from diamant.protocol.batches.control import build_marker
 from diamant.protocol.errors import ErrorCode
 from tests.broker.node.test_cleaning import produce
@@ -32,7 +32,7 @@ async def test_a_live_value_stays(tmp_path: Path) -> None:
     async with stage(tmp_path, segment_ms=str(HOUR_MS)) as at:
         await at.put("k=1")
         found = await at.record(0)
-        assert (kinds(found), found.status, found.goes_ms) == ([told.LIVE], told.IS_LIVE, None)
+        assert (kinds(found), found.status, found.goes_ms) == ([explanation.LIVE], explanation.IS_LIVE, None)
         await at.stays(0)
 
 
@@ -43,8 +43,8 @@ async def test_the_active_segment(tmp_path: Path) -> None:
         at.clock.advance_ms(1000)
         await at.put("k=2")
         found = await at.goes_exactly_when_told(0)
-        assert kinds(found) == [told.ACTIVE_SEGMENT]
-        assert gate(found, told.ACTIVE_SEGMENT).until_ms == found.goes_ms == START_MS + HOUR_MS + 1
+        assert kinds(found) == [explanation.ACTIVE_SEGMENT]
+        assert gate(found, explanation.ACTIVE_SEGMENT).until_ms == found.goes_ms == START_MS + HOUR_MS + 1
         assert found.superseded_by == 1
         assert found.leaves_disk_ms == found.goes_ms + 60_000
 
@@ -54,14 +54,14 @@ async def test_the_bytes_that_close_the_active_segment(tmp_path: Path) -> None:
     async with stage(tmp_path, internal_segment_bytes="1000", segment_ms=str(HOUR_MS)) as at:
         await at.put("k=1")
         await at.put("k=2")
-        more = gate(await at.record(0), told.ACTIVE_SEGMENT).bytes_more
+        more = gate(await at.record(0), explanation.ACTIVE_SEGMENT).bytes_more
         assert more is not None
         overhead = at.log.size // 2 - 2  # of a batch with one key of a byte and a value of a byte
         await at.put("j=" + "x" * (more - 1 - overhead - 3))
         size = at.log.size
         assert len(at.log.segments) == 1
         assert size == 1000
-        assert gate(await at.record(0), told.ACTIVE_SEGMENT).bytes_more == 1
+        assert gate(await at.record(0), explanation.ACTIVE_SEGMENT).bytes_more == 1
         await at.put("j=1")
         assert len(at.log.segments) == 2
 
@@ -76,9 +76,9 @@ async def test_the_dirty_ratio_until_the_longest_lag(tmp_path: Path) -> None:
         await at.put("k=2")
         await at.roll()
         found = await at.goes_exactly_when_told(1)
-        assert kinds(found) == [told.DIRTY_RATIO]
-        assert gate(found, told.DIRTY_RATIO).until_ms == found.goes_ms == START_MS + 7 * HOUR_MS + 1
-        assert 0 < gate(found, told.DIRTY_RATIO).detail["dirty_ratio"] < 0.9
+        assert kinds(found) == [explanation.DIRTY_RATIO]
+        assert gate(found, explanation.DIRTY_RATIO).until_ms == found.goes_ms == START_MS + 7 * HOUR_MS + 1
+        assert 0 < gate(found, explanation.DIRTY_RATIO).detail["dirty_ratio"] < 0.9
 
 
 async def test_the_dirty_bytes_that_are_missing(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ async def test_the_dirty_bytes_that_are_missing(tmp_path: Path) -> None:
         await at.put("k=2")
         await at.roll()
         found = await at.record(1)
-        more = gate(found, told.DIRTY_RATIO).bytes_more
+        more = gate(found, explanation.DIRTY_RATIO).bytes_more
         assert found.goes_ms is None
         assert more is not None
         overhead = at.log.segments[1].size - 1
@@ -99,7 +99,7 @@ async def test_the_dirty_bytes_that_are_missing(tmp_path: Path) -> None:
         await at.roll()
         await at.settle()
         assert 1 in await at.offsets()
-        assert gate(await at.record(1), told.DIRTY_RATIO).bytes_more == 1
+        assert gate(await at.record(1), explanation.DIRTY_RATIO).bytes_more == 1
         await at.put("c=1")
         await at.roll()
         await at.settle()
@@ -114,8 +114,8 @@ async def test_the_shortest_lag(tmp_path: Path) -> None:
         await at.put("k=2")
         await at.roll()
         found = await at.goes_exactly_when_told(0)
-        assert kinds(found) == [told.MIN_LAG]
-        assert gate(found, told.MIN_LAG).until_ms == found.goes_ms == START_MS + 3 * HOUR_MS
+        assert kinds(found) == [explanation.MIN_LAG]
+        assert gate(found, explanation.MIN_LAG).until_ms == found.goes_ms == START_MS + 3 * HOUR_MS
 
 
 async def test_several_gates_at_once(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ async def test_several_gates_at_once(tmp_path: Path) -> None:
         await at.put("k=1")
         await at.put("k=2")
         found = await at.goes_exactly_when_told(0)
-        assert kinds(found) == [told.ACTIVE_SEGMENT, told.MIN_LAG]
-        assert gate(found, told.ACTIVE_SEGMENT).until_ms == START_MS + HOUR_MS + 1
+        assert kinds(found) == [explanation.ACTIVE_SEGMENT, explanation.MIN_LAG]
+        assert gate(found, explanation.ACTIVE_SEGMENT).until_ms == START_MS + HOUR_MS + 1
         assert found.goes_ms == START_MS + 5 * HOUR_MS
 
 
@@ -138,10 +138,10 @@ async def test_an_open_transaction(tmp_path: Path) -> None:
         await at.roll()
         await at.settle()
         found = await at.record(0)
-        assert (kinds(found), found.goes_ms) == ([told.OPEN_TRANSACTION], None)
-        assert gate(found, told.OPEN_TRANSACTION).detail["producer_id"] == 5
-        assert gate(found, told.OPEN_TRANSACTION).detail["since_ms"] == START_MS
-        assert (await at.record(1, "other")).status == told.IS_UNDECIDED
+        assert (kinds(found), found.goes_ms) == ([explanation.OPEN_TRANSACTION], None)
+        assert gate(found, explanation.OPEN_TRANSACTION).detail["producer_id"] == 5
+        assert gate(found, explanation.OPEN_TRANSACTION).detail["since_ms"] == START_MS
+        assert (await at.record(1, "other")).status == explanation.IS_UNDECIDED
         await at.stays(0)
         at.log.append_internal(
             build_marker(
@@ -150,8 +150,8 @@ async def test_an_open_transaction(tmp_path: Path) -> None:
             )
         )  # fmt: skip
         found = await at.record(0)
-        assert (kinds(found), found.goes_ms) == ([told.DUE], at.clock.now_ms())
-        assert (await at.record(1, "other")).status == told.IS_ABORTED
+        assert (kinds(found), found.goes_ms) == ([explanation.DUE], at.clock.now_ms())
+        assert (await at.record(1, "other")).status == explanation.IS_ABORTED
         await at.settle()
         assert await at.offsets() == [2, 3]
 
@@ -166,12 +166,12 @@ async def test_a_tombstone_from_its_writing_to_its_horizon(tmp_path: Path) -> No
         await at.put("k=")
         await at.put("z=1")
         before = await at.record(1)
-        assert before.status == told.IS_TOMBSTONE
-        assert kinds(before) == [told.ACTIVE_SEGMENT, told.NOT_STAMPED]
+        assert before.status == explanation.IS_TOMBSTONE
+        assert kinds(before) == [explanation.ACTIVE_SEGMENT, explanation.NOT_STAMPED]
         assert before.goes_ms == START_MS + HOUR_MS + 1 + DAY_MS
         await at.is_there_until(START_MS + HOUR_MS + 1, 0)
         after = await at.goes_exactly_when_told(1)
-        assert kinds(after) == [told.HORIZON]
+        assert kinds(after) == [explanation.HORIZON]
         assert after.goes_ms == before.goes_ms == after.horizon_ms
         assert (await at.broker.explain("t", key="k")).records == 1, "in the .deleted file"
 
@@ -185,7 +185,7 @@ async def test_a_tombstone_in_mode_kafka_waits_for_another_round(tmp_path: Path)
         await at.roll()
         await at.settle()
         found = await at.record(1)
-        assert (kinds(found), found.goes_ms) == ([told.HORIZON, told.WAITS_FOR_ROUND], None)
+        assert (kinds(found), found.goes_ms) == ([explanation.HORIZON, explanation.WAITS_FOR_ROUND], None)
         await at.stays(1)
         await at.put("k2=1")
         await at.roll()
@@ -200,8 +200,8 @@ async def test_mode_kafka_closes_a_segment_by_an_append_only(tmp_path: Path) -> 
         await at.put("k=1")
         await at.put("k=2")
         found = await at.record(0)
-        active = gate(found, told.ACTIVE_SEGMENT)
-        assert (kinds(found), found.goes_ms, active.until_ms) == ([told.ACTIVE_SEGMENT], None, None)
+        active = gate(found, explanation.ACTIVE_SEGMENT)
+        assert (kinds(found), found.goes_ms, active.until_ms) == ([explanation.ACTIVE_SEGMENT], None, None)
         assert active.detail["closed_by_timestamp_above_ms"] == START_MS + HOUR_MS
         await at.stays(0)
         await at.put("z=1")
@@ -222,8 +222,8 @@ async def test_a_partition_whose_round_failed(tmp_path: Path) -> None:
         await at.put("k=2")
         await at.roll()
         found = await at.goes_exactly_when_told(0)
-        assert kinds(found) == [told.UNCLEANABLE]
-        assert gate(found, told.UNCLEANABLE).detail["reason"] == "no space left on device"
+        assert kinds(found) == [explanation.UNCLEANABLE]
+        assert gate(found, explanation.UNCLEANABLE).detail["reason"] == "no space left on device"
         assert found.goes_ms == START_MS + 60_000
 
 
@@ -241,13 +241,13 @@ async def test_a_segment_in_quarantine(tmp_path: Path) -> None:
         flip(path, 1000)
         await at.settle()
         found = await at.record(0)
-        assert kinds(found) == [told.LIVE], "a record that cannot be read supersedes nothing that is known"
+        assert kinds(found) == [explanation.LIVE], "a record that cannot be read supersedes nothing that is known"
         whole = await at.partition(key="k")
-        assert told.QUARANTINED in kinds(whole)
-        assert str(corrupt) in gate(whole, told.QUARANTINED).text
+        assert explanation.QUARANTINED in kinds(whole)
+        assert str(corrupt) in gate(whole, explanation.QUARANTINED).text
         assert any("checksum" in problem for problem in whole.problems)
         tombstone = await at.record(2, "d")
-        assert (kinds(tombstone), tombstone.goes_ms) == ([told.QUARANTINED], None)
+        assert (kinds(tombstone), tombstone.goes_ms) == ([explanation.QUARANTINED], None)
         await at.stays(2, 10 * DAY_MS)
         flip(path, 2000)
         await at.settle()
@@ -261,7 +261,7 @@ async def test_a_cleaner_that_is_off(tmp_path: Path) -> None:
         await at.put("k=2")
         await at.roll()
         found = await at.record(0)
-        assert (kinds(found), found.goes_ms) == ([told.CLEANER_DISABLED], None)
+        assert (kinds(found), found.goes_ms) == ([explanation.CLEANER_DISABLED], None)
         assert found.change is not None
         assert found.change.command == "compact t --partition 0"
         await at.stays(0)
@@ -278,7 +278,7 @@ async def test_a_pause(tmp_path: Path) -> None:
         await at.put("k=2")
         await at.roll()
         found = await at.record(0)
-        assert (kinds(found), found.goes_ms) == ([told.PAUSED], None)
+        assert (kinds(found), found.goes_ms) == ([explanation.PAUSED], None)
         await at.stays(0)
         service.resume(("t", 0))
         await at.settle()
@@ -295,7 +295,7 @@ async def test_a_topic_that_is_only_deleted(tmp_path: Path) -> None:
         at.clock.advance_ms(1000)
         await at.put("k=2")
         found = await at.goes_exactly_when_told(0)
-        assert kinds(found) == [told.NOT_COMPACTED, told.RETENTION_TIME]
+        assert kinds(found) == [explanation.NOT_COMPACTED, explanation.RETENTION_TIME]
         assert found.goes_ms == START_MS + 1000 + HOUR_MS + 1
         assert found.change is not None
         assert found.change.configs == {"cleanup.policy": "compact,delete"}
@@ -307,15 +307,15 @@ async def test_retention_by_size(tmp_path: Path) -> None:
         await at.put("k=1")
         await at.roll()
         found = await at.record(0)
-        more = gate(found, told.RETENTION_SIZE).bytes_more
+        more = gate(found, explanation.RETENTION_SIZE).bytes_more
         assert more is not None
-        assert (found.goes_ms, gate(found, told.RETENTION_TIME).until_ms) == (None, None)
+        assert (found.goes_ms, gate(found, explanation.RETENTION_TIME).until_ms) == (None, None)
         overhead = at.log.size - 1
         await at.put("z=" + "x" * (more - 1 - overhead - 2))
         assert at.log.active.size == more - 1
         await at.settle()
         assert 0 in await at.offsets()
-        assert gate(await at.record(0), told.RETENTION_SIZE).bytes_more == 1
+        assert gate(await at.record(0), explanation.RETENTION_SIZE).bytes_more == 1
         await at.put("z=1")
         await at.settle()
         assert 0 not in await at.offsets()
@@ -327,7 +327,7 @@ async def test_a_live_value_under_both_policies(tmp_path: Path) -> None:
         await at.put("k=1")
         await at.roll()
         found = await at.goes_exactly_when_told(0)
-        assert kinds(found) == [told.LIVE, told.RETENTION_TIME]
+        assert kinds(found) == [explanation.LIVE, explanation.RETENTION_TIME]
         assert found.goes_ms == START_MS + DAY_MS + 1
 
 
@@ -336,29 +336,29 @@ async def test_no_policy_at_all(tmp_path: Path) -> None:
     async with stage(tmp_path, cleanup_policy="") as at:
         await at.put("k=1")
         found = await at.record(0)
-        assert (kinds(found), found.goes_ms) == ([told.NOT_COMPACTED], None)
+        assert (kinds(found), found.goes_ms) == ([explanation.NOT_COMPACTED], None)
         assert "empty" in found.gates[0].text
 
 
 # -- what would have it go now -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("which", [told.ACTIVE_SEGMENT, told.DIRTY_RATIO, told.MIN_LAG])
+@pytest.mark.parametrize("which", [explanation.ACTIVE_SEGMENT, explanation.DIRTY_RATIO, explanation.MIN_LAG])
 async def test_the_configuration_that_is_proposed_is_enough(tmp_path: Path, which: str) -> None:
     """Set as told, the record goes in the next loop."""
     configs = {
-        told.ACTIVE_SEGMENT: {},
-        told.DIRTY_RATIO: {"min_cleanable_dirty_ratio": "0.9"},
-        told.MIN_LAG: {"min_compaction_lag_ms": str(DAY_MS)},
+        explanation.ACTIVE_SEGMENT: {},
+        explanation.DIRTY_RATIO: {"min_cleanable_dirty_ratio": "0.9"},
+        explanation.MIN_LAG: {"min_compaction_lag_ms": str(DAY_MS)},
     }[which]
     async with stage(tmp_path, None, **configs) as at:
         await at.put("a=" + "x" * 300, "k=1")
-        if which == told.DIRTY_RATIO:
+        if which == explanation.DIRTY_RATIO:
             await at.roll()
             await at.settle()
         await at.put("k=2")
         at.clock.advance_ms(10_000)
-        if which != told.ACTIVE_SEGMENT:
+        if which != explanation.ACTIVE_SEGMENT:
             await at.roll()
         await at.settle()
         found = await at.record(1)
@@ -371,21 +371,23 @@ async def test_the_configuration_that_is_proposed_is_enough(tmp_path: Path, whic
         assert 1 not in await at.offsets()
 
 
-@pytest.mark.parametrize("which", [told.ACTIVE_SEGMENT, told.DIRTY_RATIO, told.MIN_LAG, told.CLEANER_DISABLED])
+@pytest.mark.parametrize(
+    "which", [explanation.ACTIVE_SEGMENT, explanation.DIRTY_RATIO, explanation.MIN_LAG, explanation.CLEANER_DISABLED]
+)
 async def test_the_command_that_is_proposed_is_enough(tmp_path: Path, which: str) -> None:
     """Carried out as told, the record is gone when it returns."""
     configs = {
-        told.DIRTY_RATIO: {"min_cleanable_dirty_ratio": "0.9"},
-        told.MIN_LAG: {"min_compaction_lag_ms": str(DAY_MS)},
+        explanation.DIRTY_RATIO: {"min_cleanable_dirty_ratio": "0.9"},
+        explanation.MIN_LAG: {"min_compaction_lag_ms": str(DAY_MS)},
     }
-    broker = {"log_cleaner_enable": str(which != told.CLEANER_DISABLED).lower()}
+    broker = {"log_cleaner_enable": str(which != explanation.CLEANER_DISABLED).lower()}
     async with stage(tmp_path, broker, **configs.get(which, {})) as at:
         await at.put("a=" + "x" * 300, "k=1")
-        if which == told.DIRTY_RATIO:
+        if which == explanation.DIRTY_RATIO:
             await at.roll()
             await at.settle()
         await at.put("k=2")
-        if which != told.ACTIVE_SEGMENT:
+        if which != explanation.ACTIVE_SEGMENT:
             await at.roll()
         await at.settle()
         found = await at.record(1)
@@ -414,8 +416,14 @@ async def test_every_record_of_a_key_and_what_the_log_has_let_go_of(tmp_path: Pa
         found = await at.partition(key="k")
         present = [one for one in found.records if not one.segment.endswith(".deleted")]
         removed = [one for one in found.records if one.segment.endswith(".deleted")]
-        assert [(one.offset, one.status) for one in present] == [(2, told.IS_SUPERSEDED), (3, told.IS_LIVE)]
-        assert [(one.offset, kinds(one)) for one in removed] == [(0, [told.FILE_DELAY]), (2, [told.FILE_DELAY])]
+        assert [(one.offset, one.status) for one in present] == [
+            (2, explanation.IS_SUPERSEDED),
+            (3, explanation.IS_LIVE),
+        ]
+        assert [(one.offset, kinds(one)) for one in removed] == [
+            (0, [explanation.FILE_DELAY]),
+            (2, [explanation.FILE_DELAY]),
+        ]
         assert {one.leaves_disk_ms for one in removed} == {START_MS + 60_000}
 
 
@@ -437,7 +445,7 @@ async def test_the_partition_as_a_whole(tmp_path: Path) -> None:
         await at.put("k=1")
         await at.put("k=2")
         found = await at.partition()
-        assert (kinds(found), found.next_round_ms) == ([told.ACTIVE_SEGMENT], START_MS + HOUR_MS + 1)
+        assert (kinds(found), found.next_round_ms) == ([explanation.ACTIVE_SEGMENT], START_MS + HOUR_MS + 1)
         assert (found.first_dirty_offset, found.first_uncleanable_offset, found.log_end_offset) == (0, 0, 2)
         at.clock.set_ms(START_MS + HOUR_MS + 1)
         await at.settle()
@@ -459,7 +467,7 @@ async def test_a_log_that_is_cleaned_while_it_is_explained(tmp_path: Path) -> No
         *_, explained = await asyncio.gather(settled, asyncio.gather(*asked))
         for found in explained:
             present = [one for one in found.records if not one.segment.endswith(".deleted")]
-            assert present[-1].status == told.IS_LIVE
+            assert present[-1].status == explanation.IS_LIVE
             assert [one.offset for one in present][-1] == 19
             assert all("outputs of a round that is under way" in one for one in found.problems)
 
@@ -486,22 +494,22 @@ async def test_a_key_that_goes_to_another_partition_by_now(tmp_path: Path) -> No
     """By the default partitioners; for sure once that partition has a later record. Where it goes nothing is told of it."""
     async with stage(tmp_path) as at:
         await at.put("k=1")
-        assert kinds(await at.record(0)) == [told.LIVE]
+        assert kinds(await at.record(0)) == [explanation.LIVE]
         grown = {"topics": [{"name": "t", "count": 3, "assignments": None}], "timeout_ms": 1000, "validate_only": False}
         assert (await at.wire.call(CREATE_PARTITIONS, 3, grown)).results[0].error_code == ErrorCode.NONE
         by_java, by_librdkafka = 2, 1
         found = await at.record(0)
-        assert kinds(found) == [told.STRANDED]
-        assert gate(found, told.STRANDED).detail == {"partitions": sorted([by_java, by_librdkafka])}
-        assert kinds(await at.at_offset(0)) == [told.STRANDED]
+        assert kinds(found) == [explanation.STRANDED]
+        assert gate(found, explanation.STRANDED).detail == {"partitions": sorted([by_java, by_librdkafka])}
+        assert kinds(await at.at_offset(0)) == [explanation.STRANDED]
         at.clock.advance_ms(1)
         await produce(at.wire, "t", "k=2", partition=by_java, timestamp=at.clock.now_ms())
         partitions = (await at.broker.explain("t", key="k")).partitions
         (here,), (there,) = partitions[0].records, partitions[by_java].records
         assert (
             f"partition {by_java} takes this key now and has a later record of it (offset 0)"
-            in gate(here, told.STRANDED).text
+            in gate(here, explanation.STRANDED).text
         )
         assert here.change is not None
         assert "into partition 0 itself" in here.change.text
-        assert kinds(there) == [told.LIVE]
+        assert kinds(there) == [explanation.LIVE]

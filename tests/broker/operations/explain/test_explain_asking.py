@@ -14,7 +14,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.cleaner.explain import explanation as told
+from diamant.cleaner.explain import explanation
 from tests.broker.groups.offsets.offset_requests import commit, find_coordinator, wait_until_loaded
 from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, START_MS, Stage, gate, kinds, stage
 from tests.broker.transactions.txn_wire import TxnProducer
@@ -82,7 +82,7 @@ async def test_tombstones_and_the_groups_that_have_not_passed_them(tmp_path: Pat
             ("late", "between", "done"),
         ]
         assert [one.goes_ms for one in found.records[:2]] == [START_MS + DAY_MS] * 2
-        assert kinds(found.records[0]) == [told.HORIZON]
+        assert kinds(found.records[0]) == [explanation.HORIZON]
         await at.is_there_until(START_MS + DAY_MS, 3)
         assert [one.offset for one in (await at.partition(is_tombstones=True)).records] == [8]
 
@@ -134,13 +134,13 @@ async def test_a_transaction_that_its_coordinator_will_abort(tmp_path: Path) -> 
         await at.put("k=2")
         await at.roll()
         found = await at.record(0)
-        opened = gate(found, told.OPEN_TRANSACTION)
+        opened = gate(found, explanation.OPEN_TRANSACTION)
         assert (opened.detail["producer_id"], opened.detail["since_ms"]) == (producer.producer_id, START_MS + 1000)
         assert opened.until_ms == found.goes_ms == START_MS + 1000 + 60_000 + 1
         assert opened.until_ms is not None
         at.clock.set_ms(opened.until_ms - 1)
         await at.settle()
-        assert kinds(await at.record(0)) == [told.OPEN_TRANSACTION]
+        assert kinds(await at.record(0)) == [explanation.OPEN_TRANSACTION]
         # The coordinator looks every ten seconds.
         at.clock.set_ms(opened.until_ms + 10_000)
         await wait_until(lambda: at.log.last_stable_offset >= at.log.log_end_offset)
@@ -180,7 +180,7 @@ async def test_the_marker_of_an_abort_closes_an_old_segment(tmp_path: Path) -> N
         await at.put("k=1", "k=2")
         assert await producer.add(("t", 0)) == ["NONE"]
         at.put_transactional("other", producer.producer_id)
-        assert kinds(await at.record(0)) == [told.ACTIVE_SEGMENT, told.OPEN_TRANSACTION]
+        assert kinds(await at.record(0)) == [explanation.ACTIVE_SEGMENT, explanation.OPEN_TRANSACTION]
         assert (await at.record(0)).goes_ms == START_MS + 60_001
         await at.broker.clock.advance(60_000)
         assert 0 in await at.offsets()
@@ -211,7 +211,7 @@ async def test_over_http(tmp_path: Path) -> None:
         record = fields["partitions"][0]["records"][0]
         assert (record["offset"], record["status"], record["superseded_by"]) == (0, "superseded", 1)
         assert record["goes_ms"] == START_MS + HOUR_MS + 1
-        assert record["gates"][0]["kind"] == told.ACTIVE_SEGMENT
+        assert record["gates"][0]["kind"] == explanation.ACTIVE_SEGMENT
         assert fields == json.loads(json.dumps((await at.broker.explain("t", key="k")).to_fields()))
         assert (await ask(at, "/v1/explain", {"topic": "t", "partition": 0, "offset": 9}))[0] == 404
         assert (await ask(at, "/v1/explain", {"topic": "nope"}))[0] == 404

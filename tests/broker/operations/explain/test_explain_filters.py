@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diamant.cleaner.explain import scans as key_scan
+from diamant.cleaner.explain import scans
 from diamant.cleaner.kernels.cache import compiled
 from diamant.cleaner.kernels.native import address_of
 from diamant.cleaner.kernels.offset_map import siphash128
@@ -83,7 +83,7 @@ async def test_a_segment_whose_filter_excludes_the_key_is_not_read(tmp_path: Pat
 
 async def test_more_records_than_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first ones and the live one are told, the others counted, and what supersedes what is right all the same."""
-    monkeypatch.setattr(key_scan, "MAX_RECORDS", 3)
+    monkeypatch.setattr(scans, "MAX_RECORDS", 3)
     async with stage(tmp_path) as at:
         for number in range(6):
             await at.put(f"k={number}", "z=1")

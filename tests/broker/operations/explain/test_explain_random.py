@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.explain import explanation as told
+from diamant.cleaner.explain import explanation
 from diamant.cleaner.explain.explanation import RecordExplanation
 from tests import effort
 from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, Stage, stage
@@ -91,7 +91,7 @@ async def test_what_is_told_comes_true(tmp_path: Path, seed: int) -> None:
                 is_gone = one.goes_ms is not None and one.goes_ms <= moment_ms
                 if not is_gone:
                     assert one.offset in present, text(one, moment_ms, start_ms)
-                elif one.bound != told.EARLIEST:
+                elif one.bound != explanation.EARLIEST:
                     assert one.offset not in present, text(one, moment_ms, start_ms)
         at.clock.advance_ms(100 * DAY_MS)
         await at.settle()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.explain import explanation as told
+from diamant.cleaner.explain import explanation
 from diamant.protocol.batches.batch import iter_headers
 from diamant.storage import names
 from diamant.storage.env.clock import SettableClock
@@ -35,17 +35,21 @@ async def test_a_marker_from_its_transaction_to_its_horizon(tmp_path: Path, is_c
         at.end_transaction(is_commit=True)
         await at.put("k=2")
         data = await at.record(0)
-        assert data.status == (told.IS_SUPERSEDED if is_commit else told.IS_ABORTED)
+        assert data.status == (explanation.IS_SUPERSEDED if is_commit else explanation.IS_ABORTED)
         before = await at.at_offset(marker)
-        assert (before.status, kinds(before), before.goes_ms) == (told.IS_MARKER, [told.NOT_STAMPED], None)
+        assert (before.status, kinds(before), before.goes_ms) == (
+            explanation.IS_MARKER,
+            [explanation.NOT_STAMPED],
+            None,
+        )
         assert data.goes_ms == START_MS + HOUR_MS + 1
         await at.is_there_until(data.goes_ms, 0)
         after = await at.at_offset(marker)
-        assert kinds(after) == [told.HORIZON]
-        assert after.goes_ms == after.horizon_ms == gate(after, told.HORIZON).until_ms == data.goes_ms + DAY_MS
+        assert kinds(after) == [explanation.HORIZON]
+        assert after.goes_ms == after.horizon_ms == gate(after, explanation.HORIZON).until_ms == data.goes_ms + DAY_MS
         assert after.change is None, "no erase removes a marker"
         await at.is_there_until(after.goes_ms, marker)
-        assert kinds(await at.at_offset(3)) == [told.NOT_STAMPED]
+        assert kinds(await at.at_offset(3)) == [explanation.NOT_STAMPED]
         await at.stays(3)
 
 
@@ -57,13 +61,13 @@ async def test_a_marker_in_mode_kafka_needs_three_rounds(tmp_path: Path) -> None
         at.put_transactional("another")
         at.end_transaction(is_commit=True)
         for value in "23":
-            assert kinds(await at.at_offset(marker)) == [told.NOT_STAMPED]
+            assert kinds(await at.at_offset(marker)) == [explanation.NOT_STAMPED]
             await at.put(f"k={value}")
             await at.roll()
             await at.settle()
         found = await at.at_offset(marker)
-        assert (kinds(found), found.goes_ms) == ([told.HORIZON, told.WAITS_FOR_ROUND], None)
-        assert gate(found, told.HORIZON).until_ms == found.horizon_ms == START_MS + DAY_MS
+        assert (kinds(found), found.goes_ms) == ([explanation.HORIZON, explanation.WAITS_FOR_ROUND], None)
+        assert gate(found, explanation.HORIZON).until_ms == found.horizon_ms == START_MS + DAY_MS
         at.clock.set_ms(START_MS + DAY_MS - 1)
         await at.put("k=4")
         await at.roll()
@@ -114,7 +118,7 @@ async def test_a_superseded_record_of_an_old_format(tmp_path: Path, magic: int) 
         at.clock.advance_ms(1000)
         await at.put("k=2")
         found = await at.goes_exactly_when_told(0)
-        assert (kinds(found), found.superseded_by) == ([told.ACTIVE_SEGMENT], 2)
+        assert (kinds(found), found.superseded_by) == ([explanation.ACTIVE_SEGMENT], 2)
         assert found.goes_ms == START_MS + HOUR_MS + 1
         content = at.log.env.read_bytes(at.log.segments[0].path)
         assert [(header.base_offset, header.magic) for _, header in iter_headers(content)] == [(1, 2), (2, 2)]
@@ -127,11 +131,14 @@ async def test_a_tombstone_of_an_old_format(tmp_path: Path, magic: int) -> None:
     await plant(tmp_path, {0: (content, START_MS)}, None, segment_ms=str(HOUR_MS), delete_retention_ms=str(DAY_MS))
     async with stage(tmp_path, is_there=True) as at:
         before = await at.record(1)
-        assert (before.status, kinds(before)) == (told.IS_TOMBSTONE, [told.ACTIVE_SEGMENT, told.NOT_STAMPED])
+        assert (before.status, kinds(before)) == (
+            explanation.IS_TOMBSTONE,
+            [explanation.ACTIVE_SEGMENT, explanation.NOT_STAMPED],
+        )
         assert before.goes_ms == START_MS + HOUR_MS + 1 + DAY_MS
         await at.is_there_until(START_MS + HOUR_MS + 1, 0)
         after = await at.goes_exactly_when_told(1)
-        assert (kinds(after), after.goes_ms) == ([told.HORIZON], before.goes_ms)
+        assert (kinds(after), after.goes_ms) == ([explanation.HORIZON], before.goes_ms)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -146,15 +153,18 @@ async def test_a_tombstone_of_an_old_format_in_the_clean_part(tmp_path: Path, ma
     await plant(tmp_path, segments, 3, segment_ms=str(HOUR_MS), delete_retention_ms=str(DAY_MS))
     async with stage(tmp_path, is_there=True) as at:
         idle = await at.record(0)
-        assert (kinds(idle)[0], idle.goes_ms) == (told.DIRTY_RATIO, None)
+        assert (kinds(idle)[0], idle.goes_ms) == (explanation.DIRTY_RATIO, None)
         await at.put("z=1")
         found = await at.record(0)
         round_ms = START_MS + HOUR_MS + 1
-        assert gate(found, told.ACTIVE_SEGMENT).until_ms == round_ms
+        assert gate(found, explanation.ACTIVE_SEGMENT).until_ms == round_ms
         if age_ms >= DAY_MS:
-            assert (kinds(found), found.goes_ms) == ([told.ACTIVE_SEGMENT], round_ms)
+            assert (kinds(found), found.goes_ms) == ([explanation.ACTIVE_SEGMENT], round_ms)
         else:
-            assert (kinds(found), found.goes_ms) == ([told.ACTIVE_SEGMENT, told.NOT_STAMPED], round_ms + DAY_MS)
+            assert (kinds(found), found.goes_ms) == (
+                [explanation.ACTIVE_SEGMENT, explanation.NOT_STAMPED],
+                round_ms + DAY_MS,
+            )
             at.clock.set_ms(round_ms)
             await at.settle()
         assert found.goes_ms is not None
@@ -173,14 +183,14 @@ async def test_what_is_superseded_within_the_clean_part(tmp_path: Path) -> None:
         await at.roll()
         (await at.service()).states.set_checkpoint(("t", 0), 2)
         found = await at.record(0)
-        assert (kinds(found), found.goes_ms, found.superseded_by) == ([told.BEHIND], None, 1)
+        assert (kinds(found), found.goes_ms, found.superseded_by) == ([explanation.BEHIND], None, 1)
         assert found.change is not None
         assert found.change.command == "compact t --partition 0"
         assert "a later record of the key" in found.change.text
         await at.stays(0)
         await at.put("k=3")
         found = await at.goes_exactly_when_told(0)
-        assert (kinds(found), found.superseded_by) == ([told.ACTIVE_SEGMENT], 2)
+        assert (kinds(found), found.superseded_by) == ([explanation.ACTIVE_SEGMENT], 2)
 
 
 async def test_what_is_superseded_within_the_clean_part_under_both_policies(tmp_path: Path) -> None:
@@ -193,7 +203,7 @@ async def test_what_is_superseded_within_the_clean_part_under_both_policies(tmp_
         # The clock has not moved since, so the cleaner has not looked.
         (await at.service()).states.set_checkpoint(("t", 0), 2)
         found = await at.goes_exactly_when_told(0)
-        assert kinds(found) == [told.BEHIND, told.RETENTION_TIME]
+        assert kinds(found) == [explanation.BEHIND, explanation.RETENTION_TIME]
         assert found.goes_ms == START_MS + DAY_MS + 1
 
 
@@ -210,8 +220,8 @@ async def test_a_round_that_could_not_write(tmp_path: Path) -> None:
         fault = env.fail("append", "/data/t-0/*.cleaned", errno.ENOSPC)
         await at.settle()
         found = await at.record(0)
-        assert kinds(found) == [told.UNCLEANABLE]
-        reason = gate(found, told.UNCLEANABLE).detail["reason"]
+        assert kinds(found) == [explanation.UNCLEANABLE]
+        reason = gate(found, explanation.UNCLEANABLE).detail["reason"]
         assert "No space left on device" in reason
         assert ".log.cleaned" in reason
         assert found.goes_ms == START_MS + 60_000
@@ -220,7 +230,7 @@ async def test_a_round_that_could_not_write(tmp_path: Path) -> None:
         assert 0 in await at.offsets()
         fault.clear()
         found = await at.goes_exactly_when_told(0)
-        assert gate(found, told.UNCLEANABLE).detail["failures"] == 2
+        assert gate(found, explanation.UNCLEANABLE).detail["failures"] == 2
         assert found.goes_ms == START_MS + 60_000 + 120_000
         assert fault.hits == 2
 
@@ -238,9 +248,9 @@ async def test_a_partition_that_refuses_writes(tmp_path: Path) -> None:
         with pytest.raises(AssertionError):
             await at.put("k=3")
         found = await at.record(0)
-        assert (kinds(found), found.goes_ms, found.change) == ([told.BROKEN], None, None)
-        assert "restart the broker" in gate(found, told.BROKEN).text
-        assert kinds(await at.partition()) == [told.BROKEN]
+        assert (kinds(found), found.goes_ms, found.change) == ([explanation.BROKEN], None, None)
+        assert "restart the broker" in gate(found, explanation.BROKEN).text
+        assert kinds(await at.partition()) == [explanation.BROKEN]
         await at.stays(0)
     async with stage(DATA, env=env, is_there=True) as at:
         await at.settle()

@@ -19,7 +19,7 @@ from diamant.cleaner.evidence.search import compiled_search, needles, record_sea
 from diamant.cleaner.evidence.search.known_positives import KnownPositives, make_known_positives
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
-from diamant.cleaner.kernels import search as search_kernels
+from diamant.cleaner.kernels import search
 from diamant.cleaner.redaction.claims import RECORDS_GONE, WHERE, Redacted, state_of
 from diamant.cleaner.redaction.where import Where, parse_where
 from diamant.cleaner.segments.payload_buffer import Unpacker
@@ -114,15 +114,15 @@ def blind_for_a_codec(patch: pytest.MonkeyPatch) -> None:
             else real(self, one)
         ),
     )
-    search_rows = search_kernels.search_rows
+    search_rows = search.search_rows
 
     def rows(data: Any, unpacked: Any, rows: Any, count: int, *others: Any) -> int:
         lz4 = rows[compiled_search.fields.ATTRIBUTES, :count] & 7 == 3
         found: int = search_rows(data, unpacked, rows, count, *others)
-        rows[compiled_search.fields.STEP, :count][lz4] = search_kernels.CLEAN
+        rows[compiled_search.fields.STEP, :count][lz4] = search.CLEAN
         return found
 
-    patch.setattr(compiled_search.kernels, "search_rows", rows)
+    patch.setattr(compiled_search, "search_rows", rows)
 
 
 def blind_for_old_formats(patch: pytest.MonkeyPatch) -> None:
@@ -239,14 +239,14 @@ def test_a_blind_scan_says_so(
 
 def test_a_compiled_search_that_is_blind_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if it calls everything clean, and the plain one sees."""
-    search_rows = search_kernels.search_rows
+    search_rows = search.search_rows
 
     def rows(data: Any, unpacked: Any, rows: Any, count: int, *others: Any) -> int:
         found: int = search_rows(data, unpacked, rows, count, *others)
-        rows[compiled_search.fields.STEP, :count] = search_kernels.CLEAN
+        rows[compiled_search.fields.STEP, :count] = search.CLEAN
         return found
 
-    monkeypatch.setattr(compiled_search.kernels, "search_rows", rows)
+    monkeypatch.setattr(compiled_search, "search_rows", rows)
     report = scanned(tmp_path, subject(), is_compiled=True)
     assert (state(report, subject()), report.seen < PLANTED) == (INCONCLUSIVE, True)
     assert scanned(tmp_path, subject(), is_compiled=False).seen == PLANTED

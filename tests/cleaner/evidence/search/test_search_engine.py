@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.engines import compiled as compiled_rewrite
+from diamant.cleaner.engines import compiled
 from diamant.cleaner.evidence.scan import scan
 from diamant.cleaner.evidence.scan.scan import ScanReport, scan_directory
 from diamant.cleaner.evidence.search import search_engine
 from diamant.cleaner.evidence.search.findings import VALUE
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import Subject
-from diamant.cleaner.kernels import cache as kernel_cache
+from diamant.cleaner.kernels import cache
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
@@ -66,7 +66,7 @@ def test_the_plain_search_goes_on_while_kernels_are_compiled_and_hands_over_with
         asked.append(True)
         return len(asked) > 20
 
-    monkeypatch.setattr(compiled_rewrite, "is_warm", is_warm)
+    monkeypatch.setattr(compiled, "is_warm", is_warm)
     report = scanned(segment)
     check(report)
     assert report.engine == "compiled"
@@ -77,7 +77,7 @@ def test_the_plain_search_goes_on_while_kernels_are_compiled_and_hands_over_with
 def test_without_a_compiler_everything_is_read_plainly(segment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slower, and the same."""
     monkeypatch.setattr(scan, "COMPILED_FROM_BYTES", 0)
-    monkeypatch.setattr(compiled_rewrite, "is_warm", lambda: False)
+    monkeypatch.setattr(compiled, "is_warm", lambda: False)
     monkeypatch.setattr(search_engine, "start_compiling", lambda: None)
     report = scanned(segment)
     check(report)
@@ -112,7 +112,7 @@ def test_compiling_is_done_by_one_process_of_low_priority_and_a_failure_is_told_
         return Done(code)
 
     monkeypatch.setattr(search_engine, "_compiler", None)
-    monkeypatch.setattr(kernel_cache, "cache_directory", lambda: tmp_path)
+    monkeypatch.setattr(cache, "cache_directory", lambda: tmp_path)
     monkeypatch.setattr(subprocess, "run", run)
     for _ in range(3):
         search_engine.start_compiling()
@@ -128,18 +128,18 @@ def test_the_process_that_compiles_leaves_the_code_in_the_cache(caplog: pytest.L
     """The real program in a process of its own: afterwards nothing is left to compile."""
     search_engine._compile()
     assert caplog.messages == []
-    assert kernel_cache.is_cached() == (kernel_cache.cache_directory() is not None)
+    assert cache.is_cached() == (cache.cache_directory() is not None)
 
 
 def test_warming_up_has_the_search_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the first erasure finds it in the cache, where workers and validation have their kernels."""
-    from diamant.cleaner.kernels import search as search_kernels
+    from diamant.cleaner.kernels import search
 
     calls: list[str] = []
-    monkeypatch.setattr(compiled_rewrite, "_is_warm_here", False)
-    monkeypatch.setattr(kernel_cache, "is_cached", lambda: False)
-    monkeypatch.setattr(kernel_cache, "note_cached", lambda: calls.append("noted"))
+    monkeypatch.setattr(compiled, "_is_warm_here", False)
+    monkeypatch.setattr(cache, "is_cached", lambda: False)
+    monkeypatch.setattr(cache, "note_cached", lambda: calls.append("noted"))
     monkeypatch.setattr("diamant.cleaner.engines.compiled_round.call_every_kernel", lambda: calls.append("rounds"))
-    monkeypatch.setattr(search_kernels, "warm_up", lambda: calls.append("search"))
-    compiled_rewrite.warm_up()
+    monkeypatch.setattr(search, "warm_up", lambda: calls.append("search"))
+    compiled.warm_up()
     assert calls == ["rounds", "search", "noted"]

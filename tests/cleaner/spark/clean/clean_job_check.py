@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from diamant.cleaner.engines import plain_round as rewrite
+from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult, OutputOverflow, never_done
 from diamant.cleaner.spark.clean.job import CleanJob
@@ -25,7 +25,7 @@ TIMES = ("start_s", "map_complete_s", "end_s")
 def plain_outcome(env: Env, plan: CleanPlan) -> tuple[dict[str, Any], dict[str, bytes]]:
     """What the plain engine answers, or its error, and the files it leaves; which are removed again."""
     try:
-        fields = _fields(asdict(rewrite.clean(env, plan)))
+        fields = _fields(asdict(plain_round.clean(env, plan)))
     except (CorruptLog, OutputOverflow) as error:
         fields = _error(error)
     return fields, _take_cleaned(env, plan.directory)

@@ -20,7 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 from diamant.cleaner.offline.clean import Engine
-from diamant.cleaner.spark.clean import in_session as session_engine
+from diamant.cleaner.spark.clean import in_session
 from diamant.cleaner.spark.clean.job import CleanJob
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
@@ -61,8 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     steps = [step for step in (PASSES.items() if chosen.last else STEPS) if step[0] in chosen.cases]
     failed = 0
     job = partial(CleanJob, part_bytes=PART_BYTES, partitions=PARTITIONS)
-    with chosen_session(chosen, "golden") as session, patch.object(session_engine, "CleanJob", job):
-        engine = session_engine.session_engine(session.sparkContext)
+    with chosen_session(chosen, "golden") as session, patch.object(in_session, "CleanJob", job):
+        engine = in_session.session_engine(session.sparkContext)
         start_s = time.monotonic()
         for name, number in steps:
             found = difference(engine, name, number)

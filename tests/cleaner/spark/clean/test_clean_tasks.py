@@ -16,9 +16,7 @@ from diamant.cleaner.engines import compiled_round
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
 from diamant.cleaner.spark.clean import job as clean_job
-from diamant.cleaner.spark.clean import key_tuples, survivors
-from diamant.cleaner.spark.clean import parts as clean_parts
-from diamant.cleaner.spark.clean import tasks as clean_tasks
+from diamant.cleaner.spark.clean import key_tuples, parts, survivors, tasks
 from diamant.cleaner.spark.clean.job import CleanJob, Progress
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.protocol.batches.batch import iter_headers
@@ -73,7 +71,7 @@ def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
         patch.setattr(key_tuples, "TABLE_BYTES", data.draw(st.sampled_from([72, 1 << 20])))
         patch.setattr(survivors, "MAP_BYTES", data.draw(st.sampled_from([72, 1 << 20])))
         patch.setattr(survivors, "SPOOL_BYTES", data.draw(st.sampled_from([1, 1 << 20])))
-        patch.setattr(clean_parts, "_cuts", cuts_between_batches)
+        patch.setattr(parts, "_cuts", cuts_between_batches)
         options = {
             "part_bytes": data.draw(st.sampled_from([1, 300, 1 << 20]), "part bytes"),
             "partitions": data.draw(st.sampled_from([1, 4]), "partitions"),
@@ -127,7 +125,7 @@ def some_of(bases: list[int]) -> st.SearchStrategy[frozenset[int]]:
 
 
 def cuts_between_batches(env: Env, plan: CleanPlan, segment: SegmentPlan, part_bytes: int) -> Iterator[int]:
-    """As `clean_parts._cuts`, of segments that have no index."""
+    """As `parts._cuts`, of segments that have no index."""
     file = env.open(names.log_file(plan.directory, segment.base_offset), read_only=True)
     due = part_bytes
     for position, _ in scan_headers(file, 0, segment.size):
@@ -174,7 +172,7 @@ def test_tasks_keep_to_the_rate_whatever_they_read(tmp_path: Path, monkeypatch: 
             at = (job.progress.step, self.rate)
             counted[at] = counted.get(at, 0) + count
 
-    monkeypatch.setattr(clean_tasks, "Throttle", Counting)
+    monkeypatch.setattr(tasks, "Throttle", Counting)
     monkeypatch.setattr(clean_job, "Throttle", Counting)
     job = CleanJob(OneProcess(), here, source=Location(here.directory), target=Location(f"{tmp_path}/place"))
     stats = job.run().stats

@@ -32,13 +32,11 @@ from diamant.cleaner.spark.clean.staging import new_place
 from diamant.cleaner.spark.environment.errors import SegmentChanged, SparkError
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.settings import SparkSettings, is_worth_it
-from diamant.cleaner.spark.runner import driver as clean_driver
-from diamant.cleaner.spark.runner import driver_scratch
+from diamant.cleaner.spark.runner import driver, driver_scratch
 from diamant.cleaner.spark.runner import runner as spark_runner
-from diamant.cleaner.spark.runner import turns as spark_turns
 from diamant.cleaner.spark.runner.driver_scratch import DriverScratch
 from diamant.cleaner.spark.runner.runner import SparkRunner
-from diamant.cleaner.spark.runner.turns import SparkTurns
+from diamant.cleaner.spark.runner.turns import REST_FIRST_S, SparkTurns
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
 from tests.cleaner.runners.test_runner import Swapper, damage, latest, leftovers, load, make_log, plan_of, segment_files
@@ -223,7 +221,7 @@ async def test_a_local_runner_takes_over_and_spark_rests(log: Log, monkeypatch: 
     runner = SparkRunner(log.env, replace(LOCAL, min_bytes=0, master="local[1000]"), inline)
     assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "inline"
     first_rest_s = runner.rests_for_s
-    assert 0 < first_rest_s <= spark_turns.REST_FIRST_S
+    assert 0 < first_rest_s <= REST_FIRST_S
     assert not runner.takes(plan_of(log))
     log.roll()
     await runner.run(plan_of(log), on_output=Swapper(log))
@@ -377,15 +375,15 @@ def test_a_driver_s_directory_that_is_gone_is_not_made_again(tmp_path: Path, mon
 @pytest.mark.slow
 def test_a_manifest_is_told_in_parts(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None of which is long to read; all outputs are there, in order."""
-    monkeypatch.setattr(clean_driver, "OUTPUTS_TOGETHER", 2)
+    monkeypatch.setattr(driver, "OUTPUTS_TOGETHER", 2)
     manifest = CleanJob(OneProcess(), plan_of(log), source=Location(log.path), target=Location(f"{tmp_path}/job")).run()
-    *parts, end = json.loads(json.dumps(list(clean_driver._messages(manifest))))
+    *parts, end = json.loads(json.dumps(list(driver._messages(manifest))))
     assert len(manifest.outputs) > 2
     assert max(len(part["outputs"]) for part in parts) == 2
     outputs = [StagedOutput.from_fields(one) for part in parts for one in part["outputs"]]
     assert replace(Manifest.from_fields(end["manifest"]), outputs=tuple(outputs)) == manifest
-    monkeypatch.setattr(clean_driver, "SOURCES_TOGETHER", 1)
-    assert len(list(clean_driver._messages(manifest))) == len(manifest.outputs) + 1
+    monkeypatch.setattr(driver, "SOURCES_TOGETHER", 1)
+    assert len(list(driver._messages(manifest))) == len(manifest.outputs) + 1
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from diamant.cleaner.spark.environment.shipped_code import (
     report_versions,
     write_code_archive,
 )
-from diamant.cleaner.spark.session import session as session_module
+from diamant.cleaner.spark.session import session
 from diamant.cleaner.spark.session.session import prepare_session, spark_session, within
 from tests.cleaner.spark.big_log import write_big_log
 
@@ -61,10 +61,10 @@ def test_kernels_from_a_zip_are_those_that_were_compiled_before(tmp_path: Path) 
     path = write_code_archive(tmp_path)
     program = f"""
 import sys; sys.path.insert(0, {str(path)!r})
-from diamant.cleaner.kernels import cache as kernel_cache
+from diamant.cleaner.kernels import cache
 from diamant.cleaner.kernels import native
-print(kernel_cache.cache_directory().name)
-print(native.crc32c.py_func.__code__.co_filename.startswith(str(kernel_cache.cache_directory())))
+print(cache.cache_directory().name)
+print(native.crc32c.py_func.__code__.co_filename.startswith(str(cache.cache_directory())))
 """
     done = subprocess.run(
         [sys.executable, "-P", "-c", program],
@@ -74,9 +74,9 @@ print(native.crc32c.py_func.__code__.co_filename.startswith(str(kernel_cache.cac
         cwd=tmp_path,
         env={"PATH": "", "NUMBA_CACHE_DIR": str(tmp_path / "kernels"), "HOME": str(tmp_path)},
     )
-    from diamant.cleaner.kernels import cache as kernel_cache
+    from diamant.cleaner.kernels import cache
 
-    here = kernel_cache.cache_directory()
+    here = cache.cache_directory()
     assert here is not None
     assert done.stdout.split() == [here.name, "True"]
 
@@ -106,9 +106,9 @@ def test_a_master_that_does_not_answer_is_told_at_once() -> None:
         with pytest.raises(
             SparkUnavailable, match=f"no Spark master answers at spark://{address} .*Connection refused"
         ):
-            session_module._reach(f"spark://{address}")
+            session._reach(f"spark://{address}")
     with pytest.raises(SparkUnavailable, match="expected spark://HOST:PORT"):
-        session_module._reach("spark://somewhere")
+        session._reach("spark://somewhere")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_master_that_does_not_answer_is_told_at_once() -> None:
 def test_what_is_no_master_is_told_at_once(master: str) -> None:
     """Spark would show a trace of Java's."""
     with pytest.raises(SparkUnavailable, match=r"names no master of Spark: expected local\[N\]"):
-        session_module._reach(master)
+        session._reach(master)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_is_no_master_is_told_at_once(master: str) -> None:
 )
 def test_every_master_that_spark_knows_is_taken(master: str) -> None:
     """Only one of a standalone cluster is connected to."""
-    session_module._reach(master)
+    session._reach(master)
 
 
 @pytest.mark.slow
@@ -159,11 +159,11 @@ def test_no_java_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
     def find_none() -> None:
         raise JavaNotFound("Spark needs Java 17 or newer, found none")
 
-    monkeypatch.setattr(session_module, "find_java", find_none)
+    monkeypatch.setattr(session, "find_java", find_none)
     import pyspark
 
     with pytest.raises(SparkUnavailable, match="Spark needs Java 17 or newer, found none"):
-        session_module._start(pyspark, "local[1]", "x", {}, tmp_path)
+        session._start(pyspark, "local[1]", "x", {}, tmp_path)
 
 
 @pytest.mark.parametrize("module", ["pyspark", "pyarrow"])
@@ -171,7 +171,7 @@ def test_a_missing_package_is_told_with_what_to_type(module: str, monkeypatch: p
     """By the session, by the public module and without a trace by the commands."""
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SparkUnavailable, match=rf"{module} is not installed: .* pip install '.\[spark\]'"):
-        session_module._import_pyspark()
+        session._import_pyspark()
 
 
 def test_an_old_pyspark_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_an_old_pyspark_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(pyspark, "__version__", "3.5.8")
     with pytest.raises(SparkUnavailable, match=r"PySpark 3\.5\.8 is installed, expected 4\.1 or newer"):
-        session_module._import_pyspark()
+        session._import_pyspark()
 
 
 @pytest.mark.slow
@@ -235,12 +235,12 @@ def test_executors_without_a_usable_python_are_told() -> None:
     mismatch = (
         "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11, PySpark"
     )
-    text = str(session_module._unusable_python(driver, Exception(mismatch)))
+    text = str(session._unusable_python(driver, Exception(mismatch)))
     assert text.startswith(
         f"executors run Python 3.9, the driver Python {driver.python}: they need the same; name another"
     )
     missing = 'java.io.IOException: Cannot run program "/no/python": error=2, No such file or directory\n\tat java'
-    text = str(session_module._unusable_python(driver, Exception(missing)))
+    text = str(session._unusable_python(driver, Exception(missing)))
     assert text.startswith('executors have no Python: Cannot run program "/no/python": error=2, No such file')
 
 
