@@ -78,9 +78,9 @@ demo-spark: $(DEV_STAMP) java ## watch Spark find customer 42 in 36 partitions, 
 	$(BIN)/python -m examples.find_customer_42 $(if $(KEEP),--keep)
 
 docs: $(DEV_STAMP) ## write the pages and the map that are made of tables and docstrings
-	$(BIN)/python -m diamant.broker.reference.configuration docs/configuration.md
-	$(BIN)/python -m diamant.broker.reference.metrics docs/metrics.md
-	$(BIN)/python -m diamant.broker.reference.reference docs/reference.md
+	$(BIN)/python -m diamant.broker.reference.configuration docs/reference/configuration.md
+	$(BIN)/python -m diamant.broker.reference.metrics docs/reference/metrics.md
+	$(BIN)/python -m diamant.broker.reference.reference docs/reference/reference.md
 	$(BIN)/python -m tests.folder_map
 
 clean: ## remove what was made; data stays

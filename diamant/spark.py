@@ -12,7 +12,7 @@ In a session of your own:
     prepare_session(spark)      # ships Diamant's code to executors, compares versions, registers the data source
     spark.read.format("kafka-log").load("/var/lib/kafka")
 
-Needs `pip install '.[spark]'` in a clone of Diamant, and Java 17 or newer. docs/spark.md has the options and columns.
+Needs `pip install '.[spark]'` in a clone of Diamant, and Java 17 or newer. docs/how-to/spark.md has the options and columns.
 """
 
 from __future__ import annotations

@@ -268,8 +268,8 @@ def test_every_ignored_rule_has_its_reason() -> None:
 
 
 def test_the_configuration_page_is_current() -> None:
-    """docs/configuration.md is what the tables print: run `make docs` after changing them."""
-    page = (ROOT / "docs" / "configuration.md").read_text()
+    """docs/reference/configuration.md is what the tables print: run `make docs` after changing them."""
+    page = (ROOT / "docs" / "reference" / "configuration.md").read_text()
     assert page == configuration_page()
     for key in (*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values()):
         assert f"| `{key.name}` |" in page
@@ -277,13 +277,13 @@ def test_the_configuration_page_is_current() -> None:
 
 
 def test_the_reference_is_current() -> None:
-    """docs/reference.md is what commands, routes and tables say of themselves: run `make docs` after changing them."""
-    assert (ROOT / "docs" / "reference.md").read_text() == reference_page()
+    """docs/reference/reference.md is what commands, routes and tables say of themselves: run `make docs` after changing them."""
+    assert (ROOT / "docs" / "reference" / "reference.md").read_text() == reference_page()
 
 
 def test_the_reference_is_complete() -> None:
     """Each command with each option, each path with each parameter, each configuration and metric that is not Kafka's."""
-    page = (ROOT / "docs" / "reference.md").read_text()
+    page = (ROOT / "docs" / "reference" / "reference.md").read_text()
     sections = dict(re.findall(r"^### `(.+?)`\n(.*?)(?=^##|\Z)", page, re.DOTALL | re.MULTILINE))
     shared = page.split("## Commands", 1)[1].split("###", 1)[0]
     missing = []
@@ -408,8 +408,8 @@ print(*[name for name in {HEAVY} if name in sys.modules])
 
 
 def test_the_alert_rules_ask_for_metrics_that_there_are() -> None:
-    """docs/prometheus-rules.yaml is YAML of Prometheus' rules; expressions and texts use metrics and labels of ours."""
-    groups = yaml.safe_load((ROOT / "docs" / "prometheus-rules.yaml").read_text())["groups"]
+    """docs/reference/prometheus-rules.yaml is YAML of Prometheus' rules; expressions and texts use metrics and labels of ours."""
+    groups = yaml.safe_load((ROOT / "docs" / "reference" / "prometheus-rules.yaml").read_text())["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     assert {group["name"] for group in groups} == {"diamant-erasure"}
     assert len({rule["alert"] for rule in rules}) == len(rules) >= 6
@@ -424,5 +424,5 @@ def test_the_alert_rules_ask_for_metrics_that_there_are() -> None:
         shown = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
         assert matchers | shown <= {*metric.labels, "instance"}, rule["alert"]
         assert "summary" in rule["annotations"]
-    page = (ROOT / "docs" / "answer-an-erasure-request.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "answer-an-erasure-request.md").read_text()
     assert [rule["alert"] for rule in rules if f"| `{rule['alert']}` |" not in page] == []

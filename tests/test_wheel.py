@@ -16,10 +16,10 @@ from tests.documentation.docker_image import NO_INDEX
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("pyproject.toml", "README.md", "LICENSE")
-PAGES = ("docs/testing.md", "docs/faults.md", "docs/clock.md")
-ONE_FILE = "docs/test-your-compaction.md"
+PAGES = ("docs/how-to/testing.md", "docs/how-to/faults.md", "docs/how-to/clock.md")
+ONE_FILE = "docs/how-to/test-your-compaction.md"
 RUNS = 5
-EVERY_TIME = "docs/clock.md"
+EVERY_TIME = "docs/how-to/clock.md"
 """With `ONE_FILE` the page whose examples import the most in threads: after the first run, only these are repeated."""
 
 NEVER_REWRITTEN = """

@@ -271,9 +271,10 @@ class Broker:
     ) -> Redaction:
         """Remove the records that match from a topic, compacted or not, and return a signed certificate. From any event loop.
 
-        `where` as in `key == "customer-42"` or `value.customer.email == "ada@example.com"` (docs/redact.md). All other records
-        keep their offsets. On a compacted topic older values of a matched key go, too. `yes_all`: even if every record matches.
-        `undecided`: what becomes of values that are no JSON and may be meant: `hold` certifies nothing, `remove`, or `keep`.
+        `where` as in `key == "customer-42"` or `value.customer.email == "ada@example.com"` (docs/how-to/redact.md). All other
+        records keep their offsets. On a compacted topic older values of a matched key go, too. `yes_all`: even if every record
+        matches. `undecided`: what becomes of values that are no JSON and may be meant: `hold` certifies nothing, `remove`, or
+        `keep`.
         Raises VerbError: NotFound, NotPossible, BadArgument, TimedOut, RedactFailed.
         """
         from diamant.broker.erasure.requests import RedactRequest

@@ -8,7 +8,7 @@ What is not here is left out with a message that says what it wants:
 * the Java client and Kafka's tools want `java`, and KAFKA_HOME the directory of a Kafka distribution;
 * kcat wants `kcat`.
 
-Nothing is downloaded. COMPAT_BOOTSTRAP=HOST:PORT names a broker to try instead, such as a real Kafka; docs/compatibility.md
+Nothing is downloaded. COMPAT_BOOTSTRAP=HOST:PORT names another broker, such as a real Kafka; docs/reference/compatibility.md
 says with which settings.
 """
 

@@ -229,10 +229,10 @@ def customer_42(broker: Broker, _shell: Shell) -> None:
 
 
 PAGES: dict[str, tuple[Callable[[Broker, Shell], None], dict[str, Any]]] = {
-    "docs/answer-an-erasure-request.md": (customer_42, {"diamant_clock": "manual"}),
-    "docs/compact-on-demand.md": (ten_thousand_users, {}),
-    "docs/explain.md": (superseded_customer, {"diamant_clock": "manual"}),
-    "docs/test-your-compaction.md": (prices, {"diamant_clock": "manual"}),
+    "docs/how-to/answer-an-erasure-request.md": (customer_42, {"diamant_clock": "manual"}),
+    "docs/how-to/compact-on-demand.md": (ten_thousand_users, {}),
+    "docs/how-to/explain.md": (superseded_customer, {"diamant_clock": "manual"}),
+    "docs/how-to/test-your-compaction.md": (prices, {"diamant_clock": "manual"}),
 }
 """By page: what is written before its first command, and what its broker is configured with."""
 

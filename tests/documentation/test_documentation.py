@@ -54,8 +54,8 @@ def test_the_tour_of_the_readme_works(example: str, address: str) -> None:
 
 
 def test_consumers_of_kafka_python_are_assigned() -> None:
-    """Those that subscribe may wait for five minutes, as docs/testing.md says, and so would whoever copies the example."""
-    pages = ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+    """Those that subscribe may wait for five minutes, as docs/how-to/testing.md says, and so would whoever copies the example."""
+    pages = ["README.md", *(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
     blocks = [
         text for page in pages for text in examples(page) if re.search(r"^from kafka import.*Consumer", text, re.M)
     ]
@@ -77,7 +77,9 @@ def test_pages_show_what_their_commands_print(page: str, tmp_path: Path) -> None
 def test_every_page_with_commands_is_run() -> None:
     """A page with a block of console output is one of those that are run."""
     pages = {
-        f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md") if console_pages.BLOCK.search(path.read_text())
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "docs").rglob("*.md")
+        if console_pages.BLOCK.search(path.read_text())
     }
     assert pages == set(console_pages.PAGES)
 

@@ -20,7 +20,7 @@ from examples.forget_customer_42.telling import Teller
 from tests.cleaner.evidence.scan.naive_scanner import log_files, records_in
 from tests.cleaner.spark.conftest import java_home
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "spark.md"
 EMAIL, KEY = b"ada@example.com", b"customer-42"
 
 

@@ -7,7 +7,7 @@
 
 It speaks JSON over HTTP and finds the address by itself: it asks the Kafka listener for the broker's read-only configuration
 `diamant.http.address`. Long calls run as jobs, which it waits for. Synchronous, without an event loop; an object may be used
-from several threads. Answers are plain dicts, as docs/http.md has them.
+from several threads. Answers are plain dicts, as docs/reference/http.md has them.
 
 Of Diamant it imports only small modules, so that a program that is no broker pays little.
 """

@@ -333,7 +333,7 @@ _KEYS = (
         _STRING,
         "local[*]",
         "Where partitions are cleaned that are too large for this machine: a master of Apache Spark, as `spark.master`. Each "
-        "`diamant.cleaner.spark.conf.NAME` is passed on to Spark as NAME. docs/spark-clean.md tells more.",
+        "`diamant.cleaner.spark.conf.NAME` is passed on to Spark as NAME. docs/how-to/spark-clean.md tells more.",
     ),
     ConfigKey(
         "diamant.cleaner.spark.min.bytes",

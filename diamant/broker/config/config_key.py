@@ -3,7 +3,7 @@
 Text is read as Kafka reads it (``ConfigDef.parseType``): surrounding blanks do not count, booleans in any case, numbers
 in decimal within the range of their Java type, lists separated by commas. Refusals use Kafka's wording, because clients
 and their users search for it. Tables of these keys are the only place where a configuration is described: they parse,
-they answer DescribeConfigs, and they print docs/configuration.md.
+they answer DescribeConfigs, and they print docs/reference/configuration.md.
 """
 
 from __future__ import annotations

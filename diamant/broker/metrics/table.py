@@ -1,4 +1,4 @@
-"""The table of metrics that `/metrics` shows; docs/metrics.md is made of it (`reference/metrics.py`).
+"""The table of metrics that `/metrics` shows; docs/reference/metrics.md is made of it (`reference/metrics.py`).
 
 Names are those that Prometheus' JMX exporter makes of Kafka's MBeans with its example rules for Kafka (and Strimzi with its own),
 so that dashboards and alerts for Kafka find them: `kafka_<package>_<type>_<name>` in small letters, `-` as `_`, `…PerSec` as

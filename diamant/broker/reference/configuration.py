@@ -1,4 +1,4 @@
-"""Prints docs/configuration.md from the tables, so that it says what the broker does.
+"""Prints docs/reference/configuration.md from the tables, so that it says what the broker does.
 
 python -m diamant.broker.reference.configuration [FILE]
 """
@@ -51,7 +51,7 @@ brokers, the properties it was started with, the default.
 
 
 def configuration_page() -> str:
-    """The text of docs/configuration.md."""
+    """The text of docs/reference/configuration.md."""
     topics = (_row(key, with_synonyms=True) for key in TOPIC_CONFIGS.values())
     brokers = (_row(key, with_synonyms=False) for key in BROKER_CONFIGS.values())
     return "".join(

@@ -1,4 +1,4 @@
-"""Prints docs/metrics.md from the table of metrics, so that it says what the broker shows.
+"""Prints docs/reference/metrics.md from the table of metrics, so that it says what the broker shows.
 
 python -m diamant.broker.reference.metrics [FILE]
 """
@@ -24,13 +24,13 @@ _PAGE = """\
 
 A broker inside a Python program or a test has it off unless told otherwise: `BrokerConfig(diamant_http_listen="127.0.0.1:0")`,
 then `broker.http_url`. It has no passwords and no TLS; these paths only read. `/v1/faults` has a page of its own:
-[faults.md](faults.md).
+[faults.md](../how-to/faults.md).
 
 | path | answer |
 |---|---|
 | `/metrics` | all metrics, in Prometheus' text format (0.0.4) |
 | `/health` | JSON. Status 200 while the broker takes requests, 503 while it stops |
-| `/healthz` | 200 as long as the broker answers; `/healthz?erasure`: 503 past a deadline of erasure ([explain.md](explain.md)) |
+| `/healthz` | 200 as long as the broker answers; `/healthz?erasure`: 503 past a deadline of [erasure](../how-to/explain.md) |
 | `/readyz` | 200 while the broker takes requests, 503 while it stops |
 
     $ curl -s http://127.0.0.1:9644/health
@@ -80,7 +80,7 @@ what the Prometheus client library says of every process: `process_cpu_seconds_t
 
 
 def metrics_page() -> str:
-    """The text of docs/metrics.md."""
+    """The text of docs/reference/metrics.md."""
     rows = []
     for metric in METRICS.values():
         mbean = "none" if metric.mbean is None else f"`{metric.mbean}`"

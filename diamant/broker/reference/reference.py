@@ -1,4 +1,4 @@
-"""Prints docs/reference.md: every command, HTTP path, and method of `diamant.Admin`, as they describe themselves.
+"""Prints docs/reference/reference.md: every command, HTTP path, and method of `diamant.Admin`, as they describe themselves.
 
 python -m diamant.broker.reference.reference [FILE]
 
@@ -106,7 +106,7 @@ ASKING_OPTIONS = [param for param in _any_asking.params if isinstance(param, cli
 
 
 def reference_page() -> str:
-    """The text of docs/reference.md."""
+    """The text of docs/reference/reference.md."""
     return "".join(
         [
             _INTRODUCTION,
@@ -247,7 +247,7 @@ def _configurations() -> Iterator[str]:
             if key.name.startswith(OWN):
                 yield f"- `{key.name}` ({of}): {key.documentation}\n"
     for name, row in ROWS.items():
-        where = "topics; [in DescribeConfigs only](compact-on-demand.md#what-describeconfigs-shows)"
+        where = "topics; [in DescribeConfigs only](../how-to/compact-on-demand.md#what-describeconfigs-shows)"
         yield f"- `{name}` ({where}): {row.documentation}\n"
 
 

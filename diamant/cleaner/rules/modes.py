@@ -1,4 +1,4 @@
-"""The modes of the cleaner, `diamant.cleaner.mode`. docs/compaction.md tells their differences."""
+"""The modes of the cleaner, `diamant.cleaner.mode`. docs/explanation/compaction.md tells their differences."""
 
 KAFKA = "kafka"
 """The mode that decides and writes as Kafka 4.3 does, to the byte."""

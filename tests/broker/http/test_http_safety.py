@@ -313,8 +313,8 @@ async def test_every_route_is_in_the_document(broker: Broker) -> None:
 
 
 async def test_every_route_is_in_the_pages(broker: Broker) -> None:
-    """docs/http.md names each method and path."""
-    page = (Path(__file__).parents[3] / "docs" / "http.md").read_text()
+    """docs/reference/http.md names each method and path."""
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text()
     rows = await Routes(
         broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False, token=None, problem=None)
     ).load_all()

@@ -120,8 +120,8 @@ def test_names_are_those_of_the_jmx_exporter(metric: Metric) -> None:
 
 
 def test_the_page_of_the_docs_is_that_of_the_table() -> None:
-    """docs/metrics.md is what `make docs` writes, and names every metric once."""
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    """docs/reference/metrics.md is what `make docs` writes, and names every metric once."""
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     assert page == metrics_page()
     assert all(page.count(f"| `{name}` |") == 1 for name in METRICS)
 

@@ -46,7 +46,7 @@ async def test_compact_and_read(broker: Broker, wire: WireClient) -> None:
 
 
 async def test_ten_thousand_records(broker: Broker, wire: WireClient) -> None:
-    """They are cleaned by a thread of the broker: a worker process would take longer to start. Figures: docs/performance.md."""
+    """They are cleaned by a thread of the broker: a worker process would take longer to start."""
     await fill(wire)
     for batch in range(100):
         await produce(wire, "t", *(f"k{index}=" + f"{batch:0200}" for index in range(100)), timestamp=START_MS)

@@ -1,4 +1,4 @@
-"""The examples of docs/compact-on-demand.md as they stand, and that its tables are complete."""
+"""The examples of docs/how-to/compact-on-demand.md as they stand, and that its tables are complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from diamant.broker.operations import compact as compaction
 from diamant.broker.operations import compact_by_config as compact_config
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs/compact-on-demand.md").read_text()
+PAGE = (ROOT / "docs/how-to/compact-on-demand.md").read_text()
 
 
 @pytest.mark.slow

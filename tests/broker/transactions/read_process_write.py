@@ -386,5 +386,5 @@ QUICK = {
     "metadata.recovery.strategy": "none",
 }
 """Come back quickly. With the default strategy librdkafka 2.16 goes on asking for a coordinator that it has dropped, against any
-broker (docs/compatibility.md), until the transaction has timed out.
+broker (docs/reference/compatibility.md), until the transaction has timed out.
 """

@@ -1,7 +1,7 @@
 """Worked examples of the published descriptions of compaction, with the figures that Kafka 4.3.1 gave for them.
 
-docs/compaction.md names the descriptions and says which of their statements each test is about. T is `START_MS`; sizes are
-bytes of `.log` files, one record per batch, uncompressed.
+docs/explanation/compaction.md names the descriptions, and which of their statements each test is about. T is `START_MS`; sizes
+are bytes of `.log` files, one record per batch, uncompressed.
 """
 
 from __future__ import annotations
@@ -578,8 +578,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_page_names_tests_that_exist() -> None:
-    """Every row of docs/compaction.md has a test, and every test is there under its name."""
-    page = (ROOT / "docs" / "compaction.md").read_text()
+    """Every row of docs/explanation/compaction.md has a test, and every test is there under its name."""
+    page = (ROOT / "docs" / "explanation" / "compaction.md").read_text()
     named = re.findall(r"`(test_[a-z0-9_]+)::(test_[a-z0-9_]+)`", page)
     there = {
         (path.stem, name)
@@ -594,7 +594,7 @@ def test_the_page_names_tests_that_exist() -> None:
 
 def test_the_page_lists_each_difference_between_the_modes() -> None:
     """Every test in test_modes.py has a row there."""
-    page = (ROOT / "docs" / "compaction.md").read_text()
+    page = (ROOT / "docs" / "explanation" / "compaction.md").read_text()
     source = (ROOT / "tests" / "cleaner" / "rules" / "test_modes.py").read_text()
     named = [name for name in re.findall(r"^def (test_[a-z0-9_]+)", source, re.MULTILINE) if "still_merged" not in name]
     assert [name for name in named if f"`test_modes::{name}`" not in page] == []

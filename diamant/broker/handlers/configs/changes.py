@@ -119,7 +119,7 @@ def _http_address(node: Node) -> DescribedConfig:
         is_read_only=True,
         is_sensitive=False,
         synonyms=(),
-        documentation="Where Diamant answers HTTP; see docs/http.md.",
+        documentation="Where Diamant answers HTTP; see docs/reference/http.md.",
     )
 
 

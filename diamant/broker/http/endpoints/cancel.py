@@ -1,4 +1,4 @@
-"""Ending erasures and redactions that are not over: `/v1/cancel`. docs/erase.md has examples."""
+"""Ending erasures and redactions that are not over: `/v1/cancel`. docs/how-to/erase.md has examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock over HTTP: `/v1/clock`. docs/clock.md has what a move means.
+"""The clock over HTTP: `/v1/clock`. docs/how-to/clock.md has what a move means.
 
 GET  /v1/clock
 POST /v1/clock/advance      {"by_ms": 691200000} or {"by": "8d"}; a job

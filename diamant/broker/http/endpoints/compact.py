@@ -1,4 +1,4 @@
-"""Compact and wait over HTTP: `POST /v1/compact`. docs/compact-on-demand.md has examples.
+"""Compact and wait over HTTP: `POST /v1/compact`. docs/how-to/compact-on-demand.md has examples.
 
 {"topic": "users", "until": "clean"}        the report, or the job that will have it
 """

@@ -1,4 +1,4 @@
-"""Erasures and their certificates over HTTP: `/v1/erase`, `/v1/verify`, `/v1/certificates`. docs/erase.md has examples.
+"""Erasures and their certificates over HTTP: `/v1/erase`, `/v1/verify`, `/v1/certificates`. docs/how-to/erase.md has examples.
 
 The key is in the body and not in the path, where access logs of proxies would keep it.
 """

@@ -1,4 +1,4 @@
-"""Explanations over HTTP: `POST /v1/explain`. docs/explain.md has the fields and examples.
+"""Explanations over HTTP: `POST /v1/explain`. docs/how-to/explain.md has the fields and examples.
 
 The key is in the body and not in the path, where access logs of proxies would keep it; and in no job.
 """

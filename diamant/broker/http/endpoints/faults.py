@@ -1,4 +1,4 @@
-"""Faults over HTTP: `/v1/faults`, for tests in any language. docs/faults.md has the fields and examples.
+"""Faults over HTTP: `/v1/faults`, for tests in any language. docs/how-to/faults.md has the fields and examples.
 
 POST   /v1/faults                {"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}     201
 GET    /v1/faults                all of them, with counts and what fired
@@ -107,7 +107,7 @@ ROUTES = (
         "POST",
         "/v1/faults",
         _handle(FaultRoutes.add),
-        "Install a fault; docs/faults.md has the fields.",
+        "Install a fault; docs/how-to/faults.md has the fields.",
         changes_data=True,
         takes_any_body=True,
         takes_any_query=True,

@@ -1,4 +1,4 @@
-"""Redactions over HTTP: `/v1/redact`. Their certificates are at `/v1/certificates`. docs/redact.md has examples.
+"""Redactions over HTTP: `/v1/redact`. Their certificates are at `/v1/certificates`. docs/how-to/redact.md has examples.
 
 The description is in the body and not in the path, where access logs of proxies would keep it.
 """

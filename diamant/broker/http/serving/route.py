@@ -20,7 +20,7 @@ are answered by 400. The OpenAPI document is made of the rows, so what is not in
 
 The function returns what becomes the JSON (an object, or something with `to_fields`), or a whole `web.Response`. It raises
 `VerbError` or `JsonError` for what is the caller's matter. With `is_job` it runs as a job, which a POST waits for up to
-`?wait_ms=` (docs/http.md), and tells of its progress through `call.progress`.
+`?wait_ms=` (docs/reference/http.md), and tells of its progress through `call.progress`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ START_S = 12.0
 """Until a session is there and its Python workers have loaded the engine."""
 CORE_BYTES_PER_S = 150e6
 """Rate of one core of executors, both passes and the shuffle: a third of the process runner's rate, between what was
-measured with large records (two thirds) and with tiny ones of which all stay (a quarter). docs/performance.md has the figures."""
+measured with large records (two thirds) and with tiny ones of which all stay (a quarter). Figures:
+docs/explanation/performance.md."""
 PROCESS_BYTES_PER_S = 470e6
 """Rate of the process runner."""
 

@@ -1,4 +1,4 @@
-"""docs/spark.md has every column and option of the data source, in its own words, and the rows of what is known of them."""
+"""docs/how-to/spark.md has every column and option of the data source, in the words of the code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from diamant.cleaner.spark.source.columns import COLUMNS, CORRUPT
 from diamant.cleaner.spark.source.options import HELP
 
-PAGE = (Path(__file__).resolve().parents[4] / "docs" / "spark.md").read_text()
+PAGE = (Path(__file__).resolve().parents[4] / "docs" / "how-to" / "spark.md").read_text()
 
 
 def test_every_column_is_documented() -> None:
