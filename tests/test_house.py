@@ -37,7 +37,7 @@ PINNED = re.compile(r"[a-z0-9-]+==[0-9][0-9a-z.]*")
 MAX_MODULES = 15
 MIXED = ("diamant", "diamant/broker", "diamant/protocol", "diamant/storage")
 """Folders with modules beside their folders."""
-HEAVY = ("aiohttp", "numba", "pandas", "pyarrow", "pyspark")
+HEAVY = ("aiohttp", "jinja2", "numba", "pandas", "pyarrow", "pyspark")
 
 
 def text_files() -> Iterator[Path]:
@@ -213,6 +213,14 @@ def requirements(file: str) -> list[str]:
     """The lines of a requirements file that are not comments."""
     lines = (ROOT / file).read_text().splitlines()
     return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_every_file_that_is_no_module_is_installed() -> None:
+    """Setuptools leaves out what it is not told of."""
+    data = PYPROJECT["tool"]["setuptools"]["package-data"]
+    named = {str(Path(*package.split("."), name)) for package, names in data.items() for name in names}
+    files = {path.relative_to(ROOT) for path in (ROOT / "diamant").rglob("*") if path.is_file()}
+    assert named == {str(path) for path in files if path.suffix != ".py" and "__pycache__" not in path.parts}
 
 
 def test_requirements_are_exact() -> None:

@@ -1,12 +1,11 @@
-"""Readable names of a certificate's fields, and access to fields that may be missing."""
+"""Words for the fields of a certificate: names, states, numbers, times; and access to fields that may be missing."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
-
-from diamant.cleaner.evidence.certificates.html import counted
 
 MAX_SHOWN = 600
 """Letters of something that there are no words for."""
@@ -28,6 +27,8 @@ _STATES = {
     "topic-deleted": "the topic was deleted",
     "topic-recreated": "the topic was deleted, another one has its name",
 }
+
+_NO_LIMIT_MS = (1 << 63) - 1
 
 Fields = Mapping[str, Any]
 
@@ -98,3 +99,54 @@ def shown(value: object) -> str:
         return f"{value:,}" if isinstance(value, int) else value
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} … ({len(text) - MAX_SHOWN:,} letters more)"
+
+
+def moment(time_ms: object) -> str:
+    """Return a time in ms since 1970, in UTC."""
+    if not isinstance(time_ms, int):
+        return str(time_ms)
+    try:
+        return f"{datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, OSError, ValueError):
+        return f"{time_ms} ms since 1970"
+
+
+def counted(count: object, what: str, plural: str = "") -> str:
+    """Return a number and what is counted: `1 file`, `2,000 files`."""
+    return f"{number(count)} {what if count == 1 else plural or what + 's'}"
+
+
+def number(value: object) -> str:
+    """Return a number as people write it."""
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def size(count: object) -> str:
+    """Return bytes in a unit that fits: `950 bytes`, `1.4 MB`."""
+    if not isinstance(count, int) or count < 1_000:
+        return counted(count, "byte")
+    value, unit = count / 1_000, "kB"
+    for greater in ("MB", "GB", "TB"):
+        if value < 999.5:
+            break
+        value, unit = value / 1_000, greater
+    return f"{value:.1f} {unit}" if value < 100 else f"{value:,.0f} {unit}"
+
+
+_UNITS_MS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1_000))
+
+
+def span(time_ms: object) -> str:
+    """Return a duration in ms in the greatest unit that divides it: `1 day`, `90 minutes`."""
+    if isinstance(time_ms, int) and time_ms > 0:
+        for unit, unit_ms in _UNITS_MS:
+            if time_ms % unit_ms == 0:
+                return counted(time_ms // unit_ms, unit)
+    return f"{number(time_ms)} ms"
+
+
+def setting(value: object, name: str) -> str:
+    """Return the value of a configuration; a duration in words, too."""
+    if name.endswith(".ms") and isinstance(value, int) and value > 0:
+        return "no limit" if value == _NO_LIMIT_MS else f"{span(value)} ({number(value)} ms)"
+    return shown(value)

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from diamant.cleaner.evidence.certificates.certificate import NOT_COVERED
-from diamant.cleaner.evidence.certificates.html import size, span
-from diamant.cleaner.evidence.certificates.page import certificate_page
-from diamant.cleaner.evidence.certificates.page_figures import MAX_ROWS
+from diamant.cleaner.evidence.certificates.page import MAX_ROWS, certificate_page
+from diamant.cleaner.evidence.certificates.page_words import size, span
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 
 DAY_MS = 86_400_000
