@@ -27,7 +27,7 @@ from diamant.broker.http.serving.server import HttpServer, open_http
 from diamant.broker.network.listener_sockets import bound_socket, reachable
 from diamant.broker.network.loop_thread import LoopThread
 from diamant.broker.node.node import Node, open_clock, open_metadata
-from diamant.broker.node.scheduler import Job
+from diamant.broker.node.scheduler import ScheduledTask
 from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from diamant.broker.operations.cross_loop import call, on_loop
 from diamant.storage.env.env import Env, RealEnv
@@ -183,7 +183,7 @@ class Broker:
         Without either: the same of the topic's partitions as a whole; `is_tombstones`: of every tombstone, and which groups
         have not passed it. May be awaited in any event loop. Raises VerbError (`client/errors.py`).
         """
-        explaining = self.services.explaining()
+        explaining = self.services.explain()
         return await on_loop(
             self.loop,
             lambda: explaining.explain(topic, partition=partition, key=key, offset=offset, is_tombstones=is_tombstones),
@@ -194,7 +194,7 @@ class Broker:
 
         At once with bounds, or exactly, once every record was read. May be awaited in any event loop. Raises VerbError.
         """
-        return await on_loop(self.loop, lambda: self.services.counting().count(topic, partition, is_exact=is_exact))
+        return await on_loop(self.loop, lambda: self.services.count().count(topic, partition, is_exact=is_exact))
 
     def latest(
         self, topic: str, partition: int | None = None, *, with_tombstones: bool = False
@@ -206,9 +206,7 @@ class Broker:
         """
         from diamant.broker.operations.latest import records_on_any_loop
 
-        return records_on_any_loop(
-            self.services.latest_reading, self.loop, topic, partition, with_tombstones=with_tombstones
-        )
+        return records_on_any_loop(self.services.latest, self.loop, topic, partition, with_tombstones=with_tombstones)
 
     async def erase(
         self,
@@ -317,7 +315,7 @@ class Broker:
             services = self._services = Services(node, TABLE, load)
             await node.load()
             services.housekeeping.schedule()
-            node.scheduler.add(Job("erasures", services.next_job_ms, services.run_due_jobs))
+            node.scheduler.add(ScheduledTask("erasures", services.next_job_ms, services.run_due_jobs))
             await self._load_coordinators()
             for (listener, sock), told_of in zip(sockets, config.advertised(self.addresses.kafka), strict=True):
                 services.server.listen(sock, listener.name, told_of.host, told_of.port)

@@ -19,7 +19,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.network.loop_thread import LoopThread
 from diamant.broker.node import housekeeping
 from diamant.broker.node.housekeeping import CHECKPOINT_INTERVAL_MS
-from diamant.broker.node.scheduler import Job
+from diamant.broker.node.scheduler import ScheduledTask
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
@@ -219,7 +219,7 @@ async def test_checkpoints_are_written_after_changes_only(tmp_path: Path) -> Non
         await wire.produce("t", [b"a"], timestamp=clock.now_ms())
         clock.advance_ms(CHECKPOINT_INTERVAL_MS)
         await wait_until(lambda: checkpoint.exists() and "t 0 1" in checkpoint.read_text())
-        jobs: list[Job] = broker.node.scheduler.jobs
+        jobs: list[ScheduledTask] = broker.node.scheduler.jobs
         assert {job.name: job.due_ms() for job in jobs}["checkpoints"] is None
 
 

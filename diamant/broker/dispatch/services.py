@@ -11,7 +11,7 @@ from diamant.broker.handlers.topics.metadata import MetadataCache
 from diamant.broker.network.api import Decode, frame_header
 from diamant.broker.network.request_metrics import RequestMetrics
 from diamant.broker.network.server import Server, ServerLimits
-from diamant.broker.node.cleaner import Cleaning
+from diamant.broker.node.cleaner import NodeCleaner
 from diamant.broker.node.housekeeping import Housekeeping
 from diamant.broker.node.lazy import Lazy
 from diamant.broker.node.node import Node
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from diamant.broker.operations.clock import BrokerClock
     from diamant.broker.operations.compact import Compactions
     from diamant.broker.operations.compact_by_config import CompactByConfig
-    from diamant.broker.operations.count import Counting
-    from diamant.broker.operations.explain import Explaining
-    from diamant.broker.operations.latest import LatestReading
+    from diamant.broker.operations.count import CountOperation
+    from diamant.broker.operations.explain import ExplainOperation
+    from diamant.broker.operations.latest import LatestOperation
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.cleaner.erasure.pending_erasures import WaitingErasures
 
@@ -47,7 +47,7 @@ class Services:
         """`load(services, key)` gives the decoder and the handler of one of the APIs that are served."""
         self.node = node
         self.housekeeping = Housekeeping(node)
-        self.cleaning = Cleaning(node)
+        self.cleaning = NodeCleaner(node)
         dispatch = Dispatcher(node.flusher, served_keys, partial(load, self))
         self.server = Server(dispatch, frame_header, ServerLimits.of(node.config), RequestMetrics())
         node.on_reconfigured.append(self._set_limits)
@@ -59,9 +59,9 @@ class Services:
         self.transactions: Lazy[TransactionCoordinator] = Lazy(self._transactions)
         self.compactions: Lazy[Compactions] = Lazy(self._compactions)
         self.compact_by_config: Lazy[CompactByConfig] = Lazy(self._compact_by_config)
-        self.explaining: Lazy[Explaining] = Lazy(self._explaining)
-        self.counting: Lazy[Counting] = Lazy(self._counting)
-        self.latest_reading: Lazy[LatestReading] = Lazy(self._latest_reading)
+        self.explain: Lazy[ExplainOperation] = Lazy(self._explain)
+        self.count: Lazy[CountOperation] = Lazy(self._count)
+        self.latest: Lazy[LatestOperation] = Lazy(self._latest)
         self.clock: Lazy[BrokerClock] = Lazy(self._clock)
         self.erasures: Lazy[Erasures] = Lazy(self._erasures)
         self.redactions: Lazy[Redactions] = Lazy(self._redactions)
@@ -138,20 +138,20 @@ class Services:
 
         return CompactByConfig(self.node, self.compactions)
 
-    def _explaining(self) -> Explaining:
-        from diamant.broker.operations.explain import Explaining
+    def _explain(self) -> ExplainOperation:
+        from diamant.broker.operations.explain import ExplainOperation
 
-        return Explaining(self.node, self.cleaning, self.groups, self.transactions, self._pending_erasures)
+        return ExplainOperation(self.node, self.cleaning, self.groups, self.transactions, self._pending_erasures)
 
-    def _counting(self) -> Counting:
-        from diamant.broker.operations.count import Counting
+    def _count(self) -> CountOperation:
+        from diamant.broker.operations.count import CountOperation
 
-        return Counting(self.cleaning, self.explaining(), self.compactions())
+        return CountOperation(self.cleaning, self.explain(), self.compactions())
 
-    def _latest_reading(self) -> LatestReading:
-        from diamant.broker.operations.latest import LatestReading
+    def _latest(self) -> LatestOperation:
+        from diamant.broker.operations.latest import LatestOperation
 
-        return LatestReading(self.explaining())
+        return LatestOperation(self.explain())
 
     def _clock(self) -> BrokerClock:
         from diamant.broker.operations.clock import BrokerClock

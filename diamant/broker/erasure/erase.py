@@ -68,7 +68,7 @@ from diamant.storage.uuid_text import uuid_to_text
 
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
-    from diamant.broker.node.cleaner import Cleaning
+    from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
     from diamant.broker.operations.compact import Compactions
@@ -88,7 +88,7 @@ class Erasures(ErasureTombstones):
     failure = EraseFailed
 
     def __init__(
-        self, node: Node, cleaning: Cleaning, compactions: Compactions, groups: Lazy[GroupCoordinator]
+        self, node: Node, cleaning: NodeCleaner, compactions: Compactions, groups: Lazy[GroupCoordinator]
     ) -> None:
         super().__init__(node, cleaning)
         self._compactions = compactions

@@ -43,7 +43,7 @@ from diamant.storage.env.open_files import removed_but_open
 from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from diamant.broker.node.cleaner import Cleaning
+    from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.node import Node
     from diamant.broker.node.topics import Topic
 
@@ -101,7 +101,7 @@ class Undertakings(EvidenceWork):
     """Of its files in the data directory."""
     failure: type[VerbError] = VerbError
 
-    def __init__(self, node: Node, cleaning: Cleaning, lock: Turn | None = None) -> None:
+    def __init__(self, node: Node, cleaning: NodeCleaner, lock: Turn | None = None) -> None:
         """`lock`: that of the other kind, so that there is one at a time."""
         super().__init__(node)
         self._cleaning = cleaning

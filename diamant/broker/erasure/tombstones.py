@@ -16,7 +16,7 @@ from diamant.storage.log.segment_swap import Replacement
 from diamant.storage.segments.segment import Segment
 
 if TYPE_CHECKING:
-    from diamant.broker.node.cleaner import Cleaning
+    from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.node import Node
     from diamant.storage.env.env import Env
 
@@ -57,7 +57,7 @@ def _why_refused(log: Log, size: int, error: KafkaError) -> str:
     )
 
 
-async def remove_tombstones(env: Env, cleaning: Cleaning, log: Log, key: bytes, end: int) -> None:
+async def remove_tombstones(env: Env, cleaning: NodeCleaner, log: Log, key: bytes, end: int) -> None:
     """Rewrite the segments that have a tombstone of `key` below the offset `end`, without it. On the loop thread.
 
     The partition's cleaning is paused until the end. A segment once begun is finished even if the caller is cancelled.

@@ -39,7 +39,7 @@ class Lag(NamedTuple):
     committed_offset: int
 
 
-class OpenTransaction(NamedTuple):
+class TransactionAge(NamedTuple):
     age_ms: int
     transactional_id: str
 
@@ -59,7 +59,7 @@ class TransactionFigures:
     """`states`: number of transactional ids by state. `open`: the oldest first."""
 
     states: tuple[tuple[str, int], ...] = ()
-    open: tuple[OpenTransaction, ...] = ()
+    open: tuple[TransactionAge, ...] = ()
     open_count: int = 0
 
 
@@ -108,7 +108,7 @@ def take_transactions(coordinator: TransactionCoordinator | None, clock: Clock) 
     return TransactionFigures(
         tuple(sorted(Counter(txn.state.label for txn in coordinator.transactions.values()).items())),
         tuple(
-            OpenTransaction(max(now_ms - txn.start_ms, 0), txn.transactional_id)
+            TransactionAge(max(now_ms - txn.start_ms, 0), txn.transactional_id)
             for txn in opened[:MAX_OPEN_TRANSACTIONS]
         ),
         len(opened),

@@ -1,7 +1,7 @@
 """The metrics of a broker for Prometheus, taken when they are asked for.
 
-The loop thread takes a `Snapshot` of plain values (`take`); the text is made of it in any thread (`render`). Nothing is kept in
-between, and nothing is registered in prometheus_client's global registry: a process may hold several brokers.
+The loop thread takes a `MetricsSnapshot` of plain values (`take`); the text is made of it in any thread (`render`). Nothing is
+kept in between, and nothing is registered in prometheus_client's global registry: a process may hold several brokers.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class TrafficFigures(NamedTuple):
     sent_bytes: int
 
 
-class TopicFigures(NamedTuple):
+class TopicTraffic(NamedTuple):
     """Traffic of a topic."""
 
     messages_in: int
@@ -98,7 +98,7 @@ class TopicFigures(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MetricsSnapshot:
     """The figures of a broker's metrics."""
 
     is_running: bool
@@ -108,8 +108,8 @@ class Snapshot:
     offline_count: int
     connection_count: int
     waiting_fetch_count: int
-    topics: tuple[tuple[str, TopicFigures], ...]
-    all_topics: TopicFigures
+    topics: tuple[tuple[str, TopicTraffic], ...]
+    all_topics: TopicTraffic
     no_key_compacted_topic_records: int
     logs: tuple[LogFigures, ...]
     cleaner: CleanerStatus | None
@@ -128,7 +128,7 @@ class Snapshot:
     faults_fired: tuple[tuple[tuple[str, str], int], ...]
 
 
-async def take(services: Services) -> Snapshot:
+async def take(services: Services) -> MetricsSnapshot:
     """Look at the broker, on its loop thread, letting others have their turn in between."""
     node, server = services.node, services.server
     logs = []
@@ -141,7 +141,7 @@ async def take(services: Services) -> Snapshot:
         if count % LOGS_PER_TURN == 0:
             await asyncio.sleep(0)
     counts = node.topic_metrics
-    return Snapshot(
+    return MetricsSnapshot(
         is_running=not node.is_stopping,
         data_dir=node.config.data_dir,
         topic_count=len(image_topics),
@@ -215,7 +215,7 @@ def offline_partitions(node: Node) -> int:
     return failed + sum(log.write_failure is not None for log in node.directory.logs.values())
 
 
-def render(snapshot: Snapshot) -> bytes:
+def render(snapshot: MetricsSnapshot) -> bytes:
     """Return the text of `CONTENT_TYPE`. Any thread."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(SnapshotCollector(snapshot))
@@ -223,14 +223,14 @@ def render(snapshot: Snapshot) -> bytes:
     return generate_latest(registry)
 
 
-def _figures(counts: TopicCounts) -> TopicFigures:
-    return TopicFigures(counts.messages_in, counts.bytes_in, counts.bytes_out)
+def _figures(counts: TopicCounts) -> TopicTraffic:
+    return TopicTraffic(counts.messages_in, counts.bytes_in, counts.bytes_out)
 
 
 class SnapshotCollector(Collector):
     """A snapshot as prometheus_client wants it: the families of the table that have samples, in its order."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: MetricsSnapshot) -> None:
         self._snapshot = snapshot
 
     def collect(self) -> Iterable[Metric]:
@@ -248,7 +248,7 @@ class SnapshotCollector(Collector):
 _Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | UntypedMetricFamily | HistogramMetricFamily
 
 
-def _histograms(snapshot: Snapshot) -> dict[str, HistogramMetricFamily]:
+def _histograms(snapshot: MetricsSnapshot) -> dict[str, HistogramMetricFamily]:
     name = "kafka_network_requestmetrics_totaltimems"
     family = HistogramMetricFamily(name, METRICS[name].meaning, labels=METRICS[name].labels)
     bounds = [*map(str, map(float, LATENCY_BOUNDS_MS)), "+Inf"]
@@ -272,7 +272,7 @@ def _family(name: str) -> CounterMetricFamily | GaugeMetricFamily | UntypedMetri
 # -- samples -------------------------------------------------------------------------------------------------------------
 
 
-def samples(snapshot: Snapshot) -> Iterator[Sample]:
+def samples(snapshot: MetricsSnapshot) -> Iterator[Sample]:
     """Yield every sample; the names are those of the table."""
     yield from _of_broker(snapshot)
     yield from _of_requests(snapshot)
@@ -301,7 +301,7 @@ def samples(snapshot: Snapshot) -> Iterator[Sample]:
             yield from _of_cleaned_partition(status)
 
 
-def _of_broker(snapshot: Snapshot) -> Iterator[Sample]:
+def _of_broker(snapshot: MetricsSnapshot) -> Iterator[Sample]:
     yield "kafka_server_kafkaserver_brokerstate", (), RUNNING if snapshot.is_running else STOPPING
     yield "kafka_server_replicamanager_partitioncount", (), snapshot.partition_count
     yield "kafka_server_replicamanager_leadercount", (), len(snapshot.logs)
@@ -318,7 +318,7 @@ def _of_broker(snapshot: Snapshot) -> Iterator[Sample]:
     yield "diamant_build_info", (__version__,), 1
 
 
-def _by_api(snapshot: Snapshot) -> dict[str, list[RequestFigures]]:
+def _by_api(snapshot: MetricsSnapshot) -> dict[str, list[RequestFigures]]:
     """Kafka counts fetches of consumers as FetchConsumer and, together with those of brokers, as Fetch."""
     found: dict[str, list[RequestFigures]] = {}
     for figures in snapshot.requests:
@@ -328,7 +328,7 @@ def _by_api(snapshot: Snapshot) -> dict[str, list[RequestFigures]]:
     return found
 
 
-def _of_requests(snapshot: Snapshot) -> Iterator[Sample]:
+def _of_requests(snapshot: MetricsSnapshot) -> Iterator[Sample]:
     for api, figures in _by_api(snapshot).items():
         errors: Counter[str] = Counter()
         for one in figures:
@@ -364,7 +364,7 @@ def _of_transactions(transactions: TransactionFigures) -> Iterator[Sample]:
         yield "diamant_transaction_open_age_seconds", (transactional_id,), age_ms / 1000
 
 
-def _of_topics(snapshot: Snapshot) -> Iterator[Sample]:
+def _of_topics(snapshot: MetricsSnapshot) -> Iterator[Sample]:
     for labels, figures in _of_each_topic_and_all(snapshot):
         yield "kafka_server_brokertopicmetrics_messagesin_total", labels, figures.messages_in
         yield "kafka_server_brokertopicmetrics_bytesin_total", labels, figures.bytes_in
@@ -373,7 +373,7 @@ def _of_topics(snapshot: Snapshot) -> Iterator[Sample]:
     yield "kafka_server_brokertopicmetrics_nokeycompactedtopicrecords_total", (), refused
 
 
-def _of_each_topic_and_all(snapshot: Snapshot) -> Iterator[tuple[tuple[str, ...], TopicFigures]]:
+def _of_each_topic_and_all(snapshot: MetricsSnapshot) -> Iterator[tuple[tuple[str, ...], TopicTraffic]]:
     yield (), snapshot.all_topics
     for name, figures in snapshot.topics:
         yield (name,), figures

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.config.broker_config import BrokerConfig, check_cleaner_memory
 from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.config_key import DOUBLE_MAX, ConfigError
-from diamant.broker.node.superseded_checks import SupersededLooks
+from diamant.broker.node.superseded_checks import SupersededChecks
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names
 from diamant.storage.env.env import Env, RealEnv
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Cleaning:
+class NodeCleaner:
     """The broker's cleaner, once it is needed."""
 
     def __init__(self, node: Node) -> None:
@@ -46,7 +46,7 @@ class Cleaning:
         self._loading: asyncio.Task[CleanerService] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self.superseded = SupersededLooks()
+        self.superseded = SupersededChecks()
         node.topics.on_created = node.topics.on_deletion = self._forget
         node.topics.on_config_changed = self._config_changed
         node.on_reconfigured.append(self.reconfigure)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from diamant.broker.node.scheduler import Job
+from diamant.broker.node.scheduler import ScheduledTask
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.service.repeated_errors import LogTroubles
 from diamant.storage.segments.log_config import LONG_MAX
@@ -54,9 +54,9 @@ class Housekeeping:
         every("retention", config.log_retention_check_interval_ms, self.retain, config.log_initial_task_delay_ms)
         every("expiry of producers", config.producer_id_expiration_check_interval_ms, self._expire_producers)
         every("metadata snapshot", METADATA_SNAPSHOT_CHECK_MS, self._snapshot_metadata)
-        add(Job("checkpoints", self._checkpoint_due_ms, self.write_checkpoints))
-        add(Job("removal of files", lambda: node.directory.next_deletion_ms, self._remove_files))
-        add(Job("flush.ms", self._timed_flush_due_ms, self._flush_timed))
+        add(ScheduledTask("checkpoints", self._checkpoint_due_ms, self.write_checkpoints))
+        add(ScheduledTask("removal of files", lambda: node.directory.next_deletion_ms, self._remove_files))
+        add(ScheduledTask("flush.ms", self._timed_flush_due_ms, self._flush_timed))
 
     # -- checkpoints -----------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 MAX_MENDED = 16
 
 
-class IndexMender:
+class IndexRepair:
     """See the module. Everything is called on the loop thread."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from diamant.broker.config.broker_table import SYSTEM_CLOCK
 from diamant.broker.config.listeners import Addresses
 from diamant.broker.config.security_table import kept_for_kafka
 from diamant.broker.node.flusher import Flusher
-from diamant.broker.node.index_repair import IndexMender
+from diamant.broker.node.index_repair import IndexRepair
 from diamant.broker.node.lazy import Lazy
 from diamant.broker.node.log_events import LogEvents
 from diamant.broker.node.producer_ids import ProducerIds
@@ -21,7 +21,7 @@ from diamant.broker.node.purgatory import Purgatory
 from diamant.broker.node.scheduler import Scheduler
 from diamant.broker.node.topic_metrics import BrokerTopicMetrics
 from diamant.broker.node.topics import Topics
-from diamant.broker.node.validation_loader import CompiledWalk
+from diamant.broker.node.validation_loader import ValidationLoader
 from diamant.protocol.kraft.records import BROKER_RESOURCE, Endpoint, ProducerIdsRecord
 from diamant.storage import names
 from diamant.storage.env.env import Env
@@ -71,11 +71,11 @@ class Node:
         self.topics = Topics(metadata, directory, self.config, self.log_events.changed)
         self.topic_metrics = BrokerTopicMetrics(self.topics.by_name.__contains__)
         self.producer_ids = ProducerIds(lambda: metadata.image.next_producer_id, self._commit_producer_ids)
-        self.index_mender = IndexMender()
+        self.index_mender = IndexRepair()
         self.fetch_sessions: Lazy[FetchSessions] = Lazy(self._make_fetch_sessions)
         self.log_events.subscribe(self.purgatory.wake)
         directory.validation.is_header_only = self.config.diamant_produce_validation == "header"
-        self.compiled_walk = CompiledWalk(directory.validation)
+        self.compiled_walk = ValidationLoader(directory.validation)
         directory.on_flush_due = self._flush_due
         directory.on_index_damaged = self.index_mender.request
 

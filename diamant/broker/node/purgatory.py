@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from diamant.storage.log.log import Log
 
 
-class Waiter(Protocol):
+class DelayedOperation(Protocol):
     """A pending fetch, as the purgatory sees it."""
 
     def refresh(self, logs: Iterable[Log]) -> bool:
@@ -39,7 +39,7 @@ class _Entry:
 
     __slots__ = ("dirty", "future", "logs", "timer", "waiter")
 
-    def __init__(self, waiter: Waiter, future: asyncio.Future[Any], logs: frozenset[Log]) -> None:
+    def __init__(self, waiter: DelayedOperation, future: asyncio.Future[Any], logs: frozenset[Log]) -> None:
         self.waiter = waiter
         self.future = future
         self.logs = logs
@@ -57,7 +57,7 @@ class Watch:
         self.logs: set[Log] = set()
         self.dirty: set[Log] = set()
         """Logs that changed since they were last looked at."""
-        self.waiter: Waiter | None = None
+        self.waiter: DelayedOperation | None = None
         self.future: asyncio.Future[Any] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
@@ -79,7 +79,7 @@ class Watch:
             self._purgatory.add_log(self, log)
         return dirty
 
-    def wait(self, waiter: Waiter, future: asyncio.Future[Any], max_wait_ms: int) -> None:
+    def wait(self, waiter: DelayedOperation, future: asyncio.Future[Any], max_wait_ms: int) -> None:
         """As `Purgatory.wait`, for the watched logs. Only one waits at a time."""
         assert self.future is None or self.future.done()
         self.waiter, self.future = waiter, future
@@ -106,7 +106,9 @@ class Purgatory:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def wait(self, waiter: Waiter, future: asyncio.Future[Any], logs: Iterable[Log], max_wait_ms: int) -> None:
+    def wait(
+        self, waiter: DelayedOperation, future: asyncio.Future[Any], logs: Iterable[Log], max_wait_ms: int
+    ) -> None:
         """Hold `waiter` until `future` is done: by an append, after `max_wait_ms`, or cancelled with its connection."""
         if self._is_closed:
             waiter.complete()
@@ -134,7 +136,7 @@ class Purgatory:
             if not watching:
                 del self._by_log[log]
 
-    def wait_again(self, watch: Watch, waiter: Waiter, future: asyncio.Future[Any], max_wait_ms: int) -> None:
+    def wait_again(self, watch: Watch, waiter: DelayedOperation, future: asyncio.Future[Any], max_wait_ms: int) -> None:
         """A watch's part of `Watch.wait`."""
         if self._is_closed:
             waiter.complete()

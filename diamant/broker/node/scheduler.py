@@ -22,7 +22,7 @@ FAILED_JOB_DELAY_S = 1.0
 """A job that failed is tried again no sooner than this: most say that they are still due."""
 
 
-class Job(NamedTuple):
+class ScheduledTask(NamedTuple):
     """`due_ms()` gives the time of the next run (None: none for now); `run` does it and must move that time.
 
     `look_now` makes a job due that otherwise looks at intervals only (None: it is due exactly when there is something to do).
@@ -59,7 +59,7 @@ class Scheduler:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.jobs: list[Job] = []
+        self.jobs: list[ScheduledTask] = []
         self._wake = asyncio.Event()
         self._settling: list[asyncio.Future[list[str]]] = []
         self._told: dict[str, str] = {}
@@ -67,7 +67,7 @@ class Scheduler:
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def add(self, job: Job) -> None:
+    def add(self, job: ScheduledTask) -> None:
         self.jobs.append(job)
         self.poke()
 
@@ -81,7 +81,7 @@ class Scheduler:
             period.done()
             await run()
 
-        self.add(Job(name, period.due_ms, run_and_count, period.look_now))
+        self.add(ScheduledTask(name, period.due_ms, run_and_count, period.look_now))
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -182,6 +182,6 @@ def _tell(settling: list[asyncio.Future[list[str]]], failed: list[str]) -> None:
             future.set_result(failed)
 
 
-def _is_due(job: Job, now_ms: int) -> bool:
+def _is_due(job: ScheduledTask, now_ms: int) -> bool:
     due_ms = job.due_ms()
     return due_ms is not None and due_ms <= now_ms

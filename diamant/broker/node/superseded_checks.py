@@ -43,7 +43,7 @@ class _Seen:
     bytes_read: int
 
 
-class SupersededLooks:
+class SupersededChecks:
     """Of all logs of a broker; its loop thread's."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ WAIT_FROM_RECORDS = 100_000
 LOAD_TIMEOUT_S = 30
 
 
-class CompiledWalk:
+class ValidationLoader:
     """Counts the records that the plain walk checks and exchanges it for the compiled one when they are many."""
 
     def __init__(self, validation: Validation, *, load_after_records: int = LOAD_AFTER_RECORDS) -> None:

@@ -34,7 +34,7 @@ from diamant.storage.env.clock import ManualClock, SettableClock, SystemClock
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.groups.coordinator.timers import Timers
-    from diamant.broker.node.cleaner import Cleaning
+    from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
     from diamant.broker.transactions.coordinator import TransactionCoordinator
@@ -130,7 +130,7 @@ class BrokerClock:
     def __init__(
         self,
         node: Node,
-        cleaning: Cleaning,
+        cleaning: NodeCleaner,
         groups: Lazy[GroupCoordinator],
         transactions: Lazy[TransactionCoordinator],
         jobs: Callable[[], Iterable[HasSettled]],

@@ -32,7 +32,7 @@ from diamant.cleaner.on_demand.report import (
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from diamant.broker.node.cleaner import Cleaning
+    from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.node import Node
     from diamant.broker.operations.topic_figures import TopicFigures
     from diamant.cleaner.on_demand.compaction import Compactor
@@ -76,7 +76,7 @@ class BrokerStopping(VerbError):
 class Compactions:
     """All calls of one broker; made with the first one. The loop thread's, but for `compact`, which any loop may await."""
 
-    def __init__(self, node: Node, cleaning: Cleaning) -> None:
+    def __init__(self, node: Node, cleaning: NodeCleaner) -> None:
         self._node = node
         self._cleaning = cleaning
         self._loop = node.loop

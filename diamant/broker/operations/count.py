@@ -23,9 +23,9 @@ from diamant.cleaner.queries.record_count import RecordCount, count_by_headers, 
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from diamant.broker.node.cleaner import Cleaning
+    from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.operations.compact import Compactions
-    from diamant.broker.operations.explain import Explaining
+    from diamant.broker.operations.explain import ExplainOperation
 
 MAX_AT_ONCE = 2
 
@@ -66,10 +66,10 @@ class TopicRecords:
         }
 
 
-class Counting:
+class CountOperation:
     """The verb of one broker; made on first use. Everything is called on the loop thread."""
 
-    def __init__(self, cleaning: Cleaning, explaining: Explaining, compactions: Compactions) -> None:
+    def __init__(self, cleaning: NodeCleaner, explaining: ExplainOperation, compactions: Compactions) -> None:
         self._cleaning = cleaning
         self._explaining = explaining
         self._compactions = compactions

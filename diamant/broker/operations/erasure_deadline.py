@@ -31,7 +31,7 @@ from diamant.broker.node.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
-    from diamant.broker.node.cleaner import Cleaning
+    from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
     from diamant.cleaner.service.service import CleanerService
@@ -64,7 +64,7 @@ class TopicDeadline:
 
 
 async def take_deadlines(
-    node: Node, cleaning: Cleaning, groups: Lazy[GroupCoordinator] | None = None
+    node: Node, cleaning: NodeCleaner, groups: Lazy[GroupCoordinator] | None = None
 ) -> list[TopicDeadline]:
     """Look at all compacted topics, letting others have their turn in between; by name. With `groups` at consumers, too."""
     if not cleaning.is_loaded:
@@ -114,7 +114,7 @@ async def take_deadlines(
 
 
 async def _looks(
-    node: Node, cleaning: Cleaning, service: CleanerService, now_ms: int, patience_ms: int
+    node: Node, cleaning: NodeCleaner, service: CleanerService, now_ms: int, patience_ms: int
 ) -> dict[Log, Told]:
     """Look into the dirty parts of users' logs that would be near the deadline."""
     from diamant.cleaner.rules.time_based_roll import oldest_append_ms

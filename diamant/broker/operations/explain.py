@@ -50,7 +50,7 @@ from diamant.storage.segments.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
-    from diamant.broker.node.cleaner import Cleaning
+    from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
     from diamant.broker.transactions.coordinator import TransactionCoordinator
@@ -203,13 +203,13 @@ class Explanation:
         }
 
 
-class Explaining:
+class ExplainOperation:
     """The verb of one broker; made on first use. Everything is called on the loop thread."""
 
     def __init__(
         self,
         node: Node,
-        cleaning: Cleaning,
+        cleaning: NodeCleaner,
         groups: Lazy[GroupCoordinator],
         transactions: Lazy[TransactionCoordinator],
         pending_erasures: Callable[[str], WaitingErasures | None],

@@ -23,7 +23,7 @@ from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:
     from diamant.broker.node.lazy import Lazy
-    from diamant.broker.operations.explain import Explaining
+    from diamant.broker.operations.explain import ExplainOperation
 
 MAX_AT_ONCE = 2
 PAGE_RECORDS = 1_000
@@ -39,10 +39,10 @@ class LatestPage:
     records: tuple[Record, ...]
 
 
-class LatestReading:
+class LatestOperation:
     """The verb of one broker; made on first use. Everything is called on the loop thread."""
 
-    def __init__(self, explaining: Explaining) -> None:
+    def __init__(self, explaining: ExplainOperation) -> None:
         self._explaining = explaining
         self._running = 0
 
@@ -106,7 +106,7 @@ def _page(records: Iterator[Record]) -> tuple[Record, ...]:
 
 
 async def records_on_any_loop(
-    reading: Lazy[LatestReading],
+    reading: Lazy[LatestOperation],
     loop: asyncio.AbstractEventLoop,
     topic: str,
     partition: int | None,

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.coordinators.internal_topic import InternalTopic, KeyValue
 from diamant.broker.coordinators.partition_loader import PartitionLoader
 from diamant.broker.node.flusher import after_flush
-from diamant.broker.node.scheduler import Job, Periodic
+from diamant.broker.node.scheduler import Periodic, ScheduledTask
 from diamant.broker.node.topics import TRANSACTION_STATE_TOPIC, Topic
 from diamant.broker.transactions import markers
 from diamant.broker.transactions import partition_scan as loading
@@ -90,8 +90,12 @@ class TransactionCoordinator:
         self._timeouts = Periodic(node.env.clock, config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
         self._expiry = Periodic(node.env.clock, config.transaction_remove_expired_transaction_cleanup_interval_ms)
         timeouts, expiry = self._timeouts.look_now, self._expiry.look_now
-        node.scheduler.add(Job("transaction timeouts", self._timeouts_due_ms, self._abort_timed_out, timeouts))
-        node.scheduler.add(Job("expiry of transactional ids", self._expiry_due_ms, self._remove_expired, expiry))
+        node.scheduler.add(
+            ScheduledTask("transaction timeouts", self._timeouts_due_ms, self._abort_timed_out, timeouts)
+        )
+        node.scheduler.add(
+            ScheduledTask("expiry of transactional ids", self._expiry_due_ms, self._remove_expired, expiry)
+        )
         node.topics.listeners.append(self)
         self._use(node.topics.by_name.get(TRANSACTION_STATE_TOPIC))
 

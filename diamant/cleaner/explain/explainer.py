@@ -22,7 +22,7 @@ from diamant.cleaner.explain.explanation import Change, Gate, PartitionExplanati
 from diamant.cleaner.explain.gates import cleaner_gates, retention_gates, retention_ms, round_gates
 from diamant.cleaner.explain.log_snapshot import LogState
 from diamant.cleaner.explain.scans import FoundRecord, KeyScan
-from diamant.cleaner.explain.upcoming_rounds import CourseRound, course, look, next_round_ms, without_lags
+from diamant.cleaner.explain.upcoming_rounds import UpcomingRound, course, look, next_round_ms, without_lags
 from diamant.cleaner.rules import record_fate
 from diamant.cleaner.rules.plan import legacy_horizon_ms
 from diamant.cleaner.segments.transaction_outcomes import Outcome
@@ -177,7 +177,7 @@ class Explainer:
         return [*gates, *kept_gates], goes_ms, bound, superseder
 
     def _of_compacted(
-        self, record: FoundRecord, status: str, scan: KeyScan, rounds: Sequence[CourseRound]
+        self, record: FoundRecord, status: str, scan: KeyScan, rounds: Sequence[UpcomingRound]
     ) -> tuple[list[Gate], int | None, int | None]:
         """Return gates, when it goes with one of some rounds to come, and what supersedes it."""
         if record.segment in self._corrupt:
@@ -201,7 +201,7 @@ class Explainer:
         return list(self._gates_at(record.offset)), _time_of(_round_over(rounds, record.offset)), None
 
     def _superseded(
-        self, record: FoundRecord, scan: KeyScan, rounds: Sequence[CourseRound]
+        self, record: FoundRecord, scan: KeyScan, rounds: Sequence[UpcomingRound]
     ) -> tuple[list[Gate], int | None, int | None]:
         first_dirty = look(self.state, self.view, self.now_ms).first_dirty_offset
         superseder = scan.next_offset(
@@ -217,7 +217,7 @@ class Explainer:
         return list(self._gates_at(superseder)), _time_of(next(found, None)), superseder
 
     def _expiring(
-        self, record: FoundRecord, rounds: Sequence[CourseRound], *, is_marker: bool
+        self, record: FoundRecord, rounds: Sequence[UpcomingRound], *, is_marker: bool
     ) -> tuple[list[Gate], int | None]:
         """A tombstone, by its own horizon, or a marker."""
         view, config, offset = self.view, self.state.config, record.offset
@@ -229,7 +229,7 @@ class Explainer:
         first_dirty = look(self.state, view, self.now_ms).first_dirty_offset
         is_clean = self._end_of(record.segment) <= first_dirty
         gates: list[Gate] = []
-        first: CourseRound | None = None
+        first: UpcomingRound | None = None
         if record.horizon_ms is None and is_marker:
             text = f"gets its horizon in the first round that finds no batch of its transaction, then stays for {retention}"
             return [Gate(explanation.NOT_STAMPED, text)], None
@@ -263,7 +263,7 @@ class Explainer:
             gates.append(Gate(explanation.DUE, f"the {what}'s horizon is over: a round is due", until_ms=goes_ms))
         return gates, goes_ms
 
-    def _is_expired_by_file(self, record: FoundRecord, round_: CourseRound) -> bool:
+    def _is_expired_by_file(self, record: FoundRecord, round_: UpcomingRound) -> bool:
         """Tell whether a tombstone of an old format goes with the first round over it, by the time of its segment's file."""
         if record.magic >= CURRENT_MAGIC:
             return False
@@ -396,12 +396,12 @@ def _round_kinds(by_kind: Mapping[str, Gate]) -> set[str]:
     return {*by_kind} - {explanation.RETENTION_TIME, explanation.RETENTION_SIZE, explanation.DUE}
 
 
-def _round_over(rounds: Sequence[CourseRound], offset: int, from_ms: int = 0) -> CourseRound | None:
+def _round_over(rounds: Sequence[UpcomingRound], offset: int, from_ms: int = 0) -> UpcomingRound | None:
     """Return the first of some rounds, from a time on, that rewrites what is at an offset."""
     return next((one for one in rounds if one.end_offset > offset and one.at_ms >= from_ms), None)
 
 
-def _time_of(found: CourseRound | None) -> int | None:
+def _time_of(found: UpcomingRound | None) -> int | None:
     return None if found is None else found.at_ms
 
 

@@ -35,7 +35,7 @@ _FAR_MS = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
-class CourseRound:
+class UpcomingRound:
     """A round to come."""
 
     at_ms: int
@@ -52,7 +52,7 @@ def look(state: LogState, view: CleanerView, now_ms: int, first_dirty: int | Non
     return time_based_roll.with_append_lag(found, state, now_ms) if view.is_prompt else found
 
 
-def course(state: LogState, view: CleanerView, now_ms: int, *, is_early: bool = True) -> tuple[CourseRound, ...]:
+def course(state: LogState, view: CleanerView, now_ms: int, *, is_early: bool = True) -> tuple[UpcomingRound, ...]:
     """Return the rounds to come for what is dirty, ascending; not those that come for horizons only.
 
     With `is_early` at the earliest times that are possible, else at the latest.
@@ -62,7 +62,7 @@ def course(state: LogState, view: CleanerView, now_ms: int, *, is_early: bool = 
     if not state.config.is_compacted:
         return ()
     first_dirty: int | None = None
-    rounds: list[CourseRound] = []
+    rounds: list[UpcomingRound] = []
     for at_ms in moments(state, view, now_ms):
         state = state.aborted(at_ms)
         if view.is_prompt and time_based_roll.should_roll(state, at_ms):
@@ -81,7 +81,7 @@ def course(state: LogState, view: CleanerView, now_ms: int, *, is_early: bool = 
             found = look(state, view, at_ms, first_dirty)
         while is_candidate(state, found) and found.is_eligible:
             because = BY_RATIO if found.dirty_ratio > found.min_dirty_ratio else BY_LAG
-            rounds.append(CourseRound(at_ms, found.first_dirty_offset, found.first_uncleanable_offset, because))
+            rounds.append(UpcomingRound(at_ms, found.first_dirty_offset, found.first_uncleanable_offset, because))
             first_dirty = found.first_uncleanable_offset
             if is_early:
                 state = state.emptied_below(first_dirty)

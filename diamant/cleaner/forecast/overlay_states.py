@@ -49,7 +49,7 @@ class State:
         return sum(self.env.file_size(f"{directory}/{name}") for name in logs), len(logs)
 
 
-class TrialStates:
+class OverlayStates:
     """See the module. `env` has the partition; `scratch`, a directory of `scratch_env`, takes what is written.
 
     `advance` is told how many bytes were read or written, roughly, `report` of problems in the files.

@@ -43,7 +43,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """The result of a trial."""
 
     partition: PartitionFiles
@@ -54,19 +54,19 @@ class Outcome:
 
 def run_trials(
     session: SparkSession, trials: Sequence[Trial], *, now_ms: int, until_ms: int | None, key_bytes: int
-) -> list[Outcome]:
+) -> list[TrialOutcome]:
     """Return the outcomes, by topic and partition."""
     context = session.sparkContext
     largest_first = sorted(trials, key=lambda trial: -trial.partition.size)
     task = partial(outcome, driver=Versions.here(), now_ms=now_ms, until_ms=until_ms, key_bytes=key_bytes)
-    outcomes: list[Outcome] = context.parallelize(largest_first, max(1, len(trials))).map(task).collect()
+    outcomes: list[TrialOutcome] = context.parallelize(largest_first, max(1, len(trials))).map(task).collect()
     return sorted(outcomes, key=lambda one: (one.partition.topic, one.partition.partition))
 
 
-def outcome(trial: Trial, *, driver: Versions, now_ms: int, until_ms: int | None, key_bytes: int) -> Outcome:
+def outcome(trial: Trial, *, driver: Versions, now_ms: int, until_ms: int | None, key_bytes: int) -> TrialOutcome:
     """Carry out a trial: a task. SparkError if this machine has other code or other files than the driver."""
     check_versions(driver)
-    from diamant.cleaner.forecast.overlay_states import TrialStates
+    from diamant.cleaner.forecast.overlay_states import OverlayStates
     from diamant.cleaner.forecast.whatif import forecast
 
     env = RealEnv()
@@ -76,7 +76,7 @@ def outcome(trial: Trial, *, driver: Versions, now_ms: int, until_ms: int | None
     forecasts: tuple[Forecast, ...] = ()
     with tempfile.TemporaryDirectory(prefix="diamant-whatif-", dir=os.environ[LOCAL_DIRS].partition(",")[0]) as scratch:
         try:
-            states = TrialStates(
+            states = OverlayStates(
                 env,
                 partition,
                 trial.checkpoint,
@@ -89,7 +89,7 @@ def outcome(trial: Trial, *, driver: Versions, now_ms: int, until_ms: int | None
             forecasts = tuple(forecast(states, scenario, until_ms) for scenario in trial.scenarios)
         except (StorageError, OSError) as error:
             problems.append(Problem.of(partition.directory, error))
-    return Outcome(partition, forecasts, tuple(problems))
+    return TrialOutcome(partition, forecasts, tuple(problems))
 
 
 def _demand_same_files(env: RealEnv, partition: PartitionFiles) -> None:

@@ -14,7 +14,7 @@ not an estimate: it is what happens if what it assumes is so.
 
 Each round is the plain engine's, or above `MAX_PLAIN_BYTES` the compiled one's, which writes the same bytes.
 
-    states = TrialStates(env, partition, checkpoint, now_ms, scratch_env, scratch_directory)
+    states = OverlayStates(env, partition, checkpoint, now_ms, scratch_env, scratch_directory)
     for scenario in scenarios: forecast(states, scenario)
 
 What two scenarios have in common is done once, as far as it is kept (`overlay_states.MAX_KEPT_BYTES`).
@@ -49,7 +49,7 @@ from diamant.cleaner.forecast.forecast import (
     Forecast,
     Scenario,
 )
-from diamant.cleaner.forecast.overlay_states import State, TrialStates, next_key
+from diamant.cleaner.forecast.overlay_states import OverlayStates, State, next_key
 from diamant.cleaner.offline.clean import swap_into
 from diamant.cleaner.prompt.segment_facts import PartitionFacts, horizon_round_end, read_facts
 from diamant.cleaner.rules import time_based_roll
@@ -75,7 +75,7 @@ _FAR_MS = 1 << 60
 """Times beyond this mean never: some 36 million years from 1970."""
 
 
-def forecast(states: TrialStates, scenario: Scenario, until_ms: int | None = None) -> Forecast:
+def forecast(states: OverlayStates, scenario: Scenario, until_ms: int | None = None) -> Forecast:
     """Return what happens from `states.now_ms` on, up to `until_ms`. A round that fails ends the forecast, and is told in it.
     Groups of segments that it had finished before are left out.
 
@@ -87,7 +87,7 @@ def forecast(states: TrialStates, scenario: Scenario, until_ms: int | None = Non
 class _Course:
     """One scenario, from `now_ms` on."""
 
-    def __init__(self, states: TrialStates, scenario: Scenario, until_ms: int | None) -> None:
+    def __init__(self, states: OverlayStates, scenario: Scenario, until_ms: int | None) -> None:
         self.states = states
         self.scenario = scenario
         self.until_ms = _FAR_MS if until_ms is None else until_ms

@@ -30,31 +30,31 @@ MAX_PROBLEMS = 100
 _HASHES_AT_ONCE = 8192
 
 
-class Bounds(NamedTuple):
+class CountRange(NamedTuple):
     """A number, or what is known of it."""
 
     least: int = 0
     most: int = 0
 
-    def plus(self, other: Bounds) -> Bounds:
+    def plus(self, other: CountRange) -> CountRange:
         """Return the sum."""
-        return Bounds(self.least + other.least, self.most + other.most)
+        return CountRange(self.least + other.least, self.most + other.most)
 
 
-def exactly(count: int) -> Bounds:
+def exactly(count: int) -> CountRange:
     """Return a number that is known."""
-    return Bounds(count, count)
+    return CountRange(count, count)
 
 
 class RecordCount(NamedTuple):
     """Of a partition, or of several; see the module."""
 
-    records: Bounds = Bounds()
-    live: Bounds = Bounds()
-    superseded: Bounds = Bounds()
-    tombstones: Bounds = Bounds()
-    other: Bounds = Bounds()
-    markers: Bounds = Bounds()
+    records: CountRange = CountRange()
+    live: CountRange = CountRange()
+    superseded: CountRange = CountRange()
+    tombstones: CountRange = CountRange()
+    other: CountRange = CountRange()
+    markers: CountRange = CountRange()
 
     def plus(self, more: RecordCount) -> RecordCount:
         """Return the sums."""
@@ -74,18 +74,18 @@ def count_by_headers(clean: SegmentCensus, dirty: SegmentCensus, uncounted_offse
     gone = min(clean.records + added, uncounted_offsets)
     lost = added + gone
     return RecordCount(
-        records=Bounds(clean.records + added - gone, clean.records + added),
-        live=Bounds(max(0, clean.values - lost), clean.values + added),
-        superseded=Bounds(0, added),
-        tombstones=Bounds(max(0, clean.tombstones - lost), clean.tombstones + added),
-        other=Bounds(0, added),
-        markers=Bounds(max(0, clean.markers + dirty.markers - uncounted_offsets), clean.markers + dirty.markers),
+        records=CountRange(clean.records + added - gone, clean.records + added),
+        live=CountRange(max(0, clean.values - lost), clean.values + added),
+        superseded=CountRange(0, added),
+        tombstones=CountRange(max(0, clean.tombstones - lost), clean.tombstones + added),
+        other=CountRange(0, added),
+        markers=CountRange(max(0, clean.markers + dirty.markers - uncounted_offsets), clean.markers + dirty.markers),
     )
 
 
 def count_by_offsets(offsets: int) -> RecordCount:
     """Return bounds of a partition of which nothing is known but how many offsets it has."""
-    return RecordCount(*(Bounds(0, offsets) for _ in RecordCount._fields))
+    return RecordCount(*(CountRange(0, offsets) for _ in RecordCount._fields))
 
 
 @dataclass(slots=True)

@@ -73,7 +73,7 @@ _Chance: TypeAlias = "random.Random | Loss | None"
 
 
 @dataclass(slots=True)
-class Fault:
+class InjectedFault:
     """Calls that are to fail; `MemoryEnv.fail` makes one."""
 
     operation: Operation
@@ -295,7 +295,7 @@ class MemoryEnv:
         self.before_change: Callable[[], None] | None = None
         """Called before each of both kinds of calls has any effect."""
         self._root = _Directory()
-        self._faults: list[Fault] = []
+        self._faults: list[InjectedFault] = []
         self._locked: set[str] = set()
         self._read_locked: list[str] = []
         self._made_for_readers: set[str] = set()
@@ -342,7 +342,7 @@ class MemoryEnv:
         after: int = 0,
         times: int | None = None,
         partial_bytes: int = 0,
-    ) -> Fault:
+    ) -> InjectedFault:
         """Make calls of `operation` on paths like `path_glob` fail with `error` (an errno such as ENOSPC).
 
         The first `after` calls succeed, then `times` fail (None: all). An append may write `partial_bytes` before it
@@ -350,7 +350,7 @@ class MemoryEnv:
         """
         if isinstance(error, int):
             error = OSError(error, os.strerror(error))
-        fault = Fault(operation, path_glob, error, after, times, partial_bytes)
+        fault = InjectedFault(operation, path_glob, error, after, times, partial_bytes)
         with self._lock:
             self._faults.append(fault)
         return fault

@@ -44,7 +44,7 @@ BOOTSTRAP_SNAPSHOT = SnapshotId(0, 0)
 """The snapshot that the formatter writes; its data are not part of the log."""
 
 
-class Segment(NamedTuple):
+class MetadataSegment(NamedTuple):
     """A segment file and how many of its bytes are sound batches."""
 
     base_offset: int
@@ -66,7 +66,7 @@ class LoadedMetadata:
     """The contents of a metadata log."""
 
     image: MetadataImage = field(default_factory=MetadataImage)
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[MetadataSegment] = field(default_factory=list)
     log_start_offset: int = 0
     end_offset: int = 0
     """The offset of the next record."""
@@ -121,7 +121,7 @@ def load_metadata(env: Env, directory: str) -> LoadedMetadata:
         is_last = base_offset == bases[-1]
         view = env.map_file(path)
         size, expected = replay.read_segment(path, view, expected, is_last=is_last)
-        loaded.segments.append(Segment(base_offset, size))
+        loaded.segments.append(MetadataSegment(base_offset, size))
     loaded.is_beyond_log = expected < covered
     loaded.end_offset = max(expected, covered)
     replay.finish()

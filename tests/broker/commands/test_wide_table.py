@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.broker.commands.terminal.wide_table import Column, print_table
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
-COLUMNS = [Column("partition", is_text=True), *(Column(f"count {number}") for number in range(12))]
+COLUMNS = [TableColumn("partition", is_text=True), *(TableColumn(f"count {number}") for number in range(12))]
 ROWS = [["my-topic-0", *(f"{(number + 1) * 1_000_003:,}" for number in range(12))], ["t-1", *("-" for _ in range(12))]]
 
 
@@ -41,5 +41,5 @@ def test_a_column_that_fits_nowhere_is_printed_all_the_same(
 ) -> None:
     """The terminal wraps it."""
     monkeypatch.setenv("COLUMNS", "10")
-    print_table([Column("a"), Column("b")], [["x", "y" * 30]])
+    print_table([TableColumn("a"), TableColumn("b")], [["x", "y" * 30]])
     assert "y" * 30 in capsys.readouterr().out

@@ -26,7 +26,7 @@ from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import Listener
 from diamant.broker.http.serving import routes as http_routes
 from diamant.broker.metrics import prometheus as metrics
-from diamant.broker.node.cleaner import Cleaning
+from diamant.broker.node.cleaner import NodeCleaner
 from diamant.storage.errors import StorageError
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
@@ -166,7 +166,7 @@ async def test_a_bug_is_answered_and_logged(
 ) -> None:
     """500 without details to the peer, the traceback in the log; the next request is served."""
 
-    async def fail(_broker: Broker) -> metrics.Snapshot:
+    async def fail(_broker: Broker) -> metrics.MetricsSnapshot:
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
@@ -184,7 +184,7 @@ async def test_requests_at_once_share_one_text(broker: Broker, monkeypatch: pyte
     taken = []
     real = metrics.take
 
-    async def take(of: Broker) -> metrics.Snapshot:
+    async def take(of: Broker) -> metrics.MetricsSnapshot:
         taken.append(of)
         entered.set()
         await gate.wait()
@@ -249,7 +249,7 @@ async def test_a_silent_peer_is_closed(broker: Broker, monkeypatch: pytest.Monke
 async def test_a_peer_that_does_not_read_is_closed(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer larger than the buffers of the sockets is given up after the time for a request."""
 
-    def large(_snapshot: metrics.Snapshot) -> bytes:
+    def large(_snapshot: metrics.MetricsSnapshot) -> bytes:
         return bytes(32 << 20)
 
     monkeypatch.setattr(http_routes, "CONNECTION_TIMEOUT_S", 0.2)
@@ -323,13 +323,13 @@ async def test_probes_are_answered_while_all_connections_are_at_work(
 async def test_http_is_there_when_the_kafka_port_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even while the cleaner is still being loaded, so that no command is told that there is no HTTP."""
     opened = asyncio.Event()
-    start = Cleaning.start
+    start = NodeCleaner.start
 
-    async def held(self: Cleaning) -> None:
+    async def held(self: NodeCleaner) -> None:
         await opened.wait()
         await start(self)
 
-    monkeypatch.setattr(Cleaning, "start", held)
+    monkeypatch.setattr(NodeCleaner, "start", held)
     broker = Broker(config(tmp_path))
     starting = asyncio.create_task(broker.start())
     await wait_until(lambda: broker.http_url is not None)
@@ -346,11 +346,11 @@ async def test_http_is_there_when_the_kafka_port_answers(tmp_path: Path, monkeyp
 async def test_a_start_that_fails_lets_go_of_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another broker may have it, and what needs a running one says so again."""
 
-    async def fail(_self: Cleaning) -> None:
+    async def fail(_self: NodeCleaner) -> None:
         raise StorageError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Cleaning, "start", fail)
+        patch.setattr(NodeCleaner, "start", fail)
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{sock.getsockname()[1]}"

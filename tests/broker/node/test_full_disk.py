@@ -21,7 +21,7 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
 from diamant.storage.env.clock import SystemClock
-from diamant.storage.env.memory import Fault, MemoryEnv
+from diamant.storage.env.memory import InjectedFault, MemoryEnv
 from diamant.storage.recovery.log_directory import LogDirectory
 from tests.broker.broker_process import broker_process
 from tests.broker.node.test_sigkill import read_all
@@ -270,7 +270,7 @@ async def test_a_topic_made_anew_whose_directory_could_not_be_taken_away() -> No
         assert await read_all(client, "t") == [b"new"]
 
 
-async def wait_for_hits(fault: Fault, count: int) -> None:
+async def wait_for_hits(fault: InjectedFault, count: int) -> None:
     """Return when so many calls have failed."""
     while fault.hits < count:
         await asyncio.sleep(0.001)

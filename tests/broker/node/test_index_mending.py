@@ -11,7 +11,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.node import index_repair as index_mending
-from diamant.broker.node.index_repair import IndexMender
+from diamant.broker.node.index_repair import IndexRepair
 from diamant.protocol.batches.batch import parse_header
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
@@ -73,7 +73,7 @@ def headers_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 async def test_an_index_is_mended_once_a_read_has_met_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then a seek looks at one header; the files stay as they are, and a stop in order leaves them so."""
-    mender = IndexMender()
+    mender = IndexRepair()
     log.on_index_damaged = mender.request
     files = [Path(segment.offset_index.path) for segment in log.segments[:-1]]
     before = [file.read_bytes() for file in files]
@@ -101,7 +101,7 @@ async def test_what_happens_meanwhile(log: Log, monkeypatch: pytest.MonkeyPatch)
         return segment_module.offset_entries(*arguments)
 
     monkeypatch.setattr(index_mending, "offset_entries", entries)
-    mender = IndexMender()
+    mender = IndexRepair()
     log.on_index_damaged = mender.request
     first, second = log.segments[:2]
     for _ in range(3):
@@ -123,7 +123,7 @@ async def test_what_happens_meanwhile(log: Log, monkeypatch: pytest.MonkeyPatch)
 async def test_bounds(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never more at once than there is room for, and none after the stop; all of it is read."""
     monkeypatch.setattr(index_mending, "MAX_MENDED", 1)
-    mender = IndexMender()
+    mender = IndexRepair()
     log.on_index_damaged = mender.request
     check_reads(log, COUNT)
     await mender.settled()
@@ -137,7 +137,7 @@ async def test_bounds(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_file_that_cannot_be_read_is_tried_again(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the next read that comes to it."""
-    mender = IndexMender()
+    mender = IndexRepair()
     log.on_index_damaged = mender.request
     real: Callable[..., Any] = segment_module.offset_entries
 
@@ -194,7 +194,7 @@ async def test_a_damaged_batch_is_not_taken_for_a_damaged_index(
     unharmed = [one for one in range(0, 2 * COUNT, 2) if not offset - 1 <= one <= offset + 2]
     before = {one: seek(log, one) for one in unharmed}
     assert all(value == b"%d" % (one // 2) for one, value in before.items() if one > offset)
-    mender = IndexMender()
+    mender = IndexRepair()
     log.on_index_damaged = mender.request
     for _ in range(3):
         for one in range(offset - 1, offset + 3):

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from diamant.broker.node.producer_ids import BLOCK_SIZE, ProducerIds
-from diamant.broker.node.scheduler import Job, Scheduler
+from diamant.broker.node.scheduler import ScheduledTask, Scheduler
 from diamant.storage.env.clock import SettableClock
 from tests.waiting import wait_until
 
@@ -91,7 +91,7 @@ async def test_poke_brings_a_new_due_time_into_effect() -> None:
         due.clear()
         done.set()
 
-    scheduler.add(Job("job", lambda: due[0] if due else None, run))
+    scheduler.add(ScheduledTask("job", lambda: due[0] if due else None, run))
     scheduler.start()
     await asyncio.sleep(0)
     due.append(0)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from diamant.broker.groups.coordinator.timers import Timers
-from diamant.broker.node.scheduler import Job, Scheduler
+from diamant.broker.node.scheduler import ScheduledTask, Scheduler
 from diamant.storage.env.clock import SettableClock
 
 
@@ -44,7 +44,7 @@ async def test_what_a_job_makes_due_is_waited_for(scheduler: Scheduler) -> None:
         runs.append(left[0])
         left[0] -= 1
 
-    scheduler.add(Job("follower", lambda: 0 if 0 < left[0] < 3 else None, follow))
+    scheduler.add(ScheduledTask("follower", lambda: 0 if 0 < left[0] < 3 else None, follow))
 
     async def begin() -> None:
         left[0] = 2
@@ -64,7 +64,7 @@ async def test_a_job_that_fails_is_named_and_not_waited_for(scheduler: Scheduler
     async def work() -> None:
         runs.append("work")
 
-    scheduler.add(Job("fails", lambda: 0, fail))
+    scheduler.add(ScheduledTask("fails", lambda: 0, fail))
     scheduler.every("works", 3_600_000, work)
     assert await scheduler.settled() == ["fails"]
     assert runs == ["work"]

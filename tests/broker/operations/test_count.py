@@ -117,7 +117,7 @@ async def test_what_is_counted_is_of_one_moment(tmp_path: Path) -> None:
         for turn in range(3):
             await at.put(*(f"k{index}={turn}" for index in range(2000)))
             await at.roll()
-        taken, files = await at.broker.services.explaining().open(at.log)
+        taken, files = await at.broker.services.explain().open(at.log)
         with files:
             await at.broker.compact("t")
             assert len(await at.offsets()) == 2000

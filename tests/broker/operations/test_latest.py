@@ -104,7 +104,7 @@ async def test_a_map_that_spills_finds_the_same(tmp_path: Path) -> None:
         for turn in range(3):
             await at.put(*(f"k{index}={turn}" for index in range(3000)))
             await at.roll()
-        taken, files = await at.broker.services.explaining().open(at.log)
+        taken, files = await at.broker.services.explain().open(at.log)
         with files:
             await at.broker.compact("t")
             records = await asyncio.to_thread(

@@ -31,7 +31,7 @@ from diamant.cleaner.forecast.forecast import (
     Contents,
     Scenario,
 )
-from diamant.cleaner.forecast.overlay_states import TrialStates
+from diamant.cleaner.forecast.overlay_states import OverlayStates
 from diamant.cleaner.forecast.whatif import forecast
 from diamant.cleaner.offline.clean import clean_partition
 from diamant.cleaner.offline.stats import read_stats
@@ -105,14 +105,14 @@ def written(history: History, *, checkpoint: int | None = None) -> MemoryEnv:
     return env
 
 
-def states_of(env: MemoryEnv, now_ms: int, **fields: Any) -> TrialStates:
+def states_of(env: MemoryEnv, now_ms: int, **fields: Any) -> OverlayStates:
     """What forecasts begin with."""
     scratch = MemoryEnv(SettableClock(0))
     scratch.make_dirs("/scratch")
     with open_log_directory(env, PARTITION) as opened:
         (partition,) = opened.partitions
         checkpoint = opened.cleaner_checkpoint.get(("t", 0))
-    return TrialStates(env, partition, checkpoint, now_ms, scratch, "/scratch", **fields)
+    return OverlayStates(env, partition, checkpoint, now_ms, scratch, "/scratch", **fields)
 
 
 def scenario(mode: str = KAFKA, *, is_laid_out_anew: bool = False, max_keys: int = 1000, **config: Any) -> Scenario:
@@ -479,7 +479,7 @@ def test_nothing_is_kept_beyond_its_room(monkeypatch: pytest.MonkeyPatch) -> Non
     scratch = MemoryEnv(SettableClock(0))
     scratch.make_dirs("/scratch")
     with open_log_directory(env, PARTITION) as opened:
-        states = TrialStates(env, opened.partitions[0], None, env.clock.now_ms(), scratch, "/scratch")
+        states = OverlayStates(env, opened.partitions[0], None, env.clock.now_ms(), scratch, "/scratch")
     tried = scenario(min_cleanable_dirty_ratio=0.0)
     kept = forecast(states, tried)
     assert scratch.list_dir("/scratch") != []
@@ -538,12 +538,12 @@ def segments_of(log: CleanerLog, tried: Scenario, now_ms: int) -> dict[str, byte
     }
 
 
-def topic_states(log: CleanerLog, now_ms: int) -> TrialStates:
+def topic_states(log: CleanerLog, now_ms: int) -> OverlayStates:
     """What forecasts of a CleanerLog begin with."""
     scratch = MemoryEnv(SettableClock(0))
     scratch.make_dirs("/scratch")
     with open_log_directory(log.env, "/data/topic-0") as opened:
-        return TrialStates(log.env, opened.partitions[0], None, now_ms, scratch, "/scratch")
+        return OverlayStates(log.env, opened.partitions[0], None, now_ms, scratch, "/scratch")
 
 
 LAYOUTS: list[dict[str, Any]] = [

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.broker.node.validation_loader import CompiledWalk
+from diamant.broker.node.validation_loader import ValidationLoader
 from diamant.cleaner.kernels import fields, native, offset_map, produce_validation, rewrite
 from diamant.cleaner.kernels.records import find_bad_crc, read_headers
 from diamant.protocol.batches import validation
@@ -85,7 +85,7 @@ def test_walk_of_a_hostile_record_count_ends_with_the_bytes() -> None:
 def test_the_compiled_walk_replaces_the_plain_one_after_enough_records() -> None:
     """The plain walk serves until the limit; then the compiled one is loaded in a thread and takes over."""
     settings_of_logs = Validation()
-    compiled = CompiledWalk(settings_of_logs, load_after_records=10)
+    compiled = ValidationLoader(settings_of_logs, load_after_records=10)
     payload = payload_of([Record(0, 5, b"k", b"v")] * 8)
     first = settings_of_logs.walk(payload, 8, 5, CHECKS)
     assert not compiled.wait_loaded(60)

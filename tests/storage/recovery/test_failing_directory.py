@@ -21,7 +21,7 @@ import pytest
 
 from diamant.protocol.errors import KafkaError
 from diamant.storage.env.clock import SettableClock
-from diamant.storage.env.memory import Fault, MemoryEnv, PowerOff
+from diamant.storage.env.memory import InjectedFault, MemoryEnv, PowerOff
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 from diamant.storage.recovery.log_directory import CheckpointState, PartitionSource
@@ -63,7 +63,7 @@ class Life:
         self.pending: CheckpointState | None = None
         self.directory = start(self.env, self.sources)
 
-    def fail(self, env: MemoryEnv) -> Fault:
+    def fail(self, env: MemoryEnv) -> InjectedFault:
         """Have some calls fail from now on."""
         chance = self.chance
         return env.fail(

@@ -22,7 +22,7 @@ from diamant.broker.commands.terminal.files import (
     size_text,
     time_text,
 )
-from diamant.broker.commands.terminal.wide_table import Column, print_table
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.cleaner.offline.stats import PartitionStats, TopicStats, read_stats
 from diamant.cleaner.queries.key_counts import TopKey
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, Problem, open_log_directory
@@ -153,7 +153,7 @@ def _print_tables(
         ]
         for one in partitions
     ]
-    print_table([Column("partition", is_text=True), *map(Column, heads)], rows)
+    print_table([TableColumn("partition", is_text=True), *map(TableColumn, heads)], rows)
     if folded:
         click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all lists them)")
     if missing_indexes:

@@ -30,7 +30,7 @@ from diamant.broker.commands.terminal.files import (
 )
 from diamant.broker.commands.terminal.topic_settings import TopicConfigs, topic_configs_of, with_topic_configs
 from diamant.broker.commands.terminal.value_hint import with_hint
-from diamant.broker.commands.terminal.wide_table import Column, print_table
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.forecast.forecast import (
     CLEAN,
@@ -208,7 +208,7 @@ def whatif(
 
     Exit codes: 0 done; 1 something is damaged, or cannot be read, the rest is told; 2 usage.
     """
-    request = Request.of(settings, mode, now_ms, until_ms, memory_mib)
+    request = WhatIfRequest.of(settings, mode, now_ms, until_ms, memory_mib)
     env = RealEnv()
     with one_line_errors(), open_log_directory(env, directory) as opened:
         opened.keep_topics(topics)
@@ -234,7 +234,7 @@ def whatif(
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class WhatIfRequest:
     """The command line, checked."""
 
     combinations: list[dict[str, str]]
@@ -246,7 +246,7 @@ class Request:
     @classmethod
     def of(
         cls, settings: Sequence[str], mode: str, now_ms: int | None, until_ms: int | None, memory_mib: int
-    ) -> Request:
+    ) -> WhatIfRequest:
         """Return what the options of `whatif_options` ask for. A wrong setting ends the command."""
         try:
             combinations = combine(settings)
@@ -315,16 +315,16 @@ def _forecasts(
     opened: OpenLogDirectory,
     partition: PartitionFiles,
     scenarios: list[Scenario],
-    request: Request,
+    request: WhatIfRequest,
     scratch: str,
     bar: Bar,
     problems: list[Problem],
 ) -> list[Forecast]:
-    from diamant.cleaner.forecast.overlay_states import TrialStates
+    from diamant.cleaner.forecast.overlay_states import OverlayStates
     from diamant.cleaner.forecast.whatif import forecast
 
     share = _Share(bar)
-    states = TrialStates(
+    states = OverlayStates(
         env,
         partition,
         opened.cleaner_checkpoint.get((partition.topic, partition.partition)),
@@ -365,7 +365,7 @@ class _Share:
 
 def tell(
     opened: OpenLogDirectory,
-    request: Request,
+    request: WhatIfRequest,
     found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]],
     problems: Sequence[Problem],
     *,
@@ -387,7 +387,7 @@ def tell(
 
 def _document(
     opened: OpenLogDirectory,
-    request: Request,
+    request: WhatIfRequest,
     found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]],
     problems: Sequence[Problem],
 ) -> dict[str, Any]:
@@ -413,7 +413,7 @@ def _document(
 
 
 def _print_tables(
-    found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]], request: Request, *, is_all: bool
+    found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]], request: WhatIfRequest, *, is_all: bool
 ) -> None:
     from diamant.broker.node.topics import INTERNAL_TOPICS
 
@@ -428,7 +428,7 @@ def _print_tables(
         print_totals(totals([forecasts for _, forecasts in found]), _WIDTH)
 
 
-def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], request: Request) -> None:
+def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], request: WhatIfRequest) -> None:
     before = forecasts[0].before
     click.echo(f"{partition.name} at {time_text(request.now_ms)}: {_contents_text(before)}")
     names = list(forecasts[0].settings)
@@ -452,7 +452,7 @@ def _print_partition(partition: PartitionFiles, forecasts: Sequence[Forecast], r
         ]
         for one in forecasts
     ]
-    print_table([*map(Column, (*heads, *left)), Column("waits for", is_text=True)], rows, repeated=len(names))
+    print_table([*map(TableColumn, (*heads, *left)), TableColumn("waits for", is_text=True)], rows, repeated=len(names))
     if len(forecasts) == 1:
         for event in forecasts[0].events:
             click.echo(f"  {after_text(event.at_ms, request.now_ms)}: {_event_text(event)}")

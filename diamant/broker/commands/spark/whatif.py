@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from diamant.broker.commands.log.whatif import Request, tell, whatif_options
+from diamant.broker.commands.log.whatif import WhatIfRequest, tell, whatif_options
 from diamant.broker.commands.spark.running import running
 from diamant.broker.commands.terminal.files import one_line_errors
 from diamant.broker.commands.terminal.spark_options import conf_option, master_option
@@ -59,7 +59,7 @@ def whatif(
 
     Exit codes: 0 done; 1 something is damaged, or cannot be read, the rest is told; 2 usage.
     """
-    request = Request.of(settings, mode, now_ms, until_ms, memory_mib)
+    request = WhatIfRequest.of(settings, mode, now_ms, until_ms, memory_mib)
     env = RealEnv()
     with one_line_errors(), open_log_directory(env, directory) as opened:
         from diamant.cleaner.forecast.spark_whatif import Trial, run_trials

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 UNBOUNDED = 1000
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A heading and how what is below it stands."""
 
     name: str
     is_text: bool = False
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, repeated: int = 1) -> None:
+def print_table(columns: Sequence[TableColumn], rows: Sequence[Sequence[str]], *, repeated: int = 1) -> None:
     """Print rows of as many cells as there are columns; each further table has the first `repeated` columns again.
 
     A table whose first columns leave no room for another one is wrapped by the terminal.
@@ -48,7 +48,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, rep
     console.print(_table(columns, rows, chosen))
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]], chosen: Sequence[int]) -> Table:
+def _table(columns: Sequence[TableColumn], rows: Sequence[Sequence[str]], chosen: Sequence[int]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

@@ -13,7 +13,7 @@ from diamant.broker.operations.count import TopicRecords
 async def count(call: Call) -> TopicRecords:
     """Count the records of a topic, or of one partition."""
     fields = call.fields
-    return await call.services.counting().count(
+    return await call.services.count().count(
         fields["topic"], fields["partition"], is_exact=fields["exact"], progress=call.progress
     )
 

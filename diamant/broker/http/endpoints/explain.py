@@ -13,7 +13,7 @@ from diamant.broker.operations.explain import Explanation
 async def explain(call: Call) -> Explanation:
     """Explain a topic, a partition, a key or a record."""
     fields = call.fields
-    return await call.services.explaining().explain(
+    return await call.services.explain().explain(
         fields["topic"],
         partition=fields["partition"],
         key=fields["key"],

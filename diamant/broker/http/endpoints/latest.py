@@ -33,9 +33,7 @@ MIN_BYTES_PER_SECOND = 256 * 1024
 async def latest(call: Call) -> web.StreamResponse:
     """Send the latest record of each key."""
     fields = call.fields
-    reading = call.services.latest_reading().pages(
-        fields["topic"], fields["partition"], with_tombstones=fields["tombstones"]
-    )
+    reading = call.services.latest().pages(fields["topic"], fields["partition"], with_tombstones=fields["tombstones"])
     async with aclosing(reading) as pages:
         page = await _next(call, pages)
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson", "Cache-Control": "no-store"})

@@ -65,7 +65,7 @@ _codes = {
 }
 
 
-class Job:
+class HttpJob:
     """One call. `state` is running, done or failed."""
 
     def __init__(self, number: int, verb: str, not_kept: Sequence[str] = (), *, can_be_ended: bool = False) -> None:
@@ -142,7 +142,7 @@ class Jobs:
     """The jobs of a broker; on the loop thread."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, Job] = {}
+        self._by_id: dict[str, HttpJob] = {}
         self._last = 0
         self._waiters = 0
         self._forgetting: dict[str, asyncio.TimerHandle] = {}
@@ -151,11 +151,11 @@ class Jobs:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def list(self) -> list[Job]:
+    def list(self) -> list[HttpJob]:
         """All that are remembered, the latest first."""
         return list(reversed(self._by_id.values()))
 
-    def get(self, job_id: str) -> Job:
+    def get(self, job_id: str) -> HttpJob:
         """One; raises NotFound."""
         found = self._by_id.get(job_id)
         if found is None:
@@ -169,17 +169,17 @@ class Jobs:
         not_kept: Sequence[str] = (),
         *,
         can_be_ended: bool = False,
-    ) -> Job:
+    ) -> HttpJob:
         """Start a job; `verb` names it without keys or values, `not_kept` fields of its result that have some. Raises TooMany."""
         if self._is_closed:
             raise asyncio.CancelledError
         self._make_room()
         self._last += 1
-        job = self._by_id[str(self._last)] = Job(self._last, verb, not_kept, can_be_ended=can_be_ended)
+        job = self._by_id[str(self._last)] = HttpJob(self._last, verb, not_kept, can_be_ended=can_be_ended)
         job.task = asyncio.get_running_loop().create_task(self._run(job, run))
         return job
 
-    async def wait(self, job: Job, wait_ms: int) -> None:
+    async def wait(self, job: HttpJob, wait_ms: int) -> None:
         """Return when a job is over, at most `wait_ms` later; at once if too many wait already."""
         if job.task is None or job.state != RUNNING or not wait_ms or self._waiters >= MAX_WAITERS:
             return
@@ -189,7 +189,7 @@ class Jobs:
         finally:
             self._waiters -= 1
 
-    async def end(self, job: Job) -> None:
+    async def end(self, job: HttpJob) -> None:
         """End a job that is not over; raises NotPossible."""
         if job.state != RUNNING or job.task is None:
             return
@@ -201,7 +201,7 @@ class Jobs:
         job.task.cancel()
         await asyncio.wait({job.task})
 
-    def take_result(self, job: Job) -> Mapping[str, Any]:
+    def take_result(self, job: HttpJob) -> Mapping[str, Any]:
         """Return the result of a finished job to the caller that began it, and drop it."""
         result = job.result
         assert result is not None
@@ -222,7 +222,7 @@ class Jobs:
             if job.state == RUNNING:  # cancelled before it had its first turn
                 job.error, job.state = error_fields(asyncio.CancelledError()), FAILED
 
-    async def _run(self, job: Job, run: Callable[[Progress], Awaitable[Mapping[str, Any]]]) -> None:
+    async def _run(self, job: HttpJob, run: Callable[[Progress], Awaitable[Mapping[str, Any]]]) -> None:
         try:
             job.end(await run(job.progress))
             self._forgetting[job.id] = asyncio.get_running_loop().call_later(RESULT_KEEP_S, self._forget_result, job)
@@ -244,7 +244,7 @@ class Jobs:
             raise TooMany(f"{MAX_JOBS} jobs are in progress: wait for one to end")
         self._forget(over)
 
-    def _trim_results(self, latest: Job) -> None:
+    def _trim_results(self, latest: HttpJob) -> None:
         """Forget whole jobs, for a job without its result would be a riddle; never the one that has just ended."""
         total = sum(job.result_bytes for job in self._by_id.values())
         for job in [*self._by_id.values()]:
@@ -260,6 +260,6 @@ class Jobs:
         if timer is not None:
             timer.cancel()
 
-    def _forget_result(self, job: Job) -> None:
+    def _forget_result(self, job: HttpJob) -> None:
         self._forgetting.pop(job.id, None)
         job.forget_result()

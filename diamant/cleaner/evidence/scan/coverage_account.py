@@ -29,7 +29,7 @@ MAX_REREADS = 3
 """Number of rereads of a file that was written while the scan ran, or that could not be read, and has grown since."""
 
 
-class ScanAccount:
+class CoverageAccount:
     """Of one scan."""
 
     def __init__(self, census: FileCensus, ends: Mapping[TopicPartition, LogEnd]) -> None:

@@ -29,7 +29,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from diamant.cleaner.evidence.scan.coverage import FileRow
-from diamant.cleaner.evidence.scan.coverage_account import ScanAccount
+from diamant.cleaner.evidence.scan.coverage_account import CoverageAccount
 from diamant.cleaner.evidence.scan.file_listing import (
     BATCHES,
     MAX_DEPTH,
@@ -54,7 +54,7 @@ from diamant.cleaner.evidence.search.file_census import (
     declared,
     file_identity,
 )
-from diamant.cleaner.evidence.search.findings import Room, Unreadable
+from diamant.cleaner.evidence.search.findings import ListCapacity, Unreadable
 from diamant.cleaner.evidence.search.known_positives import KnownPositives, make_known_positives
 from diamant.cleaner.evidence.search.offset_order import LogEnd, order_of
 from diamant.cleaner.evidence.search.record_search import MAX_BATCH_BYTES, FileSearch, OnRecord, Subject, file_size
@@ -195,7 +195,7 @@ class _Scan:
         self._blind = "the scan has not come to looking for what was written for it to find"
         """Why nothing proves that the scan sees; "" if it is proven."""
         self.report = ScanReport()
-        self._room = Room()
+        self._room = ListCapacity()
         self._found: dict[FileKey, FileSearch] = {}
         """The findings in files, of those in which there was something."""
         self._engine = SearchEngine()
@@ -205,7 +205,7 @@ class _Scan:
         self._passed_over: set[Identity] = set()
         """Segments that were begun after the recorded ends."""
         besides = None if staging is None or staging.root is None else (staging.root, staging.owner)
-        self._books = ScanAccount(FileCensus(env, directory, besides), ends)
+        self._books = CoverageAccount(FileCensus(env, directory, besides), ends)
         self._later: set[str] = set()
         self._scanned_bytes = 0
         self._known_bytes = 0
@@ -410,7 +410,7 @@ class _Scan:
         row.read = search.amounts
         row.problems = len(search.found.unreadable)
         # Here, since what was found waits until files before it are through.
-        search.found.settle(Room() if is_known else self._room)
+        search.found.settle(ListCapacity() if is_known else self._room)
         with self._lock:
             self._scanned_bytes += search.counts.bytes
             if self._advance is not None:

@@ -2,7 +2,7 @@
 
 Findings are kept file by file, within limits: however much there is, nothing that decides hides behind the rest.
 
-    listed     place by place, as long as there is room: `MAX_LISTED` of a sort in a file, and of a scan what `Room` has
+    listed     place by place, as long as there is room: `MAX_LISTED` of a sort in a file, and of a scan what `ListCapacity` has
     decides    of each file and sort the place with the lowest offset, whether there is room or not: of records of the key in the
                erasure's topics, of other records there that hold the bytes, of bytes outside of records, and of all that is in
                a file of no partition
@@ -85,7 +85,7 @@ MAX_DECIDING = 10_000
 _UNREADABLE = "unreadable"
 
 
-class Room:
+class ListCapacity:
     """The room that a scan has left in its list for each sort. Any thread."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class FoundList:
         if len(self.unreadable) < MAX_LISTED:
             self.unreadable.append(place)
 
-    def settle(self, room: Room) -> None:
+    def settle(self, room: ListCapacity) -> None:
         """Once the file is searched: list no more than there is room for, and what decides."""
         for what, count in self._listed.items():
             self.taken[what] = room.take(what, count)

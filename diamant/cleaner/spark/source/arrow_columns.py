@@ -72,11 +72,11 @@ class ArrowColumns:
             CORRUPT_COLUMN: self._no_fault,
         }
 
-    def room(self, records: int, payload_bytes: int) -> Room:
+    def room(self, records: int, payload_bytes: int) -> ColumnBuffers:
         """Return room for so many records with so many bytes in all."""
-        return Room(self.want, records, payload_bytes)
+        return ColumnBuffers(self.want, records, payload_bytes)
 
-    def batch(self, room: Room, chunk: Chunk) -> pyarrow.RecordBatch:
+    def batch(self, room: ColumnBuffers, chunk: RowSource) -> pyarrow.RecordBatch:
         """Return what is in `room` as an Arrow batch; `chunk` is what its rows are of."""
         import pyarrow as pa
 
@@ -204,7 +204,7 @@ class ArrowColumns:
         return pa.nulls(table.count, pa.string())
 
 
-class Chunk:
+class RowSource:
     """The source of the rows of a call: the bytes of a file from `position` on, and a table of their batches."""
 
     def __init__(self, position: int, data: NDArray[np.uint8], rows: NDArray[np.int64]) -> None:
@@ -213,7 +213,7 @@ class Chunk:
         self.rows = rows
 
 
-class Room:
+class ColumnBuffers:
     """The memory that the kernel writes to. Pages that it does not reach cost nothing."""
 
     def __init__(self, want: int, records: int, payload_bytes: int) -> None:
@@ -257,7 +257,7 @@ class Room:
 
     def fill(
         self,
-        chunk: Chunk,
+        chunk: RowSource,
         unpacked: NDArray[np.uint8],
         first_row: int,
         end_row: int,
@@ -301,7 +301,7 @@ _NO_OFFSETS = np.empty(0, np.int64)
 class _Table:
     """The records in a room and their batches."""
 
-    def __init__(self, room: Room, chunk: Chunk) -> None:
+    def __init__(self, room: ColumnBuffers, chunk: RowSource) -> None:
         self.room = room
         self.chunk = chunk
         self.count = room.count

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
 from diamant.cleaner.spark.source.columns import columns_of, ddl
-from diamant.cleaner.spark.source.filter_bounds import Bounds, bounds_of
+from diamant.cleaner.spark.source.filter_bounds import FilterBounds, bounds_of
 from diamant.cleaner.spark.source.options import SourceOptions
 from diamant.cleaner.spark.source.read_plan import ReadTask, plan_tasks
 
@@ -58,7 +58,7 @@ class KafkaLogReader(DataSourceReader):
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self.options = options
         self.columns = columns
-        self.bounds = Bounds()
+        self.bounds = FilterBounds()
         self._driver = Versions.here()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:

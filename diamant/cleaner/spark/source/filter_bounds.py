@@ -20,7 +20,7 @@ GREATEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class FilterBounds:
     """All bounds are inclusive."""
 
     topics: frozenset[str] | None = None
@@ -41,7 +41,7 @@ class Bounds:
         )
 
 
-def bounds_of(filters: Iterable[Filter]) -> Bounds:
+def bounds_of(filters: Iterable[Filter]) -> FilterBounds:
     """Return what all of these filters together leave."""
     from pyspark.sql.datasource import (
         EqualNullSafe,
@@ -53,7 +53,7 @@ def bounds_of(filters: Iterable[Filter]) -> Bounds:
         LessThanOrEqual,
     )
 
-    bounds = Bounds()
+    bounds = FilterBounds()
     for one in filters:
         attribute = getattr(one, "attribute", None)
         if attribute is None or len(attribute) != 1:
@@ -72,7 +72,7 @@ def bounds_of(filters: Iterable[Filter]) -> Bounds:
     return bounds
 
 
-def _among(bounds: Bounds, column: str, values: list[Any]) -> Bounds:
+def _among(bounds: FilterBounds, column: str, values: list[Any]) -> FilterBounds:
     if column == "topic":
         topics = frozenset(map(str, values))
         return replace(bounds, topics=topics if bounds.topics is None else bounds.topics & topics)
@@ -87,7 +87,7 @@ def _among(bounds: Bounds, column: str, values: list[Any]) -> Bounds:
     return _at_most(bounds, column, max(values), is_strict=False)
 
 
-def _at_least(bounds: Bounds, column: str, value: Any, *, is_strict: bool) -> Bounds:
+def _at_least(bounds: FilterBounds, column: str, value: Any, *, is_strict: bool) -> FilterBounds:
     if column == "offset":
         return replace(bounds, min_offset=max(bounds.min_offset, int(value) + is_strict))
     if column == "timestamp_ms":
@@ -98,7 +98,7 @@ def _at_least(bounds: Bounds, column: str, value: Any, *, is_strict: bool) -> Bo
     return bounds
 
 
-def _at_most(bounds: Bounds, column: str, value: Any, *, is_strict: bool) -> Bounds:
+def _at_most(bounds: FilterBounds, column: str, value: Any, *, is_strict: bool) -> FilterBounds:
     if column == "offset":
         return replace(bounds, max_offset=min(bounds.max_offset, int(value) - is_strict))
     if column == "timestamp_ms":

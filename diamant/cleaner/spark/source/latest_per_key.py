@@ -17,7 +17,7 @@ import numpy as np
 
 from diamant.cleaner.engines.offset_map import LatestOffsets, OffsetMap, open_spill_file
 from diamant.cleaner.kernels import fields, offset_map
-from diamant.cleaner.spark.source.filter_bounds import GREATEST, Bounds
+from diamant.cleaner.spark.source.filter_bounds import GREATEST, FilterBounds
 from diamant.cleaner.spark.source.range_reader import Counters, RangeReader
 from diamant.storage.env.env import RealEnv
 
@@ -41,7 +41,7 @@ def find_latest(task: ReadTask, options: SourceOptions, counters: Counters) -> I
         )
         try:
             # Later records count, whether or not they are asked for themselves.
-            _read(replace(task, bounds=Bounds(min_offset=task.bounds.min_offset)), options, counters, offsets)
+            _read(replace(task, bounds=FilterBounds(min_offset=task.bounds.min_offset)), options, counters, offsets)
             yield offsets.latest()
         finally:
             offsets.close()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class ListedSegment:
     """A segment's `.log` file, as it was listed."""
 
     location: Location
@@ -48,7 +48,7 @@ class PartitionLog:
     topic: str
     partition: int
     directory: Location
-    segments: tuple[Segment, ...]
+    segments: tuple[ListedSegment, ...]
     """Ascending; those that hold nothing at or above the log start are among them."""
     snapshots: tuple[int, ...]
     """Offsets of its producer snapshots, ascending."""
@@ -197,7 +197,7 @@ def _partition(
     files.sort()
     ends: list[int | None] = [offset for offset, _ in files[1:]]
     segments = tuple(
-        Segment(directory.child(entry.name), offset, entry.size, end)
+        ListedSegment(directory.child(entry.name), offset, entry.size, end)
         for (offset, entry), end in zip(files, [*ends, None], strict=False)
     )
     start = max(segments[0].base_offset if segments else 0, starts[log_directory].get((topic, partition), 0))

@@ -26,8 +26,8 @@ from diamant.cleaner.segments.row_reader import ChunkReader, Rows
 from diamant.cleaner.segments.transaction_outcomes import Outcome
 from diamant.cleaner.spark.environment.errors import SegmentChanged
 from diamant.cleaner.spark.environment.locations import LocationFile
-from diamant.cleaner.spark.source.arrow_columns import ArrowColumns, Chunk, Room
-from diamant.cleaner.spark.source.filter_bounds import GREATEST, LEAST, Bounds
+from diamant.cleaner.spark.source.arrow_columns import ArrowColumns, ColumnBuffers, RowSource
+from diamant.cleaner.spark.source.filter_bounds import GREATEST, LEAST, FilterBounds
 from diamant.protocol.batches.header import (
     CURRENT_MAGIC,
     HEADER_SIZE,
@@ -256,7 +256,7 @@ class RangeReader:
     # -- records -------------------------------------------------------------------------------------------------------
 
     def _arrow_of(self, rows: Rows, arrow: ArrowColumns, latest: LatestWindow | None) -> Iterator[pyarrow.RecordBatch]:
-        chunk = Chunk(rows.position, rows.data, rows.rows)
+        chunk = RowSource(rows.position, rows.data, rows.rows)
         for unpacked, first, end, size in self._groups(rows):
             table = rows.rows[:, first:end]
             is_read = table[fields.STEP] == READ
@@ -279,8 +279,8 @@ class RangeReader:
     def _fill(
         self,
         rows: Rows,
-        chunk: Chunk,
-        room: Room,
+        chunk: RowSource,
+        room: ColumnBuffers,
         unpacked: NDArray[np.uint8],
         span: tuple[int, int],
         only: NDArray[np.int64] | None,
@@ -377,7 +377,7 @@ LatestWindow: TypeAlias = Callable[[int, int], "NDArray[np.int64]"]
 """Returns all kept offsets from a first to a last one, ascending, and maybe others."""
 
 
-def bounds_array(bounds: Bounds) -> NDArray[np.int64]:
+def bounds_array(bounds: FilterBounds) -> NDArray[np.int64]:
     """Return bounds as the kernel has them."""
     found = np.empty(BOUNDS, np.int64)
     found[MIN_OFFSET] = bounds.min_offset

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diamant.cleaner.spark.environment.locations import Location, LocationFile
-from diamant.cleaner.spark.source.filter_bounds import GREATEST, LEAST, Bounds
+from diamant.cleaner.spark.source.filter_bounds import GREATEST, LEAST, FilterBounds
 from diamant.cleaner.spark.source.options import SourceOptions
-from diamant.cleaner.spark.source.partition_logs import PartitionLog, Segment, find_partitions
+from diamant.cleaner.spark.source.partition_logs import ListedSegment, PartitionLog, find_partitions
 from diamant.cleaner.spark.source.segment_indexes import OFFSET_ENTRY_BYTES, WITHOUT, read_offset_index, read_time_index
 from diamant.cleaner.spark.source.stable_offset import NOTHING_KNOWN, Decided, read_decided
 from diamant.storage import names
@@ -63,7 +63,7 @@ class ReadTask:
     partition: int
     ranges: tuple[Range, ...]
     """One; with `latest_per_key` all of the partition."""
-    bounds: Bounds
+    bounds: FilterBounds
     """Those of the query, and the log start."""
     stable_offset: int | None
     """Nothing is to be seen from here on; None: no such limit."""
@@ -80,7 +80,7 @@ class ReadTask:
         return sum(one.end - one.start for one in self.ranges)
 
 
-def plan_tasks(options: SourceOptions, bounds: Bounds, *, with_outcomes: bool = False) -> list[ReadTask]:
+def plan_tasks(options: SourceOptions, bounds: FilterBounds, *, with_outcomes: bool = False) -> list[ReadTask]:
     """Return the tasks, largest first; `with_outcomes`: how transactions ended is asked for. SparkError, OSError, CorruptLog."""
     logs = [log for log in find_partitions(options.paths, options.topics) if bounds.holds(log.topic, log.partition)]
     with ThreadPoolExecutor(_LISTING_THREADS) as threads:
@@ -90,7 +90,7 @@ def plan_tasks(options: SourceOptions, bounds: Bounds, *, with_outcomes: bool = 
 
 
 def plan_partition(
-    log: PartitionLog, options: SourceOptions, bounds: Bounds, *, with_outcomes: bool = False
+    log: PartitionLog, options: SourceOptions, bounds: FilterBounds, *, with_outcomes: bool = False
 ) -> list[ReadTask]:
     """Return the tasks for one partition."""
     if not log.segments:
@@ -105,7 +105,7 @@ def plan_partition(
     if not options.include_below_log_start:
         bounds = replace(bounds, min_offset=max(bounds.min_offset, log.log_start_offset))
     # Whether a record is the latest of its key depends on all that follow: only a lower bound spares reading.
-    reading = replace(Bounds(), min_offset=bounds.min_offset) if options.latest_per_key else bounds
+    reading = replace(FilterBounds(), min_offset=bounds.min_offset) if options.latest_per_key else bounds
     end_offset = GREATEST if stable_offset is None else stable_offset - 1
     ranges = [
         part
@@ -136,7 +136,7 @@ def plan_partition(
 
 
 def _readable_ranges(
-    log: PartitionLog, segment: Segment, bounds: Bounds, options: SourceOptions, damage: list[CorruptLog]
+    log: PartitionLog, segment: ListedSegment, bounds: FilterBounds, options: SourceOptions, damage: list[CorruptLog]
 ) -> list[Range]:
     """Return `_ranges`; in mode PERMISSIVE without indexes if these are damaged, which is added to `damage`."""
     try:
@@ -158,7 +158,7 @@ def _aborted_in(decided: Decided, log: PartitionLog, group: Sequence[Range]) -> 
     return aborted[(aborted[:, 2] > first) & (aborted[:, 1] < (GREATEST if end is None else end))]
 
 
-def _ranges(log: PartitionLog, segment: Segment, bounds: Bounds, options: SourceOptions) -> list[Range]:
+def _ranges(log: PartitionLog, segment: ListedSegment, bounds: FilterBounds, options: SourceOptions) -> list[Range]:
     """Return the parts of a segment that can hold what is asked for."""
     last_offset = GREATEST if segment.end_offset is None else segment.end_offset - 1
     if not segment.size or segment.base_offset > bounds.max_offset or last_offset < bounds.min_offset:
@@ -225,7 +225,7 @@ def _check_entry(
         )
 
 
-def _older_to(log: PartitionLog, segment: Segment, timestamp_ms: int) -> int:
+def _older_to(log: PartitionLog, segment: ListedSegment, timestamp_ms: int) -> int:
     """Return an offset up to which everything in the segment is older; `GREATEST` if all of it is, `LEAST` if none."""
     location = segment.index(names.TIME_INDEX_SUFFIX)
     if not log.has(location):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diamant.cleaner.spark.environment.locations import LocationFile
-    from diamant.cleaner.spark.source.partition_logs import PartitionLog, Segment
+    from diamant.cleaner.spark.source.partition_logs import ListedSegment, PartitionLog
     from diamant.storage.env.env import File
 
 _LOCAL_WINDOW = 4096
@@ -155,7 +155,7 @@ def _headers_from(
                     raise
 
 
-def _position_before(log: PartitionLog, segment: Segment, offset: int, file: LocationFile) -> int:
+def _position_before(log: PartitionLog, segment: ListedSegment, offset: int, file: LocationFile) -> int:
     """Return the start of a batch that is not behind the one with `offset`: 0 if the index does not say it rightly."""
     location = segment.index(names.INDEX_SUFFIX)
     if offset <= segment.base_offset or not log.has(location):

@@ -19,7 +19,7 @@ from diamant.broker.commands.log.whatif import WAITING, after_text, combine
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.forecast import forecast, whatif
-from diamant.cleaner.forecast.overlay_states import TrialStates
+from diamant.cleaner.forecast.overlay_states import OverlayStates
 from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
 from diamant.storage.env.env import RealEnv
 from diamant.storage.kraft.metadata_log import MetadataLog
@@ -212,7 +212,7 @@ def test_what_cannot_be_read_is_told(
     log = broken / "t-0" / f"{0:020d}.log"
     if is_listed:
 
-        def fail_at_first(states: TrialStates, *others: Any) -> forecast.Forecast:
+        def fail_at_first(states: OverlayStates, *others: Any) -> forecast.Forecast:
             if states.partition.partition == 0:
                 raise OSError(errno.EIO, os.strerror(errno.EIO), str(log))
             return real(states, *others)

@@ -12,7 +12,7 @@ from diamant.cleaner.evidence.search.findings import (
     VALUE,
     Finding,
     FoundList,
-    Room,
+    ListCapacity,
     Unreadable,
 )
 
@@ -37,9 +37,9 @@ def test_the_lowest_that_decides_is_kept_wherever_it_is() -> None:
     one = FoundList()
     for offset in (9, 8, 7, 6, 2, 5):
         one.add(found(VALUE, offset))
-    one.settle(Room())
+    one.settle(ListCapacity())
     assert (offsets(one), one.unlisted) == ([9, 8, 7, 2], {VALUE: 2})
-    room = Room()
+    room = ListCapacity()
     room.take(VALUE, 4)
     late = FoundList()
     for offset in (4, 3, 5):
@@ -53,7 +53,7 @@ def test_what_does_not_decide_is_counted_only() -> None:
     one = FoundList()
     for offset in range(5):
         one.add(found(SAME_KEY, offset, "orders"))
-    room = Room()
+    room = ListCapacity()
     room.take(SAME_KEY, 2)
     one.settle(room)
     assert (offsets(one), one.unlisted) == ([0], {SAME_KEY: 4})
@@ -66,7 +66,7 @@ def test_of_a_file_of_nobody_each_sort_is_kept() -> None:
         for kind in kinds:
             for offset in range(10):
                 one.add(found(what, None if what == RAW else offset + 100 * (kind == kinds[1]), None), kind)
-    room = Room()
+    room = ListCapacity()
     for what in (SAME_KEY, SAME_BYTES, RAW):
         room.take(what, 100)
     one.settle(room)
@@ -83,7 +83,7 @@ def test_of_a_file_of_nobody_each_sort_is_kept() -> None:
 
 def test_room_that_is_given_back_is_there_again() -> None:
     """By a file that is read once more."""
-    room, one = Room(), FoundList()
+    room, one = ListCapacity(), FoundList()
     for offset in range(3):
         one.add(found(VALUE, offset))
     one.settle(room)
@@ -94,7 +94,7 @@ def test_room_that_is_given_back_is_there_again() -> None:
 
 def test_one_place_that_cannot_be_read_is_kept_of_each_file() -> None:
     """It is what nothing can be claimed for."""
-    room = Room()
+    room = ListCapacity()
     for kept in (3, 1, 1):
         one = FoundList()
         for position in range(5):

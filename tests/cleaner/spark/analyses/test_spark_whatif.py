@@ -18,7 +18,7 @@ from diamant.broker.commands.spark.whatif import whatif as spark_whatif
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.cleaner.forecast import whatif
 from diamant.cleaner.forecast.forecast import Scenario
-from diamant.cleaner.forecast.spark_whatif import Outcome, Trial, outcome, run_trials
+from diamant.cleaner.forecast.spark_whatif import Trial, TrialOutcome, outcome, run_trials
 from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.cleaner.spark.environment.shipped_code import Versions
@@ -105,7 +105,7 @@ def test_what_cannot_be_read_is_a_problem_of_its_partition(
     trial = Trial(partition, None, (Scenario({}, LogConfig(), CleanerSettings(), 1, is_laid_out_anew=False),))
     found = outcome(trial, driver=Versions.here(), now_ms=NOW_MS, until_ms=None, key_bytes=1)
     problem = Problem("/disk/t-0/0.log", None, "cannot be read: Input/output error")
-    assert found == Outcome(partition, (), (problem,))
+    assert found == TrialOutcome(partition, (), (problem,))
 
 
 def test_it_has_the_options_of_the_local_command() -> None:

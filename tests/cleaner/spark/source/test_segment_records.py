@@ -234,10 +234,10 @@ def test_records_that_do_not_fill_their_batch_are_refused(tmp_path: Path) -> Non
 def planned(root: Path) -> tuple[SourceOptions, Any]:
     """The options and the first task for a directory."""
     options = SourceOptions.parse({"path": str(root), "columns": "offset"})
-    from diamant.cleaner.spark.source.filter_bounds import Bounds
+    from diamant.cleaner.spark.source.filter_bounds import FilterBounds
     from diamant.cleaner.spark.source.read_plan import plan_tasks
 
-    tasks = plan_tasks(options, Bounds())
+    tasks = plan_tasks(options, FilterBounds())
     return options, min(tasks, key=lambda task: str(task.ranges[0].location))
 
 
