@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ from diamant.broker.node.cleaner import NodeCleaner
 from diamant.broker.node.housekeeping import Housekeeping
 from diamant.broker.node.lazy import Lazy
 from diamant.broker.node.node import Node
+from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from diamant.broker.config.broker_config import BrokerConfig
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.cleaner.erasure.pending_erasures import WaitingErasures
 
+COORDINATORS_HEAD_START_S = 0.2
+"""The time that a start waits for transactions and groups to load before it accepts clients."""
 
 ERASURE_PREFIX = "diamant-erasure-"
 REDACTION_PREFIX = "diamant-redaction-"
@@ -89,6 +94,21 @@ class Services:
         """Resume those that are due."""
         for queue in self.jobs:
             await queue.go_on()
+
+    async def load_coordinators(self) -> None:
+        """Load the state of groups and transactions that there is from before, in the background if it takes long.
+
+        Most have little, and members that hear of a loading group wait for seconds before they ask again.
+        """
+        coordinators: list[TransactionCoordinator | GroupCoordinator] = []
+        if TRANSACTION_STATE_TOPIC in self.node.topics.by_name:
+            coordinators.append(self.transactions())
+        if GROUP_OFFSETS_TOPIC in self.node.topics.by_name:
+            coordinators.append(self.groups())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(COORDINATORS_HEAD_START_S):
+                for coordinator in coordinators:
+                    await coordinator.loaded()
 
     async def start(self) -> None:
         """Clean, and do everything else that is due by the clock."""
@@ -151,7 +171,7 @@ class Services:
     def _latest(self) -> LatestOperation:
         from diamant.broker.operations.latest import LatestOperation
 
-        return LatestOperation(self.explain())
+        return LatestOperation(self.explain(), self.node.loop)
 
     def _clock(self) -> BrokerClock:
         from diamant.broker.operations.clock import BrokerClock

@@ -25,6 +25,7 @@ from diamant.cleaner.evidence.scan.report import VALUES_PRESENT
 from diamant.cleaner.evidence.scan.scan import ScanReport, scan_partitions
 from diamant.cleaner.evidence.search.findings import MAX_LISTED, TOMBSTONE
 from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.cleaner.on_demand.request import CompactRequest
 from diamant.cleaner.service.settings import HASH_KEY_FILE
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
@@ -97,13 +98,14 @@ class ErasureSteps(ErasureCertificates):
         """Compact one partition; record the runner, or the reason of the failure, in `step`."""
         rounds = 0
         try:
-            report = await self._compactions.compact(
+            request = CompactRequest(
                 *partition,
                 until=until,
                 is_forced=intent.is_forced,
                 return_at_horizon=until != "clean",
                 engine=intent.engine,
             )
+            report = await self._compactions.compact(request)
             step.pop("not_compacted", None)
             rounds = report.partitions[0].rounds
             step["runners"] = list(dict.fromkeys([*step.get("runners", ()), *report.partitions[0].runners]))

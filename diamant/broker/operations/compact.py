@@ -1,7 +1,4 @@
-"""Compact and wait: `broker.compact(topic, ...)`.
-
-    report = await broker.compact("users")
-    report.is_clean, report.removed, report.partitions[0].bytes_after
+"""Compact and wait: the operation behind `Broker.compact`.
 
 Partitions are compacted in parallel, each up to the end that it had when the call came to it. Calls at the same time
 share their rounds. Rounds continue when their caller stops waiting (timeout, cancelled): a later call joins them.
@@ -13,15 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany, VerbError
 from diamant.broker.operations.compacted_bytes import CompactedBytes
-from diamant.broker.operations.cross_loop import on_loop
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.on_demand.report import (
-    CLEAN,
     DELETED,
     NOT_COMPACTED,
     STOPPING,
@@ -29,6 +24,8 @@ from diamant.cleaner.on_demand.report import (
     CompactionReport,
     PartitionCompaction,
 )
+from diamant.cleaner.on_demand.request import CompactRequest
+from diamant.cleaner.rules.modes import ENGINES
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
@@ -38,9 +35,6 @@ if TYPE_CHECKING:
     from diamant.cleaner.on_demand.compaction import Compactor
 
 logger = logging.getLogger(__name__)
-
-ENGINES = ("inline", "process", "spark")
-"""Runners that may be asked for by name (`cleaner.cleaner_thread.ENGINES`)."""
 
 MAX_CALLS = 256
 """Calls that may wait at the same time."""
@@ -74,43 +68,46 @@ class BrokerStopping(VerbError):
 
 
 class Compactions:
-    """All calls of one broker; made with the first one. The loop thread's, but for `compact`, which any loop may await."""
+    """All calls of one broker; made with the first one. Belongs to the loop thread."""
 
     def __init__(self, node: Node, cleaning: NodeCleaner) -> None:
         self._node = node
         self._cleaning = cleaning
         self._loop = node.loop
         self._compactor: Compactor | None = None
-        self._stopping: asyncio.Event = asyncio.Event()
-        self._calls = 0
+        self._is_stopping = False
+        self._running: set[asyncio.Task[CompactionReport]] = set()
 
-    # -- any loop ------------------------------------------------------------------------------------------------
-
-    async def compact(
-        self,
-        topic: str,
-        partition: int | None = None,
-        *,
-        until: str = CLEAN,
-        timeout_ms: int | None = None,
-        is_forced: bool = False,
-        return_at_horizon: bool = False,
-        engine: str | None = None,
-        progress: Progress | None = None,
-    ) -> CompactionReport:
-        """Clean a topic, or one partition, and return what was done; see `Broker.compact`."""
-        return await on_loop(
-            self._loop,
-            lambda: self._compact(
-                topic, partition, until, timeout_ms, is_forced, return_at_horizon, engine, progress or Progress()
-            ),
-        )
-
-    # -- the loop thread -----------------------------------------------------------------------------------------
+    async def compact(self, request: CompactRequest, progress: Progress | None = None) -> CompactionReport:
+        """Compact what the request names, and return what was done; see `Broker.compact`."""
+        _check(request)
+        if self._is_stopping:
+            raise BrokerStopping("the broker is stopping")
+        if len(self._running) >= MAX_CALLS:
+            raise TooMany(f"{MAX_CALLS} calls wait for compactions already, try again when some of them have ended")
+        running = self._loop.create_task(self._partitions(request, progress or Progress()))
+        self._running.add(running)
+        try:
+            timeout_s = None if request.timeout_ms is None else request.timeout_ms / 1000
+            await asyncio.wait({running}, timeout=timeout_s)
+            if running.cancelled():
+                raise BrokerStopping("the broker is stopping, the compaction continues with its next start")
+            if running.done():
+                return running.result()
+            raise TimedOut(
+                f"{request.topic} was not compacted within {request.timeout_ms} ms; its round continues, and another call "
+                "joins it"
+            )
+        finally:
+            running.cancel()
+            self._running.discard(running)
+            await asyncio.gather(running, return_exceptions=True)
 
     def stop(self) -> None:
         """End all calls with BrokerStopping."""
-        self._stopping.set()
+        self._is_stopping = True
+        for running in self._running:
+            running.cancel()
 
     async def compactor(self) -> Compactor:
         """The compactor of single partitions; loads the cleaner if necessary."""
@@ -128,65 +125,12 @@ class Compactions:
 
         return TopicFigures(self._node, await self._cleaning.service(), compactor)
 
-    async def _compact(
-        self,
-        topic: str,
-        partition: int | None,
-        until: str,
-        timeout_ms: int | None,
-        is_forced: bool,
-        return_at_horizon: bool,
-        engine: str | None,
-        progress: Progress,
-    ) -> CompactionReport:
-        if until not in UNTIL:
-            raise BadArgument(f"until is {until!r}, expected one of {', '.join(UNTIL)}")
-        check_engine(engine)
-        if timeout_ms is not None and not 0 <= timeout_ms <= MAX_TIMEOUT_MS:
-            raise BadArgument(f"the timeout is {timeout_ms} ms, expected 0 to {MAX_TIMEOUT_MS}")
-        if self._stopping.is_set():
-            raise BrokerStopping("the broker is stopping")
-        if self._calls >= MAX_CALLS:
-            raise TooMany(f"{MAX_CALLS} calls wait for compactions already, try again when some of them have ended")
-        self._calls += 1
-        try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                return await self._unless_stopped(
-                    self._run(topic, partition, until, is_forced, return_at_horizon, engine, progress)
-                )
-        except TimeoutError:
-            raise TimedOut(
-                f"{topic} was not compacted within {timeout_ms} ms; its round continues, and another call joins it"
-            ) from None
-        finally:
-            self._calls -= 1
-
-    async def _unless_stopped(self, run: Coroutine[Any, Any, CompactionReport]) -> CompactionReport:
-        running = self._loop.create_task(run)
-        stopping = self._loop.create_task(self._stopping.wait())
-        try:
-            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if running.done():
-                return running.result()
-            raise BrokerStopping("the broker is stopping, the compaction continues with its next start")
-        finally:
-            for task in (running, stopping):
-                task.cancel()
-            await asyncio.gather(running, stopping, return_exceptions=True)
-
-    async def _run(
-        self,
-        topic: str,
-        partition: int | None,
-        until: str,
-        is_forced: bool,
-        return_at_horizon: bool,
-        engine: str | None,
-        progress: Progress,
-    ) -> CompactionReport:
+    async def _partitions(self, request: CompactRequest, progress: Progress) -> CompactionReport:
+        """Compact the partitions beside each other."""
         start_s, started_ms = self._loop.time(), self._node.env.clock.now_ms()
+        topic = request.topic
         await self._node.topics.settled([topic])
-        logs = self._logs(topic, partition)
+        logs = self._logs(topic, request.partition)
         compactor = await self.compactor()
         compacted = CompactedBytes(await self._cleaning.service(), logs)
         compacted.begin(progress, f"compacting {topic}")
@@ -196,14 +140,7 @@ class Compactions:
                 compacted.begin(progress, f"{topic}: {text}")
 
         async def one(log: Log) -> PartitionCompaction:
-            found = await compactor.compact(
-                log,
-                until=until,
-                is_forced=is_forced,
-                return_at_horizon=return_at_horizon,
-                engine=engine,
-                on_stage=stage,
-            )
+            found = await compactor.compact(log, request, stage)
             compacted.is_over(found.topic, found.partition, rounds=found.rounds)
             return found
 
@@ -220,8 +157,8 @@ class Compactions:
             progress.end_measure()
         report = CompactionReport(
             topic=topic,
-            until=until,
-            is_forced=is_forced,
+            until=request.until,
+            is_forced=request.is_forced,
             started_ms=started_ms,
             ended_ms=self._node.env.clock.now_ms(),
             duration_ms=(self._loop.time() - start_s) * 1000,
@@ -255,6 +192,14 @@ class Compactions:
             if not log.config.is_compacted:
                 raise NotPossible(not_compacted_text(name, log))
         return logs
+
+
+def _check(request: CompactRequest) -> None:
+    if request.until not in UNTIL:
+        raise BadArgument(f"until is {request.until!r}, expected one of {', '.join(UNTIL)}")
+    check_engine(request.engine)
+    if request.timeout_ms is not None and not 0 <= request.timeout_ms <= MAX_TIMEOUT_MS:
+        raise BadArgument(f"the timeout is {request.timeout_ms} ms, expected 0 to {MAX_TIMEOUT_MS}")
 
 
 def check_engine(engine: str | None) -> None:

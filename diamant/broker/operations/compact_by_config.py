@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.client.errors import VerbError
 from diamant.broker.operations.compact import not_compacted_text
 from diamant.cleaner.on_demand.report import DELETED, NOT_COMPACTED, STOPPING, CompactionReport
+from diamant.cleaner.on_demand.request import CompactRequest
 from diamant.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class CompactByConfig:
         return KafkaError(code, str(error))
 
     def _begin(self, topic: str) -> _Running:
-        task = asyncio.get_running_loop().create_task(self._compactions().compact(topic))
+        task = asyncio.get_running_loop().create_task(self._compactions().compact(CompactRequest(topic)))
         running = _Running(task)
         self._running.setdefault(topic, []).append(running)
         task.add_done_callback(lambda _done: self._end(topic, running))

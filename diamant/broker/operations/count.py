@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.client.errors import TooMany
 from diamant.broker.operations.progress import Progress
-from diamant.cleaner.on_demand.compaction import MAX_CENSUS_BYTES
+from diamant.cleaner.on_demand.remaining import MAX_CENSUS_BYTES
 from diamant.cleaner.queries.record_count import RecordCount, count_by_headers, count_by_keys, count_by_offsets
 from diamant.storage.log.log import Log
 

@@ -203,6 +203,21 @@ class Explanation:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ExplainRequest:
+    """A question for records; with none of `key`, `offset` and `is_tombstones` for the partitions as a whole."""
+
+    topic: str
+    partition: int | None = None
+    """One partition; all without this."""
+    key: bytes | str | None = None
+    """Every record of this key."""
+    offset: int | None = None
+    """The record at this offset, which needs a partition, and all of its key."""
+    is_tombstones: bool = False
+    """Every tombstone, and the groups that have not passed it."""
+
+
 class ExplainOperation:
     """The verb of one broker; made on first use. Everything is called on the loop thread."""
 
@@ -221,18 +236,10 @@ class ExplainOperation:
         self._pending_erasures = pending_erasures
         self._running = 0
 
-    async def explain(
-        self,
-        topic: str,
-        *,
-        partition: int | None = None,
-        key: bytes | str | None = None,
-        offset: int | None = None,
-        is_tombstones: bool = False,
-        progress: Progress | None = None,
-    ) -> Explanation:
+    async def explain(self, request: ExplainRequest, progress: Progress | None = None) -> Explanation:
         """See `Broker.explain`."""
-        if (key is not None) + (offset is not None) + is_tombstones > 1:
+        topic, partition, key, offset = request.topic, request.partition, request.key, request.offset
+        if (key is not None) + (offset is not None) + request.is_tombstones > 1:
             raise BadArgument(
                 "expected one of key, offset and tombstones, or none of them for the partitions as a whole"
             )
@@ -250,7 +257,7 @@ class ExplainOperation:
         found = []
         try:
             for log in logs:
-                if is_tombstones:
+                if request.is_tombstones:
                     found.append(await self._tombstones(log, progress))
                 elif offset is not None:
                     key, one = await self._at_offset(log, offset, progress)

@@ -22,7 +22,6 @@ from diamant.protocol.batches.header import Record
 from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:
-    from diamant.broker.node.lazy import Lazy
     from diamant.broker.operations.explain import ExplainOperation
 
 MAX_AT_ONCE = 2
@@ -40,10 +39,11 @@ class LatestPage:
 
 
 class LatestOperation:
-    """The verb of one broker; made on first use. Everything is called on the loop thread."""
+    """The verb of one broker; made on first use. Everything but `records` is called on the loop thread."""
 
-    def __init__(self, explaining: ExplainOperation) -> None:
+    def __init__(self, explaining: ExplainOperation, loop: asyncio.AbstractEventLoop) -> None:
         self._explaining = explaining
+        self._loop = loop
         self._running = 0
 
     async def pages(
@@ -84,6 +84,25 @@ class LatestOperation:
         finally:
             self._running -= 1
 
+    async def records(
+        self, topic: str, partition: int | None = None, *, with_tombstones: bool = False
+    ) -> AsyncGenerator[tuple[int, Record], None]:
+        """Yield each record with its partition, in whatever event loop this is called; the broker's reads the pages."""
+        pages = self.pages(topic, partition, with_tombstones=with_tombstones)
+
+        async def next_page() -> LatestPage | None:
+            return await anext(pages, None)
+
+        async def close() -> None:
+            await pages.aclose()
+
+        try:
+            while (page := await on_loop(self._loop, next_page)) is not None:
+                for record in page.records:
+                    yield page.partition, record
+        finally:
+            await on_loop(self._loop, close)
+
     async def _next(self, records: Iterator[Record], is_over: Event) -> tuple[Record, ...]:
         """Return the next page, an empty one at the end. After this the thread no longer uses the files."""
         reading = asyncio.ensure_future(self._explaining.read(lambda: _page(records)))
@@ -103,28 +122,3 @@ def _page(records: Iterator[Record]) -> tuple[Record, ...]:
         found.append(record)
         size += len(record.key or b"") + len(record.value or b"")
     return tuple(found)
-
-
-async def records_on_any_loop(
-    reading: Lazy[LatestOperation],
-    loop: asyncio.AbstractEventLoop,
-    topic: str,
-    partition: int | None,
-    *,
-    with_tombstones: bool,
-) -> AsyncGenerator[tuple[int, Record], None]:
-    """Yield each record with its partition, in whatever event loop this is called; the broker's reads the pages."""
-    pages = reading().pages(topic, partition, with_tombstones=with_tombstones)
-
-    async def next_page() -> LatestPage | None:
-        return await anext(pages, None)
-
-    async def close() -> None:
-        await pages.aclose()
-
-    try:
-        while (page := await on_loop(loop, next_page)) is not None:
-            for record in page.records:
-                yield page.partition, record
-    finally:
-        await on_loop(loop, close)

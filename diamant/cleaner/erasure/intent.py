@@ -52,7 +52,7 @@ class Intent:
     """With `is_now`: the requester accepts that groups may miss the tombstone."""
     is_forced: bool = False
     engine: str | None = None
-    """The engine that compacts, whatever the size (`service.cleaner_slot.ENGINES`)."""
+    """The engine that compacts, whatever the size (`rules.modes.ENGINES`)."""
     scope: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By topic: its id, and how many partitions it had when this was asked for; empty in intents of versions before."""
     due_ms: int | None = None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from diamant.cleaner.kernels import cache
+from diamant.cleaner.rules.modes import INLINE, PROCESS, SPARK
 from diamant.cleaner.rules.plan import CleanPlan, most_io_bytes
 from diamant.cleaner.rules.result import CleaningAborted
 from diamant.cleaner.rules.throttle import Throttle
@@ -30,9 +31,6 @@ from diamant.storage.log.log import Log
 REQUESTED_INLINE = 4
 """A plan that a caller waits for is run inline up to so many times `MAX_INLINE_BYTES` if no worker is ready: starting
 one takes longer than that."""
-
-INLINE, PROCESS, SPARK = ENGINES = ("inline", "process", "spark")
-"""The runners that can be asked for by name."""
 
 WORTH_READY = 16
 """And from this part of it on it goes to a worker that is ready, which is quicker."""

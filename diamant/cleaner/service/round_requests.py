@@ -39,17 +39,35 @@ MAX_REPORTS = 10_000
 """Reports that a watch keeps; a wait that sees more rounds than these counts the rest no more."""
 
 
-@dataclass(slots=True)
-class RoundRequests:
-    """The requests for the next round at a partition, and the waiters for its report; one round serves all of them."""
+@dataclass(frozen=True, slots=True)
+class RoundRequest:
+    """A wish for a round at a partition, due or not."""
 
-    futures: list[asyncio.Future[RoundReport]] = field(default_factory=list)
     is_forced: bool = False
     """Whatever `min.compaction.lag.ms` says."""
     is_for_horizons: bool = False
-    """Even if nothing is dirty."""
+    """For what has expired even if nothing is dirty, in mode kafka, too."""
     engine: str | None = None
-    """The runner that is to do it, whatever the plan's size; the last one asked for counts."""
+    """The runner (`rules.modes.ENGINES`) that is to do it, whatever the plan's size."""
+
+    def merged(self, later: RoundRequest) -> RoundRequest:
+        """Return the request for a round that serves both; the last engine asked for counts."""
+        return RoundRequest(
+            self.is_forced or later.is_forced,
+            self.is_for_horizons or later.is_for_horizons,
+            later.engine or self.engine,
+        )
+
+
+PLAIN = RoundRequest()
+
+
+@dataclass(slots=True)
+class RoundRequests:
+    """The requests for the next round at a partition, as one, and the waiters for its report."""
+
+    request: RoundRequest = PLAIN
+    futures: list[asyncio.Future[RoundReport]] = field(default_factory=list)
 
 
 class RoundWatch:

@@ -42,7 +42,7 @@ from diamant.cleaner.service.partition_states import CheckpointFile, CleaningSta
 from diamant.cleaner.service.partition_view import CleanerView
 from diamant.cleaner.service.repeated_errors import LogTroubles
 from diamant.cleaner.service.round import holds, look_at_segments, run_plan
-from diamant.cleaner.service.round_requests import RoundReport, RoundRequests, RoundWatch
+from diamant.cleaner.service.round_requests import PLAIN, RoundReport, RoundRequest, RoundRequests, RoundWatch
 from diamant.cleaner.service.settings import ServiceSettings, kept_hash_key, new_hash_key
 from diamant.cleaner.service.wakeup import Alarm
 from diamant.storage.checkpoints.checkpoints import TopicPartition
@@ -190,21 +190,12 @@ class CleanerService:
 
     # -- what others ask for -------------------------------------------------------------------------------------
 
-    def request(
-        self,
-        partition: TopicPartition,
-        *,
-        is_forced: bool = False,
-        is_for_horizons: bool = False,
-        engine: str | None = None,
-    ) -> asyncio.Future[RoundReport]:
+    def request(self, partition: TopicPartition, request: RoundRequest = PLAIN) -> asyncio.Future[RoundReport]:
         """Clean a partition as soon as a thread is free, due or not, by a round that begins after this call.
 
         The answer comes when the round is over and its checkpoint on disk; a failure is in the report. What may not be
-        cleaned yet (active segment, open transactions, `min.compaction.lag.ms` unless `is_forced`) is not. With
-        `is_for_horizons` there is a round for what has expired even if nothing is dirty, in mode kafka, too. All who
-        wait for the same round get the same report. `engine` names the runner (`cleaner_slot.ENGINES`). Cancelled when
-        the service stops. Raises UnknownPartition.
+        cleaned yet (active segment, open transactions, `min.compaction.lag.ms`) is not. All who wait for the same round
+        get the same report. Cancelled when the service stops. Raises UnknownPartition.
         """
         if partition not in self._logs:
             raise UnknownPartition(f"there is no partition {partition[0]}-{partition[1]}")
@@ -213,9 +204,7 @@ class CleanerService:
             future.cancel()
         requests = self._requests.setdefault(partition, RoundRequests())
         requests.futures.append(future)
-        requests.is_forced |= is_forced
-        requests.is_for_horizons |= is_for_horizons
-        requests.engine = engine or requests.engine
+        requests.request = requests.request.merged(request)
         self._alarm.poke()
         return future
 
@@ -577,7 +566,7 @@ class CleanerService:
             check_done()
             now_ms = self._env.clock.now_ms()
             if (error := why_not(log)) is None:
-                found = self._due.look(log, now_ms, is_forced=requests.is_forced)
+                found = self._due.look(log, now_ms, is_forced=requests.request.is_forced)
             if found is not None:
                 plan = self._plan(log, found, now_ms, known, requests)
             known.clear()  # else thousands of segments that the round replaces would be dropped, and their files closed, at once
@@ -617,12 +606,12 @@ class CleanerService:
         if self._prompt is None:
             first_dirty, end = found.first_dirty_offset, found.first_uncleanable_offset
             if not is_dirty:
-                if not requests.is_for_horizons:
+                if not requests.request.is_for_horizons:
                     return None
                 # Kafka has no such round. It is what one of Kafka's would be whose dirty part removes nothing.
                 first_dirty = end = horizon_round_end(log, first_dirty)
             return make_plan(log, first_dirty, end, now_ms, settings, known)
-        if not is_dirty and not requests.is_for_horizons and not self._due.is_horizon_due(log, found, now_ms):
+        if not is_dirty and not requests.request.is_for_horizons and not self._due.is_horizon_due(log, found, now_ms):
             return None
         return self._prompt.of(log).plan(found, now_ms, settings, known, is_for_horizons=not is_dirty)
 
@@ -634,8 +623,8 @@ class CleanerService:
         check_done: Callable[[], None],
         requests: RoundRequests,
     ) -> CleanResult:
-        runner = thread.runner_for(plan, is_requested=bool(requests.futures), engine=requests.engine)
-        if requests.engine is None and thread.is_makeshift(runner, plan):
+        runner = thread.runner_for(plan, is_requested=bool(requests.futures), engine=requests.request.engine)
+        if requests.request.engine is None and thread.is_makeshift(runner, plan):
             await self._in_thread(check_room, self._env, plan)
         async with self._inline_turns if isinstance(runner, InlineRunner) else nullcontext():
             one = thread.under_way = RoundUnderWay(plan, runner, self._env.clock.now_ms())

@@ -193,8 +193,8 @@ async def test_requests_at_once_share_one_text(broker: Broker, monkeypatch: pyte
     monkeypatch.setattr(metrics, "take", take)
     requests = [asyncio.create_task(get(broker, "/metrics")) for _ in range(5)]
     await entered.wait()
-    assert broker._http is not None
-    serving = broker._http._serving
+    assert broker.running.http is not None
+    serving = broker.running.http._serving
     assert serving is not None
     await wait_until(lambda: serving.server.requests_count >= 5)
     gate.set()
@@ -265,7 +265,7 @@ async def test_a_peer_that_does_not_read_is_closed(broker: Broker, monkeypatch: 
 
 async def serving(broker: Broker) -> http_routes.TimedServer:
     """The server of aiohttp, once it is there."""
-    http = broker._http
+    http = broker.running.http
     assert http is not None
     async with asyncio.timeout(TIMEOUT_S):
         await wait_until(lambda: http._serving is not None)
@@ -357,7 +357,7 @@ async def test_a_start_that_fails_lets_go_of_the_port(tmp_path: Path, monkeypatc
         broker = Broker(config(tmp_path, address))
         with pytest.raises(CannotStart):
             await broker.start()
-        assert (broker.http_url, broker._http) == (None, None)
+        assert broker.http_url is None
         with pytest.raises(RuntimeError, match="does not run"):
             _ = broker.clock
     async with Broker(config(tmp_path, address)) as broker:
@@ -370,7 +370,7 @@ async def test_a_start_that_fails_lets_go_of_the_port(tmp_path: Path, monkeypatc
 async def test_http_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
     """A broker in a program has no second port; an empty text says the same."""
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as broker:
-        assert (broker.http_url, broker._http) == (None, None)
+        assert broker.http_url is None
     assert config(tmp_path, "").http_listener is None
 
 
@@ -425,9 +425,9 @@ async def test_stop_during_the_first_request(tmp_path: Path, turns: int) -> None
     broker = Broker(config(tmp_path))
     await broker.start()
     reader, writer = await connect(broker)
-    assert broker._http is not None
+    assert broker.running.http is not None
     async with asyncio.timeout(TIMEOUT_S):
-        while broker._http._starting is None:
+        while broker.running.http._starting is None:
             await asyncio.sleep(0)
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -444,8 +444,8 @@ async def test_without_descriptors_connections_wait(
 ) -> None:
     """When the system refuses to accept, the broker says so and tries again later instead of turning round in circles."""
     assert (await get(broker, "/health")).status == 200
-    assert broker._http is not None
-    serving = broker._http._serving
+    assert broker.running.http is not None
+    serving = broker.running.http._serving
     assert serving is not None
     monkeypatch.setattr(http_routes, "ACCEPT_RETRY_S", 0.01)
     real = serving._sock

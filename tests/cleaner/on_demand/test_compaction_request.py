@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.on_demand.compaction import Compactor
+from diamant.cleaner.on_demand.compaction import Compactor, OnStage, no_stage
 from diamant.cleaner.on_demand.report import (
     DELETED,
     MIN_COMPACTION_LAG,
@@ -20,6 +20,7 @@ from diamant.cleaner.on_demand.report import (
     UNCLEANABLE,
     PartitionCompaction,
 )
+from diamant.cleaner.on_demand.request import CompactRequest
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.protocol.batches.batch import iter_headers
 from diamant.storage.log.log import Log
@@ -37,10 +38,10 @@ async def compactor(logs: SeveralLogs, **settings: Any) -> Compactor:
     return Compactor(logs.env, await logs.start(**settings))
 
 
-async def compact(made: Compactor, log: Log, **options: Any) -> PartitionCompaction:
+async def compact(made: Compactor, log: Log, on_stage: OnStage = no_stage, **options: Any) -> PartitionCompaction:
     """Compact within a time that is long enough."""
     async with asyncio.timeout(60):
-        return await made.compact(log, **options)
+        return await made.compact(log, CompactRequest(log.topic, log.partition, **options), on_stage)
 
 
 def count(logs: SeveralLogs, log: Log) -> tuple[int, int]:
@@ -474,7 +475,7 @@ async def test_a_paused_partition_is_compacted_when_it_is_resumed(logs: SeveralL
 
 async def test_a_log_too_large_to_be_counted(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The report says that it does not know how many records there are; tombstones are waited for all the same."""
-    monkeypatch.setattr("diamant.cleaner.on_demand.compaction.MAX_CENSUS_BYTES", 0)
+    monkeypatch.setattr("diamant.cleaner.on_demand.remaining.MAX_CENSUS_BYTES", 0)
     log = logs.add("t", delete_retention_ms=0)
     logs.data(log, "a=1", "b=1")
     logs.data(log, "a=")

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 from diamant.broker.http.serving.route import Call, Param, Route
-from diamant.broker.operations.compact import ENGINES, MAX_TIMEOUT_MS
+from diamant.broker.operations.compact import MAX_TIMEOUT_MS
 from diamant.cleaner.on_demand.report import CLEAN, UNTIL, CompactionReport
+from diamant.cleaner.on_demand.request import CompactRequest
+from diamant.cleaner.rules.modes import ENGINES
 
 
 async def compact(call: Call) -> CompactionReport:
     """Clean a topic, or one partition."""
     fields = call.fields
-    return await call.services.compactions().compact(
+    request = CompactRequest(
         fields["topic"],
         fields["partition"],
         until=fields["until"],
@@ -21,8 +23,8 @@ async def compact(call: Call) -> CompactionReport:
         is_forced=fields["forced"],
         return_at_horizon=fields["return_at_horizon"],
         engine=fields["engine"],
-        progress=call.progress,
     )
+    return await call.services.compactions().compact(request, call.progress)
 
 
 ROUTES = (

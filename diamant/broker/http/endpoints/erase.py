@@ -13,7 +13,7 @@ from diamant.broker.client.errors import BadArgument, NotPossible
 from diamant.broker.erasure.requests import EraseRequest
 from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
 from diamant.broker.http.serving.route import Call, Param, Route
-from diamant.broker.operations.compact import ENGINES
+from diamant.cleaner.rules.modes import ENGINES
 
 
 async def erase(call: Call) -> Any:

@@ -7,20 +7,16 @@ from __future__ import annotations
 
 from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
 from diamant.broker.http.serving.route import Call, Param, Route
-from diamant.broker.operations.explain import Explanation
+from diamant.broker.operations.explain import ExplainRequest, Explanation
 
 
 async def explain(call: Call) -> Explanation:
     """Explain a topic, a partition, a key or a record."""
     fields = call.fields
-    return await call.services.explain().explain(
-        fields["topic"],
-        partition=fields["partition"],
-        key=fields["key"],
-        offset=fields["offset"],
-        is_tombstones=fields["tombstones"],
-        progress=call.progress,
+    request = ExplainRequest(
+        fields["topic"], fields["partition"], fields["key"], fields["offset"], is_tombstones=fields["tombstones"]
     )
+    return await call.services.explain().explain(request, call.progress)
 
 
 ROUTES = (

@@ -10,6 +10,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.operations.compact import PARTITIONS_PER_TURN, Compactions
+from diamant.cleaner.on_demand.report import CompactionReport
+from diamant.cleaner.on_demand.request import CompactRequest
 from diamant.storage.log.log import Log
 from tests.broker.erasure.cases import create_with_key, erase
 from tests.broker.erasure.obstacles import hold_up
@@ -25,9 +27,10 @@ async def test_one_that_is_held_up_does_not_have_the_others_compacted_again(
     counts: Counter[int] = Counter()
     real = Compactions.compact
 
-    async def compact(self: Compactions, topic: str, partition: int, **options: Any) -> Any:
-        counts[partition] += 1
-        return await real(self, topic, partition, **options)
+    async def compact(self: Compactions, request: CompactRequest) -> CompactionReport:
+        assert request.partition is not None
+        counts[request.partition] += 1
+        return await real(self, request)
 
     monkeypatch.setattr(Compactions, "compact", compact)
     call = asyncio.ensure_future(erase(broker))

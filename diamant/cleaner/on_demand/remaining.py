@@ -1,0 +1,128 @@
+"""The records that a compaction leaves in a log: by kind, with the horizons of tombstones, and what no round may touch yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from diamant.cleaner.on_demand.record_counts import LogCensus, SegmentCensus
+from diamant.cleaner.on_demand.report import (
+    LIVE,
+    MARKER,
+    MIN_COMPACTION_LAG,
+    OPEN_TRANSACTION,
+    TOMBSTONE,
+    HeldBack,
+)
+from diamant.cleaner.prompt.segment_facts import read_facts
+from diamant.cleaner.rules.eligibility import CleanableRange, inactive_from, limits, old_enough_ms, round_down
+from diamant.cleaner.service.round_requests import RoundWatch
+from diamant.cleaner.service.service import CleanerService
+from diamant.storage.env.env import Env
+from diamant.storage.errors import StorageError
+from diamant.storage.log.log import Log
+from diamant.storage.segments.segment import Segment
+
+MAX_CENSUS_BYTES = 256 * 1024 * 1024
+"""Bytes read at most to count the records of a partition; for a larger one the report gives no record counts."""
+
+CENSUS_TRIES = 3
+"""Restarts of a count that meets files being replaced."""
+
+
+class RemainingRecords:
+    """The records below `asked_offset`. `watch` sees the rounds at the partition."""
+
+    def __init__(self, service: CleanerService, census: LogCensus, watch: RoundWatch, asked_offset: int) -> None:
+        self._service = service
+        self._census = census
+        self._log = census.log
+        self._watch = watch
+        self._asked_offset = asked_offset
+
+    def segments(self) -> list[Segment]:
+        """Return the segments with offsets that were there when it was asked."""
+        return [segment for segment in self._log.segments if segment.base_offset < self._asked_offset]
+
+    def cleaned(self, end_offset: int) -> list[Segment]:
+        """Return the closed segments that begin below `end_offset`."""
+        return [segment for segment in self._log.segments[:-1] if segment.base_offset < end_offset]
+
+    async def horizons(self, end_offset: int, *, reads_all: bool) -> tuple[int, int] | None:
+        """Return the first and the last horizon of a tombstone below `end_offset`; None if there is none.
+
+        A log too large to be counted is only looked through with `reads_all`; markers count then, too.
+        """
+        census = await self._count(lambda: self.cleaned(end_offset))
+        if census is None:
+            return await self._filed_horizons(end_offset) if reads_all else None
+        if census.first_horizon_ms is None or census.last_horizon_ms is None:
+            return None
+        return census.first_horizon_ms, census.last_horizon_ms
+
+    async def kept(self, end_offset: int, held: HeldBack | None) -> dict[str, int] | None:
+        """Return how many records there are below `end_offset`, and above it those held back; None if that is not known."""
+        clean = await self._count(lambda: self.cleaned(end_offset))
+        if clean is None:
+            return None
+        kept = {LIVE: clean.values, TOMBSTONE: clean.tombstones, MARKER: clean.markers}
+        if held is not None:
+            first = held.first_offset
+            young = await self._count(lambda: [one for one in self.segments() if one.base_offset >= first])
+            if young is None:
+                return None
+            kept[held.reason] = young.records
+            kept[MARKER] += young.markers
+        return kept
+
+    async def _filed_horizons(self, end_offset: int) -> tuple[int, int] | None:
+        work = [(segment.base_offset, segment.size) for segment in self.cleaned(end_offset)]
+        found = await asyncio.get_running_loop().run_in_executor(
+            self._service.blocking, _read_horizons, self._log.env, self._log.path, work
+        )
+        return (min(found), max(found)) if found else None
+
+    async def _count(self, segments: Callable[[], list[Segment]]) -> SegmentCensus | None:
+        for _ in range(CENSUS_TRIES):
+            if (found := await self._census.count(segments(), max_bytes=MAX_CENSUS_BYTES)) is not None:
+                return found
+            if self._census.unknown_bytes(segments()) > MAX_CENSUS_BYTES:
+                return None
+            if self._service.states.is_under_way((self._log.topic, self._log.partition)):
+                await self._watch.until_next()
+        return None
+
+
+def _read_horizons(env: Env, directory: str, segments: Sequence[tuple[int, int]]) -> list[int]:
+    found: list[int] = []
+    for base_offset, size in segments:
+        try:
+            found += [one.horizon_ms for one in read_facts(env, directory, base_offset, size).horizons]
+        except (StorageError, OSError):
+            continue  # replaced since, or an error that a round will meet
+    return found
+
+
+def held_back(log: Log, found: CleanableRange, asked_offset: int, now_ms: int, *, is_forced: bool) -> HeldBack | None:
+    """Return the part of the asked offsets that no round may touch; `found` is what there is to clean."""
+    if found.first_dirty_offset >= asked_offset:
+        return None
+    first = max(found.first_dirty_offset, found.first_uncleanable_offset)
+    held = [segment for segment in inactive_from(log, first) if segment.base_offset < asked_offset]
+    size = sum(segment.size for segment in held)
+    if first >= asked_offset or not size:
+        return None
+    bounds = limits(log, found.first_dirty_offset, now_ms, is_forced=is_forced)
+    is_young = bounds.young_segment is not None and bounds.young_segment <= round_down(log, bounds.last_stable_offset)
+    if is_young:
+        until_ms = max(old_enough_ms(segment, log.config) for segment in held)
+        return HeldBack(MIN_COMPACTION_LAG, first, asked_offset, size, until_ms=until_ms)
+    owner = next(
+        (
+            entry.producer_id
+            for entry in log.producers.active_producers
+            if entry.current_txn_first_offset == bounds.last_stable_offset
+        ),
+        None,
+    )
+    return HeldBack(OPEN_TRANSACTION, first, asked_offset, size, owner, bounds.last_stable_offset)
