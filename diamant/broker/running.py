@@ -90,7 +90,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
             services.server.listen(sock, listener.name, told_of.host, told_of.port)
         # In the same turn of the loop: a client that the Kafka port answers finds HTTP there.
         node.started_s = time.monotonic()
-        http = open_http(services, ENDPOINTS)
+        http = open_http(services, config.http_listener, ENDPOINTS)
         if http is not None:
             undo.callback(_abandon, http, addresses)
         await services.start()

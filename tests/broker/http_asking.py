@@ -1,4 +1,4 @@
-"""One HTTP request to a broker, byte by byte, and its answer."""
+"""One HTTP request to a broker, byte by byte, and its answer; and a port with other limits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import json
 from typing import Any, NamedTuple
 
 from diamant.broker.broker import Broker
+from diamant.broker.http.endpoints.table import ENDPOINTS
+from diamant.broker.http.serving.limits import ConnectionLimits, HttpLimits
+from diamant.broker.http.serving.server import open_http
 
 TIMEOUT_S = 60
 
@@ -47,3 +50,11 @@ async def ask(
     lines, _, content = rest.partition(b"\r\n\r\n")
     found = dict(line.split(": ", 1) for line in lines.decode().split("\r\n"))
     return Answer(int(first.split()[1]), {name.lower(): value for name, value in found.items()}, content)
+
+
+async def limit_http(broker: Broker, **limits: Any) -> None:
+    """Put a port with other `ConnectionLimits` in the place of a broker's."""
+    assert broker.running.http is not None
+    await broker.running.http.close()
+    listener = broker.config.http_listener
+    broker.running.http = open_http(broker.services, listener, ENDPOINTS, HttpLimits(ConnectionLimits(**limits)))

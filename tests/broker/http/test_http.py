@@ -24,13 +24,17 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import DEFAULT_HTTP_LISTEN
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import Listener
-from diamant.broker.http.serving import routes as http_routes
+from diamant.broker.http.serving.connections import TimedServer
+from diamant.broker.http.serving.routes import PROBES
 from diamant.broker.metrics import prometheus as metrics
 from diamant.broker.node.cleaner import NodeCleaner
 from diamant.storage.errors import StorageError
+from tests.broker.http_asking import limit_http
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 
+MOST = 64
+"""Connections."""
 ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 60
 
@@ -240,9 +244,9 @@ async def test_a_body_is_not_read(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: x\r\nX-Slow: "])
-async def test_a_silent_peer_is_closed(broker: Broker, monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+async def test_a_silent_peer_is_closed(broker: Broker, said: bytes) -> None:
     """A connection without a whole request does not live longer than the time for one."""
-    monkeypatch.setattr(http_routes, "CONNECTION_TIMEOUT_S", 0.05)
+    await limit_http(broker, timeout_s=0.05)
     assert await exchange(broker, said) == b""
 
 
@@ -252,7 +256,7 @@ async def test_a_peer_that_does_not_read_is_closed(broker: Broker, monkeypatch: 
     def large(_snapshot: metrics.MetricsSnapshot) -> bytes:
         return bytes(32 << 20)
 
-    monkeypatch.setattr(http_routes, "CONNECTION_TIMEOUT_S", 0.2)
+    await limit_http(broker, timeout_s=0.2)
     monkeypatch.setattr(metrics, "render", large)
     reader, writer = await connect(broker)
     writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -263,7 +267,7 @@ async def test_a_peer_that_does_not_read_is_closed(broker: Broker, monkeypatch: 
     del reader
 
 
-async def serving(broker: Broker) -> http_routes.TimedServer:
+async def serving(broker: Broker) -> TimedServer:
     """The server of aiohttp, once it is there."""
     http = broker.running.http
     assert http is not None
@@ -273,12 +277,12 @@ async def serving(broker: Broker) -> http_routes.TimedServer:
     return http._serving.server
 
 
-async def test_silent_connections_give_way(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_connections_give_way(broker: Broker) -> None:
     """With more of them than there may be, and requests that never end: the oldest are closed, and all paths are answered."""
-    monkeypatch.setattr(http_routes, "CONNECTION_TIMEOUT_S", 600.0)
+    await limit_http(broker, most=MOST, timeout_s=600.0)
     said = [b"", b"GET /met", b"POST /v1/compact HTTP/1.1\r\nHost: x\r\nX-Slow: "]
     slow = []
-    for index in range(2 * http_routes.MAX_CONNECTIONS):
+    for index in range(2 * MOST):
         reader, writer = await connect(broker)
         writer.write(said[index % len(said)])
         slow.append((reader, writer))
@@ -287,7 +291,7 @@ async def test_silent_connections_give_way(broker: Broker, monkeypatch: pytest.M
     server = await serving(broker)
     for path in ("/healthz", "/readyz", "/health", "/metrics"):
         assert (await get(broker, path)).status == 200
-        assert server.count <= http_routes.MAX_CONNECTIONS
+        assert server.count <= MOST
     async with asyncio.timeout(TIMEOUT_S):
         with contextlib.suppress(ConnectionResetError):
             assert await slow[0][0].read() == b""
@@ -295,13 +299,10 @@ async def test_silent_connections_give_way(broker: Broker, monkeypatch: pytest.M
         writer.close()
 
 
-async def test_probes_are_answered_while_all_connections_are_at_work(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_probes_are_answered_while_all_connections_are_at_work(broker: Broker) -> None:
     """With requests whose bodies never end in every connection; others are told to come again, and silent ones change nothing."""
-    monkeypatch.setattr(http_routes, "MAX_CONNECTIONS", 8)
-    monkeypatch.setattr(http_routes, "PROBE_CONNECTIONS", 4)
-    monkeypatch.setattr(http_routes, "CONNECTION_TIMEOUT_S", 600.0)  # On a busy machine the busy ones would go before.
+    # A long time: on a busy machine the busy ones would go before.
+    await limit_http(broker, most=8, most_for_probes=4, timeout_s=600.0)
     head = b"POST /v1/explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
     busy = await asyncio.gather(*(connect(broker) for _ in range(8)))
     for _, writer in busy:
@@ -309,7 +310,7 @@ async def test_probes_are_answered_while_all_connections_are_at_work(
     server = await serving(broker)
     await wait_until(lambda: server.requests_count == 8)
     silent = [await connect(broker) for _ in range(12)]
-    for path in http_routes.PROBES:
+    for path in PROBES:
         assert (await get(broker, path)).status == 200
     answer = await get(broker, "/metrics")
     assert (answer.status, answer.json["code"]) == (503, "too-many")
@@ -439,15 +440,13 @@ async def test_stop_during_the_first_request(tmp_path: Path, turns: int) -> None
     writer.close()
 
 
-async def test_without_descriptors_connections_wait(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_without_descriptors_connections_wait(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     """When the system refuses to accept, the broker says so and tries again later instead of turning round in circles."""
+    await limit_http(broker, accept_retry_s=0.01)
     assert (await get(broker, "/health")).status == 200
     assert broker.running.http is not None
     serving = broker.running.http._serving
     assert serving is not None
-    monkeypatch.setattr(http_routes, "ACCEPT_RETRY_S", 0.01)
     real = serving._sock
     refusals = [OSError(24, "Too many open files"), BlockingIOError()]
 

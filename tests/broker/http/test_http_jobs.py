@@ -12,10 +12,10 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotFound, NotPossible, TooMany
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.http.serving import jobs as http_jobs
 from diamant.broker.http.serving.jobs import DONE, FAILED, RUNNING, Jobs
+from diamant.broker.http.serving.limits import JobLimits
 from diamant.broker.operations.progress import Progress
-from tests.broker.http_asking import ask
+from tests.broker.http_asking import ask, limit_http
 from tests.waiting import wait_until
 
 
@@ -88,10 +88,9 @@ async def test_a_job_that_fails_keeps_its_reason(caplog: pytest.LogCaptureFixtur
     assert "POST /v1/b, failed" in caplog.text
 
 
-async def test_jobs_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_are_bounded_in_number() -> None:
     """The oldest that are over are forgotten; as long as all of them run no other begins."""
-    monkeypatch.setattr(http_jobs, "MAX_JOBS", 3)
-    jobs = Jobs()
+    jobs = Jobs(JobLimits(most=3))
     works = [Work() for _ in range(3)]
     running = [jobs.begin("POST /v1/a", work.run) for work in works]
     await asyncio.sleep(0)
@@ -107,14 +106,15 @@ async def test_jobs_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> No
     await jobs.close()
 
 
-async def test_results_are_not_kept_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_results_are_not_kept_for_long() -> None:
     """What the caller was answered with goes at once, what nobody fetches after a while."""
     jobs = Jobs()
     job = jobs.begin("POST /v1/a", done)
     await jobs.wait(job, 1000)
     assert jobs.take_result(job) == {"answer": 42}
     assert (job.state, job.to_fields()["result"], job.to_fields()["is_result_kept"]) == (DONE, None, False)
-    monkeypatch.setattr(http_jobs, "RESULT_KEEP_S", 0.001)
+    await jobs.close()
+    jobs = Jobs(JobLimits(keep_result_s=0.001))
     job = jobs.begin("POST /v1/a", done)
     await wait_until(lambda: job.state == DONE and not job.to_fields()["is_result_kept"])
     await jobs.close()
@@ -143,10 +143,9 @@ async def test_a_key_is_for_whoever_waits_for_the_answer_itself() -> None:
     await jobs.close()
 
 
-async def test_results_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_results_are_bounded_in_bytes() -> None:
     """Old jobs go with their results when these grow too large, the latest and those under way stay."""
-    monkeypatch.setattr(http_jobs, "MAX_RESULT_BYTES", 1000)
-    jobs, work = Jobs(), Work()
+    jobs, work = Jobs(JobLimits(result_bytes=1000)), Work()
     running = jobs.begin("POST /v1/a", work.run)
 
     async def large(_progress: Progress) -> dict[str, Any]:
@@ -159,10 +158,9 @@ async def test_results_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> 
     await jobs.close()
 
 
-async def test_too_many_who_wait_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_who_wait_are_answered_at_once() -> None:
     """So that they do not take all connections."""
-    monkeypatch.setattr(http_jobs, "MAX_WAITERS", 1)
-    jobs, work = Jobs(), Work()
+    jobs, work = Jobs(JobLimits(waiting=1)), Work()
     job = jobs.begin("POST /v1/a", work.run)
     first = asyncio.ensure_future(jobs.wait(job, 60_000))
     await asyncio.sleep(0)
@@ -228,9 +226,7 @@ async def test_a_long_call_goes_on_as_a_job(broker: Broker, monkeypatch: pytest.
 @pytest.mark.slow
 async def test_a_wait_outlasts_the_time_of_a_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection is cut after its time, but one that waits for a job lives for so much longer."""
-    from diamant.broker.http.serving import routes as http_routes
-
-    monkeypatch.setattr(http_routes, "CONNECTION_TIMEOUT_S", 1)
+    await limit_http(broker, timeout_s=1)
     opened = await hold(broker, monkeypatch)
     asyncio.get_running_loop().call_later(1.5, opened.set_result, [])
     answer = await ask(broker, "POST", "/v1/clock/advance?wait_ms=5000", {"by": "8d"})

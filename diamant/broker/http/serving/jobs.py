@@ -5,13 +5,12 @@ GET  /v1/jobs               those that are remembered, without their results
 GET  /v1/jobs/<id>          one; ?wait_ms=5000: when it is over, at most so much later
 DELETE /v1/jobs/<id>        end one that leaves nothing half-done (`Route.can_be_ended`), and has begun no erasure or redaction
 
-A job runs with or without a waiting caller, and ends with the broker. Bounds: `MAX_JOBS` are remembered, results of
-`MAX_RESULT_BYTES` together; the oldest that are over are forgotten first, and while `MAX_JOBS` run no other begins (429).
-`MAX_WAITERS` requests wait at once, others are answered without waiting.
+A job runs with or without a waiting caller, and ends with the broker. The number of jobs, their results and the callers
+that wait are bounded (`JobLimits`).
 
 No job shows a key or a value of a record. Fields of a result that have one (`Route.not_kept`) go to the caller of the
 POST only; in a job they are null, and they are dropped when that caller stops waiting. The list shows no results. A
-result that answered the POST is not kept, others are for `RESULT_KEEP_S`.
+result that answered the POST is not kept, others are for a while.
 """
 
 from __future__ import annotations
@@ -24,15 +23,12 @@ from typing import Any
 
 from diamant.broker.client.errors import NotFound, NotPossible, TooMany, VerbError
 from diamant.broker.http.serving.json_body import JsonError
+from diamant.broker.http.serving.limits import DEFAULT_LIMITS, JobLimits
 from diamant.broker.operations.progress import Progress
 from diamant.storage.env.clock import SystemClock
 
 logger = logging.getLogger(__name__)
 
-MAX_JOBS = 100
-MAX_RESULT_BYTES = 16 * 1024 * 1024
-MAX_WAITERS = 32
-RESULT_KEEP_S = 600.0
 DEFAULT_WAIT_MS = 5_000
 MAX_WAIT_MS = 60_000
 
@@ -141,7 +137,8 @@ class HttpJob:
 class Jobs:
     """The jobs of a broker; on the loop thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: JobLimits = DEFAULT_LIMITS.jobs) -> None:
+        self._limits = limits
         self._by_id: dict[str, HttpJob] = {}
         self._last = 0
         self._waiters = 0
@@ -159,7 +156,7 @@ class Jobs:
         """One; raises NotFound."""
         found = self._by_id.get(job_id)
         if found is None:
-            raise NotFound(f"there is no such job: the last {MAX_JOBS} are remembered, until the broker stops")
+            raise NotFound(f"there is no such job: the last {self._limits.most} are remembered, until the broker stops")
         return found
 
     def begin(
@@ -181,7 +178,7 @@ class Jobs:
 
     async def wait(self, job: HttpJob, wait_ms: int) -> None:
         """Return when a job is over, at most `wait_ms` later; at once if too many wait already."""
-        if job.task is None or job.state != RUNNING or not wait_ms or self._waiters >= MAX_WAITERS:
+        if job.task is None or job.state != RUNNING or not wait_ms or self._waiters >= self._limits.waiting:
             return
         self._waiters += 1
         try:
@@ -225,7 +222,9 @@ class Jobs:
     async def _run(self, job: HttpJob, run: Callable[[Progress], Awaitable[Mapping[str, Any]]]) -> None:
         try:
             job.end(await run(job.progress))
-            self._forgetting[job.id] = asyncio.get_running_loop().call_later(RESULT_KEEP_S, self._forget_result, job)
+            self._forgetting[job.id] = asyncio.get_running_loop().call_later(
+                self._limits.keep_result_s, self._forget_result, job
+            )
         except asyncio.CancelledError as error:
             ended = NotPossible(f"job {job.id}, {job.verb}, was ended before it was over")
             job.error, job.state = error_fields(ended if job.is_ended else error), FAILED
@@ -237,18 +236,18 @@ class Jobs:
         self._trim_results(job)
 
     def _make_room(self) -> None:
-        if len(self._by_id) < MAX_JOBS:
+        if len(self._by_id) < self._limits.most:
             return
         over = next((job.id for job in self._by_id.values() if job.state != RUNNING), None)
         if over is None:
-            raise TooMany(f"{MAX_JOBS} jobs are in progress: wait for one to end")
+            raise TooMany(f"{self._limits.most} jobs are in progress: wait for one to end")
         self._forget(over)
 
     def _trim_results(self, latest: HttpJob) -> None:
         """Forget whole jobs, for a job without its result would be a riddle; never the one that has just ended."""
         total = sum(job.result_bytes for job in self._by_id.values())
         for job in [*self._by_id.values()]:
-            if total <= MAX_RESULT_BYTES:
+            if total <= self._limits.result_bytes:
                 return
             if job is not latest and job.state != RUNNING:
                 total -= job.result_bytes

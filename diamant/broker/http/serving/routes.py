@@ -1,20 +1,13 @@
-"""The HTTP server's connections and routing: `/metrics`, `/health` and the paths below `/v1`.
+"""The answers of the HTTP port: `/metrics`, `/health` and the paths below `/v1`.
 
 It is large, so it is imported with the first connection; an endpoint is imported with the first request for it
 (`http/endpoints/table.py`).
-
-Each connection has one request. It must end within `CONNECTION_TIMEOUT_S`, from the accept to the last byte, so that
-neither silent nor slow peers keep resources. The time grows by the request's wait for a job, and by the time that its
-body takes at `MIN_BYTES_PER_SECOND`. There are at most `MAX_CONNECTIONS`: beyond that the oldest connection without a
-request gives way; if all have sent one, `PROBE_CONNECTIONS` more are accepted, for `PROBES` only. Bodies are bounded
-(`Route.max_body_bytes`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
@@ -24,13 +17,12 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.web_protocol import RequestHandler
 
 from diamant.broker.client.errors import VerbError
 from diamant.broker.config.listeners import META_ADDRESSES
-from diamant.broker.http.serving.jobs import DONE, MAX_JOBS, Jobs, error_fields
+from diamant.broker.http.serving.jobs import DONE, Jobs, error_fields
 from diamant.broker.http.serving.json_body import JsonError, check_host, check_type, read_object
+from diamant.broker.http.serving.limits import DEFAULT_LIMITS, HttpLimits
 from diamant.broker.http.serving.openapi import WAIT_PARAM, document
 from diamant.broker.http.serving.route import Call, Result, Route, matched
 from diamant.broker.http.serving.token import TokenCheck
@@ -43,34 +35,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_CONNECTIONS = 64
-PROBE_CONNECTIONS = 16
 PROBES = ("/health", "/healthz", "/readyz")
-CONNECTION_TIMEOUT_S = 10.0
-MIN_BYTES_PER_SECOND = 256 * 1024
-CLOSE_TIMEOUT_S = 1.0
-ACCEPT_RETRY_S = 1.0
-MAX_LINE_BYTES = 8190
-"""Of the request line, and of each header."""
-
-
-def _is_not_the_peers_fault(record: logging.LogRecord) -> bool:
-    error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HttpProcessingError | OSError)
-
-
-# aiohttp logs a traceback for each request that is no HTTP. The peer gets an answer; our log is not for it.
-_server_logger = logging.getLogger(f"{__name__}.server")
-_server_logger.addFilter(_is_not_the_peers_fault)
-
-
 API_PREFIX = "/v1/"
 
 
 class Routes:
     """The rows imported so far, and their answers. GET answers HEAD, too. `http/serving/route.py`: how to add a row."""
 
-    def __init__(self, services: Services, endpoints: Mapping[str, str], started_s: float, token: TokenCheck) -> None:
+    def __init__(
+        self,
+        services: Services,
+        endpoints: Mapping[str, str],
+        started_s: float,
+        token: TokenCheck,
+        limits: HttpLimits = DEFAULT_LIMITS,
+    ) -> None:
         """`endpoints`: modules with `ROUTES` by the path below which they lie, the longest prefix of whole steps counts.
 
         `started_s`: when the broker was ready, on the monotonic clock.
@@ -80,7 +59,8 @@ class Routes:
         self._started_s = started_s
         self._scrape: asyncio.Task[bytes] | None = None
         self._token = token
-        self.jobs = Jobs()
+        self.limits = limits
+        self.jobs = Jobs(limits.jobs)
         self.extend: Callable[[web.BaseRequest, float], None] = lambda _request, _seconds: None
         """Has the connection of a request live so much longer."""
         self.is_for_probes: Callable[[web.BaseRequest], bool] = lambda _request: False
@@ -178,7 +158,7 @@ class Routes:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if self.is_for_probes(request) and request.path not in PROBES:
-            sentence = f"{MAX_CONNECTIONS} other connections are at work: only {', '.join(PROBES)} are answered now"
+            sentence = f"{self.limits.connections.most} other connections are at work: only {', '.join(PROBES)} are answered now"
             return web.json_response({"error": sentence, "code": "too-many"}, status=503)
         steps = [unquote(step) for step in request.rel_url.raw_path.split("/")[1:]]
         methods = await self._find(request.path, steps)
@@ -209,7 +189,8 @@ class Routes:
     async def _handled(self, row: Route, names: dict[str, str], request: web.BaseRequest) -> web.StreamResponse:
         query = {} if row.takes_any_query else _query(row, request)
         if request.content_length is not None and not row.takes_any_body:
-            self.extend(request, min(request.content_length, row.max_body_bytes) / MIN_BYTES_PER_SECOND)
+            least_rate = self.limits.connections.min_bytes_per_second
+            self.extend(request, min(request.content_length, row.max_body_bytes) / least_rate)
         fields = await _fields(row, request)
         call = Call(self._services, request, names, query, fields, extend=lambda seconds: self.extend(request, seconds))
         if not row.is_job:
@@ -247,7 +228,10 @@ class Routes:
         return document(await self.load_all(), needs_token=self._token.is_needed)
 
     async def _list_jobs(self, _call: Call) -> Mapping[str, Any]:
-        return {"jobs": [job.to_fields(with_result=False) for job in self.jobs.list()], "max_jobs": MAX_JOBS}
+        return {
+            "jobs": [job.to_fields(with_result=False) for job in self.jobs.list()],
+            "max_jobs": self.limits.jobs.most,
+        }
 
     async def _get_job(self, call: Call) -> Mapping[str, Any]:
         job = self.jobs.get(call.path["id"])
@@ -356,133 +340,3 @@ def _without_status(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _first_steps(path: str) -> str:
     """Enough of a path to know the verb: further steps may be names that users gave."""
     return "/".join(path.split("/")[:3])[:60]
-
-
-class TimedServer(web.Server):
-    """aiohttp's server, whose connections end after `CONNECTION_TIMEOUT_S` whatever they do."""
-
-    def __init__(self, routes: Routes) -> None:
-        super().__init__(
-            routes.answer,
-            access_log=None,
-            logger=_server_logger,
-            keepalive_timeout=CONNECTION_TIMEOUT_S,
-            lingering_time=0,
-            max_line_size=MAX_LINE_BYTES,
-            max_field_size=MAX_LINE_BYTES,
-        )
-        self._deadlines: dict[RequestHandler, asyncio.TimerHandle] = {}
-        self._silent: dict[RequestHandler, asyncio.Transport] = {}
-        """Those that have sent no whole request yet, the oldest first."""
-        self._ending: set[RequestHandler] = set()
-        """Those that have given way and are closed in the next turn of the loop."""
-        self._for_probes: set[RequestHandler] = set()
-        self.expected = 0
-        """Connections that were accepted and are not made yet: they are not in `count`."""
-
-    @property
-    def count(self) -> int:
-        """The number of connections."""
-        return len(self.connections) - len(self._ending)
-
-    def make_room(self) -> bool:
-        """Close the oldest connection that has not sent a request; False if there is none."""
-        for handler, transport in self._silent.items():
-            del self._silent[handler]
-            self._ending.add(handler)
-            transport.abort()
-            return True
-        return False
-
-    def is_for_probes(self, request: web.BaseRequest) -> bool:
-        """Record that a request has come; tell whether its connection was accepted for probes only."""
-        self._silent.pop(request.protocol, None)
-        return request.protocol in self._for_probes
-
-    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        super().connection_made(handler, transport)
-        self.expected -= 1
-        self._silent[handler] = transport
-        if self.count > MAX_CONNECTIONS:
-            self._for_probes.add(handler)
-        loop = asyncio.get_running_loop()
-        self._deadlines[handler] = loop.call_later(CONNECTION_TIMEOUT_S, transport.abort)
-
-    def extend(self, request: web.BaseRequest, seconds: float) -> None:
-        """Extend the life of a connection whose request waits."""
-        handler = request.protocol
-        deadline = self._deadlines.get(handler)
-        if deadline is not None and handler.transport is not None:
-            deadline.cancel()
-            loop = asyncio.get_running_loop()
-            when_s = deadline.when() + seconds
-            self._deadlines[handler] = loop.call_at(when_s, handler.transport.abort)
-
-    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        deadline = self._deadlines.pop(handler, None)
-        if deadline is not None:
-            deadline.cancel()
-        self._silent.pop(handler, None)
-        self._ending.discard(handler)
-        self._for_probes.discard(handler)
-        super().connection_lost(handler, exc)
-
-
-class Serving:
-    """A listening socket and its connections.
-
-    It accepts by itself because `loop.create_server` has no limit on connections, and because what asyncio's own server has
-    accepted just before it is closed stays open until it is garbage (CPython 3.11).
-    """
-
-    def __init__(self, routes: Routes, sock: socket.socket) -> None:
-        """`sock` listens and does not block; its maker closes it after `close`."""
-        self.server = TimedServer(routes)
-        self._routes = routes
-        routes.extend = self.server.extend
-        routes.is_for_probes = self.server.is_for_probes
-        self._sock = sock
-        self._loop = asyncio.get_running_loop()
-        self._connecting: set[asyncio.Task[Any]] = set()
-        self._retry: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        """Accept connections, those that wait already first."""
-        self._loop.add_reader(self._sock, self._accept)
-
-    async def close(self) -> None:
-        """Accept no more, answer requests in progress if that is quick, and close every connection."""
-        self._loop.remove_reader(self._sock)
-        if self._retry is not None:
-            self._retry.cancel()
-        await self._routes.close()
-        await asyncio.gather(*self._connecting, return_exceptions=True)
-        self.server.pre_shutdown()
-        await self.server.shutdown(CLOSE_TIMEOUT_S)
-
-    def _accept(self) -> None:
-        try:
-            connection, _ = self._sock.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError as error:
-            logger.warning("HTTP connections have to wait: %s", error.strerror or error)  # no descriptors are left
-            self._loop.remove_reader(self._sock)
-            self._retry = self._loop.call_later(ACCEPT_RETRY_S, self.start)
-            return
-        count = self.server.count + self.server.expected
-        if count >= MAX_CONNECTIONS and not self.server.make_room() and count >= MAX_CONNECTIONS + PROBE_CONNECTIONS:
-            connection.close()
-            return
-        self.server.expected += 1
-        task = self._loop.create_task(self._connect(connection))
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
-
-    async def _connect(self, connection: socket.socket) -> None:
-        try:
-            connection.setblocking(False)
-            await self._loop.connect_accepted_socket(self.server, connection)
-        except OSError:  # the peer has gone
-            self.server.expected -= 1
-            connection.close()

@@ -16,11 +16,13 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from diamant.broker.http.serving.limits import DEFAULT_LIMITS, HttpLimits
 from diamant.broker.network.listener_sockets import bound_socket, reachable
 
 if TYPE_CHECKING:
+    from diamant.broker.config.listeners import Listener
     from diamant.broker.dispatch.services import Services
-    from diamant.broker.http.serving.routes import Serving
+    from diamant.broker.http.serving.connections import Serving
     from diamant.broker.http.serving.token import TokenCheck
 
 logger = logging.getLogger(__name__)
@@ -32,8 +34,16 @@ BACKLOG = 64
 class HttpServer:
     """Serves HTTP for a broker. `start` and `close` on its loop thread."""
 
-    def __init__(self, services: Services, sock: socket.socket, endpoints: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        services: Services,
+        listener: Listener,
+        sock: socket.socket,
+        endpoints: Mapping[str, str],
+        limits: HttpLimits,
+    ) -> None:
         """`sock` is bound and does not block; it belongs to this object. `endpoints`: modules of routes by path."""
+        self._limits = limits
         self._endpoints = endpoints
         self._services = services
         self._sock = sock
@@ -41,8 +51,6 @@ class HttpServer:
         self._starting: asyncio.Task[None] | None = None
         self._serving: Serving | None = None
         self._is_closed = False
-        listener = services.node.config.http_listener
-        assert listener is not None
         self._token_source = listener._replace(port=sock.getsockname()[1]), services.node.config.diamant_http_token_file
         self._token: TokenCheck | None = None
 
@@ -82,14 +90,14 @@ class HttpServer:
 
     async def _serve(self) -> None:
         try:
-            await asyncio.to_thread(_load)
-            from diamant.broker.http.serving import routes as http_routes
+            connections = await asyncio.to_thread(_load)
+            from diamant.broker.http.serving.routes import Routes
             from diamant.broker.http.serving.token import load_token_check
 
             if not self._is_closed:
                 token = self._token or load_token_check(*self._token_source)
-                routes = http_routes.Routes(self._services, self._endpoints, self._started_s, token)
-                self._serving = http_routes.Serving(routes, self._sock)
+                routes = Routes(self._services, self._endpoints, self._started_s, token, self._limits)
+                self._serving = connections.Serving(routes, self._sock, self._limits.connections)
                 self._serving.start()
         except Exception:
             logger.exception("HTTP could not be started: there will be no /metrics and no /health")
@@ -97,20 +105,25 @@ class HttpServer:
 
 
 def _load() -> ModuleType:
-    from diamant.broker.http.serving import routes as http_routes
+    from diamant.broker.http.serving import connections
 
-    return http_routes
+    return connections
 
 
-def open_http(services: Services, endpoints: Mapping[str, str]) -> HttpServer | None:
+def open_http(
+    services: Services,
+    listener: Listener | None,
+    endpoints: Mapping[str, str],
+    limits: HttpLimits = DEFAULT_LIMITS,
+) -> HttpServer | None:
     """Answer HTTP if it is wanted and possible: what only looks on does not keep a broker from its work."""
-    addresses, listener = services.node.addresses, services.node.config.http_listener
+    addresses = services.node.addresses
     if listener is None:
         return None
     try:
         with contextlib.ExitStack() as undo:
             sock = undo.enter_context(bound_socket(listener))
-            http = HttpServer(services, sock, endpoints)
+            http = HttpServer(services, listener, sock, endpoints, limits)
             http.start()
             undo.pop_all()
     except OSError as error:
