@@ -11,17 +11,18 @@
                       {int16 min, int16 max} kraft.version}
             and in each struct a section of tagged fields, empty
 
-Types as in field_types.py. Source: ControlRecordType and the messages LeaderChangeMessage, SnapshotHeaderRecord,
+Source: ControlRecordType and the messages LeaderChangeMessage, SnapshotHeaderRecord,
 SnapshotFooterRecord, KRaftVersionRecord, VotersRecord.
 """
 
-# No postponed annotations: the wire types stand in the annotations' aliases and are used as values here.
+# No postponed annotations here: the wire types are read from the classes' annotations as they stand.
 
 import struct
 from typing import Annotated, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from diamant.protocol.kraft.field_types import (
+from diamant.protocol.declared.layout import Since, array_of, layout, read_struct, struct_of, write_struct
+from diamant.protocol.declared.wire_types import (
     Id,
     Int16,
     Int32,
@@ -30,9 +31,6 @@ from diamant.protocol.kraft.field_types import (
     Text,
     Uint16,
     UnsupportedRecord,
-    WireType,
-    array_type,
-    struct_type,
 )
 
 LEADER_CHANGE = 2
@@ -56,7 +54,7 @@ class LeaderChange(NamedTuple):
 class SnapshotHeader(NamedTuple):
     """The first record of a snapshot."""
 
-    last_contained_log_timestamp_ms: int
+    last_contained_log_timestamp_ms: Int64
 
 
 class SnapshotFooter(NamedTuple):
@@ -66,15 +64,15 @@ class SnapshotFooter(NamedTuple):
 class KRaftVersion(NamedTuple):
     """1 if the voters stand in the log, 0 if they stand in the configuration."""
 
-    kraft_version: int
+    kraft_version: Int16
 
 
 class VoterEndpoint(NamedTuple):
     """A voter's listener for the other voters."""
 
-    name: str
-    host: str
-    port: int
+    name: Text
+    host: Text
+    port: Uint16
 
 
 class Voter(NamedTuple):
@@ -97,71 +95,60 @@ ControlRecord: TypeAlias = LeaderChange | SnapshotHeader | SnapshotFooter | KRaf
 
 
 class _Member(NamedTuple):
-    """A struct of one number, as LeaderChange lists voters."""
+    """A voter as LeaderChange lists it."""
 
-    id: int
+    id: Int32
+    directory_id: Annotated[Id, Since(1)] = UUID(int=0)
+
+
+_Members: TypeAlias = Annotated[tuple[_Member, ...], array_of(_Member)]
+
+
+class _LeaderChange(NamedTuple):
+    leader_id: Int32
+    voters: _Members
+    granting_voters: _Members
 
 
 class _KRaftRange(NamedTuple):
-    min: int
-    max: int
+    min: Int16
+    max: Int16
 
 
-class _WireVoter(NamedTuple):
+class _Voter(NamedTuple):
     """A voter as it stands in the record: the version range is a struct of its own."""
 
-    id: int
-    directory_id: UUID
-    endpoints: tuple[VoterEndpoint, ...]
-    kraft_versions: _KRaftRange
+    id: Int32
+    directory_id: Id
+    endpoints: Annotated[tuple[VoterEndpoint, ...], array_of(VoterEndpoint)]
+    kraft_versions: Annotated[_KRaftRange, struct_of(_KRaftRange)]
 
 
-def _of(wire_type: WireType) -> Any:
-    """Return what `struct_type` takes as a member: an annotation that names a wire type."""
-    return Annotated[Any, wire_type]
+class _KRaftVoters(NamedTuple):
+    voters: Annotated[tuple[_Voter, ...], array_of(_Voter)]
 
 
-_MEMBERS = _of(array_type(struct_type(_Member, Int32)))
-_MEMBERS_WITH_DIRECTORY = _of(array_type(struct_type(lambda id_, _directory_id: _Member(id_), Int32, Id)))
-_ENDPOINTS = _of(array_type(struct_type(VoterEndpoint, Text, Text, Uint16)))
-_VOTERS = _of(array_type(struct_type(_WireVoter, Int32, Id, _ENDPOINTS, _of(struct_type(_KRaftRange, Int16, Int16)))))
-
-_LEADER_CHANGE_BODY = struct_type(lambda *values: values, Int32, _MEMBERS, _MEMBERS)
-_LEADER_CHANGE_BODY_V1 = struct_type(lambda *values: values, Int32, _MEMBERS_WITH_DIRECTORY, _MEMBERS_WITH_DIRECTORY)
-_SNAPSHOT_HEADER_BODY = struct_type(lambda *values: values, Int64)
-_EMPTY_BODY = struct_type(lambda *values: values)
-_KRAFT_VERSION_BODY = struct_type(lambda *values: values, Int16)
-_VOTERS_BODY = struct_type(lambda *values: values, _VOTERS)
+_CLASSES: dict[int, type] = {
+    LEADER_CHANGE: _LeaderChange,
+    SNAPSHOT_HEADER: SnapshotHeader,
+    SNAPSHOT_FOOTER: SnapshotFooter,
+    KRAFT_VERSION: KRaftVersion,
+    KRAFT_VOTERS: _KRaftVoters,
+}
+_TYPES = {record_class: kind for kind, record_class in _CLASSES.items()}
 
 
 def encode_control_record(record: ControlRecord) -> tuple[bytes, bytes]:
     """Return `(key, value)` of a control record."""
-    out = bytearray(_VERSION.pack(0))
+    written: Any = record
     if isinstance(record, LeaderChange):
-        kind = LEADER_CHANGE
         voters, granting = (tuple(map(_Member, ids)) for ids in (record.voters, record.granting_voters))
-        _LEADER_CHANGE_BODY.write(out, (record.leader_id, voters, granting))
-    elif isinstance(record, SnapshotHeader):
-        kind = SNAPSHOT_HEADER
-        _SNAPSHOT_HEADER_BODY.write(out, record)
-    elif isinstance(record, SnapshotFooter):
-        kind = SNAPSHOT_FOOTER
-        _EMPTY_BODY.write(out, record)
-    elif isinstance(record, KRaftVersion):
-        kind = KRAFT_VERSION
-        _KRAFT_VERSION_BODY.write(out, record)
-    else:
-        kind = KRAFT_VOTERS
-        wire_voters = tuple(
-            _WireVoter(
-                voter.id,
-                voter.directory_id,
-                voter.endpoints,
-                _KRaftRange(voter.min_kraft_version, voter.max_kraft_version),
-            )
-            for voter in record.voters
-        )
-        _VOTERS_BODY.write(out, (wire_voters,))
+        written = _LeaderChange(record.leader_id, voters, granting)
+    elif isinstance(record, KRaftVoters):
+        written = _KRaftVoters(tuple(_Voter(*voter[:3], _KRaftRange(*voter[3:])) for voter in record.voters))
+    kind = _TYPES[type(written)]
+    out = bytearray(_VERSION.pack(0))
+    write_struct(layout(_CLASSES[kind], 0), out, written)
     return _KEY.pack(0, kind), bytes(out)
 
 
@@ -181,25 +168,15 @@ def decode_control_record(key: bytes, value: bytes) -> ControlRecord:
 
 
 def _decode(kind: int, version: int, value: bytes) -> ControlRecord:
-    if version == 1 and kind == LEADER_CHANGE:
-        leader_id, voters, granting = _LEADER_CHANGE_BODY_V1.read(value, 2)[0]
-        return LeaderChange(leader_id, tuple(voter.id for voter in voters), tuple(voter.id for voter in granting))
-    if version != 0:
+    if version != 0 and not (version == 1 and kind == LEADER_CHANGE):
         raise UnsupportedRecord(f"control record of type {kind}: version {version}, only 0 is known")
-    if kind == LEADER_CHANGE:
-        leader_id, voters, granting = _LEADER_CHANGE_BODY.read(value, 2)[0]
-        return LeaderChange(leader_id, tuple(voter.id for voter in voters), tuple(voter.id for voter in granting))
-    if kind == SNAPSHOT_HEADER:
-        return SnapshotHeader(*_SNAPSHOT_HEADER_BODY.read(value, 2)[0])
-    if kind == SNAPSHOT_FOOTER:
-        return SnapshotFooter(*_EMPTY_BODY.read(value, 2)[0])
-    if kind == KRAFT_VERSION:
-        return KRaftVersion(*_KRAFT_VERSION_BODY.read(value, 2)[0])
-    if kind == KRAFT_VOTERS:
-        (wire_voters,) = _VOTERS_BODY.read(value, 2)[0]
-        return KRaftVoters(
-            tuple(
-                Voter(id_, directory_id, endpoints, *versions) for id_, directory_id, endpoints, versions in wire_voters
-            )
-        )
-    raise UnsupportedRecord(f"control record of type {kind}: 2 to 6 are known")
+    record_class = _CLASSES.get(kind)
+    if record_class is None:
+        raise UnsupportedRecord(f"control record of type {kind}: 2 to 6 are known")
+    record, _ = read_struct(layout(record_class, version), value, 2)
+    if isinstance(record, _LeaderChange):
+        voters, granting = (tuple(member.id for member in members) for members in record[1:])
+        return LeaderChange(record.leader_id, voters, granting)
+    if isinstance(record, _KRaftVoters):
+        return KRaftVoters(tuple(Voter(*voter[:3], *voter.kraft_versions) for voter in record.voters))
+    return record  # type: ignore[no-any-return]

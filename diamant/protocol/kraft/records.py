@@ -8,10 +8,8 @@ A record's value, in the log and in snapshots alike:
     ...      fields in the order of the class below, those that the version has
     uvarint  number of tagged fields, then for each, ascending: uvarint tag, uvarint size, content
 
-The types are those of field_types.py. A tagged field at its default is left out.
-
-The classes are the tables: a field's annotation names its wire type, `Since` the first version that has it, `Tag` its
-tag; the default is Kafka's default. Layouts are those of Kafka 4.3.1 (metadata.version 7 to 30).
+The classes are the tables (`declared/layout.py`); defaults are Kafka's. Layouts are those of Kafka
+4.3.1 (metadata.version 7 to 30).
 
     TopicRecord(name="foo", topic_id=UUID(...))    01 02 00  04 66 6f 6f  <16 bytes>  00
 """
@@ -20,37 +18,31 @@ tag; the default is Kafka's default. Layouts are those of Kafka 4.3.1 (metadata.
 
 import struct
 from functools import cache
-from typing import Annotated, Any, NamedTuple, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, TypeAlias
+from uuid import UUID
 
-from diamant.protocol.kraft.field_types import (
+from diamant.protocol.declared.frozen_record import FrozenRecord
+from diamant.protocol.declared.layout import Layout, Since, Tag, array_of, layout, read_struct, write_struct
+from diamant.protocol.declared.wire_types import (
+    INT32,
+    UUID_TYPE,
     Binary,
     Bool,
     Float64,
     Id,
-    Ids,
     Int8,
     Int16,
     Int32,
-    Int32s,
     Int64,
-    NullableIds,
-    NullableInt32s,
     NullableText,
-    Since,
-    Tag,
     Text,
     Texts,
     Uint16,
-    WireType,
     array_type,
-    read_uvarint,
-    struct_type,
-    wire_type_of,
-    write_uvarint,
+    remembering,
 )
-from diamant.protocol.kraft.field_types import MalformedRecord as MalformedRecord
-from diamant.protocol.kraft.field_types import UnsupportedRecord as UnsupportedRecord
-from diamant.protocol.kraft.frozen_record import NO_DEFAULT, FrozenRecord, fields
+from diamant.protocol.declared.wire_types import MalformedRecord as MalformedRecord
+from diamant.protocol.declared.wire_types import UnsupportedRecord as UnsupportedRecord
 
 FRAME_VERSION = 1
 
@@ -74,32 +66,35 @@ GROUP_RESOURCE = 32
 class Endpoint(NamedTuple):
     """A listener of a broker or controller. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
 
-    name: str
-    host: str
-    port: int
-    security_protocol: int = 0
+    name: Text
+    host: Text
+    port: Uint16
+    security_protocol: Int16 = 0
 
 
 class FeatureRange(NamedTuple):
     """The levels of a feature that a broker or controller supports."""
 
-    name: str
-    min_supported_version: int
-    max_supported_version: int
+    name: Text
+    min_supported_version: Int16
+    max_supported_version: Int16
 
 
 class QuotaEntity(NamedTuple):
     """Whom a quota is for: entity type `user`, `client-id` or `ip`; name None is the default of that type."""
 
-    entity_type: str
-    entity_name: str | None
+    entity_type: Text
+    entity_name: NullableText
 
 
-Endpoints: TypeAlias = Annotated[tuple[Endpoint, ...], array_type(struct_type(Endpoint, Text, Text, Uint16, Int16))]
-FeatureRanges: TypeAlias = Annotated[
-    tuple[FeatureRange, ...], array_type(struct_type(FeatureRange, Text, Int16, Int16))
-]
-QuotaEntities: TypeAlias = Annotated[tuple[QuotaEntity, ...], array_type(struct_type(QuotaEntity, Text, NullableText))]
+# Partitions have few distinct arrays.
+Int32s: TypeAlias = Annotated[tuple[int, ...], remembering(array_type(INT32))]
+NullableInt32s: TypeAlias = Annotated[tuple[int, ...] | None, remembering(array_type(INT32, is_nullable=True))]
+Ids: TypeAlias = Annotated[tuple[UUID, ...], remembering(array_type(UUID_TYPE))]
+NullableIds: TypeAlias = Annotated[tuple[UUID, ...] | None, remembering(array_type(UUID_TYPE, is_nullable=True))]
+Endpoints: TypeAlias = Annotated[tuple[Endpoint, ...], array_of(Endpoint)]
+FeatureRanges: TypeAlias = Annotated[tuple[FeatureRange, ...], array_of(FeatureRange)]
+QuotaEntities: TypeAlias = Annotated[tuple[QuotaEntity, ...], array_of(QuotaEntity)]
 
 
 class RegisterBrokerRecord(FrozenRecord):
@@ -368,7 +363,7 @@ MetadataRecord: TypeAlias = (
 class RecordType(NamedTuple):
     """A record's class and its newest version; every type begins at version 0."""
 
-    record_class: type[Any]
+    record_class: type
     max_version: int
 
 
@@ -437,30 +432,16 @@ def encode_record(
     """
     if version is None:
         version = record_version(record, metadata_version)
-    layout = _layout(_API_KEYS[type(record)], version)
-    out = bytearray(layout.prefix)
+    form = _layout(_API_KEYS[type(record)], version)
+    for name, default in form.absent:
+        value = getattr(record, name)
+        if value != default:
+            raise MalformedRecord(f"{type(record).__name__} v{version} has no {name}, got {value!r}")
+    out = bytearray((FRAME_VERSION, _API_KEYS[type(record)], version))
     try:
-        for name, wire_type in layout.plain:
-            wire_type.write(out, getattr(record, name))
-        if layout.unwritten:
-            _check_unwritten(record, layout)
-        if not layout.tagged:
-            out.append(0)
-            return bytes(out)
-        present = []
-        for tag, name, wire_type, default in layout.tagged:
-            value = getattr(record, name)
-            if value != default:
-                content = bytearray()
-                wire_type.write(content, value)
-                present.append((tag, content))
+        write_struct(form, out, record)
     except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
         raise MalformedRecord(f"{record!r} cannot be written: {error}") from error
-    write_uvarint(out, len(present))
-    for tag, content in present:
-        write_uvarint(out, tag)
-        write_uvarint(out, len(content))
-        out += content
     return bytes(out)
 
 
@@ -478,101 +459,25 @@ def decode_record(value: bytes) -> MetadataRecord:
     api_key, version, position = value[1], value[2], 3
     if api_key > 0x7F or version > 0x7F:
         raise UnsupportedRecord(f"frame begins {bytes(value[:4]).hex()}: no such record")
-    layout = _layout(api_key, version)
-    values = layout.defaults.copy()
+    form = _layout(api_key, version)
     try:
-        for name, wire_type in layout.plain:
-            values[name], position = wire_type.read(value, position)
-        if value[position]:
-            position = _read_tagged(value, position, layout, values)
-        else:
-            position += 1
+        record, position = read_struct(form, value, 3)
     except (IndexError, struct.error):
-        raise MalformedRecord(f"{layout.record_class.__name__} v{version} is cut off at {len(value)} bytes") from None
+        raise MalformedRecord(f"{form.record_class.__name__} v{version} is cut off at {len(value)} bytes") from None
     except UnicodeDecodeError as error:
-        raise MalformedRecord(f"{layout.record_class.__name__} v{version}: text is not UTF-8: {error}") from error
+        raise MalformedRecord(f"{form.record_class.__name__} v{version}: text is not UTF-8: {error}") from error
     if position != len(value):
-        raise MalformedRecord(f"{layout.record_class.__name__} v{version}: {len(value) - position} bytes left over")
-    record: MetadataRecord = layout.record_class(**values)
-    return record
-
-
-class _Layout(NamedTuple):
-    """One version of one record, ready for reading and writing."""
-
-    record_class: type[Any]
-    prefix: bytes
-    plain: tuple[tuple[str, WireType], ...]
-    tagged: tuple[tuple[int, str, WireType, Any], ...]
-    """(tag, name, type, default), tags ascending."""
-    unwritten: tuple[tuple[str, Any], ...]
-    """(name, default) of fields that this version does not have and that must be at their default to be written."""
-    defaults: dict[str, Any]
+        raise MalformedRecord(f"{form.record_class.__name__} v{version}: {len(value) - position} bytes left over")
+    return record  # type: ignore[no-any-return]
 
 
 @cache
-def _layout(api_key: int, version: int) -> _Layout:
-    """Make the layout of a record version from its class. The cache has an entry per known (api key, version)."""
+def _layout(api_key: int, version: int) -> Layout:
+    """Return the layout of a record version. The cache has an entry per known (api key, version)."""
     record_type = RECORD_TYPES.get(api_key)
     if record_type is None:
         raise UnsupportedRecord(f"record with api key {api_key} (version {version}): no such record up to Kafka 4.3")
     record_class, max_version = record_type
     if not 0 <= version <= max_version:
         raise UnsupportedRecord(f"{record_class.__name__} v{version}: versions 0 to {max_version} are known")
-    plain = []
-    tagged = []
-    unwritten = []
-    defaults = {}
-    for field in fields(record_class):
-        annotation = field.annotation
-        if get_origin(annotation) is not Annotated:
-            raise AssertionError(f"{record_class.__name__}.{field.name} names no wire type")
-        parts = get_args(annotation)
-        wire_type = wire_type_of(annotation)
-        since = next((part for part in parts if isinstance(part, Since)), Since(0))
-        tag = next((part.number for part in parts if isinstance(part, Tag)), None)
-        if version < since.version or tag is not None:
-            defaults[field.name] = _default_of(field.name, field.default)
-        if version < since.version:
-            if not since.is_ignorable:
-                unwritten.append((field.name, field.default))
-        elif tag is None:
-            plain.append((field.name, wire_type))
-        else:
-            tagged.append((tag, field.name, wire_type, field.default))
-    prefix = bytes((FRAME_VERSION, api_key, version))
-    return _Layout(record_class, prefix, tuple(plain), tuple(sorted(tagged)), tuple(unwritten), defaults)
-
-
-def _default_of(name: str, default: Any) -> Any:
-    if default is NO_DEFAULT:
-        raise AssertionError(f"{name} is missing in some versions and needs a default")
-    return default
-
-
-def _check_unwritten(record: MetadataRecord, layout: _Layout) -> None:
-    for name, default in layout.unwritten:
-        value = getattr(record, name)
-        if value != default:
-            raise MalformedRecord(f"{type(record).__name__} v{layout.prefix[2]} has no {name}, got {value!r}")
-
-
-def _read_tagged(value: bytes, position: int, layout: _Layout, values: dict[str, Any]) -> int:
-    count, position = read_uvarint(value, position)
-    previous = -1
-    for _ in range(count):
-        tag, position = read_uvarint(value, position)
-        size, position = read_uvarint(value, position)
-        end = position + size
-        if end > len(value):
-            raise IndexError
-        if tag <= previous:
-            raise MalformedRecord(f"{layout.record_class.__name__}: tag {tag} after tag {previous}")
-        previous = tag
-        for known, name, wire_type, _default in layout.tagged:
-            if known == tag:
-                values[name], position = wire_type.read(value, position)
-                if position != end:
-                    raise MalformedRecord(f"{layout.record_class.__name__}.{name}: tag {tag} has not {size} bytes")
-        position = end
-    return position
+    return layout(record_class, version)

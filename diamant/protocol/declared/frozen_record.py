@@ -64,8 +64,15 @@ class FrozenRecord:
 
 
 def fields(cls: type[Any]) -> tuple[Field, ...]:
-    """The fields of a record class in the order in which they stand."""
+    """The fields of a record class, or of a NamedTuple, in the order in which they stand."""
     return _shape(cls).fields
+
+
+def made_of(cls: type[Any], values: dict[str, Any]) -> Any:
+    """Make a record of a class from values for all its fields, which are not checked."""
+    record = object.__new__(cls)
+    record.__dict__.update(values)
+    return record
 
 
 class _Shape(NamedTuple):
@@ -81,9 +88,9 @@ _SHAPES: dict[type[Any], _Shape] = {}
 def _shape(cls: type[Any]) -> _Shape:
     shape = _SHAPES.get(cls)
     if shape is None:
+        given = getattr(cls, "_field_defaults", cls.__dict__)
         found = tuple(
-            Field(name, annotation, cls.__dict__.get(name, NO_DEFAULT))
-            for name, annotation in cls.__annotations__.items()
+            Field(name, annotation, given.get(name, NO_DEFAULT)) for name, annotation in cls.__annotations__.items()
         )
         defaults = {field.name: field.default for field in found if field.default is not NO_DEFAULT}
         shape = _SHAPES[cls] = _Shape(found, frozenset(field.name for field in found), defaults)

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from diamant.protocol.kraft.frozen_record import NO_DEFAULT, Field, FrozenRecord, fields
+from diamant.protocol.declared.frozen_record import NO_DEFAULT, Field, FrozenRecord, fields
 
 
 class Point(FrozenRecord):

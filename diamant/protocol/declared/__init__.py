@@ -1,0 +1,1 @@
+"""Records declared by annotated classes: wire types, and the layouts that read and write them."""

@@ -1,0 +1,280 @@
+"""Wire types of the fields of records.
+
+Numbers are big-endian, a bool is a byte, a uuid 16 bytes. The rest has two forms. In flexible versions a string or bytes is
+uvarint(size + 1) and the bytes, an array uvarint(count + 1) and the elements; 0 means null. In versions before these the
+size of a string is an int16, that of bytes and the count of an array an int32; -1 means null. Used as annotations of record
+classes (`layout.py`):
+
+    rack: NullableText = None
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, NamedTuple, TypeAlias
+from uuid import UUID
+
+MAX_ELEMENTS = 1_000_000
+"""Elements of one array; a record is at most 8 MiB, so no honest one has more of anything we keep."""
+
+
+class MalformedRecord(Exception):
+    """A record's bytes are not what its layout demands, or a record has a value that its version cannot hold."""
+
+
+class UnsupportedRecord(Exception):
+    """A record of a type or version that this code does not know: a newer Kafka wrote it, guessing would lose data."""
+
+
+Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
+"""Takes a buffer and a position; returns the value and the position after it."""
+Writer: TypeAlias = Callable[[bytearray, Any], None]
+"""Appends the bytes of a value."""
+
+
+class WireType(NamedTuple):
+    """One type. `classic`: reader and writer in versions that are not flexible; None if they are the same."""
+
+    read: Reader
+    write: Writer
+    classic: tuple[Reader, Writer] | None = None
+
+    def form(self, *, is_flexible: bool) -> "WireType":
+        """The type as versions of one kind have it."""
+        return self if is_flexible or self.classic is None else WireType(*self.classic)
+
+
+def read_uvarint(buffer: bytes, position: int) -> tuple[int, int]:
+    """Read an unsigned varint of at most 5 bytes; MalformedRecord when it is longer, IndexError when it is cut off."""
+    value = buffer[position]
+    position += 1
+    if value < 0x80:
+        return value, position
+    value &= 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise MalformedRecord(f"varint before byte {position} has more than 5 bytes")
+
+
+def write_uvarint(out: bytearray, value: int) -> None:
+    """Append `value` (0 or more) as an unsigned varint."""
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _number(form: str) -> WireType:
+    layout = struct.Struct(form)
+    size = layout.size
+
+    def read(buffer: bytes, position: int) -> tuple[Any, int]:
+        return layout.unpack_from(buffer, position)[0], position + size
+
+    def write(out: bytearray, value: float) -> None:
+        out += layout.pack(value)
+
+    return WireType(read, write)
+
+
+def _read_bool(buffer: bytes, position: int) -> tuple[bool, int]:
+    return buffer[position] != 0, position + 1
+
+
+def _write_bool(out: bytearray, value: bool) -> None:
+    out.append(1 if value else 0)
+
+
+_MAX_KNOWN_IDS = 4096
+_known_ids: dict[bytes, UUID] = {}
+"""UUID objects by their bytes, at most `_MAX_KNOWN_IDS`: every partition repeats its topic's id and its directory's."""
+
+
+def _read_uuid(buffer: bytes, position: int) -> tuple[UUID, int]:
+    raw = buffer[position : position + 16]
+    value = _known_ids.get(raw)
+    if value is None:
+        if len(raw) != 16:
+            raise IndexError(f"uuid at position {position}, {len(raw)} bytes left")
+        value = UUID(bytes=raw)
+        if len(_known_ids) >= _MAX_KNOWN_IDS:
+            _known_ids.clear()
+        _known_ids[raw] = value
+    return value, position + 16
+
+
+def _write_uuid(out: bytearray, value: UUID) -> None:
+    out += value.bytes
+
+
+def _read_nullable_uuid(buffer: bytes, position: int) -> tuple[UUID | None, int]:
+    value, end = _read_uuid(buffer, position)
+    return value if value.int else None, end
+
+
+def _write_nullable_uuid(out: bytearray, value: UUID | None) -> None:
+    out += bytes(16) if value is None else value.bytes
+
+
+class _Size(NamedTuple):
+    """Reader and writer of the size of something, plus one; 0 stands for null."""
+
+    read: Callable[[bytes, int], tuple[int, int]]
+    write: Callable[[bytearray, int], None]
+
+
+def _classic_size(form: str) -> _Size:
+    layout = struct.Struct(form)
+    largest = (1 << 8 * layout.size - 1) - 1
+
+    def read(buffer: bytes, position: int) -> tuple[int, int]:
+        (size,) = layout.unpack_from(buffer, position)
+        if size < -1:
+            raise MalformedRecord(f"size {size} at byte {position}, expected -1 or more")
+        return size + 1, position + layout.size
+
+    def write(out: bytearray, value: int) -> None:
+        if value > largest + 1:
+            raise OverflowError(f"{value - 1} bytes, at most {largest} fit")
+        out += layout.pack(value - 1)
+
+    return _Size(read, write)
+
+
+_COMPACT = _Size(read_uvarint, write_uvarint)
+_SHORT = _classic_size(">h")
+_LONG = _classic_size(">i")
+
+
+def _binary(size: _Size, is_nullable: bool) -> WireType:
+    read_size, write_size = size
+
+    def read(buffer: bytes, position: int) -> tuple[bytes | None, int]:
+        count, start = read_size(buffer, position)
+        if count == 0:
+            if is_nullable:
+                return None, start
+            raise MalformedRecord(f"null at byte {position}, expected a value")
+        end = start + count - 1
+        if end > len(buffer):
+            raise IndexError(f"{count - 1} bytes at position {start}, {len(buffer) - start} bytes left")
+        return buffer[start:end], end
+
+    def write(out: bytearray, value: bytes | None) -> None:
+        if value is None and is_nullable:
+            write_size(out, 0)
+        else:
+            write_size(out, len(value) + 1)  # type: ignore[arg-type]  # a TypeError
+            out += value  # type: ignore[arg-type]
+
+    return WireType(read, write)
+
+
+def _text(size: _Size, is_nullable: bool) -> WireType:
+    read_size, write_size = size
+    read_bytes, write_bytes, _ = _binary(size, is_nullable)
+
+    def read(buffer: bytes, position: int) -> tuple[str | None, int]:
+        count, start = read_size(buffer, position)
+        end = start + count - 1
+        if count == 0 or end > len(buffer):
+            return read_bytes(buffer, position)  # null, or an error
+        return buffer[start:end].decode(), end
+
+    def write(out: bytearray, value: str | None) -> None:
+        if value is None:
+            write_bytes(out, None)
+        else:
+            encoded = value.encode()
+            write_size(out, len(encoded) + 1)
+            out += encoded
+
+    return WireType(read, write)
+
+
+def _array(size: _Size, element: WireType, is_nullable: bool) -> WireType:
+    read_size, write_size = size
+    read_element, write_element, _ = element
+
+    def read(buffer: bytes, position: int) -> tuple[Any, int]:
+        count, start = read_size(buffer, position)
+        if count <= 1:
+            if count == 0 and not is_nullable:
+                raise MalformedRecord(f"null at byte {position}, expected an array")
+            return (None, start) if count == 0 else ((), start)
+        position = start
+        if count == 2:
+            value, position = read_element(buffer, position)
+            return (value,), position
+        if count - 1 > min(MAX_ELEMENTS, len(buffer) - position):
+            raise MalformedRecord(
+                f"array of {count - 1} elements at byte {position}, {len(buffer) - position} bytes left"
+            )
+        values = []
+        for _ in range(count - 1):
+            value, position = read_element(buffer, position)
+            values.append(value)
+        return tuple(values), position
+
+    def write(out: bytearray, value: Sequence[Any] | None) -> None:
+        if value is None:
+            if not is_nullable:
+                raise MalformedRecord("array is None, expected a sequence")
+            write_size(out, 0)
+            return
+        write_size(out, len(value) + 1)
+        for item in value:
+            write_element(out, item)
+
+    return WireType(read, write)
+
+
+def array_type(element: WireType, *, is_nullable: bool = False) -> WireType:
+    """Return the type of an array; its value is a tuple."""
+    classic = _array(_LONG, element.form(is_flexible=False), is_nullable)
+    return _array(_COMPACT, element, is_nullable)._replace(classic=classic[:2])
+
+
+def remembering(wire_type: WireType) -> WireType:
+    """Return the type with a memory of what its last 256 values look like, which must be hashable; flexible versions only."""
+
+    @lru_cache(maxsize=256)
+    def encoded(value: tuple[Any, ...] | None) -> bytes:
+        out = bytearray()
+        wire_type.write(out, value)
+        return bytes(out)
+
+    def write(out: bytearray, value: tuple[Any, ...] | None) -> None:
+        out += encoded(value)
+
+    return WireType(wire_type.read, write)
+
+
+def _in_both_forms(make: Callable[[_Size, bool], WireType], classic: _Size, *, is_nullable: bool = False) -> WireType:
+    return make(_COMPACT, is_nullable)._replace(classic=make(classic, is_nullable)[:2])
+
+
+INT32 = _number(">i")
+INT32_ARRAY = array_type(INT32)
+UUID_TYPE = WireType(_read_uuid, _write_uuid)
+_STRING = _in_both_forms(_text, _SHORT)
+
+Int8: TypeAlias = Annotated[int, _number(">b")]
+Int16: TypeAlias = Annotated[int, _number(">h")]
+Uint16: TypeAlias = Annotated[int, _number(">H")]
+Int32: TypeAlias = Annotated[int, INT32]
+Int64: TypeAlias = Annotated[int, _number(">q")]
+Float64: TypeAlias = Annotated[float, _number(">d")]
+Bool: TypeAlias = Annotated[bool, WireType(_read_bool, _write_bool)]
+Id: TypeAlias = Annotated[UUID, UUID_TYPE]
+NullableId: TypeAlias = Annotated[UUID | None, WireType(_read_nullable_uuid, _write_nullable_uuid)]
+"""All zero for None."""
+Text: TypeAlias = Annotated[str, _STRING]
+NullableText: TypeAlias = Annotated[str | None, _in_both_forms(_text, _SHORT, is_nullable=True)]
+Binary: TypeAlias = Annotated[bytes, _in_both_forms(_binary, _LONG)]
+Int32s: TypeAlias = Annotated[tuple[int, ...], INT32_ARRAY]
+Texts: TypeAlias = Annotated[tuple[str, ...], array_type(_STRING)]
