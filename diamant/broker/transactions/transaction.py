@@ -23,10 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import IntEnum
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.internal_topics.transaction_records import TransactionValue
+from diamant.protocol.internal_topics.transaction_records import TransactionPartitions, TransactionValue
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -352,19 +354,14 @@ def completed(txn: Transaction, now_ms: int) -> Transaction:
 
 def to_value(txn: Transaction) -> TransactionValue:
     """Return what `__transaction_state` keeps."""
-    partitions: list[tuple[str, list[int]]] | None = None
-    if txn.state is not EMPTY:
-        partitions = []
-        for topic, index in sorted(txn.partitions):
-            if not partitions or partitions[-1][0] != topic:
-                partitions.append((topic, []))
-            partitions[-1][1].append(index)
+    by_topic = groupby(sorted(txn.partitions), itemgetter(0))
+    partitions = tuple(TransactionPartitions(topic, tuple(index for _, index in found)) for topic, found in by_topic)
     return TransactionValue(
         txn.producer_id,
         txn.producer_epoch,
         txn.timeout_ms,
         int(txn.state),
-        partitions,
+        None if txn.state is EMPTY else partitions,
         txn.last_update_ms,
         txn.start_ms,
         txn.previous_producer_id,

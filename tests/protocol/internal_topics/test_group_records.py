@@ -38,6 +38,8 @@ from diamant.protocol.internal_topics.group_records import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+    PartitionRacks,
+    TopicMetadata,
     TopicPartitions,
     encode_offset_commit_key,
     encode_offset_commit_value,
@@ -157,6 +159,7 @@ _assignment = st.lists(
     ),
     max_size=3,
 ).map(tuple)
+_racks = st.lists(st.builds(PartitionRacks, _int32, st.lists(_text, max_size=2).map(tuple)), max_size=2).map(tuple)
 _classic = st.builds(
     ClassicMemberMetadata, _int32, st.lists(st.builds(ClassicProtocol, _text, st.binary(max_size=9))).map(tuple)
 )
@@ -193,7 +196,7 @@ _records = st.one_of(
         st.builds(ConsumerGroupPartitionMetadataKey, _text),
         st.builds(
             ConsumerGroupPartitionMetadataValue,
-            st.lists(st.tuples(st.just(TOPIC_ID), _text, _int32), max_size=3).map(tuple),
+            st.lists(st.builds(TopicMetadata, st.just(TOPIC_ID), _text, _int32, _racks), max_size=3).map(tuple),
         ),
     ),
     st.tuples(

@@ -6,6 +6,7 @@ import pytest
 
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.internal_topics.transaction_records import (
+    TransactionPartitions,
     TransactionValue,
     encode_key,
     encode_value,
@@ -21,11 +22,11 @@ FROM_KAFKA = {
     # Ongoing: two partitions, added by a Produce of version 12
     "0001000000000000000400010000ea6001020c743137393532383738393303000000010000000000000001a1ff7f4a89000001a1ff7f4a4f"
     "020008000000000000000402020002": TransactionValue(
-        4, 1, 60_000, 1, [("t1795287893", (1, 0))], 1795287894665, 1795287894607, 4, -1, 2
+        4, 1, 60_000, 1, (TransactionPartitions("t1795287893", (1, 0)),), 1795287894665, 1795287894607, 4, -1, 2
     ),
     # CompleteCommit: no partitions, which is not null
     "0001000000000000000400020000ea600401000001a1ff7f4b37000001a1ff7f4a4f020008000000000000000402020002": (
-        TransactionValue(4, 2, 60_000, 4, [], 1795287894839, 1795287894607, 4, -1, 2)
+        TransactionValue(4, 2, 60_000, 4, (), 1795287894839, 1795287894607, 4, -1, 2)
     ),
 }
 """What Kafka 4.3.1 wrote with transaction.version 2."""
@@ -40,8 +41,16 @@ def test_values_of_kafka(data: str) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-@pytest.mark.parametrize("partitions", [None, [], [("a", (0,))], [("topic", (1, 2, 300)), ("x" * 200, (0,))]])
-def test_both_versions_keep_everything(version: int, partitions: list[tuple[str, tuple[int, ...]]] | None) -> None:
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        None,
+        (),
+        (TransactionPartitions("a", (0,)),),
+        (TransactionPartitions("topic", (1, 2, 300)), TransactionPartitions("x" * 200, (0,))),
+    ],
+)
+def test_both_versions_keep_everything(version: int, partitions: tuple[TransactionPartitions, ...] | None) -> None:
     """A value comes back as it was; version 0 has no previous and next producer id and no client version."""
     value = TransactionValue(1 << 40, 32_767, 900_000, 2, partitions, 5, 6, 7, 8, 2)
     expected = value if version else value._replace(previous_producer_id=-1, next_producer_id=-1, client_version=0)
@@ -69,8 +78,8 @@ def test_unknown_tags_are_skipped() -> None:
         b"",
         b"\x00",
         bytes.fromhex("ffff") + bytes(40),
-        encode_value(TransactionValue(1, 2, 3, 0, [("t", (1,))], 4, 5), 0)[:-1],
-        encode_value(TransactionValue(1, 2, 3, 0, [("t", (1,))], 4, 5), 1)[:-1],
+        encode_value(TransactionValue(1, 2, 3, 0, (TransactionPartitions("t", (1,)),), 4, 5), 0)[:-1],
+        encode_value(TransactionValue(1, 2, 3, 0, (TransactionPartitions("t", (1,)),), 4, 5), 1)[:-1],
         bytes.fromhex("0000") + bytes(15) + b"\x7f\xff\xff\xff",
         bytes.fromhex("0001") + bytes(15) + b"\xff\xff\xff\xff\x0f",
     ],

@@ -67,7 +67,8 @@ _MARKER_FRONT = b"\x20\x00\x00\x00\x08\x00\x00\x00"
 _PARTITION = Struct(">i")
 _V4_SIZE = 42
 """Bytes of an OffsetCommitValue of version 4 with a topic id and empty metadata."""
-_UUID_SIZE = 16
+_TOPIC_ID_TAG = b"\1\0\x10"
+"""One tagged field, its tag and its size."""
 
 
 class GroupRecord(NamedTuple):
@@ -250,14 +251,15 @@ class PartitionScan:
         while offsets:
             key, stored = offsets.popitem()
             value = stored[0]
-            # Most values are of the version that is written, without metadata: one look says that they can be decoded.
+            # Most values are of the version that is written, with short metadata: one look says that they can be decoded.
+            size = len(value)
             if (
-                len(value) != _V4_SIZE
+                not _V4_SIZE <= size < _V4_SIZE + 0x7F
+                or value[0]
                 or value[1] != 4
-                or value[0] | value[24]
-                or value[14] != 1
-                or value[23] != 1
-                or value[25] != _UUID_SIZE
+                or value[14] != size - _V4_SIZE + 1
+                or value[-19:-16] != _TOPIC_ID_TAG
+                or (size > _V4_SIZE and not value[15:-27].isascii())
             ):
                 _check_value(stored)
             front = key[:-4]
