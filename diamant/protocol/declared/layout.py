@@ -88,7 +88,7 @@ def array_of(record_class: type, *, is_nullable: bool = False) -> Any:
     return _OfVersion(at)
 
 
-class Layout(NamedTuple):
+class RecordLayout(NamedTuple):
     """One version of one record or struct, ready for reading and writing."""
 
     record_class: type
@@ -110,7 +110,7 @@ class Layout(NamedTuple):
 
 
 @cache
-def layout(record_class: type, version: int, is_flexible: bool = True) -> Layout:
+def layout(record_class: type, version: int, is_flexible: bool = True) -> RecordLayout:
     """Make the layout of a version of a record. The cache has an entry for each that was read or written."""
     plain = []
     tagged = []
@@ -138,7 +138,7 @@ def layout(record_class: type, version: int, is_flexible: bool = True) -> Layout
         else:
             tagged.append((tag, key, field.name, wire_type, default))
     make = partial(tuple.__new__, record_class) if is_tuple else partial(made_of, record_class)
-    return Layout(record_class, is_flexible, tuple(plain), tuple(sorted(tagged)), tuple(absent), values, make)
+    return RecordLayout(record_class, is_flexible, tuple(plain), tuple(sorted(tagged)), tuple(absent), values, make)
 
 
 def _wire_type(record_class: type, field: Field, version: int, is_flexible: bool) -> WireType:
@@ -150,7 +150,7 @@ def _wire_type(record_class: type, field: Field, version: int, is_flexible: bool
     raise AssertionError(f"{record_class.__name__}.{field.name} names no wire type")
 
 
-def read_struct(layout: Layout, buffer: bytes, position: int) -> tuple[Any, int]:
+def read_struct(layout: RecordLayout, buffer: bytes, position: int) -> tuple[Any, int]:
     """Return what stands at a position, and the position after it.
 
     IndexError or struct.error if it is cut off, UnicodeDecodeError, MalformedRecord.
@@ -163,7 +163,7 @@ def read_struct(layout: Layout, buffer: bytes, position: int) -> tuple[Any, int]
     return layout.make(values), position
 
 
-def write_struct(layout: Layout, out: bytearray, record: Any) -> None:
+def write_struct(layout: RecordLayout, out: bytearray, record: Any) -> None:
     """Append a record; fields that the version does not have are left out, whatever their values.
 
     OverflowError for texts that do not fit; struct.error, TypeError, AttributeError, UnicodeEncodeError or
@@ -190,7 +190,7 @@ def write_struct(layout: Layout, out: bytearray, record: Any) -> None:
         out += content
 
 
-def _read_tagged(buffer: bytes, position: int, layout: Layout, values: Any) -> int:
+def _read_tagged(buffer: bytes, position: int, layout: RecordLayout, values: Any) -> int:
     count, position = read_uvarint(buffer, position)
     previous = -1
     for _ in range(count):

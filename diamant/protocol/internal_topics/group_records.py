@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from diamant.protocol.declared.layout import (
-    Layout,
+    RecordLayout,
     Since,
     Tag,
     array_of,
@@ -270,7 +270,7 @@ GroupRecordValue: TypeAlias = (
 class _RecordType(NamedTuple):
     """A type of record: key, value, and versions of the value: the newest, the one written, the first flexible one."""
 
-    key: Layout
+    key: RecordLayout
     value_class: type
     max_version: int = 0
     written_version: int = 0
@@ -338,7 +338,7 @@ def parse_offset_commit_value(value: bytes) -> OffsetCommitValue:
 _ANY_OFFSET = OffsetCommitKey("", "", 0)
 
 
-def _layout(record_type: _RecordType, version: int) -> Layout:
+def _layout(record_type: _RecordType, version: int) -> RecordLayout:
     return layout(record_type.value_class, version, version >= record_type.first_flexible)
 
 

@@ -22,7 +22,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from diamant.protocol.declared.frozen_record import FrozenRecord
-from diamant.protocol.declared.layout import Layout, Since, Tag, array_of, layout, read_struct, write_struct
+from diamant.protocol.declared.layout import RecordLayout, Since, Tag, array_of, layout, read_struct, write_struct
 from diamant.protocol.declared.wire_types import (
     INT32,
     UUID_TYPE,
@@ -472,7 +472,7 @@ def decode_record(value: bytes) -> MetadataRecord:
 
 
 @cache
-def _layout(api_key: int, version: int) -> Layout:
+def _layout(api_key: int, version: int) -> RecordLayout:
     """Return the layout of a record version. The cache has an entry per known (api key, version)."""
     record_type = RECORD_TYPES.get(api_key)
     if record_type is None:
