@@ -19,7 +19,11 @@ GOALS := $(or $(filter-out clean,$(MAKECMDGOALS)),run)
 # Byte code of the tests and of the processes they start is kept, whatever the shell says: without it they take half as long again.
 unexport PYTHONDONTWRITEBYTECODE
 # The files to look at; the top-level links into the package are not among them.
-SOURCES := diamant tests $(wildcard bench examples)
+SOURCES := diamant tests $(wildcard bench docs examples)
+
+# The site of the documentation: an environment of its own.
+SITE := $(VENV)/site
+SITE_STAMP := $(SITE)/.installed
 
 # The oldest versions: an environment of their own, with the tools that its tests need, and what is tried there.
 LOWEST := $(VENV)/lowest
@@ -29,7 +33,7 @@ LOWEST_TESTS := $(addprefix tests/broker/,handlers/data/test_produce_fetch.py ht
 	erasure/keys/test_erasing.py erasure/certificates/test_verifying.py) \
 	tests/cleaner/kernels/test_kernels.py::test_walk_of_valid_records_equals_the_plain_walk
 
-.PHONY: run test quick lowest check format bench demo demo-spark docs clean help java
+.PHONY: run test quick lowest check format bench demo demo-spark docs site clean help java
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -80,8 +84,12 @@ demo-spark: $(DEV_STAMP) java ## watch Spark find customer 42 in 36 partitions, 
 docs: $(DEV_STAMP) ## write the pages and the map that are made of tables and docstrings
 	$(BIN)/python -m diamant.broker.reference.configuration docs/reference/configuration.md
 	$(BIN)/python -m diamant.broker.reference.metrics docs/reference/metrics.md
-	$(BIN)/python -m diamant.broker.reference.reference docs/reference/reference.md
+	$(BIN)/python -m diamant.broker.reference.reference docs/reference
 	$(BIN)/python -m tests.folder_map
+
+site: $(SITE_STAMP) ## build the documentation as a site in build/site; a dead link fails
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build --quiet
+	@echo "build/site/index.html"
 
 clean: ## remove what was made; data stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
@@ -109,6 +117,12 @@ $(LOWEST_STAMP): requirements-lowest.txt requirements-dev.txt | $(VENV)/bin/pyth
 	$(BIN)/python -m venv --clear --without-pip $(LOWEST)
 	$(BIN)/python -m pip --python $(LOWEST)/bin/python --disable-pip-version-check install --quiet --no-compile \
 		-r requirements-lowest.txt $(LOWEST_TOOLS)
+	@touch $@
+
+$(SITE_STAMP): requirements-docs.txt | $(VENV)/bin/python
+	@echo "installing mkdocs-material into $(SITE)"
+	$(BIN)/python -m venv --clear --without-pip $(SITE)
+	$(BIN)/python -m pip --python $(SITE)/bin/python --disable-pip-version-check install --quiet -r requirements-docs.txt
 	@touch $@
 
 $(DEV_STAMP): requirements-dev.txt requirements-spark.txt $(RUN_STAMP)

@@ -38,7 +38,8 @@ KAFKA_ADDRESS, HTTP_ADDRESS = "127.0.0.1:9092", "127.0.0.1:9644"
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COLUMNS = 130
 PATIENCE_S = 60.0
-ASKS = ("compact", "explain", "erase", "redact", "verify", "status", "clock")
+FIRST_BROKER, FIRST_ERASURE = "docs/tutorials/first-broker.md", "docs/tutorials/first-erasure.md"
+ASKS = ("certificates", "latest", "compact", "explain", "erase", "redact", "verify", "status", "clock")
 
 
 class Step(NamedTuple):
@@ -127,6 +128,9 @@ class Shell:
             f'exec {sys.executable} -m diamant.broker.cli "$@"\n'
         )
         diamant.chmod(0o755)
+        python = programs / "python"
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
         self.environment = os.environ | {
             "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
@@ -228,11 +232,25 @@ def customer_42(broker: Broker, _shell: Shell) -> None:
     consumer.close()
 
 
+def programs_of_the_page(page: str) -> Callable[[Broker, Shell], None]:
+    """Nothing is written, but the page's programs are saved as it says: a block whose first line is `# NAME.py`."""
+
+    def save(broker: Broker, shell: Shell) -> None:
+        for text, name in re.findall(
+            r"^```python\n(# (\w+\.py)\n.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.M
+        ):
+            (shell.directory / name).write_text(text.replace(KAFKA_ADDRESS, broker.bootstrap_servers))
+
+    return save
+
+
 PAGES: dict[str, tuple[Callable[[Broker, Shell], None], dict[str, Any]]] = {
     "docs/how-to/answer-an-erasure-request.md": (customer_42, {"diamant_clock": "manual"}),
     "docs/how-to/compact-on-demand.md": (ten_thousand_users, {}),
     "docs/how-to/explain.md": (superseded_customer, {"diamant_clock": "manual"}),
     "docs/how-to/test-your-compaction.md": (prices, {"diamant_clock": "manual"}),
+    FIRST_BROKER: (programs_of_the_page(FIRST_BROKER), {}),
+    FIRST_ERASURE: (programs_of_the_page(FIRST_ERASURE), {"diamant_clock": "manual"}),
 }
 """By page: what is written before its first command, and what its broker is configured with."""
 

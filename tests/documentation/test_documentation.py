@@ -53,6 +53,16 @@ def test_the_tour_of_the_readme_works(example: str, address: str) -> None:
     assert (result.returncode, result.stdout.split()) == (0, ["0", "b'k1'", "b'hello'"]), result.stderr
 
 
+def test_the_first_test_of_the_tutorial(tmp_path: Path) -> None:
+    """The blocks of the tutorial are one file, and its three tests pass."""
+    (tmp_path / "test_shop.py").write_text("\n\n".join(examples("docs/tutorials/first-test.md")))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_shop.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
 def test_consumers_of_kafka_python_are_assigned() -> None:
     """Those that subscribe may wait for five minutes, as docs/how-to/testing.md says, and so would whoever copies the example."""
     pages = ["README.md", *(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]

@@ -1,6 +1,6 @@
-"""Prints docs/reference/reference.md: every command, HTTP path, and method of `diamant.Admin`, as they describe themselves.
+"""Writes the pages of docs/reference on commands, HTTP paths and `diamant.Admin`, as these describe themselves.
 
-python -m diamant.broker.reference.reference [FILE]
+python -m diamant.broker.reference.reference DIRECTORY
 
 Configurations and metrics have pages of their own, which are made of tables, too; here stand the names of those that are
 Diamant's and not Kafka's.
@@ -13,6 +13,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -36,62 +37,91 @@ if TYPE_CHECKING:
 OWN = "diamant."
 """The prefix of configurations that Kafka does not have."""
 
-_INTRODUCTION = """\
-# Reference
+_WRITTEN = "<!-- Written by `make docs` from the commands, routes and tables themselves: change those. -->"
 
-<!-- Written by `make docs` from the commands, routes and tables themselves: change those. -->
+_COMMANDS = f"""\
+# Commands
 
-| | |
-|---|---|
-| [Commands](#commands) | every command with its options and exit codes |
-| [HTTP](#http) | every path with its parameters; [http.md](http.md) says how jobs, errors and tokens work |
-| [Python](#python) | what `diamant.Admin` can do |
-| [Configurations](#configurations) | Diamant's own; [configuration.md](configuration.md) has all, with defaults and limits |
-| [Metrics](#metrics) | Diamant's own; [metrics.md](metrics.md) has all of them, with units and labels |
-"""
+{_WRITTEN}
 
-_COMMANDS = """
-## Commands
+Every command that asks a running broker or starts one, with its options and exit codes.
+[Commands on files](commands-log.md) and [commands on Spark](commands-spark.md) have pages of their own.
 
-Errors that somebody can do something about are one line on standard error. Unless a command says otherwise, its exit codes are
+An error is one line on standard error. Unless a command says otherwise, its exit codes are:
 
 | code | means |
 |---|---|
 | 0 | done |
-| 1 | failed: no broker, no such file, something is damaged, not in time |
-| 2 | usage: an option or argument is wrong, also in the eyes of the broker |
-| 3 | what was asked for is not (yet) so; only of commands that say so |
+| 1 | failed: no broker, no such file, a damaged file, or a timeout |
+| 2 | usage: an option or argument is wrong, or the broker refuses it |
+| 3 | the requested state is not reached (yet); only of commands that say so |
 
-Commands that ask a running broker have these options besides their own:
+Commands that ask a running broker share these options:
 """
 
-_HTTP = """
-## HTTP
+_LOG_COMMANDS = f"""\
+# Commands on files
 
-*Job*: `?wait_ms=` ({default_ms} unless given, {most_ms} at most) says how long to wait for the end; after that the answer is
-202 and the job ([jobs](http.md#jobs)). *Token*: needed where the broker wants one ([who may ask](http.md#who-may-ask)). A key is
-`{{"text": …}}`, `{{"hex": …}}` or `{{"base64": …}}`. The same as a document for programs: `GET /v1/openapi.json`.
+{_WRITTEN}
+
+`diamant log` reads and cleans the files of a log directory without a broker. [Look into log files](../how-to/log-tools.md) and
+[Clean a log](../how-to/cleaning.md) show how to use it. Exit codes: as of all [commands](commands.md), unless a command says
+otherwise.
 """
 
-_PYTHON = """
+_SPARK_COMMANDS = f"""\
+# Commands on Spark
+
+{_WRITTEN}
+
+`diamant spark` does the work of `diamant log` on Apache Spark. [Log directories in Apache Spark](../how-to/spark.md) and
+[Clean a 500 GB partition](../how-to/spark-clean.md) show how to use it. Exit codes: as of all [commands](commands.md), unless a
+command says otherwise.
+"""
+
+_HTTP = f"""\
+# HTTP paths
+
+{_WRITTEN}
+
+Every path with its parameters. [HTTP](http.md) explains jobs, errors and tokens. `GET /v1/openapi.json` is the same for programs.
+
+- *Job*: `?wait_ms=` ({{default_ms}} unless given, {{most_ms}} at most) bounds the wait. After that the answer is 202 and the
+  [job](http.md#jobs).
+- *Token*: required where the broker [has one](http.md#who-may-ask).
+- A key is `{{{{"text": …}}}}`, `{{{{"hex": …}}}}` or `{{{{"base64": …}}}}`.
+"""
+
+_PYTHON = f"""\
+# Python, configurations and metrics
+
+{_WRITTEN}
+
+What Diamant adds to Kafka: the methods of `diamant.Admin`, and its own configurations and metrics.
+
+- [Python](#python)
+- [Configurations](#configurations)
+- [Metrics](#metrics)
+
 ## Python
 
-`diamant.Admin("127.0.0.1:9092")` finds the HTTP address by itself; [http.md](http.md#from-python) has an example. All methods
-return what the path answers, as a dict.
+`diamant.Admin("127.0.0.1:9092")` finds the HTTP address by itself; [HTTP](http.md#from-python) has an example. Every method
+returns the answer of its path as a dict.
 
 """
 
 _CONFIGURATIONS = """
 ## Configurations
 
-[configuration.md](configuration.md) has {count} configurations; all but these are Kafka's:
+[Configuration](configuration.md) lists all {count}. These are Diamant's own, all others are Kafka's:
 
 """
 
 _METRICS = """
 ## Metrics
 
-[metrics.md](metrics.md) has {count} metrics; all but these have the names that a JMX exporter, or kafka_exporter, gives them:
+[Metrics](metrics.md) lists all {count}. These are Diamant's own; the others have the names that a JMX exporter, or
+kafka_exporter, gives them:
 
 """
 
@@ -105,24 +135,30 @@ def _any_asking(asked: object) -> None:
 ASKING_OPTIONS = [param for param in _any_asking.params if isinstance(param, click.Option)]
 
 
-def reference_page() -> str:
-    """The text of docs/reference/reference.md."""
-    return "".join(
-        [
-            _INTRODUCTION,
-            _COMMANDS,
-            _options_table(_context(cli, "diamant"), ASKING_OPTIONS),
-            *(_command(path, command) for path, command in commands()),
-            _HTTP.format(default_ms=f"{WAIT_PARAM.default:,}", most_ms=f"{WAIT_PARAM.most:,}"),
-            *(_route(route) for route in sorted(routes(), key=lambda route: (route.path, route.method))),
-            _PYTHON,
-            *_methods(),
-            _CONFIGURATIONS.format(count=len(TOPIC_CONFIGS) + len(BROKER_CONFIGS)),
-            *_configurations(),
-            _METRICS.format(count=len(METRICS)),
-            *(f"- `{name}`: {metric.meaning}\n" for name, metric in METRICS.items() if name.startswith("diamant_")),
-        ]
-    )
+def reference_pages() -> dict[str, str]:
+    """The text of each page in docs/reference that is made here, by its file name."""
+    sections: dict[str, list[str]] = {"log": [], "spark": [], "": []}
+    for path, command in commands():
+        family = path.split()[1]
+        sections[family if family in sections else ""].append(_command(path, command))
+    options = _options_table(_context(cli, "diamant"), ASKING_OPTIONS)
+    http = _HTTP.format(default_ms=f"{WAIT_PARAM.default:,}", most_ms=f"{WAIT_PARAM.most:,}")
+    return {
+        "commands.md": "".join([_COMMANDS, options, *sections[""]]),
+        "commands-log.md": "".join([_LOG_COMMANDS, *sections["log"]]),
+        "commands-spark.md": "".join([_SPARK_COMMANDS, *sections["spark"]]),
+        "http-paths.md": "".join([http, *map(_route, sorted(routes(), key=lambda route: (route.path, route.method)))]),
+        "python.md": "".join(
+            [
+                _PYTHON,
+                *_methods(),
+                _CONFIGURATIONS.format(count=len(TOPIC_CONFIGS) + len(BROKER_CONFIGS)),
+                *_configurations(),
+                _METRICS.format(count=len(METRICS)),
+                *(f"- `{name}`: {metric.meaning}\n" for name, metric in METRICS.items() if name.startswith("diamant_")),
+            ]
+        ),
+    }
 
 
 # -- commands ------------------------------------------------------------------------------------------------------------
@@ -154,8 +190,14 @@ def _command(path: str, command: click.Command) -> str:
     shared = {option.name for option in ASKING_OPTIONS}
     asks = shared <= {param.name for param in command.params}
     own = [param for param in command.params if isinstance(param, click.Option) and not (asks and param.name in shared)]
-    more = "\nAnd the options of every command that asks a broker.\n" if asks else ""
-    return f"\n### `{path}`\n\n    {path} {usage}\n\n{help_text(command)}{_options_table(context, own)}{more}"
+    table = _options_table(context, own)
+    if asks:
+        table = (
+            f"{table}| | and the [shared options](#commands) |\n"
+            if table
+            else "\nOptions: the [shared ones](#commands).\n"
+        )
+    return f"\n## `{path}`\n\n    {path} {usage}\n\n{help_text(command)}{table}"
 
 
 def help_text(command: click.Command) -> str:
@@ -200,7 +242,7 @@ def _route(route: Route) -> str:
     lines = [f"| `{param.name}` | {where} | {_traits(param)} | {_escaped(param.doc)} |\n" for where, param in rows]
     table = "".join(["\n| parameter | in | type | |\n|---|---|---|---|\n", *lines]) if lines else ""
     answer = "" if route.answer == Route._field_defaults["answer"] else f" Answer: {_escaped(route.answer)}"
-    return f"\n### `{route.method} {route.path}`\n\n{_escaped(route.summary)}{answer}{marks}\n{table}"
+    return f"\n## `{route.method} {route.path}`\n\n{_escaped(route.summary)}{answer}{marks}\n{table}"
 
 
 def _traits(param: Param) -> str:
@@ -252,12 +294,9 @@ def _configurations() -> Iterator[str]:
 
 
 def main() -> None:
-    """Write the page to the file that is named, or to standard output."""
-    if len(sys.argv) > 1:
-        with open(sys.argv[1], "w", encoding="utf-8") as file:
-            file.write(reference_page())
-    else:
-        sys.stdout.write(reference_page())
+    """Write the pages to the directory that is named."""
+    for name, text in reference_pages().items():
+        (Path(sys.argv[1]) / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

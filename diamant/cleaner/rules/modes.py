@@ -1,4 +1,4 @@
-"""The modes of the cleaner, `diamant.cleaner.mode` (docs/explanation/compaction.md tells their differences), and its runners."""
+"""The modes of the cleaner, `diamant.cleaner.mode` (docs/explanation/cleaner-modes.md has their differences), and its runners."""
 
 KAFKA = "kafka"
 """The mode that decides and writes as Kafka 4.3 does, to the byte."""

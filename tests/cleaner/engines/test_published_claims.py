@@ -1,6 +1,6 @@
 """Worked examples of the published descriptions of compaction, with the figures that Kafka 4.3.1 gave for them.
 
-docs/explanation/compaction.md names the descriptions, and which of their statements each test is about. T is `START_MS`; sizes
+docs/reference/compaction-claims.md names the descriptions, and which statements each test is about. T is `START_MS`; sizes
 are bytes of `.log` files, one record per batch, uncompressed.
 """
 
@@ -578,8 +578,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_page_names_tests_that_exist() -> None:
-    """Every row of docs/explanation/compaction.md has a test, and every test is there under its name."""
-    page = (ROOT / "docs" / "explanation" / "compaction.md").read_text()
+    """Every row of docs/reference/compaction-claims.md has a test, and every test is there under its name."""
+    names = ("reference/compaction-claims.md", "explanation/cleaner-modes.md", "explanation/differences-from-kafka.md")
+    page = "\n".join((ROOT / "docs" / name).read_text() for name in names)
     named = re.findall(r"`(test_[a-z0-9_]+)::(test_[a-z0-9_]+)`", page)
     there = {
         (path.stem, name)
@@ -594,7 +595,7 @@ def test_the_page_names_tests_that_exist() -> None:
 
 def test_the_page_lists_each_difference_between_the_modes() -> None:
     """Every test in test_modes.py has a row there."""
-    page = (ROOT / "docs" / "explanation" / "compaction.md").read_text()
+    page = (ROOT / "docs" / "explanation" / "cleaner-modes.md").read_text()
     source = (ROOT / "tests" / "cleaner" / "rules" / "test_modes.py").read_text()
     named = [name for name in re.findall(r"^def (test_[a-z0-9_]+)", source, re.MULTILINE) if "still_merged" not in name]
     assert [name for name in named if f"`test_modes::{name}`" not in page] == []

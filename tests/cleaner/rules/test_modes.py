@@ -1,4 +1,4 @@
-"""Where the two modes differ: each difference that docs/explanation/compaction.md lists, tried in both.
+"""Where the two modes differ: each difference that docs/explanation/cleaner-modes.md lists, tried in both.
 
 Differences of the service that looks for work are in test_service.py.
 """

@@ -1,7 +1,7 @@
 """Certificates of erasures: JSON that is signed, and what a signature says.
 
 Canonical form, over which the signature goes: JSON without `signature.value`, keys sorted, no spaces, UTF-8, integers and
-text only (no floats); docs/how-to/erase.md has the details and a recipe for openssl. Signed with Ed25519 (RFC 8032); the public
+text only (no floats); docs/reference/certificates.md has the details. Signed with Ed25519 (RFC 8032); the public
 key is in `signature.public_key`, in hexadecimal, and proves nothing by itself: a verifier has to have it from elsewhere
 ("pinned").
 

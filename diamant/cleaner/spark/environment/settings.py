@@ -14,7 +14,7 @@ START_S = 12.0
 CORE_BYTES_PER_S = 150e6
 """Rate of one core of executors, both passes and the shuffle: a third of the process runner's rate, between what was
 measured with large records (two thirds) and with tiny ones of which all stay (a quarter). Figures:
-docs/explanation/performance.md."""
+docs/reference/measurements-cleaning.md."""
 PROCESS_BYTES_PER_S = 470e6
 """Rate of the process runner."""
 

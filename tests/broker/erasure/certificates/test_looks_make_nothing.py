@@ -81,8 +81,8 @@ async def test_verifying_makes_no_key(tmp_path: Path) -> None:
 
 @pytest.fixture
 def made_by_openssl(tmp_path: Path) -> str:
-    """The public key of one that was made as docs/how-to/erase.md says."""
-    found = re.search(r"```sh\n(umask 077\n.*?)```", Path("docs/how-to/erase.md").read_text(), re.DOTALL)
+    """The public key of one that was made as docs/reference/certificates.md says."""
+    found = re.search(r"```sh\n(umask 077\n.*?)```", Path("docs/reference/certificates.md").read_text(), re.DOTALL)
     assert found
     (tmp_path / "keys").mkdir()
     subprocess.run(["sh", "-ec", found[1]], cwd=tmp_path / "keys", check=True, timeout=60)

@@ -132,8 +132,8 @@ async def test_a_directory_with_zeros_before_the_partitions_number_is_none_in_us
 async def test_what_is_not_covered_stands_in_the_certificate_as_in_the_documentation(broker: Broker) -> None:
     """Word for word, each sentence, and no other."""
     await create_with_key(broker)
-    page = (ROOT / "docs" / "how-to" / "erase.md").read_text()
-    section = page.partition("### What is not covered")[2].partition("\n###")[0]
+    page = (ROOT / "docs" / "explanation" / "erasure.md").read_text()
+    section = page.partition("## What is not covered")[2].partition("\n##")[0]
     items = [" ".join(one.split()) for one in section.partition("\n\n* ")[2].partition("\n\n")[0].split("\n* ")]
     assert (await erase(broker)).certificate["not_covered"] == items
     redaction = await broker.redact("users", where='key == "nobody"', reason="GDPR Art. 17")

@@ -14,7 +14,7 @@ import pytest
 from diamant.cleaner.evidence.certificates.certificate import canonical, sign
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 
-DOCUMENT = Path(__file__).parents[4] / "docs" / "how-to" / "erase.md"
+DOCUMENT = Path(__file__).parents[4] / "docs" / "how-to" / "verify-a-certificate.md"
 ODD = 'Straße \u00e9 \U0001f600 \u2028 / \\ " \x7f \x1f \b\t\n\f\r \udc80'
 
 
