@@ -1,4 +1,4 @@
-"""Further figures over the wire, by the kinds of the comparison in docs/explanation/performance.md: cases of run.py."""
+"""Further figures over the wire, by the kinds of the comparison in docs/reference/measurements.md: cases of run.py."""
 
 from __future__ import annotations
 
