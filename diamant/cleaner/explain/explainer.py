@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from diamant.cleaner.explain import explanation
+from diamant.cleaner.explain.changes import smallest_change
 from diamant.cleaner.explain.explanation import Change, Gate, PartitionExplanation, RecordExplanation
 from diamant.cleaner.explain.gates import cleaner_gates, retention_gates, retention_ms, round_gates
 from diamant.cleaner.explain.log_snapshot import LogState
@@ -84,7 +85,7 @@ class Explainer:
             segments=len(state.segments),
             next_round_ms=next_round_ms(state, self.view, now_ms),
             gates=tuple(gates),
-            change=self._change(gates, state.log_end_offset - 1),
+            change=self._change(gates),
             records=tuple(self.record(record, scan) for record in scan.records),
             records_left_out=scan.left_out,
             problems=tuple(str(problem) for problem in scan.problems),
@@ -124,7 +125,7 @@ class Explainer:
         else:
             gates, goes_ms, bound, superseder = self._of_log(record, status, scan)
             leaves_ms = None if goes_ms is None else goes_ms + self.state.config.file_delete_delay_ms
-            change = self._change(gates, record.offset if superseder is None else superseder, record)
+            change = self._change(gates, record)
         suffix = names.DELETED_SUFFIX if record.is_removed else ""
         return RecordExplanation(
             offset=record.offset,
@@ -283,6 +284,24 @@ class Explainer:
             legacy_horizon_ms=legacy_horizon_ms(clean_ms, self.state.config.delete_retention_ms),
         )
 
+    def _change(self, gates: Sequence[Gate], record: FoundRecord | None = None) -> Change | None:
+        return smallest_change(
+            gates,
+            self.state,
+            self.view,
+            self.now_ms,
+            erasure=lambda: self._erasure_in_progress(record),
+            is_marker=record is not None and record.is_control,
+        )
+
+    def _erasure_in_progress(self, record: FoundRecord | None) -> str | None:
+        """Return the id of an erasure that is to remove this tombstone; None: there is none, or it is something else."""
+        if record is None or record.is_control or record.has_value or self._erasure_of is None:
+            return None
+        if not record.key:
+            return None  # Of most tombstones the key is not kept.
+        return self._erasure_of(record.key, record.offset)
+
     # -- gates ---------------------------------------------------------------------------------------------------
 
     def _gates_at(self, offset: int) -> tuple[Gate, ...]:
@@ -327,73 +346,6 @@ class Explainer:
     def _end_of(self, base_offset: int) -> int:
         index = self._index_of(base_offset)
         return self._bases[index + 1] if index + 1 < len(self._bases) else self.state.log_end_offset + 1
-
-    # -- what to do ----------------------------------------------------------------------------------------------
-
-    def _change(self, gates: Sequence[Gate], offset: int, record: FoundRecord | None = None) -> Change | None:
-        """Return the smallest change that has the record go now, whose round must be over `offset`; None: the partition."""
-        state = self.state
-        by_kind = {gate.kind: gate for gate in gates}
-        compact = f"compact {state.topic} --partition {state.partition}"
-        erase = f"erase {state.topic} --key KEY --reason REASON"
-        if explanation.LIVE in by_kind:
-            return Change("write a later record of the key, or a tombstone, and compact; or have the key erased", erase)
-        if explanation.NOT_COMPACTED in by_kind:
-            policy = ",".join(sorted({*state.config.cleanup_policy, "compact"}))
-            redact = f"redact {state.topic} --where WHERE --reason REASON"
-            text = "have the records that match redacted; or have the topic compacted, too, and compact it"
-            return Change(text, redact, {"cleanup.policy": policy})
-        if explanation.QUARANTINED in by_kind:
-            return Change("repair or restore the segment's file; it is looked at before each scan")
-        if explanation.OPEN_TRANSACTION in by_kind:
-            producer_id = by_kind[explanation.OPEN_TRANSACTION].detail.get("producer_id")
-            whose = "" if producer_id is None else f" of producer {producer_id}"
-            return Change(f"end the transaction{whose}, or have it aborted; then compact", compact)
-        if explanation.BROKEN in by_kind or explanation.PAUSED in by_kind:
-            return None
-        if (explanation.HORIZON in by_kind or explanation.NOT_STAMPED in by_kind) and (
-            found := self._erasure_under_way(record)
-        ):
-            return Change("its erasure waits for the horizon; have it not wait", f"erase-now {found}")
-        if explanation.HORIZON in by_kind:
-            if record is not None and record.is_control:
-                return None
-            return Change("an erase with --now removes a tombstone before its horizon", f"{erase} --now")
-        if explanation.NOT_STAMPED in by_kind:
-            return Change("compact, and wait for the horizon", f"{compact} --until tombstones-gone")
-        if explanation.BEHIND in by_kind:
-            return Change("write a later record of the key, or a tombstone, and compact", compact)
-        if explanation.MIN_LAG in by_kind:
-            age_ms = max(0, self.now_ms - int(by_kind[explanation.MIN_LAG].detail["largest_timestamp"]))
-            configs = {"min.compaction.lag.ms": str(age_ms)} if len(_round_kinds(by_kind)) == 1 else {}
-            return Change("compact without regard to the lag", f"{compact} --force", configs)
-        return Change("compact it now", compact, self._configs(by_kind)) if by_kind else None
-
-    def _erasure_under_way(self, record: FoundRecord | None) -> str | None:
-        """Return the id of an erasure that is to remove this tombstone; None: there is none, or it is something else."""
-        if record is None or record.is_control or record.has_value or self._erasure_of is None:
-            return None
-        if not record.key:
-            return None  # Of most tombstones the key is not kept.
-        return self._erasure_of(record.key, record.offset)
-
-    def _configs(self, by_kind: Mapping[str, Gate]) -> dict[str, str]:
-        """Return topic configurations that open the one gate that is closed, if there is such a way."""
-        closed = _round_kinds(by_kind)
-        if closed == {explanation.DIRTY_RATIO}:
-            ratio = float(by_kind[explanation.DIRTY_RATIO].detail["dirty_ratio"])
-            lower = int(ratio * 1000 - 1) / 1000 if ratio * 1000 >= 1 else 0.0
-            changed = self.state.with_config({"min_cleanable_dirty_ratio": lower})
-            is_enough = look(without_lags(changed), self.view, self.now_ms).is_eligible
-            return {"min.cleanable.dirty.ratio": f"{lower:g}"} if is_enough else {}
-        if closed == {explanation.ACTIVE_SEGMENT} and self.view.is_prompt:
-            first_ms = self.state.active.first_append_ms
-            return {} if first_ms is None else {"segment.ms": str(max(1, self.now_ms - first_ms - 1))}
-        return {}
-
-
-def _round_kinds(by_kind: Mapping[str, Gate]) -> set[str]:
-    return {*by_kind} - {explanation.RETENTION_TIME, explanation.RETENTION_SIZE, explanation.DUE}
 
 
 def _round_over(rounds: Sequence[UpcomingRound], offset: int, from_ms: int = 0) -> UpcomingRound | None:

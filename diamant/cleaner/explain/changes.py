@@ -1,0 +1,78 @@
+"""The smallest change that has a record go now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from diamant.cleaner.explain import explanation
+from diamant.cleaner.explain.explanation import Change, Gate
+from diamant.cleaner.explain.log_snapshot import LogState
+from diamant.cleaner.explain.upcoming_rounds import look, without_lags
+from diamant.cleaner.service.partition_view import CleanerView
+
+
+def smallest_change(
+    gates: Sequence[Gate],
+    state: LogState,
+    view: CleanerView,
+    now_ms: int,
+    *,
+    erasure: Callable[[], str | None],
+    is_marker: bool,
+) -> Change | None:
+    """Return the change that opens the gates of a record or of a partition; None: nothing opens them, or nothing has to.
+
+    `erasure`: gives the id of an erasure in progress that is to remove the record, which is a tombstone.
+    """
+    by_kind = {gate.kind: gate for gate in gates}
+    compact = f"compact {state.topic} --partition {state.partition}"
+    erase = f"erase {state.topic} --key KEY --reason REASON"
+    if explanation.LIVE in by_kind:
+        return Change("write a later record of the key, or a tombstone, and compact; or have the key erased", erase)
+    if explanation.NOT_COMPACTED in by_kind:
+        policy = ",".join(sorted({*state.config.cleanup_policy, "compact"}))
+        redact = f"redact {state.topic} --where WHERE --reason REASON"
+        text = "have the records that match redacted; or have the topic compacted, too, and compact it"
+        return Change(text, redact, {"cleanup.policy": policy})
+    if explanation.QUARANTINED in by_kind:
+        return Change("repair or restore the segment's file; it is looked at before each scan")
+    if explanation.OPEN_TRANSACTION in by_kind:
+        producer_id = by_kind[explanation.OPEN_TRANSACTION].detail.get("producer_id")
+        whose = "" if producer_id is None else f" of producer {producer_id}"
+        return Change(f"end the transaction{whose}, or have it aborted; then compact", compact)
+    if explanation.BROKEN in by_kind or explanation.PAUSED in by_kind:
+        return None
+    if (explanation.HORIZON in by_kind or explanation.NOT_STAMPED in by_kind) and (found := erasure()):
+        return Change("its erasure waits for the horizon; have it not wait", f"erase-now {found}")
+    if explanation.HORIZON in by_kind:
+        if is_marker:
+            return None
+        return Change("an erase with --now removes a tombstone before its horizon", f"{erase} --now")
+    if explanation.NOT_STAMPED in by_kind:
+        return Change("compact, and wait for the horizon", f"{compact} --until tombstones-gone")
+    if explanation.BEHIND in by_kind:
+        return Change("write a later record of the key, or a tombstone, and compact", compact)
+    if explanation.MIN_LAG in by_kind:
+        age_ms = max(0, now_ms - int(by_kind[explanation.MIN_LAG].detail["largest_timestamp"]))
+        configs = {"min.compaction.lag.ms": str(age_ms)} if len(_round_kinds(by_kind)) == 1 else {}
+        return Change("compact without regard to the lag", f"{compact} --force", configs)
+    return Change("compact it now", compact, _configs(by_kind, state, view, now_ms)) if by_kind else None
+
+
+def _configs(by_kind: Mapping[str, Gate], state: LogState, view: CleanerView, now_ms: int) -> dict[str, str]:
+    """Return topic configurations that open the one gate that is closed, if there is such a way."""
+    closed = _round_kinds(by_kind)
+    if closed == {explanation.DIRTY_RATIO}:
+        ratio = float(by_kind[explanation.DIRTY_RATIO].detail["dirty_ratio"])
+        lower = int(ratio * 1000 - 1) / 1000 if ratio * 1000 >= 1 else 0.0
+        changed = state.with_config({"min_cleanable_dirty_ratio": lower})
+        is_enough = look(without_lags(changed), view, now_ms).is_eligible
+        return {"min.cleanable.dirty.ratio": f"{lower:g}"} if is_enough else {}
+    if closed == {explanation.ACTIVE_SEGMENT} and view.is_prompt:
+        first_ms = state.active.first_append_ms
+        return {} if first_ms is None else {"segment.ms": str(max(1, now_ms - first_ms - 1))}
+    return {}
+
+
+def _round_kinds(by_kind: Mapping[str, Gate]) -> set[str]:
+    return {*by_kind} - {explanation.RETENTION_TIME, explanation.RETENTION_SIZE, explanation.DUE}
