@@ -20,7 +20,7 @@ from diamant.broker.commands.terminal.progress_text import progress_text
 from diamant.broker.commands.terminal.remote import Asked
 from diamant.cleaner.evidence.certificates.certificate import sign
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.scan import scan
+from diamant.cleaner.evidence.scan.coverage_account import CoverageAccount
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
@@ -156,15 +156,15 @@ def test_files_that_a_broker_has_are_refused(broker: Broker, issued: Issued, mon
         assert words in result.output
     broker.__exit__(None, None, None)
     before, tried = sorted(os.listdir(issued.data)), []
-    account = scan._Scan._account
+    account = CoverageAccount.put_into
 
-    def account_while_a_broker_comes(self: scan._Scan) -> None:
+    def account_while_a_broker_comes(*arguments: Any) -> None:
         lock = f"{issued.data}/{names.LOCK}"
         command = [sys.executable, "-S", "-c", TAKE, lock]
         tried.append(subprocess.run(command, capture_output=True, text=True, check=False).stderr)
-        account(self)
+        account(*arguments)
 
-    monkeypatch.setattr(scan._Scan, "_account", account_while_a_broker_comes)
+    monkeypatch.setattr(CoverageAccount, "put_into", account_while_a_broker_comes)
     result = run(issued, *files)
     assert (result.exit_code, first_line(result)) == (0, "valid: trusted"), result.output
     assert tried

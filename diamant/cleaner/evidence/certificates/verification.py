@@ -48,6 +48,7 @@ from diamant.cleaner.evidence.certificates.claim_checks import (
 )
 from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
 from diamant.cleaner.evidence.scan.coverage import coverage_problems
+from diamant.cleaner.evidence.scan.files_to_read import Partitions
 from diamant.cleaner.evidence.scan.report import NOT_THERE
 from diamant.cleaner.evidence.scan.scan import (
     INCONCLUSIVE,
@@ -56,7 +57,6 @@ from diamant.cleaner.evidence.scan.scan import (
     VALUES_PRESENT,
     Advance,
     LogEnd,
-    Partitions,
     ScanReport,
     scan_directory,
 )

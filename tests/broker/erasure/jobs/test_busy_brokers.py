@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.cleaner.evidence.scan import scan
+from diamant.cleaner.evidence.scan import files_to_read
 from diamant.cleaner.evidence.scan.file_listing import list_places
 from diamant.cleaner.evidence.search.file_census import FileCensus
 from tests.broker.erasure.cases import KEY, create, create_with_key, data_of, erase, pinned, values_left, write
@@ -41,7 +41,7 @@ async def meanwhile(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[Cal
         act()
         real_look(self)
 
-    monkeypatch.setattr(scan, "list_places", listing)
+    monkeypatch.setattr(files_to_read, "list_places", listing)
     monkeypatch.setattr(FileCensus, "look", look)
     return acts
 

@@ -119,10 +119,10 @@ async def test_a_directory_with_zeros_before_the_partitions_number_is_none_in_us
     path.write_bytes(build_batch([Record(0, START_MS, b"another", None)]))
     real = scan._Scan._is_done
 
-    def is_done(one: Any) -> bool:
+    def is_done(*arguments: Any) -> bool:
         if PERSON not in path.read_bytes():
             path.write_bytes(build_batch([Record(0, START_MS, b"another", PERSON)]))
-        return real(one)
+        return real(*arguments)
 
     monkeypatch.setattr(scan._Scan, "_is_done", is_done)
     erasure = await erase(broker)

@@ -16,7 +16,7 @@ from diamant.cleaner.erasure import locate
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan import file_listing as places
-from diamant.cleaner.evidence.scan import scan
+from diamant.cleaner.evidence.scan import files_to_read
 from diamant.cleaner.evidence.search import known_positives, record_search
 from diamant.cleaner.rules import record_fate
 from diamant.cleaner.runners import inline
@@ -63,7 +63,7 @@ async def test_a_scan_that_skips_deleted_files_certifies_nothing(
     def without_deleted(*arguments: Any) -> Iterator[places.Place]:
         return (one for one in real(*arguments) if not one.name.endswith(".deleted"))
 
-    monkeypatch.setattr(scan, "list_places", without_deleted)
+    monkeypatch.setattr(files_to_read, "list_places", without_deleted)
     erasure = await erase(broker)
     assert has_values(broker), "the sabotage must show"
     assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
@@ -96,13 +96,13 @@ async def test_a_scan_that_trusts_a_stale_filter_certifies_nothing(
     monkeypatch.setattr(
         locate._Filters, "can_skip", lambda _self, place: (place.topic, place.base_offset) == ("users", 0)
     )
-    real = scan._Scan._is_wanted
+    real = files_to_read.Scope.holds
     (data_of(broker) / "diamant-hash-key").write_bytes(b"k" * 16)
 
     def wanted(self: Any, place: places.Place) -> bool:
-        return not locate._Filters(self._env, KEY, b"k" * 16).can_skip(place) and real(self, place)
+        return not locate._Filters(RealEnv(), KEY, b"k" * 16).can_skip(place) and real(self, place)
 
-    monkeypatch.setattr(scan._Scan, "_is_wanted", wanted)
+    monkeypatch.setattr(files_to_read.Scope, "holds", wanted)
     erasure = await erase(broker)
     assert has_values(broker), "the sabotage must show"
     assert (erasure.state, not_read(erasure.certificate)) == ("not-certified", ["00000000000000000000.log"])

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence.scan import coverage, scan
+from diamant.cleaner.evidence.scan import coverage, files_to_read
 from diamant.cleaner.evidence.scan.coverage import FileRow, coverage_problems
-from diamant.cleaner.evidence.scan.file_listing import Place, list_places
+from diamant.cleaner.evidence.scan.file_listing import list_places
+from diamant.cleaner.evidence.scan.files_to_read import FilesToRead
 from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE
 from diamant.cleaner.evidence.scan.scan import LogEnd, ScanReport, scan_directory
 from diamant.cleaner.evidence.search import known_positives
@@ -181,7 +182,9 @@ def test_a_file_that_is_not_listed_anywhere_else_is_caught_wherever_it_is(
     put(tmp_path, "other-3/00000000000000000000.timeindex", b"x" * 12)
     real = list_places
     monkeypatch.setattr(
-        scan, "list_places", lambda *arguments: (one for one in real(*arguments) if "timeindex" not in one.name)
+        files_to_read,
+        "list_places",
+        lambda *arguments: (one for one in real(*arguments) if "timeindex" not in one.name),
     )
     report = scanned(tmp_path)
     assert [one.file for one in report.unaccounted] == ["other-3/00000000000000000000.timeindex"]
@@ -239,7 +242,7 @@ def test_a_file_that_is_replaced_between_a_listing_and_a_look_is_not_missed(
         else:
             put(tmp_path, "cleaner-offset-checkpoint", b"0\n0\n")
 
-    monkeypatch.setattr(scan, "list_places", after_the_first_listing_a_little_late)
+    monkeypatch.setattr(files_to_read, "list_places", after_the_first_listing_a_little_late)
     report = scanned(tmp_path)
     assert (report.unaccounted, state(report)) == ([], KEY_GONE)
     assert row_of(report, "cleaner-offset-checkpoint").read == {"bytes": [0, 0, 4]}
@@ -291,7 +294,7 @@ def test_a_log_that_rolls_all_the_time_is_no_obstacle(
         TOPIC: LogEnd(1, 0, len(batch(1))),
         ("busy", 0): LogEnd(1, 0, len(batch(1)), dict.fromkeys(range(99), 1).get, has_each),
     }
-    monkeypatch.setattr(scan, "list_places", roll_first)
+    monkeypatch.setattr(files_to_read, "list_places", roll_first)
     monkeypatch.setattr(FileCensus, "look", look)
     report = scanned(tmp_path, ends=ends)
     assert (report.unaccounted, report.unreadable, state(report)) == ([], [], KEY_GONE)
@@ -319,7 +322,7 @@ def test_a_copy_that_comes_under_the_name_of_a_later_segment_is_read(
         files.append(files[0])
         return list_places(env, directory, on_link)
 
-    monkeypatch.setattr(scan, "list_places", come)
+    monkeypatch.setattr(files_to_read, "list_places", come)
     end = LogEnd(1, 0, len(batch(1)), {1: len(batch(1))}.get, lambda base, identity: base == 1 and identity == files[0])
     assert state(scanned(tmp_path, ends={TOPIC: end})) != KEY_GONE
 
@@ -339,7 +342,7 @@ def test_an_output_of_the_cleaner_is_no_later_segment(
             put(tmp_path, "users-0/00000000000000000009.log", batch(1))
         return list_places(env, directory, on_link)
 
-    monkeypatch.setattr(scan, "list_places", replaced)
+    monkeypatch.setattr(files_to_read, "list_places", replaced)
     report = scanned(tmp_path, ends={TOPIC: LogEnd(9, 0, len(batch(9)), {9: len(batch(1))}.get, has_each)})
     assert (row_of(report, f"users-0/{name}").size, report.later) == (len(output), 1)
 
@@ -392,11 +395,8 @@ def test_calling_a_segment_later_does_not_hide_it(tmp_path: Path, monkeypatch: p
     """Whether a segment is beyond the recorded end is asked again."""
     put(tmp_path, LOG, batch(1))
 
-    def wanted(self: Any, place: Place) -> bool:
-        self._later.add(place.name)
-        return False
-
-    monkeypatch.setattr(scan._Scan, "_is_wanted", wanted)
+    monkeypatch.setattr(FilesToRead, "_is_of_later", lambda *_: True)
+    monkeypatch.setattr(FilesToRead, "_is_passed_over", lambda self, place, _: self.later.add(place.name) or True)
     report = scanned(tmp_path, ends={TOPIC: LogEnd(1, 0, len(batch(1)))})
     assert (not_accounted(report), state(report)) == ([LOG], INCONCLUSIVE)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence.scan import scan as scan_module
+from diamant.cleaner.evidence.scan import files_to_read
 from diamant.cleaner.evidence.scan.file_listing import Place
 from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE
 from diamant.cleaner.evidence.search.findings import RAW
@@ -41,12 +41,12 @@ def test_a_file_that_was_not_read_does_not_give_its_name_away(tmp_path: Path, mo
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     put(tmp_path, f"exports/{KEY}.csv")
     (tmp_path / "exports" / KEY).symlink_to(tmp_path)
-    real = scan_module.list_places
+    real = files_to_read.list_places
 
     def listed(*arguments: Any) -> Iterator[Place]:
         return (one for one in real(*arguments) if ".csv" not in one.name)
 
-    monkeypatch.setattr(scan_module, "list_places", listed)
+    monkeypatch.setattr(files_to_read, "list_places", listed)
     coverage = scan(tmp_path, looked_for := subject(KEY.encode())).coverage()
     label = f"[key {looked_for.key_digest.hex()[:8]}]"
     assert coverage["links_not_followed"] == [f"exports/{label}"]

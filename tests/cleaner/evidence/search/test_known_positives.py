@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence.scan import scan, staging_files
+from diamant.cleaner.evidence.scan import file_reader, files_to_read, staging_files
 from diamant.cleaner.evidence.scan.coverage import coverage_problems
 from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, ScanReport
 from diamant.cleaner.evidence.scan.scan import scan_directory
@@ -168,7 +168,7 @@ def blind_for_needles_at_odd_places(patch: pytest.MonkeyPatch) -> None:
 
 def blind_for_batches_in_other_files(patch: pytest.MonkeyPatch) -> None:
     """Only segments are read as batches."""
-    patch.setattr(scan, "find_batches", lambda *_: iter(()))
+    patch.setattr(file_reader, "find_batches", lambda *_: iter(()))
 
 
 def blind_for_what_is_decompressed(patch: pytest.MonkeyPatch) -> None:
@@ -199,8 +199,8 @@ def blind_for_another_topic(patch: pytest.MonkeyPatch) -> None:
 
 def blind_for_directories(patch: pytest.MonkeyPatch) -> None:
     """Directories that were set aside are not listed, by nobody."""
-    real = scan.list_places
-    patch.setattr(scan, "list_places", lambda *them: (one for one in real(*them) if not one.is_set_aside))
+    real = files_to_read.list_places
+    patch.setattr(files_to_read, "list_places", lambda *them: (one for one in real(*them) if not one.is_set_aside))
 
 
 BLIND = [

@@ -1,0 +1,152 @@
+"""One file of a scan: read, searched, and entered into a row of the account."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from diamant.cleaner.evidence.scan.coverage import FileRow
+from diamant.cleaner.evidence.scan.file_listing import BATCHES, MAX_DEPTH, TOO_DEEP
+from diamant.cleaner.evidence.scan.file_names import hits_in_name, masked
+from diamant.cleaner.evidence.scan.files_to_read import FilesToRead, FoundFile, Scope
+from diamant.cleaner.evidence.search.batch_finder import find_batches
+from diamant.cleaner.evidence.search.file_census import RAW, add_to, changed_at, declared
+from diamant.cleaner.evidence.search.findings import ListCapacity
+from diamant.cleaner.evidence.search.offset_order import order_of
+from diamant.cleaner.evidence.search.record_search import MAX_BATCH_BYTES, FileSearch, OnRecord, Subject, file_size
+from diamant.cleaner.evidence.search.search_engine import SearchEngine
+from diamant.storage.env.env import Env, File
+from diamant.storage.errors import StorageError
+
+Advance = Callable[[int, int], object]
+"""Is told of the bytes scanned so far, and of those found so far to be scanned. Any thread."""
+
+MAX_RETRIES = 3
+"""Times that a file is read again that changed while it was read."""
+
+COMPILED_FROM_BYTES = 64 * 1024 * 1024
+"""Below this loading the compiled walk takes longer than it saves."""
+
+
+class FileReader:
+    """Reads the files of one scan. Several threads."""
+
+    def __init__(
+        self,
+        env: Env,
+        subject: Subject,
+        files: FilesToRead,
+        scope: Scope,
+        engine: SearchEngine,
+        *,
+        on_record: OnRecord | None,
+        check: Callable[[], object],
+        advance: Advance | None,
+    ) -> None:
+        self._env = env
+        self._subject = subject
+        self._files = files
+        self._scope = scope
+        self._engine = engine
+        self._on_record = on_record
+        self._check = check
+        self._advance = advance
+        self.capacity = ListCapacity()
+        self._lock = threading.Lock()
+        self._read_bytes = 0
+
+    def search(self, found: FoundFile) -> tuple[FileSearch, FileRow] | None:
+        """Search a file; None if it is gone."""
+        named = hits_in_name(found.place, self._subject.needles) if self._scope.is_certifying else []
+        name = masked(found.place, named) if named else found.place.name
+        outcome = self._search(found, name, self._on_record)
+        if outcome is None:
+            return None
+        search, _ = outcome
+        for hit in named:
+            search.add_raw(hit, 0)
+        # Here, since what was found waits until files before it are through.
+        search.found.settle(self.capacity)
+        with self._lock:
+            self._read_bytes += search.counts.bytes
+            if self._advance is not None:
+                self._advance(self._read_bytes, max(self._files.bytes, self._read_bytes))
+        return outcome
+
+    def search_known(self, found: FoundFile) -> FileSearch | None:
+        """Search a file of known positives; None if it is gone. No one is told of its records, and they take no capacity."""
+        outcome = self._search(found, found.place.name, None)
+        if outcome is None:
+            return None
+        outcome[0].found.settle(ListCapacity())
+        return outcome[0]
+
+    def _search(self, found: FoundFile, name: str, on_record: OnRecord | None) -> tuple[FileSearch, FileRow] | None:
+        place = found.place
+        for attempt in range(1, MAX_RETRIES + 1):
+            order = order_of(place.name, self._files.end_of_order(found))
+            search = FileSearch(
+                self._subject,
+                place.topic,
+                place.partition,
+                name,
+                on_record,
+                order,
+                self._scope.is_locating,
+                check=self._check,
+            )
+            search.check()
+            row = FileRow(name, place.topic, place.partition, place.sort, found.size)
+            try:
+                before = self._env.file_size(place.path), self._env.mtime_ms(place.path)
+                row.changed = changed_at(self._env, place.path)
+                self._read(found, search, row, has_limit=attempt == 1)
+                is_whole = not self._scope.is_certifying or row.adds_up
+                if attempt == MAX_RETRIES or (is_whole and not search.found.unreadable):
+                    break
+                if attempt > 1 and before == (self._env.file_size(place.path), self._env.mtime_ms(place.path)):
+                    break
+            except FileNotFoundError:
+                return None
+            except (OSError, StorageError) as error:
+                search.fail(None, f"it cannot be read: {getattr(error, 'strerror', None) or error}")
+                break
+        search.counts.files = 1
+        row.read = search.amounts
+        row.problems = len(search.found.unreadable)
+        return search, row
+
+    def _read(self, found: FoundFile, search: FileSearch, row: FileRow, *, has_limit: bool) -> None:
+        place = found.place
+        if place.sort == TOO_DEEP:
+            raise StorageError(f"{MAX_DEPTH} directories in one another, what is deeper is not looked into")
+        file = self._env.open(place.path, read_only=True)
+        try:
+            whole = file_size(file)
+            # If the limit cuts a batch, the file is not the one any more that it was recorded of.
+            limit = self._files.limit(found, whole) if has_limit else None
+            size = whole if limit is None else limit
+            search.counts.bytes = row.size = size
+            row.beyond_end = whole - size
+            row.read = search.amounts
+            if place.content == BATCHES:
+                self._engine.search(search, file, size)
+                if self._scope.is_certifying:
+                    # While what was read is still in memory.
+                    row.declared = declared(file, size, MAX_BATCH_BYTES)
+            else:
+                self._search_bytes(search, file, size)
+        finally:
+            file.close()
+
+    def _search_bytes(self, search: FileSearch, file: File, size: int) -> None:
+        """Search a file that is none of batches by its name: as bytes, and the batches in it all the same."""
+        in_batches = 0
+        for start, end in find_batches(file, size, search.fail, self._check):
+            in_batches += end - start
+            self._engine.is_wanted |= end - start >= COMPILED_FROM_BYTES
+            self._engine.search(search, file, end, start)
+        if not self._scope.is_locating:
+            search.search_raw(file, 0, size)
+        if in_batches:
+            add_to(search.amounts, RAW, 0, 0, -in_batches)

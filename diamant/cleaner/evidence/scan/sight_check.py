@@ -1,0 +1,71 @@
+"""The proof that a scan sees: it has to find what was written for it to find (`known_positives`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from diamant.cleaner.evidence.scan.file_reader import FileReader
+from diamant.cleaner.evidence.scan.files_to_read import FoundFile
+from diamant.cleaner.evidence.search.known_positives import KnownPositives
+from diamant.cleaner.evidence.search.search_engine import SearchEngine
+from diamant.storage.env.env import Env
+
+MAX_SHOWN = 5
+"""Of known positives that were not found."""
+
+
+class SightCheck:
+    """Of one scan."""
+
+    def __init__(self, env: Env, known: KnownPositives, directory: str) -> None:
+        """`directory`: where the known positives are written to."""
+        self._env = env
+        self._known = known
+        self._directory = directory
+        self._is_over = False
+        self.planted = 0
+        self.seen = 0
+        self.blind = "the scan has not come to looking for what was written for it to find"
+        """Why nothing proves that the scan sees; "" if it is proven."""
+
+    @property
+    def topic(self) -> str:
+        """The topic of the known positives."""
+        return self._known.topic
+
+    def write(self) -> None:
+        """Write the known positives. What cannot be written lets nothing be claimed."""
+        known = self._known
+        try:
+            known.write(self._env, self._directory)
+            self.planted = len(known.expected)
+        except OSError as error:
+            self.remove()
+            reason = str(error.strerror or error)
+            if error.filename:
+                reason += f": {os.fsdecode(error.filename).removeprefix(f'{self._directory}/')}"
+            self.blind = (
+                f"what proves that the scan sees could not be written, and without it nothing is certain: {reason}"
+            )
+            self._is_over = True
+
+    def look(self, files: Iterable[FoundFile], reader: FileReader, engine: SearchEngine) -> None:
+        """See, once, that each engine that reads finds all known positives; no other engine reads from then on."""
+        if self._is_over:
+            return
+        self._is_over = True
+        missed: set[str] = set()
+        files = [*files]
+        for is_compiled in engine.settle():
+            engine.force(is_compiled=is_compiled)
+            searches = [reader.search_known(found) for found in files]
+            missed |= self._known.missed(one for search in searches if search for one in search.found.findings)
+        self.remove()
+        self.seen = self.planted - len(missed)
+        shown = ", ".join(sorted(missed)[:MAX_SHOWN])
+        self.blind = shown and f"the scan has not found what was written for it to find, and may be blind: {shown}"
+
+    def remove(self) -> None:
+        """Remove what there is of them."""
+        self._known.remove(self._env, self._directory)
