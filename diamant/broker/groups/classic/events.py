@@ -1,17 +1,15 @@
-"""Inputs and outputs of the state machine of a classic group, as plain values.
+"""Inputs and outputs of the events of a classic group, as plain values.
 
-In: requests (`JoinRequest`, `SyncRequest`, `Leaver`). Out: effects, which the caller carries out in order: answers to
-requests that waited, timers, and the record to write. A `waiter` is any object that the caller passes with its request;
-the machine hands it back with the answer and never looks into it.
+In: requests (`JoinRequest`, `SyncRequest`, `Leaver`). Out: answers to requests that waited, and timers. A `waiter` is any
+object that the caller passes with its request; it comes back with the answer, which is all that is done with it.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.internal_topics.group_records import GroupMetadataValue
 
 UNKNOWN_MEMBER_ID = ""
 UNKNOWN_GENERATION_ID = -1
@@ -128,12 +126,3 @@ class SetTimer(NamedTuple):
 class CancelTimer(NamedTuple):
     kind: TimerKind
     member_id: str
-
-
-class Write(NamedTuple):
-    """Write the group's record. Always the last effect; `ClassicGroup.written` continues."""
-
-    value: GroupMetadataValue
-
-
-Effect: TypeAlias = AnswerJoin | AnswerSync | SetTimer | CancelTimer | Write

@@ -1,8 +1,6 @@
 """The members of a classic group: its leader, those expected to rejoin, and the protocol that they choose.
 
-The states of the group are in `state_machine.py`.
-
-Bound: as the group's (`state_machine.py`).
+Bound: as the group's (`group.py`).
 
 Source: ClassicGroup (add, remove, replaceStaticMember, maybeElectNewJoinedLeader, validateMember, supportsProtocols,
 selectProtocol).
@@ -53,17 +51,28 @@ class ProtocolChoice:
 
 
 class ClassicRoster:
-    """`pending`: ids that were given out and have not come back. `leader_id` is that of a member, None if there is none.
-    `protocol_type` is that of the member who came when there was none. `parked_count`: members whose join is not answered.
+    """`pending`: ids that were given out and have not come back. `awaiting_sync`: members whose sync is expected.
+    `leader_id` is that of a member, None if there is none. `protocol_type` is that of the member who came when there was none.
+    `parked_count`: members whose join is not answered.
     """
 
-    __slots__ = ("_choice", "leader_id", "members", "parked_count", "pending", "protocol_type", "static_members")
+    __slots__ = (
+        "_choice",
+        "awaiting_sync",
+        "leader_id",
+        "members",
+        "parked_count",
+        "pending",
+        "protocol_type",
+        "static_members",
+    )
 
     def __init__(self) -> None:
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
         """Instance id to member id."""
         self.pending: dict[str, None] = {}
+        self.awaiting_sync: dict[str, None] = {}
         self.leader_id: str | None = None
         self.protocol_type: str | None = None
         self.parked_count = 0
@@ -143,10 +152,14 @@ class ClassicRoster:
         self.static_members[old.group_instance_id] = new.member_id
         if self.leader_id == old.member_id:
             self.leader_id = new.member_id
+        if old.member_id in self.awaiting_sync:
+            del self.awaiting_sync[old.member_id]
+            self.awaiting_sync[new.member_id] = None
 
     def remove(self, member: ClassicMember) -> None:
         """Drop a member, whose requests have been answered; if it led, the next one does."""
         del self.members[member.member_id]
+        self.awaiting_sync.pop(member.member_id, None)
         self._choice.remove(member)
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]

@@ -17,8 +17,8 @@ from collections.abc import Collection
 from uuid import UUID
 
 from diamant.broker.groups.classic.events import GroupProtocol
+from diamant.broker.groups.classic.group import ClassicGroup
 from diamant.broker.groups.classic.member import ClassicMember
-from diamant.broker.groups.classic.state_machine import ClassicGroup
 from diamant.broker.groups.consumer.assignors import NOTHING, Assignment
 from diamant.broker.groups.consumer.group import ConsumerGroup, target_record
 from diamant.broker.groups.consumer.member import ConsumerGroupMember, MemberState, with_epoch

@@ -1,4 +1,4 @@
-"""Classic groups at work: the state machine joined with timers, the log and the requests that wait.
+"""Classic groups at work: their events joined with timers, the log and the requests that wait.
 
 A request that waits (JoinGroup, SyncGroup) is an asyncio future. It is cancelled when its connection goes; the group does not
 care, as in Kafka: the member stays until its session or the rebalance is over.
@@ -24,12 +24,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from diamant.broker.groups.classic import joining, leaving, rebalance, sessions, syncing
 from diamant.broker.groups.classic.events import (
     UNKNOWN_MEMBER_ID,
     AnswerJoin,
     AnswerSync,
     CancelTimer,
-    Effect,
     JoinAnswer,
     JoinRequest,
     Leaver,
@@ -39,7 +39,8 @@ from diamant.broker.groups.classic.events import (
     SyncRequest,
     TimerKind,
 )
-from diamant.broker.groups.classic.state_machine import ClassicGroup, ClassicGroupLimits, GroupState
+from diamant.broker.groups.classic.group import ClassicGroup, GroupState
+from diamant.broker.groups.classic.turn import ClassicGroupLimits, Turn
 from diamant.broker.groups.coordinator.group import Group
 from diamant.broker.groups.coordinator.store import GroupStore
 from diamant.broker.groups.coordinator.timers import Timers
@@ -149,7 +150,9 @@ class ClassicGroups:
             if classic is None:
                 classic = ClassicGroup(group_id, self._now_ms())
                 self._store.become(group, classic=classic)
-            answered = self._run(classic, classic.join(request, waiter, self._limits(), self._now_ms()))
+            turn = self._turn(classic)
+            joining.join(turn, request, waiter)
+            answered = self._run(turn)
         except REQUEST_ERRORS as error:
             code = _answer_code(error)
             return encode(JoinAnswer(code, request.member_id if code in _WITH_MEMBER_ID else UNKNOWN_MEMBER_ID))
@@ -167,7 +170,9 @@ class ClassicGroups:
                 return encode(self._converted().classic_sync(group, request))
             if group is None or group.classic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no classic group {group_id}")
-            answered = self._run(group.classic, group.classic.sync(request, waiter, self._limits(), self._now_ms()))
+            turn = self._turn(group.classic)
+            syncing.sync(turn, request, waiter)
+            answered = self._run(turn)
         except REQUEST_ERRORS as error:
             return encode(SyncAnswer(_answer_code(error)))
         return _result(waiter.future, answered)
@@ -187,8 +192,9 @@ class ClassicGroups:
             code = _answer_code(error)
             # While the group is being loaded this is unknown; an error would make the member leave.
             return ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
-        code, effects = group.classic.heartbeat(member_id, instance_id, generation_id)
-        self._run(group.classic, effects)
+        turn = self._turn(group.classic)
+        code = sessions.heartbeat(turn, member_id, instance_id, generation_id)
+        self._run(turn)
         return code
 
     def leave(self, group_id: str, leavers: Sequence[Leaver]) -> list[LeaveResult]:
@@ -201,13 +207,16 @@ class ClassicGroups:
             return [LeaveResult(*leaver, ErrorCode.UNKNOWN_MEMBER_ID) for leaver in leavers]
         if group.classic.state is GroupState.DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {group_id} is being removed")
-        results, effects = group.classic.leave(leavers, self._limits(), self._now_ms())
-        self._run(group.classic, effects)
+        turn = self._turn(group.classic)
+        results = leaving.leave(turn, leavers)
+        self._run(turn)
         return results
 
     def seen(self, classic: ClassicGroup, member_id: str) -> None:
         """A member has shown itself by other means than a heartbeat: by a commit."""
-        self._run(classic, classic.seen(member_id))
+        turn = self._turn(classic)
+        sessions.seen(turn, member_id)
+        self._run(turn)
 
     # -- groups that come and go ---------------------------------------------------------------------------------------
 
@@ -221,25 +230,30 @@ class ClassicGroups:
 
     def begin(self, classic: ClassicGroup) -> None:
         """A group has these members now, restored or converted (`GroupCoordinator.become`): their sessions begin."""
-        self._run(classic, classic.session_timers())
-        limits = self._limits()
-        if len(classic.members) > limits.max_size:
+        turn = self._turn(classic)
+        sessions.start_sessions(turn)
+        if len(classic.members) > turn.limits.max_size:
             # The maximum was lowered; a rebalance gives consumers a chance to commit before some have to go.
-            self._run(classic, classic.rebalance(limits, self._now_ms()))
+            rebalance.rebalance(turn)
+        self._run(turn)
 
     def rebalance(self, classic: ClassicGroup) -> None:
         """Make the members join again."""
-        self._run(classic, classic.rebalance(self._limits(), self._now_ms()))
+        turn = self._turn(classic)
+        rebalance.rebalance(turn)
+        self._run(turn)
 
     def release(self, classic: ClassicGroup, error: ErrorCode) -> None:
         """Drop a group's members (`GroupCoordinator.become`): answer waiting requests with `error`, stop timers."""
-        self._run(classic, classic.dissolve(error, self._now_ms()))
+        turn = self._turn(classic)
+        leaving.dissolve(turn, error)
+        self._run(turn)
 
     def stop(self, groups: Iterable[Group]) -> None:
         """Answer all who wait; clients look for the coordinator again."""
         for group in groups:
             if group.classic is not None and group.classic.state is not GroupState.DEAD:
-                self._run(group.classic, group.classic.dissolve(ErrorCode.NOT_COORDINATOR, self._now_ms()))
+                self.release(group.classic, ErrorCode.NOT_COORDINATOR)
         self.timers.close()
 
     def count_by_state(self) -> Counter[GroupState]:
@@ -281,12 +295,18 @@ class ClassicGroups:
         self._store.become(group)
         return group
 
-    # -- effects -------------------------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------------
 
-    def _run(self, classic: ClassicGroup, effects: Iterable[Effect]) -> int:
+    def _turn(self, classic: ClassicGroup) -> Turn:
+        config = self._node.config
+        limits = ClassicGroupLimits(config.group_max_size, config.group_initial_rebalance_delay_ms)
+        return Turn(classic, limits, self._now_ms())
+
+    def _run(self, turn: Turn) -> int:
         """Carry out what an event has led to; how many requests were answered."""
+        classic = turn.group
         answered = 0
-        for effect in effects:
+        for effect in turn.effects:
             if isinstance(effect, SetTimer):
                 key = (classic.group_id, effect.kind, effect.member_id)
                 self.timers.set(key, effect.timeout_ms, partial(self._expired, classic, effect.kind, effect.member_id))
@@ -301,7 +321,9 @@ class ClassicGroups:
                 answered += 1
             else:
                 error = self._write(classic.group_id, effect.value)
-                answered += self._run(classic, classic.written(error, self._now_ms()))
+                following = self._turn(classic)
+                effect.after(following, error)
+                answered += self._run(following)
         return answered
 
     def _answer_sync(self, group_id: str, effect: AnswerSync) -> None:
@@ -331,18 +353,14 @@ class ClassicGroups:
         group = self._store.group(classic.group_id)
         if group is None or group.classic is not classic:
             return  # it was deleted or converted since
-        now_ms = self._now_ms()
+        turn = self._turn(classic)
         if kind is TimerKind.SESSION:
-            effects = classic.session_expired(member_id, self._limits(), now_ms)
+            sessions.session_expired(turn, member_id)
         elif kind is TimerKind.JOIN:
-            effects = classic.join_expired(now_ms)
+            rebalance.join_expired(turn)
         else:
-            effects = classic.sync_expired(self._limits(), now_ms)
-        self._run(classic, effects)
-
-    def _limits(self) -> ClassicGroupLimits:
-        config = self._node.config
-        return ClassicGroupLimits(config.group_max_size, config.group_initial_rebalance_delay_ms)
+            syncing.sync_expired(turn)
+        self._run(turn)
 
     def _now_ms(self) -> int:
         return self._node.env.clock.now_ms()

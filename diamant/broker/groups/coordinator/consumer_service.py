@@ -81,7 +81,7 @@ from diamant.storage.kraft.image import MetadataImage
 from diamant.storage.uuid_text import random_id, uuid_to_text
 
 if TYPE_CHECKING:
-    from diamant.broker.groups.classic.state_machine import ClassicGroup
+    from diamant.broker.groups.classic.group import ClassicGroup
     from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)

@@ -40,7 +40,7 @@ from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LONG_MAX
 
 if TYPE_CHECKING:
-    from diamant.broker.groups.classic.state_machine import ClassicGroup
+    from diamant.broker.groups.classic.group import ClassicGroup
     from diamant.broker.groups.consumer.group import ConsumerGroup
     from diamant.broker.groups.coordinator.classic_service import ClassicGroups
     from diamant.broker.groups.coordinator.consumer_service import ConsumerGroups

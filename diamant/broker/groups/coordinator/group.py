@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.groups.coordinator.offsets import GroupOffsets
 
 if TYPE_CHECKING:
-    from diamant.broker.groups.classic.state_machine import ClassicGroup
+    from diamant.broker.groups.classic.group import ClassicGroup
     from diamant.broker.groups.consumer.group import ConsumerGroup
 from diamant.protocol.internal_topics.group_records import NO_TIMESTAMP, parse_offset_commit_value
 
@@ -89,4 +89,4 @@ def _base_time(group: Group) -> tuple[bool, int | None]:
     if classic.is_empty:
         return True, classic.current_state_timestamp_ms
     is_stable = group.state == "Stable"
-    return is_stable and classic.uses_consumer_protocol and classic.subscribed_topics is not None, None
+    return is_stable and classic.uses_consumer_protocol and classic.subscriptions.topics is not None, None

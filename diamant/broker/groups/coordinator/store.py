@@ -10,7 +10,7 @@ from diamant.protocol.errors import ErrorCode
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from diamant.broker.groups.classic.state_machine import ClassicGroup
+    from diamant.broker.groups.classic.group import ClassicGroup
     from diamant.broker.groups.consumer.group import ConsumerGroup
 
 

@@ -3,7 +3,7 @@
 Versions: 1 adds the rebalance timeout (before, the session timeout is it), 4 sends new dynamic members back for their id
 (MEMBER_ID_REQUIRED, KIP-394), 5 adds static members (KIP-345), 7 the protocol type in the answer and a nullable protocol name,
 8 a reason (KIP-800), 9 skip_assignment (KIP-814).
-Behaviour and deviations: `groups/classic/state_machine.py`.
+Behaviour and deviations: `groups/classic/joining.py`.
 
 Source: KafkaApis.handleJoinGroupRequest, GroupCoordinatorService.joinGroup, JoinGroupResponse.
 """

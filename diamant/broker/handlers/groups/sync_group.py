@@ -1,7 +1,7 @@
 """SyncGroup (key 14), versions 0 to 5: the leader brings the assignments, everybody gets theirs.
 
 Versions: 3 adds static members (KIP-345), 5 protocol type and name in both directions (KIP-559).
-Behaviour and deviations: `groups/classic/state_machine.py`.
+Behaviour and deviations: `groups/classic/syncing.py`.
 
 Source: KafkaApis.handleSyncGroupRequest, GroupCoordinatorService.syncGroup.
 """

@@ -1,4 +1,4 @@
-"""A classic group's state machine with timers on a clock of its own: what `ClassicGroups` does, without loop, log and sockets."""
+"""A classic group with timers on a clock of its own: what `ClassicGroups` does, without loop, log and sockets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from diamant.broker.groups.classic.events import (
     AnswerJoin,
     AnswerSync,
     CancelTimer,
-    Effect,
     GroupProtocol,
     JoinAnswer,
     JoinRequest,
@@ -19,9 +18,14 @@ from diamant.broker.groups.classic.events import (
     SyncAnswer,
     SyncRequest,
     TimerKind,
-    Write,
 )
-from diamant.broker.groups.classic.state_machine import ClassicGroup, ClassicGroupLimits
+from diamant.broker.groups.classic.group import ClassicGroup
+from diamant.broker.groups.classic.joining import join
+from diamant.broker.groups.classic.leaving import leave
+from diamant.broker.groups.classic.rebalance import join_expired
+from diamant.broker.groups.classic.sessions import heartbeat, session_expired
+from diamant.broker.groups.classic.syncing import sync, sync_expired
+from diamant.broker.groups.classic.turn import ClassicGroupLimits, Effect, Turn, WriteGroup
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.group_records import GroupMetadataValue
 
@@ -63,7 +67,9 @@ class Machine:
         request = JoinRequest(
             member_id, instance_id, "c", "/h", session_ms, rebalance_ms, protocol_type, protocols, version, fresh_id
         )
-        self.run(self.group.join(request, ticket, self.limits, self.now_ms))
+        turn = self.turn()
+        join(turn, request, ticket)
+        self.run(turn.effects)
         return ticket
 
     def sync(
@@ -81,18 +87,22 @@ class Machine:
         generation = self.group.generation_id if generation is None else generation
         given = tuple((assignments or {}).items())
         request = SyncRequest(member_id, instance_id, generation, protocol_type, protocol_name, given)
-        self.run(self.group.sync(request, ticket, self.limits, self.now_ms))
+        turn = self.turn()
+        sync(turn, request, ticket)
+        self.run(turn.effects)
         return ticket
 
     def heartbeat(self, member_id: str, generation: int | None = None, *, instance_id: str | None = None) -> ErrorCode:
         generation = self.group.generation_id if generation is None else generation
-        error, effects = self.group.heartbeat(member_id, instance_id, generation)
-        self.run(effects)
+        turn = self.turn()
+        error = heartbeat(turn, member_id, instance_id, generation)
+        self.run(turn.effects)
         return error
 
     def leave(self, *leavers: Leaver) -> list[LeaveResult]:
-        results, effects = self.group.leave(leavers, self.limits, self.now_ms)
-        self.run(effects)
+        turn = self.turn()
+        results = leave(turn, leavers)
+        self.run(turn.effects)
         return results
 
     # Time
@@ -110,12 +120,18 @@ class Machine:
         self.now_ms = end_ms
 
     def _fire(self, kind: TimerKind, member_id: str) -> None:
+        turn = self.turn()
         if kind is TimerKind.SESSION:
-            self.run(self.group.session_expired(member_id, self.limits, self.now_ms))
+            session_expired(turn, member_id)
         elif kind is TimerKind.JOIN:
-            self.run(self.group.join_expired(self.now_ms))
+            join_expired(turn)
         else:
-            self.run(self.group.sync_expired(self.limits, self.now_ms))
+            sync_expired(turn)
+        self.run(turn.effects)
+
+    def turn(self) -> Turn:
+        """An event that happens now."""
+        return Turn(self.group, self.limits, self.now_ms)
 
     # Effects
 
@@ -131,11 +147,13 @@ class Machine:
                 assert effect.waiter not in self.answers, "answered twice"
                 self.answers[effect.waiter] = effect.answer
             else:
-                assert isinstance(effect, Write)
-                assert position == len(effects) - 1, "a Write is the last effect"
+                assert isinstance(effect, WriteGroup)
+                assert position == len(effects) - 1, "a WriteGroup is the last effect"
                 if self.write_error is ErrorCode.NONE:
                     self.records.append(effect.value)
-                self.run(self.group.written(self.write_error, self.now_ms))
+                turn = self.turn()
+                effect.after(turn, self.write_error)
+                self.run(turn.effects)
 
     # What tests ask
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.groups.classic.state_machine import ClassicGroup, GroupState
+from diamant.broker.groups.classic.group import ClassicGroup, GroupState
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_subscription
 from tests.broker.groups.classic.classic_broker import group_broker
 from tests.broker.wire import WireClient

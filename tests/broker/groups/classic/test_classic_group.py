@@ -1,17 +1,15 @@
-"""The state machine of classic groups, event by event, on a clock of its own."""
+"""Classic groups, event by event, on a clock of its own."""
 
 from __future__ import annotations
 
 import pytest
 
 from diamant.broker.groups.classic.events import GroupProtocol, JoinedMember, Leaver, LeaveResult, TimerKind
+from diamant.broker.groups.classic.group import ClassicGroup, GroupState
+from diamant.broker.groups.classic.joining import MAX_PENDING_MEMBERS, NEW_MEMBER_JOIN_TIMEOUT_MS
+from diamant.broker.groups.classic.leaving import dissolve
 from diamant.broker.groups.classic.member import ClassicMember
-from diamant.broker.groups.classic.state_machine import (
-    MAX_PENDING_MEMBERS,
-    NEW_MEMBER_JOIN_TIMEOUT_MS,
-    ClassicGroup,
-    GroupState,
-)
+from diamant.broker.groups.classic.sessions import heartbeat, seen, start_sessions
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, empty_assignment, encode_subscription
 from diamant.protocol.internal_topics.group_records import GroupMetadataMember, GroupMetadataValue
@@ -123,8 +121,10 @@ def test_other_signs_of_life() -> None:
     machine = Machine()
     (leader,) = machine.form(1)
     machine.pass_ms(SESSION_MS - 1)
-    machine.run(machine.group.seen(leader))
-    machine.run(machine.group.seen("nobody"))
+    for member_id in (leader, "nobody"):
+        turn = machine.turn()
+        seen(turn, member_id)
+        machine.run(turn.effects)
     machine.pass_ms(SESSION_MS - 1)
     assert machine.group.state is GroupState.STABLE
 
@@ -321,7 +321,7 @@ def test_ids_given_out_are_bounded() -> None:
     """Beyond MAX_PENDING_MEMBERS ids that have not come back new members are refused."""
     machine = Machine()
     group = machine.group
-    group._roster.pending.update(dict.fromkeys(f"x{number}" for number in range(MAX_PENDING_MEMBERS)))
+    group.roster.pending.update(dict.fromkeys(f"x{number}" for number in range(MAX_PENDING_MEMBERS)))
     assert machine.joined(machine.join()).error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert machine.leave(Leaver("x1")) == [LeaveResult("x1", None, ErrorCode.NONE)]
     assert machine.joined(machine.join()).error is ErrorCode.MEMBER_ID_REQUIRED
@@ -365,7 +365,9 @@ def test_restored_from_a_record() -> None:
     value = machine.records[-1]
     machine.group = ClassicGroup.from_value("g", value)
     machine.timers.clear()
-    machine.run(machine.group.session_timers())
+    turn = machine.turn()
+    start_sessions(turn)
+    machine.run(turn.effects)
     assert machine.group.value() == value
     assert machine.heartbeat(follower, 1) is ErrorCode.NONE
     assert machine.synced(machine.sync(follower)).assignment == f"for {follower}".encode()
@@ -377,7 +379,7 @@ def test_restored_from_a_record() -> None:
     assert (empty.state, empty.generation_id, empty.protocol_type) == (GroupState.EMPTY, 2, "consumer")
     assert leader not in empty.members
     unused = ClassicGroup.from_value("g", GroupMetadataValue("", 0, None, None))
-    assert unused.is_simple
+    assert (unused.state, unused.protocol_type) == (GroupState.EMPTY, None)
     assert unused.current_state_timestamp_ms is None
     assert unused.value() == GroupMetadataValue("", 0, None, None)
 
@@ -447,21 +449,21 @@ def test_subscriptions() -> None:
     one, two = machine.give_id(), machine.give_id()
     machine.join(one, protocols=subscription("a", "b"))
     machine.join(two, protocols=subscription("b", "c"))
-    assert machine.group.subscribed_topics is None
+    assert machine.group.subscriptions.topics is None
     assert machine.group.is_subscribed("z"), "nothing is known yet"
     machine.pass_ms(0)
-    assert machine.group.subscribed_topics == {"a", "b", "c"}
+    assert machine.group.subscriptions.topics == {"a", "b", "c"}
     assert machine.group.is_subscribed("c")
     assert not machine.group.is_subscribed("z")
     machine.leave(Leaver(one), Leaver(two))
-    assert machine.group.subscribed_topics == frozenset()
+    assert machine.group.subscriptions.topics == frozenset()
 
 
 def test_subscriptions_that_cannot_be_read() -> None:
     """A consumer group with garbage may read everything, a group of another type nothing."""
     machine = Machine()
     machine.form(1)
-    assert machine.group.subscribed_topics is None
+    assert machine.group.subscriptions.topics is None
     assert machine.group.is_subscribed("z")
     other = Machine()
     other.form(1, protocol_type="connect")
@@ -495,7 +497,7 @@ def test_who_may_commit() -> None:
     machine.join(follower)
     assert refusal(group, leader, None, 2) is ErrorCode.REBALANCE_IN_PROGRESS
     assert refusal(group, leader, None, 2, is_transactional=True) is ErrorCode.NONE
-    machine.run(group.dissolve(ErrorCode.NOT_COORDINATOR, machine.now_ms))
+    dissolve(machine.turn(), ErrorCode.NOT_COORDINATOR)
     assert refusal(group, leader, None, 2) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
         group.validate_fetch("", -1)
@@ -519,7 +521,9 @@ def test_the_end() -> None:
     leader, follower = machine.form(2)
     machine.give_id()
     join = start_rebalance(machine, leader)
-    machine.run(machine.group.dissolve(ErrorCode.NOT_COORDINATOR, machine.now_ms))
+    turn = machine.turn()
+    dissolve(turn, ErrorCode.NOT_COORDINATOR)
+    machine.run(turn.effects)
     assert machine.joined(join).error is ErrorCode.NOT_COORDINATOR
     assert not machine.timers
     assert machine.joined(machine.join()).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -547,4 +551,7 @@ def test_a_thousand_members() -> None:
     assert machine.group.generation_id == 2
     assert max(effects[:-1]) <= 4
     assert effects[-1] <= 3 * 1000
-    assert [len(machine.group.heartbeat(each, None, 2)[1]) for each in ids[:3]] == [1, 1, 1]
+    turn = machine.turn()
+    for member_id in ids[:3]:
+        heartbeat(turn, member_id, None, 2)
+    assert len(turn.effects) == 3

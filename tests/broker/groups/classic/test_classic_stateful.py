@@ -1,4 +1,4 @@
-"""The state machine of classic groups under any order of events.
+"""Classic groups under any order of events.
 
 Strategy: a handful of dynamic and static members join (in all versions, with all protocols), join again, sync, send heartbeats
 and leave, with right and wrong ids and generations, while time passes in steps of all sizes and the log fails now and then.
@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from diamant.broker.groups.classic.events import GroupProtocol, JoinAnswer, Leaver, SyncAnswer, TimerKind
-from diamant.broker.groups.classic.state_machine import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupState
+from diamant.broker.groups.classic.group import GroupState
+from diamant.broker.groups.classic.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
 from diamant.protocol.errors import ErrorCode
 from tests.broker.groups.classic.classic_machine import Machine
 from tests.effort import examples
@@ -156,9 +157,9 @@ class ClassicGroupRules(RuleBasedStateMachine):
         syncs = {member.sync_waiter for member in members.values()} - {None}
         unanswered = set(range(len(machine.answers) + len(joins) + len(syncs))) - set(machine.answers)
         assert unanswered == joins | syncs, "what is not answered is parked with a member"
-        assert group._roster.parked_count == len(joins)
+        assert group.roster.parked_count == len(joins)
         assert (group.leader_id in members) if members else group.leader_id is None
-        assert group.static_members == {
+        assert group.roster.static_members == {
             member.group_instance_id: member.member_id for member in members.values() if member.is_static
         }
         assert not set(members) & self._pending()
@@ -173,7 +174,7 @@ class ClassicGroupRules(RuleBasedStateMachine):
         assert not syncs or group.state is GroupState.COMPLETING_REBALANCE
         if group.state is GroupState.COMPLETING_REBALANCE:
             assert has_sync_timer
-            assert group.leader_id in group._pending_sync, "a leader's sync ends the phase"
+            assert group.leader_id in group.roster.awaiting_sync, "a leader's sync ends the phase"
         if group.state is GroupState.EMPTY:
             assert not members
         elif group.state is not GroupState.PREPARING_REBALANCE:
@@ -182,9 +183,8 @@ class ClassicGroupRules(RuleBasedStateMachine):
             for member in members.values():
                 assert member.metadata(group.protocol_name) is not None
         if group.state is GroupState.STABLE and machine.write_error is ErrorCode.NONE and machine.records:
-            assert set(group._pending_sync) <= set(members)
-            assert bool(group._pending_sync) <= has_sync_timer
-        assert group._after_write is None
+            assert set(group.roster.awaiting_sync) <= set(members)
+            assert bool(group.roster.awaiting_sync) <= has_sync_timer
 
     def teardown(self) -> None:
         machine = getattr(self, "machine", None)
@@ -204,7 +204,7 @@ class ClassicGroupRules(RuleBasedStateMachine):
         return self.ids[pick % len(self.ids)]
 
     def _pending(self) -> set[str]:
-        return set(self.machine.group._roster.pending)
+        return set(self.machine.group.roster.pending)
 
 
 TestClassicGroupRules = ClassicGroupRules.TestCase

@@ -22,7 +22,7 @@ from diamant.broker.groups.classic.events import (
     SyncRequest,
     TimerKind,
 )
-from diamant.broker.groups.classic.state_machine import GroupState
+from diamant.broker.groups.classic.group import GroupState
 from diamant.broker.groups.coordinator.classic_service import ClassicGroups
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from diamant.broker.broker import Broker
-from diamant.broker.groups.classic.state_machine import ClassicGroup
+from diamant.broker.groups.classic.group import ClassicGroup
 from diamant.broker.groups.coordinator.group import Group, expired_offsets
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode

@@ -1,0 +1,243 @@
+"""A classic group: its members, its state, and its record.
+
+              join                     all joined, or time over               leader syncs
+    Empty ------------> Preparing --------------------------> Completing -----------------> Stable
+      ^                 Rebalance                             Rebalance                        |
+      |                   |   ^                                   |                            |
+      +-------------------+   +-----------------------------------+----------------------------+
+         no member is left       join with news, a member leaves or fails, a sync is missing
+
+What changes it is in a file for each event: `joining.py`, `static_members.py`, `syncing.py`, `sessions.py`, `leaving.py`; the two
+phases begin and end in `rebalance.py`.
+
+Bound: `group.max.size` members with the metadata of one request each, `joining.MAX_PENDING_MEMBERS` ids that were given out and
+are to come back within their session timeout.
+
+Source: ClassicGroup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
+
+from diamant.broker.groups.classic.events import NO_LEADER, UNKNOWN_MEMBER_ID, GroupProtocol, JoinAnswer, JoinedMember
+from diamant.broker.groups.classic.initial_delay import InitialDelay
+from diamant.broker.groups.classic.member import ClassicMember
+from diamant.broker.groups.classic.roster import ClassicRoster
+from diamant.broker.groups.classic.subscriptions import SubscribedTopics
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE
+from diamant.protocol.internal_topics.group_records import NO_TIMESTAMP, GroupMetadataValue
+
+
+class GroupState(StrEnum):
+    """By Kafka's names, as DescribeGroups and ListGroups give them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class ClassicGroup:
+    """The members of one group and what they agreed on. Only events change it.
+
+    `initial_delay`: set while an empty group waits for its first members.
+    """
+
+    __slots__ = (
+        "current_state_timestamp_ms",
+        "generation_id",
+        "group_id",
+        "initial_delay",
+        "members",
+        "protocol_name",
+        "roster",
+        "state",
+        "subscriptions",
+    )
+
+    def __init__(self, group_id: str, now_ms: int | None) -> None:
+        """An empty group, in that state since `now_ms` (None: not known)."""
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.current_state_timestamp_ms = now_ms
+        self.generation_id = 0
+        self.protocol_name: str | None = None
+        self.roster = ClassicRoster()
+        self.members: Mapping[str, ClassicMember] = self.roster.members
+        self.initial_delay: InitialDelay | None = None
+        self.subscriptions = SubscribedTopics(None)
+
+    # -- what others ask -----------------------------------------------------------------------------------------------
+
+    @property
+    def leader_id(self) -> str | None:
+        """The member that assigns; None without members."""
+        return self.roster.leader_id
+
+    @property
+    def protocol_type(self) -> str | None:
+        """The protocol type of the members; None if there has never been one."""
+        return self.roster.protocol_type
+
+    @property
+    def is_empty(self) -> bool:
+        """True without members (ids that are to come back do not count)."""
+        return self.state is GroupState.EMPTY
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        return self.protocol_type == PROTOCOL_TYPE
+
+    def is_subscribed(self, topic: str) -> bool:
+        """True if members read `topic`, or may: where the subscriptions of a consumer group are not known."""
+        topics = self.subscriptions.topics
+        return self.uses_consumer_protocol if topics is None else topic in topics
+
+    def joined(self, member_id: str, members: tuple[JoinedMember, ...] = ()) -> JoinAnswer:
+        """The answer to a member of the present generation; `members` for its leader."""
+        return JoinAnswer(
+            ErrorCode.NONE,
+            member_id,
+            self.generation_id,
+            self.protocol_type,
+            self.protocol_name,
+            self.leader_id or NO_LEADER,
+            members=members,
+        )
+
+    def joined_members(self) -> tuple[JoinedMember, ...]:
+        """The members as the leader is to see them."""
+        return self.roster.joined_members(self.protocol_name)
+
+    def validate_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        version: int,
+        *,
+        is_transactional: bool = False,
+    ) -> None:
+        """Refuse a commit from who is not a member of this generation. KafkaError: COORDINATOR_NOT_AVAILABLE,
+        UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
+
+        Source: ClassicGroup.validateOffsetCommit.
+        """
+        if self.state is GroupState.DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self.group_id} is being removed")
+        if generation < 0 and self.is_empty:
+            return  # an admin client, or a consumer that assigns partitions to itself
+        if generation >= 0 or member_id != UNKNOWN_MEMBER_ID or instance_id is not None:
+            error = self.roster.member_error(member_id, instance_id)
+            if error is ErrorCode.NONE and generation != self.generation_id:
+                error = ErrorCode.ILLEGAL_GENERATION
+            if error is not ErrorCode.NONE:
+                raise KafkaError(
+                    error,
+                    f"member {member_id!r} of generation {generation}; {self.group_id} is at {self.generation_id}",
+                )
+        elif not is_transactional and not self.is_empty:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID, f"group {self.group_id} has members, and this is none of them"
+            )
+        if not is_transactional and self.state is GroupState.COMPLETING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id} is about to get its assignments")
+
+    def validate_fetch(self, member_id: str, member_epoch: int) -> None:
+        """Anybody may read a classic group's offsets. KafkaError: GROUP_ID_NOT_FOUND for a group that is being removed."""
+        if self.state is GroupState.DEAD:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is in dead state.")
+
+    # -- the record ----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_value(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+        """The group that a record describes: Stable with its members, or Empty."""
+        timestamp_ms = value.current_state_timestamp
+        group = cls(group_id, None if timestamp_ms == NO_TIMESTAMP else timestamp_ms)
+        group.generation_id = value.generation
+        group.roster.leader_id = value.leader
+        group.protocol_name = value.protocol
+        for member in value.members:
+            group.roster.add(
+                ClassicMember(
+                    member.member_id,
+                    member.group_instance_id,
+                    member.client_id,
+                    member.client_host,
+                    session_timeout_ms=member.session_timeout_ms,
+                    rebalance_timeout_ms=member.rebalance_timeout_ms,
+                    protocols=(GroupProtocol(value.protocol or "", member.subscription),),
+                    assignment=member.assignment,
+                ),
+                value.protocol_type,
+            )
+        group.roster.protocol_type = value.protocol_type or None
+        if group.members:
+            group.state = GroupState.STABLE
+        group.remember_subscriptions()
+        return group
+
+    @classmethod
+    def of_members(
+        cls, group_id: str, generation_id: int, protocol_type: str, members: Sequence[ClassicMember], now_ms: int
+    ) -> ClassicGroup:
+        """A Stable group of members that have their assignments already, the first as the leader (a consumer group that goes
+        back to the classic protocol). All must have a protocol in common.
+
+        Source: ClassicGroup.fromConsumerGroup.
+        """
+        group = cls(group_id, now_ms)
+        group.generation_id = generation_id
+        for member in members:
+            group.roster.add(member, protocol_type)
+        group.state = GroupState.STABLE
+        group.protocol_name = group.roster.choose_protocol()
+        group.remember_subscriptions()
+        return group
+
+    def value(self, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataValue:
+        """The group's record as of now, with the members' `assignments` (by default those that they have)."""
+        timestamp_ms = self.current_state_timestamp_ms
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation_id,
+            protocol=self.protocol_name,
+            leader=self.leader_id,
+            current_state_timestamp=NO_TIMESTAMP if timestamp_ms is None else timestamp_ms,
+            members=tuple(
+                member.value(
+                    self.protocol_name, member.assignment if assignments is None else assignments[member.member_id]
+                )
+                for member in self.members.values()
+            ),
+        )
+
+    # -- steps of an event ---------------------------------------------------------------------------------------------
+
+    def enter(self, state: GroupState, now_ms: int) -> None:
+        """Go to another state."""
+        assert self.state in _PREVIOUS_STATES[state], f"{self.group_id} cannot go from {self.state} to {state}"
+        self.state = state
+        self.current_state_timestamp_ms = now_ms
+
+    def remember_subscriptions(self) -> None:
+        """Keep the subscriptions of the members of a generation that begins."""
+        if self.uses_consumer_protocol and (self.protocol_name is not None or not self.members):
+            metadata = tuple(member.metadata(self.protocol_name) for member in self.members.values())
+            self.subscriptions = SubscribedTopics(metadata)
+        else:
+            self.subscriptions = SubscribedTopics(None)
+
+
+_PREVIOUS_STATES: dict[GroupState, Collection[GroupState]] = {
+    GroupState.EMPTY: (GroupState.PREPARING_REBALANCE,),
+    GroupState.PREPARING_REBALANCE: (GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE),
+    GroupState.COMPLETING_REBALANCE: (GroupState.PREPARING_REBALANCE,),
+    GroupState.STABLE: (GroupState.COMPLETING_REBALANCE,),
+    GroupState.DEAD: tuple(GroupState),
+}

@@ -1,0 +1,28 @@
+"""The wait of an empty classic group for more members (`group.initial.rebalance.delay.ms`)."""
+
+from __future__ import annotations
+
+
+class InitialDelay:
+    """One step after the other as long as members come, together no longer than the rebalance timeout of the first.
+
+    Source: InitialDelayedJoin; GroupMetadataManager.maybeCompleteJoinElseSchedule, tryCompleteInitialRebalanceElseSchedule.
+    """
+
+    __slots__ = ("_delay_ms", "_remaining_ms", "_step_ms", "is_joined_by_new")
+
+    def __init__(self, step_ms: int, rebalance_timeout_ms: int) -> None:
+        self.is_joined_by_new = False
+        """True if a new member has come in the present step."""
+        self._step_ms = self._delay_ms = step_ms
+        self._remaining_ms = max(rebalance_timeout_ms - step_ms, 0)
+
+    def extended_ms(self) -> int | None:
+        """The length of a further step, None if the wait is over."""
+        if not self.is_joined_by_new or not self._remaining_ms:
+            return None
+        self.is_joined_by_new = False
+        last_ms = self._delay_ms
+        self._delay_ms = min(self._step_ms, self._remaining_ms)
+        self._remaining_ms = max(self._remaining_ms - last_ms, 0)
+        return self._delay_ms

@@ -1,0 +1,134 @@
+"""A member of a classic group that joins, for the first time or again (JoinGroup).
+
+Deviations from Kafka, on purpose:
+* a join that is repeated while the first is still parked has the first one answered REBALANCE_IN_PROGRESS; in Kafka it stays
+  without an answer;
+* when a member is refused by `group.max.size` in the join phase, the phase ends if it was the last one missing.
+
+Source: GroupMetadataManager.classicGroupJoinToClassicGroup.
+"""
+
+from __future__ import annotations
+
+from diamant.broker.groups.classic.events import UNKNOWN_MEMBER_ID, JoinAnswer, JoinRequest, TimerKind
+from diamant.broker.groups.classic.group import GroupState
+from diamant.broker.groups.classic.member import ClassicMember
+from diamant.broker.groups.classic.rebalance import complete_join_if_ready, rebalance
+from diamant.broker.groups.classic.static_members import replace_static
+from diamant.broker.groups.classic.turn import Turn
+from diamant.protocol.errors import ErrorCode
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+"""The time that a new member's first join may stay parked (Kafka's newMemberJoinTimeoutMs, not configurable)."""
+
+FIRST_WITH_MEMBER_ID_REQUIRED = 4
+
+MAX_PENDING_MEMBERS = 100_000
+"""Member ids of one group that were given out and have not come back; more are refused like members beyond the maximum."""
+
+
+def join(turn: Turn, request: JoinRequest, waiter: object) -> None:
+    """Let a member join. `waiter` is answered now or when the join phase ends."""
+    roster = turn.group.roster
+    if not _has_room(turn, request.member_id):
+        was_known = request.member_id in roster.members or request.member_id in roster.pending
+        turn.remove(request.member_id)
+        turn.answer_join(waiter, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
+        if was_known:
+            complete_join_if_ready(turn)
+    elif turn.group.state is GroupState.DEAD:
+        turn.answer_join(waiter, JoinAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id))
+    elif not _is_supported(turn, request):
+        turn.answer_join(waiter, JoinAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+    elif request.member_id == UNKNOWN_MEMBER_ID:
+        _join_new(turn, request, waiter)
+    else:
+        _join_known(turn, request, waiter)
+
+
+def _has_room(turn: Turn, member_id: str) -> bool:
+    members, state = turn.group.members, turn.group.state
+    if state is GroupState.PREPARING_REBALANCE:
+        # The number of those who are back counts, not that of members: so the last ones to come back have to go when
+        # the maximum was lowered.
+        member = members.get(member_id)
+        is_back = member is not None and member.join_waiter is not None
+        return is_back or turn.group.roster.parked_count < turn.limits.max_size
+    if state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+        return member_id in members or len(members) < turn.limits.max_size
+    return True
+
+
+def _is_supported(turn: Turn, request: JoinRequest) -> bool:
+    if turn.group.is_empty:
+        return bool(request.protocol_type) and bool(request.protocols)
+    return turn.group.roster.supports(request.protocol_type, [protocol.name for protocol in request.protocols])
+
+
+def _join_new(turn: Turn, request: JoinRequest, waiter: object) -> None:
+    roster = turn.group.roster
+    instance_id = request.group_instance_id
+    if instance_id is None and request.version >= FIRST_WITH_MEMBER_ID_REQUIRED:
+        if len(roster.pending) >= MAX_PENDING_MEMBERS:
+            turn.answer_join(waiter, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            return
+        roster.pending[request.fresh_id] = None
+        turn.set_timer(TimerKind.SESSION, request.session_timeout_ms, request.fresh_id)
+        turn.answer_join(waiter, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, request.fresh_id))
+    elif instance_id is not None and instance_id in roster.static_members:
+        replace_static(turn, request, roster.members[roster.static_members[instance_id]], waiter)
+    else:
+        _add_new(turn, request, request.fresh_id, waiter)
+
+
+def _join_known(turn: Turn, request: JoinRequest, waiter: object) -> None:
+    group, roster = turn.group, turn.group.roster
+    member_id = request.member_id
+    if member_id in roster.pending:
+        if request.group_instance_id is not None:
+            # The id was given to a dynamic member; Kafka throws here (IllegalStateException).
+            turn.answer_join(waiter, JoinAnswer(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+        _add_new(turn, request, member_id, waiter)
+        return
+    error = roster.member_error(member_id, request.group_instance_id)
+    if error is not ErrorCode.NONE:
+        turn.answer_join(waiter, JoinAnswer(error, member_id))
+        return
+    member = group.members[member_id]
+    is_leader = member_id == group.leader_id
+    if (
+        group.state is GroupState.PREPARING_REBALANCE
+        or request.protocols != member.protocols
+        # A leader that joins again wants to assign again: that is how consumers react to new partitions.
+        or (group.state is GroupState.STABLE and is_leader)
+    ):
+        roster.change_protocols(member, request.protocols)
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.session_timeout_ms = request.session_timeout_ms
+        turn.park_join(member, waiter)
+        rebalance(turn)
+    else:
+        # It may not have got the answer to its last join.
+        is_assigning = group.state is GroupState.COMPLETING_REBALANCE and is_leader
+        turn.answer_join(waiter, group.joined(member_id, group.joined_members() if is_assigning else ()))
+
+
+def _add_new(turn: Turn, request: JoinRequest, member_id: str, waiter: object) -> None:
+    member = ClassicMember(
+        member_id,
+        request.group_instance_id,
+        request.client_id,
+        request.client_host,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        protocols=request.protocols,
+    )
+    member.is_new = True
+    if turn.group.initial_delay is not None:
+        turn.group.initial_delay.is_joined_by_new = True
+    turn.group.roster.add(member, request.protocol_type, waiter)
+    # A new member does not know its id yet, so it cannot send heartbeats, and a client that gives up and tries again
+    # is a new member every time. So its parked join has a time of its own.
+    turn.set_timer(TimerKind.SESSION, NEW_MEMBER_JOIN_TIMEOUT_MS, member_id)
+    rebalance(turn)

@@ -1,0 +1,62 @@
+"""Members that leave a classic group, or are removed by an administrator (LeaveGroup); and the end of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diamant.broker.groups.classic.events import (
+    UNKNOWN_MEMBER_ID,
+    JoinAnswer,
+    Leaver,
+    LeaveResult,
+    SyncAnswer,
+    TimerKind,
+)
+from diamant.broker.groups.classic.group import GroupState
+from diamant.broker.groups.classic.rebalance import rebalance
+from diamant.broker.groups.classic.turn import Turn
+from diamant.protocol.errors import ErrorCode
+
+
+def leave(turn: Turn, leavers: Sequence[Leaver]) -> list[LeaveResult]:
+    """Let members leave; return a result for each, in order. Not for a group in state Dead.
+
+    Source: GroupMetadataManager.classicGroupLeaveToClassicGroup.
+    """
+    results = [LeaveResult(*leaver, _leave_one(turn, leaver)) for leaver in leavers]
+    if any(result.error is ErrorCode.NONE for result in results) and not turn.group.is_empty:
+        rebalance(turn)
+    return results
+
+
+def _leave_one(turn: Turn, leaver: Leaver) -> ErrorCode:
+    roster = turn.group.roster
+    member_id = leaver.member_id
+    if member_id == UNKNOWN_MEMBER_ID:
+        instance_id = leaver.group_instance_id
+        found = None if instance_id is None else roster.static_members.get(instance_id)
+        if found is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        member_id = found
+    elif member_id not in roster.pending:
+        error = roster.member_error(member_id, leaver.group_instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+    turn.remove(member_id)
+    return ErrorCode.NONE
+
+
+def dissolve(turn: Turn, error: ErrorCode) -> None:
+    """Answer all who wait with `error`, stop all timers; the group is Dead from then on.
+
+    For a broker that stops (NOT_COORDINATOR) and a group that changes its protocol (REBALANCE_IN_PROGRESS).
+    """
+    members = turn.group.members
+    for member in members.values():
+        turn.answer_parked_join(member, JoinAnswer(error, member.member_id))
+        turn.answer_parked_sync(member, SyncAnswer(error))
+    for member_id in (*members, *turn.group.roster.pending):
+        turn.cancel_timer(TimerKind.SESSION, member_id)
+    turn.cancel_timer(TimerKind.JOIN)
+    turn.cancel_timer(TimerKind.SYNC)
+    turn.enter(GroupState.DEAD)

@@ -1,0 +1,108 @@
+"""A rebalance of a classic group: when it begins, and when its join phase ends.
+
+When a phase ends the leader is answered last. The leader ends the next phase, and in a cooperative rebalance also this
+generation, by joining again within a millisecond. The head start lets the other members' requests arrive before that.
+"""
+
+from __future__ import annotations
+
+from diamant.broker.groups.classic.events import SyncAnswer, TimerKind
+from diamant.broker.groups.classic.group import GroupState
+from diamant.broker.groups.classic.initial_delay import InitialDelay
+from diamant.broker.groups.classic.turn import Turn
+from diamant.protocol.errors import ErrorCode
+
+MIN_RETRY_MS = 100
+"""The least pause before a join phase that no member has joined is looked at again. It matters if the members'
+rebalance timeout is shorter: with 0 Kafka does nothing else until their sessions end.
+"""
+
+
+def rebalance(turn: Turn) -> None:
+    """Make all members join again, or end the join phase if all have."""
+    if turn.group.state is GroupState.PREPARING_REBALANCE:
+        complete_join_if_ready(turn)
+    elif turn.group.state is not GroupState.DEAD:
+        begin_rebalance(turn)
+
+
+def begin_rebalance(turn: Turn) -> None:
+    """Begin the join phase. In an empty group it lasts for `group.initial.rebalance.delay.ms` at least."""
+    group, roster = turn.group, turn.group.roster
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        drop_assignments(turn, ErrorCode.REBALANCE_IN_PROGRESS)
+    roster.awaiting_sync.clear()
+    turn.cancel_timer(TimerKind.SYNC)
+    is_initial = group.is_empty
+    turn.enter(GroupState.PREPARING_REBALANCE)
+    if is_initial:
+        step_ms = turn.limits.initial_rebalance_delay_ms
+        group.initial_delay = InitialDelay(step_ms, roster.rebalance_timeout_ms)
+        turn.set_timer(TimerKind.JOIN, step_ms)
+    elif roster.have_all_joined:
+        complete_join(turn)
+    else:
+        turn.set_timer(TimerKind.JOIN, roster.rebalance_timeout_ms)
+
+
+def drop_assignments(turn: Turn, error: ErrorCode) -> None:
+    """Take all members' assignments away; those who wait for theirs are answered `error`."""
+    for member in turn.group.members.values():
+        member.assignment = b""
+        if member.sync_waiter is not None:
+            turn.answer_parked_sync(member, SyncAnswer(error))
+            turn.start_session(member)
+
+
+def complete_join_if_ready(turn: Turn) -> None:
+    """End the join phase if all have joined. The first rebalance ends with its delay, however many have come."""
+    group = turn.group
+    is_delayed = group.initial_delay is not None
+    if group.state is GroupState.PREPARING_REBALANCE and not is_delayed and group.roster.have_all_joined:
+        complete_join(turn)
+
+
+def join_expired(turn: Turn) -> None:
+    """The JOIN timer: the initial delay is over, or the members have had the rebalance timeout to come back."""
+    if turn.group.state is not GroupState.PREPARING_REBALANCE:
+        return
+    delay = turn.group.initial_delay
+    extended_ms = None if delay is None else delay.extended_ms()
+    if extended_ms is None:
+        complete_join(turn)
+    else:
+        turn.set_timer(TimerKind.JOIN, extended_ms)
+
+
+def complete_join(turn: Turn) -> None:
+    """Continue with the members that have joined: the next generation, or none without members.
+
+    Source: GroupMetadataManager.completeClassicGroupJoin.
+    """
+    group, roster = turn.group, turn.group.roster
+    group.initial_delay = None
+    turn.cancel_timer(TimerKind.JOIN)
+    for member in [m for m in group.members.values() if m.join_waiter is None and not m.is_static]:
+        turn.remove(member.member_id)
+    if group.members and not roster.elect_joined_leader():
+        # Only static members, and none is back: their session timeouts will decide.
+        turn.set_timer(TimerKind.JOIN, max(roster.rebalance_timeout_ms, MIN_RETRY_MS))
+        return
+    group.generation_id += 1
+    roster.awaiting_sync.clear()
+    group.protocol_name = roster.choose_protocol() if group.members else None
+    group.remember_subscriptions()
+    if not group.members:
+        turn.enter(GroupState.EMPTY)
+        # If this cannot be written the old generation would come back with a restart, and time out.
+        turn.write(group.value(), lambda turn, error: None)
+        return
+    turn.enter(GroupState.COMPLETING_REBALANCE)
+    joined_members = group.joined_members()
+    for member in roster.leader_last():
+        members = joined_members if member.member_id == group.leader_id else ()
+        turn.answer_parked_join(member, group.joined(member.member_id, members))
+        turn.start_session(member)
+        member.is_new = False
+        roster.awaiting_sync[member.member_id] = None
+    turn.set_timer(TimerKind.SYNC, roster.rebalance_timeout_ms)

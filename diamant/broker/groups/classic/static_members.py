@@ -1,0 +1,74 @@
+"""A static member of a classic group that comes back without its member id (KIP-345).
+
+Deviation from Kafka, on purpose: the successor of a static member that has not synced yet is the one whose sync is awaited;
+Kafka waits for the old id, in vain, and rebalances.
+
+Source: GroupMetadataManager.updateStaticMemberThenRebalanceOrCompleteJoin.
+"""
+
+from __future__ import annotations
+
+from diamant.broker.groups.classic.events import (
+    NO_LEADER,
+    UNKNOWN_MEMBER_ID,
+    JoinAnswer,
+    JoinRequest,
+    SyncAnswer,
+    TimerKind,
+)
+from diamant.broker.groups.classic.group import GroupState
+from diamant.broker.groups.classic.member import ClassicMember
+from diamant.broker.groups.classic.rebalance import begin_rebalance, complete_join_if_ready
+from diamant.broker.groups.classic.turn import Turn
+from diamant.protocol.errors import ErrorCode
+
+FIRST_WITH_SKIP_ASSIGNMENT = 9
+"""JoinGroup: from this version on a static leader can be told to skip its assignment."""
+
+
+def replace_static(turn: Turn, request: JoinRequest, old: ClassicMember, waiter: object) -> None:
+    """Fence the old member id; a new one takes its place."""
+    group = turn.group
+    old_leader = group.leader_id
+    new = ClassicMember(
+        request.fresh_id,
+        old.group_instance_id,
+        old.client_id,
+        old.client_host,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        protocols=request.protocols,
+        assignment=old.assignment,
+    )
+    group.roster.swap(old, new)
+    turn.cancel_timer(TimerKind.SESSION, old.member_id)
+    turn.start_session(new)
+    # A request that still waits under the old id is fenced at once.
+    turn.answer_parked_join(old, JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
+    turn.answer_parked_sync(old, SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))
+
+    if group.state is GroupState.STABLE and group.roster.choose_protocol() == group.protocol_name:
+        # Nothing changes for the others: no rebalance, only the new id is written down.
+        def after(turn: Turn, error: ErrorCode) -> None:
+            is_leader = group.leader_id == new.member_id
+            if error is not ErrorCode.NONE:
+                group.roster.swap(new, old)
+                turn.cancel_timer(TimerKind.SESSION, new.member_id)
+                turn.start_session(old)
+                answer = group.joined(UNKNOWN_MEMBER_ID)._replace(error=error)
+            elif request.version >= FIRST_WITH_SKIP_ASSIGNMENT:
+                members = group.joined_members() if is_leader else ()
+                answer = group.joined(new.member_id, members)._replace(skip_assignment=is_leader)
+            else:
+                # The old leader's id, so that the member does not send an assignment, which no member awaits.
+                answer = group.joined(new.member_id)._replace(leader=old_leader or NO_LEADER)
+            turn.answer_join(waiter, answer)
+
+        turn.write(group.value(), after)
+        return
+    turn.park_join(new, waiter)
+    if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+        # The leader may be at assigning to the old id.
+        begin_rebalance(turn)
+    else:
+        complete_join_if_ready(turn)

@@ -1,0 +1,112 @@
+"""One event of a classic group: its circumstances, and the effects that it has so far.
+
+Pure: no event loop, no sockets, no clock. An event is a function of a `Turn`; `turn.effects` are to be carried out in their
+order. A `WriteGroup` is the last of them: the caller appends the record and calls `after` with a new turn and
+the outcome, before any other event; what the record says counts from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from diamant.broker.groups.classic.events import (
+    AnswerJoin,
+    AnswerSync,
+    CancelTimer,
+    JoinAnswer,
+    SetTimer,
+    SyncAnswer,
+    TimerKind,
+)
+from diamant.broker.groups.classic.group import ClassicGroup, GroupState
+from diamant.broker.groups.classic.member import ClassicMember
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.internal_topics.group_records import GroupMetadataValue
+
+
+class ClassicGroupLimits(NamedTuple):
+    """`group.max.size` and `group.initial.rebalance.delay.ms`."""
+
+    max_size: int
+    initial_rebalance_delay_ms: int
+
+
+class WriteGroup(NamedTuple):
+    """Write the group's record, and continue with `after`."""
+
+    value: GroupMetadataValue
+    after: Callable[[Turn, ErrorCode], None]
+
+
+Effect: TypeAlias = AnswerJoin | AnswerSync | SetTimer | CancelTimer | WriteGroup
+
+
+class Turn:
+    """An event of `group`; `now_ms` is the clock that record timestamps are on."""
+
+    __slots__ = ("effects", "group", "limits", "now_ms")
+
+    def __init__(self, group: ClassicGroup, limits: ClassicGroupLimits, now_ms: int) -> None:
+        self.group = group
+        self.limits = limits
+        self.now_ms = now_ms
+        self.effects: list[Effect] = []
+
+    def enter(self, state: GroupState) -> None:
+        """Let the group go to another state."""
+        self.group.enter(state, self.now_ms)
+
+    def set_timer(self, kind: TimerKind, timeout_ms: int, member_id: str = "") -> None:
+        """(Re)start a timer."""
+        self.effects.append(SetTimer(kind, member_id, timeout_ms))
+
+    def cancel_timer(self, kind: TimerKind, member_id: str = "") -> None:
+        """Stop a timer."""
+        self.effects.append(CancelTimer(kind, member_id))
+
+    def start_session(self, member: ClassicMember) -> None:
+        """(Re)start the session of a member."""
+        self.set_timer(TimerKind.SESSION, member.session_timeout_ms, member.member_id)
+
+    def answer_join(self, waiter: object, answer: JoinAnswer) -> None:
+        """Answer a JoinGroup."""
+        self.effects.append(AnswerJoin(waiter, answer))
+
+    def answer_sync(self, waiter: object, answer: SyncAnswer) -> None:
+        """Answer a SyncGroup."""
+        self.effects.append(AnswerSync(waiter, answer))
+
+    def answer_parked_join(self, member: ClassicMember, answer: JoinAnswer) -> None:
+        """Answer the join that a member waits for, if it does."""
+        waiter = self.group.roster.take_join(member)
+        if waiter is not None:
+            self.answer_join(waiter, answer)
+
+    def answer_parked_sync(self, member: ClassicMember, answer: SyncAnswer) -> None:
+        """Answer the sync that a member waits for, if it does."""
+        if member.sync_waiter is not None:
+            self.answer_sync(member.sync_waiter, answer)
+            member.sync_waiter = None
+
+    def park_join(self, member: ClassicMember, waiter: object) -> None:
+        """Let a member wait for the end of the join phase."""
+        self.answer_parked_join(member, JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        self.group.roster.park_join(member, waiter)
+
+    def remove(self, member_id: str) -> None:
+        """Drop a member, a pending id, or nothing. A join that it waits for is answered UNKNOWN_MEMBER_ID: if it is still
+        there it will try again.
+        """
+        roster = self.group.roster
+        roster.pending.pop(member_id, None)
+        self.cancel_timer(TimerKind.SESSION, member_id)
+        member = roster.members.get(member_id)
+        if member is not None:
+            self.answer_parked_join(member, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+            self.answer_parked_sync(member, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+            roster.remove(member)
+
+    def write(self, value: GroupMetadataValue, after: Callable[[Turn, ErrorCode], None]) -> None:
+        """Write the group's record and continue with `after`: the error is what JoinGroup and SyncGroup answer if it failed."""
+        self.effects.append(WriteGroup(value, after))
