@@ -62,7 +62,10 @@ def write_varint(out: bytearray, value: int) -> None:
 
 def varint_size(value: int) -> int:
     """Return how many bytes `write_varint` appends for `value`."""
-    return max(1, (((value << 1) if value >= 0 else (-value << 1) - 1).bit_length() + 6) // 7)
+    if -64 <= value < 64:
+        return 1
+    zigzag = value << 1 if value >= 0 else (-value << 1) - 1
+    return (zigzag.bit_length() + 6) // 7
 
 
 def _read(buffer: Buffer, position: int, max_size: int) -> tuple[int, int]:

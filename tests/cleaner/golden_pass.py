@@ -17,7 +17,6 @@ from typing import Any
 
 from diamant.broker.commands.terminal.clean_settings import parse_settings
 from diamant.cleaner.engines import plain_round
-from diamant.cleaner.engines.small_round import QuickRound
 from diamant.cleaner.offline.clean import Engine, OfflineReport, clean_partition, inline_engine
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.plan import CleanPlan
@@ -88,9 +87,9 @@ def write_before(env: Env, case: Case, step: dict[str, Any], root: str) -> None:
         env.set_mtime_ms(f"{root}/{path}", content.mtime_ms)
 
 
-def quick_engine(env: Env, plan: CleanPlan, on_output: OnOutput) -> CleanResult:
-    """The engine of rounds in a thread of a broker."""
-    return plain_round.clean(env, plan, on_output=on_output, round_type=QuickRound)
+def one_by_one_engine(env: Env, plan: CleanPlan, on_output: OnOutput) -> CleanResult:
+    """The plain engine with no short way for plain batches."""
+    return plain_round.clean(env, plan, on_output=on_output, parsed_bytes=0)
 
 
 def run(

@@ -1,5 +1,7 @@
 """The compiled engine of the cleaner: the rounds of `plain_round`, byte for byte, many times as quick.
 
+Memory: the map (`offset_map`), what is made of a chunk (`row_records`, `compiled_rewriter`), and `batch_notes`.
+
 Importing this loads no compiler. The engine needs some ten seconds to be compiled on a machine for the first time, so a
 caller asks `is_warm()` first, and lets the plain engine do the round while `warm_up()` runs elsewhere.
 """
@@ -9,12 +11,26 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from diamant.cleaner.engines.round import Round
+from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.kernels import cache
-from diamant.cleaner.rules.result import CheckDone, CleanResult, OnOutput, Throttle, never_done, no_output, no_throttle
+from diamant.cleaner.prompt.key_filter import is_worth_filters, leave_alone
+from diamant.cleaner.rules.result import (
+    CheckDone,
+    CleanResult,
+    OnOutput,
+    OutputSegment,
+    Throttle,
+    never_done,
+    no_output,
+    no_throttle,
+)
 
 if TYPE_CHECKING:
     from diamant.cleaner.rules.plan import CleanPlan
     from diamant.storage.env.env import Env
+
+RUNNER = "compiled"
 
 _warming = threading.Lock()
 _is_warm_here = False
@@ -31,9 +47,31 @@ def clean(
 ) -> CleanResult:
     """Carry out `plan` as `plain_round.clean` does; compiles first what is not compiled yet."""
     warm_up()
-    from diamant.cleaner.engines.compiled_round import run
+    from diamant.cleaner.engines.compiled_map import CompiledMap
+    from diamant.cleaner.engines.compiled_rewriter import CompiledRewriter
+    from diamant.cleaner.engines.survivors import MapSurvivors
+    from diamant.cleaner.prompt.segment_keys import dirty_hashes, file_key_facts
+    from diamant.cleaner.segments.row_records import RowRecords
 
-    return run(env, plan, on_output=on_output, check_done=check_done, throttle=throttle, sync_threads=sync_threads)
+    work = RoundWork(env, plan, check_done, throttle)
+    records = RowRecords()
+    key_map = CompiledMap(work, records)
+    round_ = Round(work, key_map, CompiledRewriter(work, records, MapSurvivors(plan, key_map)))
+    has_filters = is_worth_filters(plan)
+
+    def skip_untouched(plan: CleanPlan) -> CleanPlan:
+        return (
+            plan if key_map.offsets.is_spilled else leave_alone(env, plan, lambda: dirty_hashes(key_map.offsets.table))
+        )
+
+    def file_facts(output: OutputSegment) -> None:
+        if has_filters:
+            file_key_facts(env, plan, output)
+
+    try:
+        return round_.run(RUNNER, on_output, sync_threads, leave_alone=skip_untouched, on_written=file_facts)
+    finally:
+        key_map.close()
 
 
 def is_warm() -> bool:
@@ -47,7 +85,7 @@ def warm_up() -> None:
     with _warming:
         if _is_warm_here:
             return
-        from diamant.cleaner.engines.compiled_round import call_every_kernel
+        from diamant.cleaner.kernels.warm_up import call_every_kernel
 
         call_every_kernel()
         if not cache.is_cached():

@@ -32,6 +32,7 @@ import numpy as np
 
 from diamant.cleaner.kernels import offset_map
 from diamant.cleaner.kernels.offset_map import ENTRY_BYTES
+from diamant.cleaner.segments.key_hasher import hash_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,8 +75,7 @@ class OffsetMap:
 
         `expected_tuples` tells, given how many tuples were added so far, about how many will come to be in all.
         """
-        self.k0 = np.uint64(int.from_bytes(hash_key[:8], "little"))
-        self.k1 = np.uint64(int.from_bytes(hash_key[8:16], "little"))
+        self.k0, self.k1 = hash_words(hash_key)
         self.max_entries = max_entries
         if max_entries is not None:
             memory_bytes = int(max_entries / FULL_AT + 1) * ENTRY_BYTES

@@ -19,7 +19,7 @@ Each round is the plain engine's, or above `MAX_PLAIN_BYTES` the compiled one's,
 
 What two scenarios have in common is done once, as far as it is kept (`overlay_states.MAX_KEPT_BYTES`).
 
-Memory: one engine's (plain_round.py with `MAX_PLAIN_BYTES` of log, or compiled_round.py with the scenario's map), and
+Memory: one engine's (`plain_round` with `MAX_PLAIN_BYTES` of log, or `compiled` with the scenario's map), and
 `max_key_bytes` for counting keys. Disk, in the scratch directory: what a round writes and what it is made from, that is at
 most twice the partition, as often again if it gets a new layout, and what is kept.
 """

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diamant.cleaner.kernels import fields, offset_map
-from diamant.cleaner.kernels.records import find_bad_crc
 from diamant.cleaner.prompt.key_filter import MAX_KEYS, KeyFilter, hash_id
 from diamant.cleaner.prompt.segment_facts import FactsCollector, KeyFacts, SegmentFacts, file_facts
-from diamant.cleaner.segments.payload_buffer import Unpacker
-from diamant.cleaner.segments.row_reader import ChunkReader, Rows
+from diamant.cleaner.segments.key_hasher import KeyHasher
+from diamant.cleaner.segments.row_records import RowRecords
 from diamant.protocol.batches.batch import parse_header
-from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 
@@ -30,12 +28,8 @@ if TYPE_CHECKING:
 
     from diamant.cleaner.rules.plan import CleanPlan
     from diamant.cleaner.rules.result import OutputSegment
+    from diamant.cleaner.segments.row_reader import Rows
     from diamant.storage.env.env import Env, File
-
-_TUPLES = 64 * 1024
-_ALWAYS = -(2**63)
-_NEVER = 2**63 - 1
-_MAX_BATCH_BYTES = 256 * 1024 * 1024
 
 
 def dirty_hashes(table: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -63,8 +57,9 @@ def read_key_facts(
     """Return the facts of the segment in `path`, and its filter unless it has too many keys. CorruptLog, OSError."""
     file = env.open(path, read_only=True)
     try:
-        reading = _Reading(file, hash_key)
-        for chunk in ChunkReader().chunks(file, 0, size):
+        records = RowRecords()
+        reading = _Reading(file, records, hash_key)
+        for chunk in records.chunks(env, path, 0, size):
             reading.add(chunk)
     finally:
         file.close()
@@ -79,17 +74,13 @@ def read_key_facts(
 class _Reading:
     """One pass over a segment. Memory: 8 bytes for each key of up to `MAX_KEYS`, twice while they are sorted."""
 
-    def __init__(self, file: File, hash_key: bytes) -> None:
+    def __init__(self, file: File, records: RowRecords, hash_key: bytes) -> None:
         self.collector = FactsCollector()
         self.has_keyless = False
         self.has_unstamped = False
         self._file = file
-        self._k0 = np.uint64(int.from_bytes(hash_key[:8], "little"))
-        self._k1 = np.uint64(int.from_bytes(hash_key[8:16], "little"))
-        self._unpacker = Unpacker()
-        self._tuples = np.empty((_TUPLES, 3), np.uint64)
-        self._state = np.zeros(offset_map.STATE_FIELDS, np.int64)
-        self._state[offset_map.LAST_SEEN] = -1
+        self._records = records
+        self._hasher = KeyHasher(hash_key)
         self._hashes: list[NDArray[np.uint64]] | None = []
         self._hash_count = 0
 
@@ -99,12 +90,6 @@ class _Reading:
         attributes = rows[fields.ATTRIBUTES, :count]
         is_data = (rows[fields.MAGIC, :count] == 2) & (attributes & fields.CONTROL == 0)
         rows[fields.STEP, :count] = np.where(is_data, offset_map.MAP, offset_map.SKIP)
-        bad = find_bad_crc(chunk.data, rows, 0, count, offset_map.MAP)
-        if bad >= 0:
-            raise CorruptLog(
-                self._file.path, chunk.position + int(rows[fields.POSITION, bad]), "the batch's CRC is wrong"
-            )
-        self._unpack(chunk)
         self._hash(chunk)
         # A batch without a note has a tombstone, or something odd.
         is_noted = rows[fields.NOTE, :count] != 0
@@ -120,47 +105,13 @@ class _Reading:
             return None
         return KeyFilter.of(np.concatenate(self._hashes) if self._hashes else np.empty(0, np.uint64))
 
-    def _unpack(self, chunk: Rows) -> None:
-        rows, count = chunk.rows, chunk.count
-        self._unpacker.clear()
-        data = chunk.data.data
-        packed = (rows[fields.STEP, :count] == offset_map.MAP) & (rows[fields.RECORD_COUNT, :count] != 0)
-        packed &= rows[fields.ATTRIBUTES, :count] & fields.CODEC_MASK != 0
-        for row in np.flatnonzero(packed).tolist():
-            payload = data[rows[fields.PAYLOAD_START, row] : rows[fields.PAYLOAD_END, row]]
-            codec = int(rows[fields.ATTRIBUTES, row]) & fields.CODEC_MASK
-            try:
-                place = self._unpacker.unpack(codec, payload, _MAX_BATCH_BYTES)
-            except CorruptBatch as error:
-                at = chunk.position + int(rows[fields.POSITION, row])
-                raise CorruptLog(self._file.path, at, error.reason) from error
-            rows[fields.IS_UNPACKED, row] = 1
-            rows[fields.PAYLOAD_START, row], rows[fields.PAYLOAD_END, row] = place
-
     def _hash(self, chunk: Rows) -> None:
-        rows, state = chunk.rows, self._state
-        state[offset_map.ROW] = state[offset_map.PLACE] = 0
         keyed = 0
-        while True:
-            fault, count = offset_map.hash_records(
-                chunk.data,
-                self._unpacker.buffer,
-                rows,
-                chunk.count,
-                state,
-                self._tuples,
-                self._k0,
-                self._k1,
-                _ALWAYS,
-                _NEVER,
-            )
-            if fault in (fields.CORRUPT, fields.OUT_OF_ORDER):
-                at = chunk.position + int(rows[fields.POSITION, int(state[offset_map.ROW])])
-                raise CorruptLog(self._file.path, at, "the records cannot be read")
-            keyed += count
-            self._keep(self._tuples[:count, 0].copy())
-            if fault == fields.NO_FAULT:
-                break
+        for start, end in self._records.ranges(chunk, 0, chunk.count, offset_map.MAP):
+            for count in self._hasher.hash(self._records, chunk, start, end):
+                keyed += count
+                self._keep(self._hasher.tuples[:count, 0].copy())
+        rows = chunk.rows
         is_data = rows[fields.STEP, : chunk.count] == offset_map.MAP
         self.has_keyless |= keyed != int(rows[fields.RECORD_COUNT, : chunk.count][is_data].sum())
 

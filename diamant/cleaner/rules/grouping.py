@@ -17,7 +17,7 @@ def segments_to_clean(plan: CleanPlan, end_offset: int) -> tuple[SegmentPlan, ..
 
     All from the first one on to the one that holds `end_offset` - 1. A round without a dirty range rewrites them all.
     """
-    if plan.first_dirty_offset >= plan.first_uncleanable_offset:
+    if not plan.has_dirty_range:
         return plan.segments
     return tuple(segment for segment in plan.segments if segment.base_offset < end_offset)
 

@@ -115,6 +115,22 @@ class CleanPlan:
         """True if the round does as Kafka does."""
         return self.mode == KAFKA
 
+    @property
+    def has_dirty_range(self) -> bool:
+        """True if a map is to be made; without one nothing goes but what has expired."""
+        return self.first_dirty_offset < self.first_uncleanable_offset
+
+    @property
+    def first_dirty_segment(self) -> int:
+        """Index of the segment in which the dirty range begins."""
+        bases = [segment.base_offset for segment in self.segments]
+        return max((index for index, base in enumerate(bases) if base <= self.first_dirty_offset), default=0)
+
+    @property
+    def has_aborted(self) -> bool:
+        """True if any transaction aborted: if not, no batch of data goes on account of its own."""
+        return bool(self.later_aborted) or any(segment.aborted for segment in self.segments)
+
     def map_utilization(self, keys: int) -> float:
         """Return how full a map with so many keys is, 0 to 1: in mode kafka, as in Kafka, its table, which is never filled."""
         most = self.map_max_entries if self.is_kafka else max(self.map_max_entries, keys)

@@ -13,7 +13,6 @@ import asyncio
 import threading
 
 from diamant.cleaner.engines import plain_round
-from diamant.cleaner.engines.small_round import QuickRound
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult, OutputSegment, never_done
 from diamant.cleaner.rules.throttle import Throttle
@@ -59,9 +58,7 @@ class InlineRunner:
 
         def work() -> CleanResult:
             try:
-                return plain_round.clean(
-                    self._env, plan, on_output=give, check_done=check, throttle=throttle, round_type=QuickRound
-                )
+                return plain_round.clean(self._env, plan, on_output=give, check_done=check, throttle=throttle)
             except BaseException:
                 remove_cleaned_files(self._env, plan)
                 raise

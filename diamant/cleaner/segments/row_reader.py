@@ -28,6 +28,8 @@ READ_BYTES = 1024 * 1024
 class Rows:
     """Whole batches in a row."""
 
+    path: str
+    """The segment's file."""
     position: int
     """Start of the first one in the segment."""
     size: int
@@ -35,7 +37,7 @@ class Rows:
     data: NDArray[np.uint8]
     """The reader's buffer."""
     rows: NDArray[np.int64]
-    """int64[FIELDS, n], see `kernels.records`; positions count from the start of `data`."""
+    """int64[FIELDS, n], see `kernels.fields`; positions count from the start of `data`."""
     count: int
     """Rows in use, one at least."""
     together: int
@@ -64,7 +66,7 @@ class ChunkReader:
                 fault, count, used, together = read_headers(data, 0, size, self._rows)
             if fault != NO_FAULT or not count:
                 _fail(file, position + used, end)
-            yield Rows(position, used, data, self._rows, count, together)
+            yield Rows(file.path, position, used, data, self._rows, count, together)
             position += used
 
     def _size_of_one(self, file: File, position: int, end: int) -> int:

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.engines import compiled, compiled_round, plain_round
-from diamant.cleaner.kernels import cache
+from diamant.cleaner.engines import batch_notes, compiled, plain_round
+from diamant.cleaner.engines.compiled_map import CompiledMap
+from diamant.cleaner.engines.compiled_rewriter import CompiledRewriter
+from diamant.cleaner.engines.dirty_range import map_dirty_range
+from diamant.cleaner.engines.group_rewrite import rewrite_group
+from diamant.cleaner.engines.survivors import MapSurvivors
+from diamant.cleaner.engines.work import RoundWork
+from diamant.cleaner.kernels import cache, warm_up
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputOverflow
 from diamant.cleaner.rules.transaction_tracker import TransactionTracker
-from diamant.cleaner.segments import payload_buffer
+from diamant.cleaner.segments import key_hasher, payload_buffer, row_records
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import Header, Record
@@ -37,6 +45,9 @@ from tests.cleaner.prompt.segment_history import DIRECTORY, NOW_MS, SegmentHisto
 from tests.effort import examples
 
 Engine = Callable[..., CleanResult]
+
+one_by_one = partial(plain_round.clean, parsed_bytes=0)
+"""The plain engine with no short way for plain batches: the reference."""
 
 # -- random histories ------------------------------------------------------------------------------------------------
 
@@ -131,7 +142,7 @@ def outcome(engine: Engine, env: MemoryEnv, plan: CleanPlan) -> tuple[dict[str, 
 def check(env: MemoryEnv, plan: CleanPlan, *, with_figures: bool = True) -> dict[str, Any]:
     """Run both engines; what they answer."""
     before = env.list_dir(DIRECTORY)
-    plain, plain_files = outcome(plain_round.clean, env, plan)
+    plain, plain_files = outcome(one_by_one, env, plan)
     other, other_files = outcome(compiled.clean, env, plan)
     if not with_figures:
         for result in (plain, other):
@@ -167,9 +178,9 @@ def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
             "diamant.cleaner.segments.row_reader.READ_BYTES", data.draw(st.sampled_from([150, 1000, 1 << 16]))
         )
         patch.setattr("diamant.cleaner.engines.offset_map.MIN_SLOTS", data.draw(st.sampled_from([3, 5, 64])))
-        patch.setattr(compiled_round, "UNPACK_BYTES", data.draw(st.sampled_from([1, 1 << 16])))
-        patch.setattr(compiled_round, "TUPLES", data.draw(st.sampled_from([1, 3, 1 << 10])))
-        patch.setattr(compiled_round, "MAX_NOTES", data.draw(st.sampled_from([0, 3, 1 << 10])))
+        patch.setattr(row_records, "UNPACK_BYTES", data.draw(st.sampled_from([1, 1 << 16])))
+        patch.setattr(key_hasher, "TUPLES", data.draw(st.sampled_from([1, 3, 1 << 10])))
+        patch.setattr(batch_notes, "MAX_NOTES", data.draw(st.sampled_from([0, 3, 1 << 10])))
         has_odd = any(step[0] == "odd" for step in steps)
         check(env, plan, with_figures=not has_odd)
 
@@ -282,11 +293,11 @@ def test_a_wrong_index_of_aborted_transactions_loses_nothing() -> None:
     history.batch([(b"c", b"3")], producer=11, is_transactional=True)
     history.marker(11, "commit")
     env, plan = history.stored()
-    engine = compiled_round.CompiledRound(env, plan, lambda: None, lambda _: None)
-    engine.build_map()
-    engine.tracker = Forgetful()
-    outputs = [output for group in plan.segments for output in engine.rewrite_group((group,))]
-    engine.close()
+    work, records = RoundWork(env, plan), row_records.RowRecords()
+    key_map = CompiledMap(work, records)
+    map_dirty_range(work, key_map)
+    rewriter = CompiledRewriter(work, records, MapSurvivors(plan, key_map), Forgetful())
+    outputs = [output for segment in plan.segments for output in rewrite_group(work, rewriter, [segment])]
     kept = [header.record_count for output in outputs for _, header in iter_headers(log_of(env, output.base_offset))]
     assert kept == [2, 1, 1, 1]
 
@@ -370,28 +381,45 @@ def test_the_throttle_hears_of_what_is_read_and_written() -> None:
     assert heard["compiled"] == heard["plain"]
 
 
-def kernels_called_in(source: str) -> set[tuple[str, str]]:
-    """Module and name of each kernel that a piece of code calls."""
-    found = re.findall(r"\b(fields|map_kernels|rewrite_kernels)\.([a-z_0-9]+)\(", source)
-    modules = {"fields": "records", "map_kernels": "offset_map", "rewrite_kernels": "rewrite"}
-    return {(modules[module], name) for module, name in found}
+def kernels_called_in(module: ModuleType) -> set[tuple[str, str]]:
+    """Module and name of each kernel that a module calls."""
+    tree = ast.parse(inspect.getsource(module))
+    imported = {
+        name.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("diamant.cleaner.kernels")
+        for name in node.names
+    }
+    called = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        match node.func:
+            case ast.Name(name) if name in imported:
+                called.add((f"{imported[name]}", name))
+            case ast.Attribute(ast.Name(place), name) if imported.get(place) == "diamant.cleaner.kernels":
+                called.add((f"diamant.cleaner.kernels.{place}", name))
+    return {
+        (place, name) for place, name in called if hasattr(getattr(importlib.import_module(place), name), "signatures")
+    }
 
 
 def test_warming_up_calls_each_kernel_with_the_arguments_of_a_round() -> None:
     """Otherwise a round would compile for seconds what `warm_up` did not think of."""
     compiled.warm_up()
-    called = kernels_called_in(inspect.getsource(compiled_round.call_every_kernel))
+    called = kernels_called_in(warm_up)
+    assert called
     for name in (
-        "engines.compiled_round",
-        "segments.compiled_segment_writer",
+        "engines.compiled_rewriter",
         "engines.offset_map",
-        "prompt.segment_keys",
+        "segments.compiled_segment_writer",
+        "segments.key_hasher",
+        "segments.row_reader",
+        "segments.row_records",
     ):
         module = importlib.import_module(f"diamant.cleaner.{name}")
-        assert kernels_called_in(inspect.getsource(module)) <= called
-    kernels = {
-        name: getattr(importlib.import_module(f"diamant.cleaner.kernels.{place}"), name) for place, name in called
-    }
+        assert set() != kernels_called_in(module) <= called, name
+    kernels = {name: getattr(importlib.import_module(place), name) for place, name in called}
     before = {name: len(kernel.signatures) for name, kernel in kernels.items()}
     for codec in range(5):
         check(*ordinary(codec=codec).stored(map_memory_bytes=1))
@@ -480,7 +508,7 @@ def test_a_file_that_is_damaged_anywhere_is_refused(data: st.DataObject, codec: 
 def refused_or_equal(env: MemoryEnv, plan: CleanPlan) -> None:
     """Run both engines on bytes that may be wrong."""
     before = env.list_dir(DIRECTORY)
-    plain, plain_files = outcome(plain_round.clean, env, plan)
+    plain, plain_files = outcome(one_by_one, env, plan)
     other, other_files = outcome(compiled.clean, env, plan)
     assert env.list_dir(DIRECTORY) == before
     if "is_order" in other:
@@ -514,7 +542,7 @@ def test_a_decompression_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         history = SegmentHistory()
         history.batch([(b"a", bytes(3_000_000))], codec=codec)
         env, plan = history.stored()
-        monkeypatch.setattr(compiled_round, "MAX_BATCH_BYTES", 2_000_000)
+        monkeypatch.setattr(row_records, "MAX_BATCH_BYTES", 2_000_000)
         with pytest.raises(CorruptLog, match="decompress to more than 2000000"):
             compiled.clean(env, plan)
 

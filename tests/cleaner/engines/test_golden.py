@@ -27,7 +27,7 @@ from tests.cleaner.golden_pass import (
     check_files_left,
     check_times,
     logical,
-    quick_engine,
+    one_by_one_engine,
     read_cases,
     run,
     segment_files,
@@ -63,7 +63,7 @@ Kafka's bytes, in all of their passes; another zlib may well write others."""
 
 STEPS = [(name, number) for name, count in PASSES.items() for number in range(1, count + 1)]
 
-ENGINES = {"inline": inline_engine, "quick": quick_engine, "compiled": compiled_engine}
+ENGINES = {"inline": inline_engine, "one by one": one_by_one_engine, "compiled": compiled_engine}
 
 
 def case_of(name: str) -> Case:

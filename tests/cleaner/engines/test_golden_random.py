@@ -21,7 +21,7 @@ from tests.cleaner.golden_pass import (
     check_files_left,
     check_times,
     logical,
-    quick_engine,
+    one_by_one_engine,
     read_cases,
     run,
     segment_files,
@@ -79,7 +79,7 @@ RECORDS_ONLY = {(1081, 2), (1081, 3), (1081, 5), (1227, 1), (1227, 3)}
 """Seed and number of the passes in which a batch was compressed anew by snappy, and not with Kafka's bytes: its records are
 equal. All other passes are equal byte for byte."""
 
-ENGINES = {"inline": inline_engine, "quick": quick_engine, "compiled": compiled_engine}
+ENGINES = {"inline": inline_engine, "one by one": one_by_one_engine, "compiled": compiled_engine}
 
 
 @cache

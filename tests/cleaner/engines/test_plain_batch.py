@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from diamant.cleaner.engines import plain_round
+from diamant.cleaner.engines.batch_rewrite import encoded_size
 from diamant.cleaner.engines.plain_batches import (
     LOG_APPEND_TIME,
     TOMBSTONES,
@@ -97,7 +97,7 @@ def test_what_is_taken_for_plain_is_what_its_decoder_finds(
     assert (last_offset, max_timestamp, producer_id) == (header.last_offset, header.max_timestamp, -1)
     assert bool(flags & TOMBSTONES) == any(one.value is None for one in found)
     assert bool(flags & LOG_APPEND_TIME) == has_append_time
-    assert counted_bytes == sum(plain_round._encoded_size(one, header) for one in found)
+    assert counted_bytes == sum(encoded_size(one, header) for one in found)
     assert unpacked == (payload if packing in range(1, 5) and len(found) > 1 else None)
 
 
@@ -130,7 +130,7 @@ def test_what_stays_has_the_bytes_of_the_plain_engine(
     found, max_timestamp, removed_bytes = rebuilt(before + bytes(original), batch, stays, SmallPayloads())
     assert found == expected
     assert max_timestamp == parse_header(expected).max_timestamp
-    assert removed_bytes == sum(plain_round._encoded_size(one, header) for one in gone)
+    assert removed_bytes == sum(encoded_size(one, header) for one in gone)
 
 
 def test_what_clients_send_is_plain() -> None:

@@ -1,4 +1,4 @@
-"""The engine of rounds that somebody waits for against the plain one: the same files, results and figures, byte for byte."""
+"""The plain engine by the row against itself batch by batch: the same files, results and figures, byte for byte."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.engines import plain_batches, plain_round, small_round
-from diamant.cleaner.engines.small_round import OtherBatch, QuickChunk, QuickRound, parse
+from diamant.cleaner.engines import plain_batches, plain_round
+from diamant.cleaner.engines.parsed_chunks import MAX_PARSED_BYTES, ParsedChunk, parse
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.cleaner.segments.small_payloads import SmallPayloads
 from diamant.cleaner.segments.strict_reader import read_chunks
 from diamant.protocol.batches import compression
@@ -24,18 +25,16 @@ from diamant.storage import names
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
 from tests.builder import with_payload
-from tests.cleaner.engines.test_compiled_rewrite import histories, outcome, play, some_keys, values
+from tests.cleaner.engines.test_compiled_rewrite import histories, one_by_one, outcome, play, some_keys, values
 from tests.cleaner.prompt.segment_history import DIRECTORY, NOW_MS, SegmentHistory
 from tests.effort import examples
 
-quick = partial(plain_round.clean, round_type=QuickRound)
 
-
-def check(env: MemoryEnv, plan: CleanPlan) -> dict[str, Any]:
-    """Run both engines; what they answer."""
+def check(env: MemoryEnv, plan: CleanPlan, parsed_bytes: int = MAX_PARSED_BYTES) -> dict[str, Any]:
+    """Run the engine by the row and batch by batch; what it answers."""
     before = env.list_dir(DIRECTORY)
-    plain, plain_files = outcome(plain_round.clean, env, plan)
-    found, files = outcome(quick, env, plan)
+    plain, plain_files = outcome(one_by_one, env, plan)
+    found, files = outcome(partial(plain_round.clean, parsed_bytes=parsed_bytes), env, plan)
     assert found == plain
     assert files == plain_files
     assert env.list_dir(DIRECTORY) == before
@@ -64,7 +63,7 @@ mixed = st.lists(st.one_of(plain, plain, plain, histories), min_size=1, max_size
 
 @settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(mixed, st.sampled_from(MODES), st.data())
-def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
+def test_any_round_over_any_history_gives_the_bytes_of_batches_one_by_one(
     steps: list[Any], mode: str, data: st.DataObject
 ) -> None:
     """Strategy: many plain batches between every kind of others, any range and limits. Invariant: all is equal."""
@@ -78,12 +77,10 @@ def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
         map_max_entries=data.draw(st.sampled_from([1, 2, 3, 1000]), "map entries"),
         io_buffer_bytes=data.draw(st.sampled_from([100, 4096]), "buffer"),
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(small_round, "MAX_PARSED_BYTES", data.draw(st.sampled_from([0, 1500, 10_000, 1 << 20]), "parsed"))
-        check(env, plan)
+    check(env, plan, data.draw(st.sampled_from([1500, 10_000, 1 << 20]), "parsed"))
 
 
-def parsed(data: bytes, room: int = 1 << 20) -> QuickChunk:
+def parsed(data: bytes, room: int = 1 << 20) -> ParsedChunk:
     """What is made of the bytes of a segment."""
     file = MemoryEnv().create_new("/x.log")
     file.append(data)
@@ -109,14 +106,13 @@ def test_nothing_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(env, "open", open_)
     logs = [names.log_file("", segment.base_offset)[1:] for segment in plan.segments]
-    quick(env, plan)
+    plain_round.clean(env, plan)
     assert [opened.count(log) for log in logs] == [1, 2, 1]  # where the dirty range begins is looked up
     for name in env.list_dir(DIRECTORY):
         if "cleaned" in name:
             env.remove(f"{DIRECTORY}/{name}")
     opened.clear()
-    monkeypatch.setattr(small_round, "MAX_PARSED_BYTES", needs[1])
-    quick(env, plan)
+    plain_round.clean(env, plan, parsed_bytes=needs[1])
     assert [opened.count(log) for log in logs] == [1, 2, 2]
 
 
@@ -138,7 +134,7 @@ def test_a_chunk_takes_no_more_than_it_says(codec: int, count: int, key_bytes: i
             tracemalloc.stop()
         # The file is counted, too.
         assert found - len(data) < chunk.memory_bytes + 20_000
-        others = [entry for entry in chunk.entries if isinstance(entry, OtherBatch)]
+        others = [entry for entry in chunk.entries if isinstance(entry, ChunkBatch)]
         plain_bytes = chunk.memory_bytes - len(data) - plain_batches.BATCH_BYTES * len(others)
         assert plain_bytes <= room
         assert bool(others) == (room == 50_000)
@@ -158,16 +154,16 @@ def test_of_plain_batches_no_record_is_decoded(
             markers.append(history.offset)
             history.marker(1, "commit")
     env, plan = history.stored(mode=mode)
-    expected = outcome(plain_round.clean, env, plan)
+    expected = outcome(one_by_one, env, plan)
     decoded: list[int] = []
-    real = OtherBatch.records
+    real = ChunkBatch.records
 
-    def records(batch: OtherBatch) -> Any:
+    def records(batch: ChunkBatch) -> Any:
         decoded.append(batch.header.base_offset)
         return real(batch)
 
-    monkeypatch.setattr(OtherBatch, "records", records)
-    assert outcome(quick, env, plan) == expected
+    monkeypatch.setattr(ChunkBatch, "records", records)
+    assert outcome(plain_round.clean, env, plan) == expected
     assert sorted(decoded) == sorted(2 * markers)
 
 
@@ -192,7 +188,7 @@ def test_a_packed_batch_is_decompressed_once_for_its_key(monkeypatch: pytest.Mon
     monkeypatch.setattr(SmallPayloads, "unpack", unpack)
     monkeypatch.setattr(compression, "decompress", fail)
     monkeypatch.setattr(compression, "compress", fail)
-    quick(env, plan)
+    plain_round.clean(env, plan)
     assert unpacked == 21 * [codec]
 
 
@@ -252,7 +248,7 @@ def test_the_last_batches_of_producers_and_of_the_round_stay(mode: str) -> None:
     env, plan = history.stored(mode=mode)
     result = check(env, plan)
     assert result["stats"]["removed"] == {"superseded": 15}
-    quick(env, plan)
+    plain_round.clean(env, plan)
     path = names.log_file(DIRECTORY, 0) + names.CLEANED_SUFFIX
     file = env.open(path, read_only=True)
     (chunk,) = read_chunks(file, 0, file.size(), 1 << 20)

@@ -11,8 +11,12 @@ from dataclasses import replace
 import pytest
 
 from diamant.cleaner.engines import plain_round
+from diamant.cleaner.engines.group_rewrite import rewrite_group
+from diamant.cleaner.engines.parsed_chunks import ParsedChunks
+from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputOverflow, OutputSegment
+from diamant.cleaner.segments import chunk_batch
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import crc_is_valid
@@ -311,9 +315,11 @@ def test_only_mode_kafka_stamps_tombstones_behind_the_map() -> None:
         one_each(log, "a", "b=")
         log.roll()
         plan = log.plan(mode=mode, first_dirty=0, end=2, max_keys=1)
-        round_ = plain_round._Round(log.env, plan, lambda: None, lambda _: None)
-        round_.map_end_offset = 0
-        for output in round_.rewrite_group(plan.segments):
+        work = RoundWork(log.env, plan)
+        chunks = ParsedChunks(work)
+        key_map = plain_round.PlainMap(work, chunks)
+        key_map.end_offset = 0
+        for output in rewrite_group(work, plain_round.PlainRewriter(work, key_map, chunks), plan.segments):
             log.swap(output)
         horizons[mode] = log.horizon(1)
     assert horizons == {KAFKA: log.now_ms + DAY_MS, PROMPT: None}
@@ -660,13 +666,13 @@ def test_broken_batches_fail_the_round(change: Callable[[bytearray], bytes], rea
 
 def test_a_decompression_bomb_fails_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a batch may decompress to is bounded, in both modes."""
-    monkeypatch.setattr(plain_round, "MAX_BATCH_BYTES", 10_000)
+    monkeypatch.setattr(chunk_batch, "MAX_BATCH_BYTES", 10_000)
     for mode in (KAFKA, PROMPT):
         log = CleanerLog()
-        log.data((b"a", bytes(20_000)), codec=compression.ZSTD)
+        log.data((b"a", bytes(200_000)), codec=compression.ZSTD)
         log.roll()
         with pytest.raises(CorruptLog, match="decompress to more than 10000"):
-            log.clean(mode=mode)
+            plain_round.clean(log.env, log.plan(mode=mode), parsed_bytes=0)
 
 
 def test_a_full_index_fails_only_mode_kafka() -> None:
@@ -696,7 +702,7 @@ def test_an_output_that_outgrows_its_group_is_cut_in_mode_prompt(monkeypatch: py
         for words in (("a", "x"), ("b", "x"), ("c",)):
             log.data(*words, codec=compression.GZIP)
             log.roll()
-        result = plain_round.clean(log.env, log.plan(mode=mode))
+        result = plain_round.clean(log.env, log.plan(mode=mode), parsed_bytes=0)
         assert [output.source_base_offsets for output in result.outputs] == expected
 
 

@@ -11,12 +11,15 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from diamant.cleaner.engines import compiled, plain_round
+from diamant.cleaner.engines.dirty_range import map_dirty_range
+from diamant.cleaner.engines.parsed_chunks import ParsedChunks
+from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.prompt import key_filter, segment_keys
 from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id, leave_alone, segments_to_leave_alone
 from diamant.cleaner.prompt.segment_facts import facts_path, file_facts, load_facts
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.result import OutputSegment, never_done, no_throttle
+from diamant.cleaner.rules.result import OutputSegment
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.cleaner_log import DIRECTORY, CleanerLog
 from tests.cleaner.engines.test_rewrite_properties import histories, play
@@ -119,9 +122,10 @@ def learn(log: CleanerLog) -> dict[int, Any]:
 
 def dirty_hashes(log: CleanerLog, plan: CleanPlan) -> np.ndarray[Any, Any]:
     """The hashes of the keys in the map of a round."""
-    round_ = plain_round._Round(log.env, plan, never_done, no_throttle)
-    round_.build_map()
-    return hashes([hash_of(key) for key in round_.last_offsets])
+    work = RoundWork(log.env, plan)
+    key_map = plain_round.PlainMap(work, ParsedChunks(work))
+    map_dirty_range(work, key_map)
+    return hashes([hash_of(key) for key in key_map.last_offsets])
 
 
 def clean_leaving_alone(log: CleanerLog) -> frozenset[int]:

@@ -10,6 +10,10 @@ from dataclasses import replace
 import pytest
 
 from diamant.cleaner.engines import compiled, plain_round
+from diamant.cleaner.engines.dirty_range import map_dirty_range
+from diamant.cleaner.engines.group_rewrite import rewrite_group
+from diamant.cleaner.engines.parsed_chunks import ParsedChunks
+from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.prompt import segment_keys
 from diamant.cleaner.prompt.quarantine import Quarantine
 from diamant.cleaner.prompt.segment_facts import PartitionFacts, file_facts, horizon_round_end, read_facts
@@ -201,11 +205,13 @@ def test_tombstones_that_are_not_mapped_yet_get_no_horizon(mode: str) -> None:
     log.data("c=")
     log.roll()
     plan = log.plan(mode=mode, max_keys=1)
-    round_ = plain_round._Round(log.env, replace(plan, mode=KAFKA), lambda: None, lambda _count: None)
-    round_.build_map()
-    round_.plan = plan
-    assert round_.map_end_offset == 0
-    for output in round_.rewrite_group(plan.segments):
+    work = RoundWork(log.env, plan)
+    chunks = ParsedChunks(work)
+    as_kafka = RoundWork(log.env, replace(plan, mode=KAFKA))
+    key_map = plain_round.PlainMap(as_kafka, chunks)
+    assert map_dirty_range(as_kafka, key_map)
+    assert key_map.end_offset == 0
+    for output in rewrite_group(work, plain_round.PlainRewriter(work, key_map, chunks), plan.segments):
         log.swap(output)
     expected = START_MS + DAY_MS if mode == KAFKA else None
     assert (log.horizon(0), log.horizon(2)) == (expected, expected)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diamant.cleaner.engines import compiled, plain_round
-from diamant.cleaner.engines.small_round import QuickRound
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
 from diamant.cleaner.segments.small_payloads import MAX_BYTES, SmallPayloads
 from diamant.protocol.batches import compression
@@ -20,7 +18,7 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.errors import CorruptLog
 from tests.builder import with_payload
-from tests.cleaner.engines.test_compiled_rewrite import outcome
+from tests.cleaner.engines.test_compiled_rewrite import one_by_one, outcome
 from tests.cleaner.prompt.segment_history import NOW_MS, SegmentHistory
 
 CODECS = range(1, 5)
@@ -74,7 +72,7 @@ def test_two_frames_are_left_to_others(codec: int) -> None:
     assert PAYLOADS.unpack(codec, frames) is None
 
 
-@pytest.mark.parametrize("engine", [partial(plain_round.clean, round_type=QuickRound), compiled.clean])
+@pytest.mark.parametrize("engine", [plain_round.clean, compiled.clean])
 @pytest.mark.parametrize("count", [1, 2])
 def test_no_engine_passes_over_what_is_behind_a_frame(engine: Any, count: int) -> None:
     """Also of zstd frames that do not declare their size, of which its library says nothing: the plain engine's error."""
@@ -85,7 +83,7 @@ def test_no_engine_passes_over_what_is_behind_a_frame(engine: Any, count: int) -
     frames = compress_like_kafka(compression.ZSTD, batch[61:]) + compress_like_kafka(compression.ZSTD, b"more")
     history.append(with_payload(batch, frames))
     env, plan = history.stored()
-    expected, files = outcome(plain_round.clean, env, plan)
+    expected, files = outcome(one_by_one, env, plan)
     assert (expected["error"], files) == (CorruptLog, {})
     assert outcome(engine, env, plan) == (expected, {})
 

@@ -13,7 +13,7 @@ reads the dirty range as the local engines do, with a map that is never larger t
 
 Memory: of the driver the manifest (some 500 bytes for each output), the plan, and 24 bytes for each producer of each
 part and a few times that for each aborted transaction (`transaction_cuts`): nothing that grows with records, keys or
-committed transactions. Of tasks: see `key_tuples`, `survivors`, `compiled_round`.
+committed transactions. Of tasks: see `key_tuples`, `survivors`, `engines.compiled_rewriter`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from diamant.cleaner.engines.compiled_round import CompiledRound
-from diamant.cleaner.engines.plain_round import _Round
+from diamant.cleaner.engines.dirty_range import DirtyStart, dirty_start, map_dirty_range
+from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.rules.grouping import group_segments, segments_to_clean
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan, aborted_from
-from diamant.cleaner.rules.result import CleanStats, never_done, no_throttle
+from diamant.cleaner.rules.result import CleanStats
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.spark.clean.key_tuples import ERROR, PartFigures
 from diamant.cleaner.spark.clean.manifest import ErrorFields, GroupResult, Manifest, add_stats, error_of
@@ -38,15 +38,13 @@ from diamant.cleaner.spark.clean.parts import (
     PART_BYTES,
     Part,
     cut,
-    first_dirty_segment,
-    has_dirty_range,
     records_per_byte,
     segments_of,
 )
 from diamant.cleaner.spark.clean.survivors import partitions_for
 from diamant.cleaner.spark.clean.task_files import TaskFiles
 from diamant.cleaner.spark.clean.tasks import Done, Job, group_results, part_events, part_rows, reduce_rows
-from diamant.cleaner.spark.clean.transaction_cuts import EVENT_FIELDS, ResumableTracker, TrackerState, has_aborted
+from diamant.cleaner.spark.clean.transaction_cuts import EVENT_FIELDS, ResumableTracker, TrackerState
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.shipped_code import Versions
 from diamant.storage.env.env import Env, RealEnv
@@ -118,16 +116,8 @@ class CleanJob:
         self._env = RealEnv() if env is None else env
         self._name = f"{plan.topic}-{plan.partition}"
         target.make_directory()
-        first = first_dirty_segment(plan)
-        reading = _Round(self._env, plan, never_done, no_throttle)
-        self._dirty_position = 0
-        self._scan_start = 0
-        if has_dirty_range(plan) and plan.segments[first].base_offset not in plan.quarantined:
-            self._dirty_position = reading._dirty_position(plan.segments[first])
-            self._scan_start = reading._scan_start(plan.segments[first])
-        elif has_dirty_range(plan):
-            self._scan_start = plan.segments[first].base_offset
-        self._parts = cut(self._env, plan, self._dirty_position, part_bytes)
+        self._start = dirty_start(self._env, plan) if plan.has_dirty_range else DirtyStart(0, 0, 0)
+        self._parts = cut(self._env, plan, self._start.position, part_bytes)
         total = sum(part.end - part.position for part in self._parts)
         if partitions is None:
             partitions = partitions_for(total * records_per_byte(self._env, plan), context.defaultParallelism)
@@ -148,7 +138,7 @@ class CleanJob:
         """Carry it out. Raises as engines do: CorruptLog, OutputOverflow, OSError; SegmentChanged; what Spark raises."""
         plan, stats = self._plan, self._stats
         stats.start_s = time.monotonic()
-        if not has_dirty_range(plan):
+        if not plan.has_dirty_range:
             events = self._walk(self._parts)
             return self._rewrite(plan.first_dirty_offset - 1, events, None, 0)
         map_end_offset = plan.segments[-1].next_base_offset - 1
@@ -200,7 +190,7 @@ class CleanJob:
         dirty_bytes = sum(part.end - part.position for part in self._parts if part.is_dirty)
         self._begin("finding where the map is full", dirty_bytes)
         sent = self._context.broadcast(self._job)
-        look = _find_end_of_map(sent, self._dirty_position, self.progress.done)
+        look = _find_end_of_map(sent, self._start, self.progress.done)
         found: _FullMap | ErrorFields = self._context.parallelize([0], 1).map(look).collect()[0]
         if isinstance(found, _FullMap):
             return found
@@ -247,13 +237,13 @@ class CleanJob:
     def _states_of_parts(self) -> dict[int, TrackerState]:
         """Return what the map's tracker knows before each dirty part, by index; nothing if it need not know."""
         plan = self._plan
-        if not has_aborted(plan):
+        if not plan.has_aborted:
             return {}
-        first = first_dirty_segment(plan)
+        first = self._start.segment
         aborted = list(aborted_from(plan, first, plan.first_uncleanable_offset))
         if not plan.is_kafka:
-            # As `plain_round` has it.
-            aborted = [one for one in aborted if one.last_offset >= self._scan_start]
+            # As `dirty_range` has it.
+            aborted = [one for one in aborted if one.last_offset >= self._start.offset]
         if not aborted:
             return {}
         events = self._walk([part for part in self._parts if part.is_dirty])
@@ -301,52 +291,38 @@ class CleanJob:
             raise error_of(found[1], self._name)
 
 
-class _FullMap:
+class _FullMap(NamedTuple):
     """The end of Kafka's map."""
 
-    def __init__(self, engine: CompiledRound, *, is_full: bool) -> None:
-        self.map_end_offset = engine.map_end_offset
-        self.map_bytes_read = engine.stats.map_bytes_read
-        self.map_messages_read = engine.stats.map_messages_read
-        self.is_full = is_full
+    is_full: bool
+    map_end_offset: int
+    map_bytes_read: int
+    map_messages_read: int
 
 
-class _MapOnly(CompiledRound):
-    """The local engine as far as its map. `position`: where its reading begins."""
-
-    def __init__(self, files: TaskFiles, plan: CleanPlan, position: int, throttle: Throttle) -> None:
-        super().__init__(files, plan, never_done, throttle)  # type: ignore[arg-type]
-        self._position = position
-        self.is_full = False
-
-    def _dirty_position(self, segment: SegmentPlan) -> int:
-        return 0 if segment.base_offset >= self.plan.first_dirty_offset else self._position
-
-    def _map_segment(self, segment: SegmentPlan, tracker: Any) -> bool:
-        self.is_full = super()._map_segment(segment, tracker)
-        return self.is_full
-
-
-def _find_end_of_map(sent: Any, position: int, done: Done) -> Callable[[int], _FullMap | ErrorFields]:
-    def work(_: int) -> _FullMap | ErrorFields:
+def _find_end_of_map(sent: Any, start: DirtyStart, done: Done) -> Callable[[int], _FullMap | ErrorFields]:
+    def find(_: int) -> _FullMap | ErrorFields:
+        from diamant.cleaner.engines.compiled_map import CompiledMap
+        from diamant.cleaner.segments.row_records import RowRecords
         from diamant.cleaner.spark.clean.manifest import fields_of, is_final
 
         job: Job = sent.value
         # No other task is beside it.
         throttle = Throttle(job.plan.io_max_bytes_per_second)
-        engine = _MapOnly(TaskFiles(job.plan, job.source), job.plan, position, throttle)
+        work = RoundWork(TaskFiles(job.plan, job.source).env, job.plan, throttle=throttle)
+        key_map = CompiledMap(work, RowRecords())
         try:
-            engine.build_map()
-            done.add(engine.stats.map_bytes_read)
-            return _FullMap(engine, is_full=engine.is_full)
+            is_full = map_dirty_range(work, key_map, start)
+            done.add(work.stats.map_bytes_read)
+            return _FullMap(is_full, key_map.end_offset, work.stats.map_bytes_read, work.stats.map_messages_read)
         except Exception as error:
             if not is_final(error):
                 raise
             return fields_of(error)
         finally:
-            engine.close()
+            key_map.close()
 
-    return work
+    return find
 
 
 def _itself(key: int) -> int:

@@ -11,7 +11,7 @@ and, to the partition after the last, one row with the part's figures and its ev
 (`transaction_cuts`), or with the error that ended it. A tuple is three words, 24 bytes: two of hash, and the offset. No
 key and no value leaves the task.
 
-Memory: the engine's buffers (`compiled_round`), three times `TABLE_BYTES` for keys seen, `BUFFER_BYTES` for tuples on their way.
+Memory: `row_records`, 1.6 MB of tuples, three times `TABLE_BYTES` for keys seen, `BUFFER_BYTES` for tuples on their way.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from diamant.cleaner.engines.compiled_round import CompiledRound
+from diamant.cleaner.engines.batch_notes import ABORTED_NOTE, noted_rows
+from diamant.cleaner.engines.compiled_map import choose_rows, records_in
 from diamant.cleaner.engines.offset_map import OffsetMap
 from diamant.cleaner.kernels import fields, offset_map
 from diamant.cleaner.kernels.offset_map import ENTRY_BYTES
-from diamant.cleaner.rules.result import never_done, no_throttle
-from diamant.cleaner.spark.clean.transaction_cuts import RecordingTracker, ResumableTracker, TrackerState, has_aborted
+from diamant.cleaner.rules.result import no_throttle
+from diamant.cleaner.segments.key_hasher import ALWAYS, NEVER, KeyHasher
+from diamant.cleaner.segments.row_records import RowRecords
+from diamant.cleaner.spark.clean.transaction_cuts import RecordingTracker, ResumableTracker, TrackerState
 from diamant.storage import names
 
 if TYPE_CHECKING:
@@ -38,7 +41,6 @@ if TYPE_CHECKING:
     from diamant.cleaner.segments.row_reader import Rows
     from diamant.cleaner.spark.clean.parts import Part
     from diamant.cleaner.spark.clean.task_files import TaskFiles
-    from diamant.storage.env.env import File
 
 MAPPED, ASKED, NOTES, FIGURES, ERROR = range(5)
 
@@ -50,9 +52,6 @@ MAX_BLOCK_BYTES = 64 * 1024
 """Tuples travel in blocks of this size at most: Spark's Python side gathers a thousand of them before it writes."""
 HASH_SHIFT = 40
 """Bits of the hash's second half that choose the partition: not those by which a partition's own map spills."""
-
-_NEVER = 2**63 - 1
-_ALWAYS = -(2**63)
 
 
 @dataclass(slots=True)
@@ -67,7 +66,38 @@ class PartFigures:
     asked: int = 0
 
 
-class PartKeys(CompiledRound):
+class PartWalk:
+    """The chunks of a part, whose transactions are followed."""
+
+    def __init__(
+        self,
+        files: TaskFiles,
+        plan: CleanPlan,
+        part: Part,
+        *,
+        state: TrackerState | None = None,
+        throttle: Throttle = no_throttle,
+    ) -> None:
+        self.records = RowRecords()
+        # Without aborted transactions no task asks what aborted, but markers and data must still be recorded.
+        tracker = ResumableTracker.resume(state) if state is not None and plan.has_aborted else None
+        self.recorder = RecordingTracker(plan, tracker)
+        self._files = files
+        self._plan = plan
+        self._part = part
+        self._throttle = throttle
+
+    def chunks(self) -> Iterator[Rows]:
+        """Yield each chunk, with the STEP of its rows as `choose_rows` sets it."""
+        plan, part = self._plan, self._part
+        path = names.log_file(plan.directory, plan.segments[part.segment].base_offset)
+        for chunk in self.records.chunks(self._files.env, path, part.position, part.end):
+            self._throttle(chunk.size)
+            choose_rows(self.records, chunk, self.recorder, follows_data=True)
+            yield chunk
+
+
+class PartKeys:
     """One pass over one part. `partitions` is a power of two; nothing above `map_end_offset` is mapped or asked."""
 
     def __init__(
@@ -78,18 +108,19 @@ class PartKeys(CompiledRound):
         *,
         state: TrackerState | None,
         partitions: int,
-        map_end_offset: int = _NEVER - 1,
+        map_end_offset: int = NEVER - 1,
         throttle: Throttle = no_throttle,
     ) -> None:
-        super().__init__(files, plan, never_done, throttle)  # type: ignore[arg-type]
+        self._walk = PartWalk(files, plan, part, state=state, throttle=throttle)
+        self.recorder = self._walk.recorder
+        self.figures = PartFigures(part.index)
+        self._plan = plan
         self._part = part
         self._partitions = partitions
         self._end_offset = map_end_offset + 1
-        # Without aborted transactions no task asks what aborted, but markers and data must still be recorded.
-        self._has_aborted = True
-        tracker = ResumableTracker.resume(state) if state is not None and has_aborted(plan) else None
-        self.recorder = RecordingTracker(plan, tracker)
-        self.figures = PartFigures(part.index)
+        self._records = self._walk.records
+        self._hasher = KeyHasher(plan.hash_key)
+        self._left_out_hasher = KeyHasher(plan.hash_key)
         self._seen = OffsetMap(plan.hash_key, memory_bytes=TABLE_BYTES)
         self._flush = 0
         self._random = np.random.default_rng(part.index)
@@ -99,82 +130,45 @@ class PartKeys(CompiledRound):
 
     def rows(self) -> Iterator[Row]:
         """Yield everything but the figures, as it comes."""
-        plan, part = self.plan, self._part
-        segment = plan.segments[part.segment]
-        file = self.env.open(names.log_file(plan.directory, segment.base_offset), read_only=True)
-        try:
-            self._state[offset_map.LAST_SEEN] = -1
-            for chunk in self._reader.chunks(file, part.position, part.end):
-                self.throttle(chunk.size)
-                self._read_legacy_headers(file, chunk)
-                yield from self._chunk(file, chunk)
-                self.figures.bytes_read += chunk.size
-        finally:
-            file.close()
+        for chunk in self._walk.chunks():
+            yield from self._chunk(chunk)
+            self.figures.bytes_read += chunk.size
         yield from self._flush_seen()
         yield from self._tagged(self._mapped.rest(), MAPPED)
         yield from self._tagged(self._asked.rest(), ASKED)
         notes = np.concatenate(self._part_notes) if self._part_notes else np.empty(0, np.uint32)
-        yield part.index % self._partitions, (NOTES, part.index, 0, notes.tobytes())
+        yield self._part.index % self._partitions, (NOTES, self._part.index, 0, notes.tobytes())
 
-    def _chunk(self, file: File, chunk: Rows) -> Iterator[Row]:
-        plan, rows, count = self.plan, chunk.rows, chunk.count
-        self._choose_rows(file, chunk, self.recorder)
-        is_left_out = rows[fields.NOTE, :count] == _LEFT_OUT
+    def _chunk(self, chunk: Rows) -> Iterator[Row]:
+        plan, rows, count = self._plan, chunk.rows, chunk.count
+        is_left_out = rows[fields.NOTE, :count] == ABORTED_NOTE
         rows[fields.NOTE, :count][is_left_out] = 0
         if not plan.is_kafka and not self._part.is_dirty:
             gone = rows[fields.LAST_OFFSET, :count] < plan.log_start_offset
             rows[fields.STEP, :count][gone] = offset_map.SKIP
             is_left_out &= ~gone
-        least = plan.first_dirty_offset if self._part.is_dirty else _NEVER
-        for start, end in self._unpacked(file, chunk, 0, count, offset_map.MAP):
-            yield from self._hash(file, chunk, start, end, least)
-        counts = rows[fields.RECORD_COUNT, :count]
-        if chunk.together & fields.CONTROL:
-            counts = np.where(rows[fields.ATTRIBUTES, :count] & fields.CONTROL, 1, counts)
-        self.figures.messages_read += int(counts.sum())
+        yield from self._hash(chunk, self._hasher, plan.first_dirty_offset if self._part.is_dirty else NEVER)
+        self.figures.messages_read += records_in(chunk, count)
         if is_left_out.any():
             rows[fields.STEP, :count] = np.where(is_left_out, offset_map.MAP, offset_map.SKIP)
-            last_seen = self._state[offset_map.LAST_SEEN]
-            self._state[offset_map.LAST_SEEN] = -1
-            for start, end in self._unpacked(file, chunk, 0, count, offset_map.MAP):
-                yield from self._hash(file, chunk, start, end, _NEVER)
-            self._state[offset_map.LAST_SEEN] = last_seen
-        is_noted = is_plain_data(chunk)
-        self._part_notes.append(rows[fields.NOTE, :count][is_noted].astype(np.uint32))
+            self._left_out_hasher.restart()
+            yield from self._hash(chunk, self._left_out_hasher, NEVER)
+        self._part_notes.append(rows[fields.NOTE, :count][noted_rows(chunk, 0, count, ALWAYS)].astype(np.uint32))
 
-    def _hash(self, file: File, chunk: Rows, start: int, end: int, least: int) -> Iterator[Row]:
-        """Take the records of rows: mapped from offset `least` on, below it asked."""
-        state, tuples = self._state, self._tuples
-        state[offset_map.ROW] = start
-        state[offset_map.PLACE] = 0
-        while True:
-            fault, count = offset_map.hash_records(
-                chunk.data,
-                self._unpacker.buffer,
-                chunk.rows,
-                end,
-                state,
-                tuples,
-                self.map.k0,
-                self.map.k1,
-                _ALWAYS,
-                self._end_offset,
-            )
-            if fault in (fields.CORRUPT, fields.OUT_OF_ORDER):
-                self._fail(file, chunk, int(state[offset_map.ROW]))
-            split = count if least == _NEVER else int(np.searchsorted(tuples[:count, 2], np.uint64(max(least, 0))))
-            if split:
-                self.figures.asked += split
-                yield from self._tagged(self._asked.add(tuples[:split]), ASKED)
-            while split < count:
-                rest = tuples[split:count]
-                taken = self._seen.add(rest, len(rest))
-                split += taken
-                if split < count:
-                    yield from self._flush_seen()
-            if fault == fields.NO_FAULT:
-                return
+    def _hash(self, chunk: Rows, hasher: KeyHasher, least: int) -> Iterator[Row]:
+        """Take the records of the rows with step MAP: mapped from offset `least` on, below it asked."""
+        tuples = hasher.tuples
+        for start, end in self._records.ranges(chunk, 0, chunk.count, offset_map.MAP):
+            for count in hasher.hash(self._records, chunk, start, end, end_offset=self._end_offset):
+                split = count if least == NEVER else int(np.searchsorted(tuples[:count, 2], np.uint64(max(least, 0))))
+                if split:
+                    self.figures.asked += split
+                    yield from self._tagged(self._asked.add(tuples[:split]), ASKED)
+                while split < count:
+                    rest = tuples[split:count]
+                    split += self._seen.add(rest, len(rest))
+                    if split < count:
+                        yield from self._flush_seen()
 
     def _flush_seen(self) -> Iterator[Row]:
         """Hand on the last offset of each key seen since the last flush."""
@@ -186,7 +180,7 @@ class PartKeys(CompiledRound):
         words = words[self._random.permutation(len(words))]
         yield from self._tagged(self._mapped.add(words), MAPPED)
         yield from self._tagged(self._mapped.rest(), MAPPED)
-        self._seen = OffsetMap(self.plan.hash_key, memory_bytes=TABLE_BYTES)
+        self._seen = OffsetMap(self._plan.hash_key, memory_bytes=TABLE_BYTES)
         self._flush += 1
 
     def _tagged(self, blocks: Iterator[tuple[int, bytes]], kind: int) -> Iterator[Row]:
@@ -219,29 +213,9 @@ class _Scatter:
             yield partition, block
 
 
-_LEFT_OUT = 2**32 - 1
-"""Note of a batch that the map leaves out because its transaction aborted (`compiled_round`)."""
-
-
-def is_plain_data(chunk: Rows) -> NDArray[np.bool_]:
-    """Tell which batches have a note: data of magic 2. Both passes must agree on it."""
-    rows, count = chunk.rows, chunk.count
-    found: NDArray[np.bool_] = (rows[fields.MAGIC, :count] == 2) & (
-        rows[fields.ATTRIBUTES, :count] & fields.CONTROL == 0
-    )
-    return found
-
-
 def events_of(files: TaskFiles, plan: CleanPlan, part: Part, throttle: Throttle) -> NDArray[np.int64]:
     """Return a part's events of transactions, without a look at its records."""
-    walk = PartKeys(files, plan, part, state=None, partitions=1, throttle=throttle)
-    segment = plan.segments[part.segment]
-    file = files.open(names.log_file(plan.directory, segment.base_offset), read_only=True)
-    try:
-        for chunk in walk._reader.chunks(file, part.position, part.end):
-            throttle(chunk.size)
-            walk._read_legacy_headers(file, chunk)
-            walk._choose_rows(file, chunk, walk.recorder)
-    finally:
-        file.close()
+    walk = PartWalk(files, plan, part, throttle=throttle)
+    for _ in walk.chunks():
+        pass
     return walk.recorder.events

@@ -39,24 +39,13 @@ class Part:
     """True if the map is made of it; other parts are only asked what stays."""
 
 
-def has_dirty_range(plan: CleanPlan) -> bool:
-    """Tell whether a map is to be made; without one nothing goes but what has expired."""
-    return plan.first_dirty_offset < plan.first_uncleanable_offset
-
-
-def first_dirty_segment(plan: CleanPlan) -> int:
-    """Return the place of the segment in which the dirty range begins."""
-    bases = [segment.base_offset for segment in plan.segments]
-    return max((place for place, base in enumerate(bases) if base <= plan.first_dirty_offset), default=0)
-
-
 def cut(env: Env, plan: CleanPlan, dirty_position: int, part_bytes: int = PART_BYTES) -> tuple[Part, ...]:
     """Return the parts of a plan, all that is to be read of it, in the order of offsets.
 
     `dirty_position` is where the map's reading begins in the first dirty segment. Reads offset indexes.
     """
     parts: list[Part] = []
-    first = first_dirty_segment(plan) if has_dirty_range(plan) else len(plan.segments)
+    first = plan.first_dirty_segment if plan.has_dirty_range else len(plan.segments)
     for place, segment in enumerate(plan.segments):
         if segment.base_offset in plan.quarantined or segment.base_offset in plan.untouched:
             continue

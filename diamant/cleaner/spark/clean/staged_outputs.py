@@ -49,7 +49,7 @@ def check_manifest(plan: CleanPlan, manifest: Manifest) -> None:
     """
     what = f"{plan.topic}-{plan.partition}: the job"
     end_offset = plan.segments[-1].next_base_offset if plan.segments else plan.first_dirty_offset
-    if plan.first_dirty_offset >= plan.first_uncleanable_offset:
+    if not plan.has_dirty_range:
         least = end_offset = plan.first_dirty_offset
     else:
         # In mode kafka a round ends where the map is full.

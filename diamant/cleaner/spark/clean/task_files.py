@@ -10,7 +10,7 @@ Memory: what pyarrow buffers of a file that is written to an object store, some 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from crc32c import crc32c
 
@@ -20,7 +20,7 @@ from diamant.storage import names
 if TYPE_CHECKING:
     from diamant.cleaner.rules.plan import CleanPlan
     from diamant.cleaner.spark.environment.locations import Location
-    from diamant.storage.env.env import Buffer
+    from diamant.storage.env.env import Buffer, Env
 
 
 class StagedFile(NamedTuple):
@@ -39,6 +39,11 @@ class TaskFiles:
         self._sizes = {os.path.basename(names.log_file("", one.base_offset)): one.size for one in plan.segments}
         self.written: dict[str, StagedFile] = {}
         """Files that are complete, by name."""
+
+    @property
+    def env(self) -> Env:
+        """Itself, as engines know it."""
+        return cast("Env", self)
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> Any:
         """Open a segment of the plan. SegmentChanged if it has another size now, FileNotFoundError if it is gone."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
 from diamant.cleaner.rules.throttle import Throttle
-from diamant.cleaner.spark.clean.group_rewrite import GroupRewrite
+from diamant.cleaner.spark.clean.group_rewrite import write_group
 from diamant.cleaner.spark.clean.key_tuples import ERROR, FIGURES, PartKeys, Row, events_of
 from diamant.cleaner.spark.clean.manifest import ErrorFields, GroupResult, fields_of, is_final
 from diamant.cleaner.spark.clean.parts import Part
@@ -141,8 +142,6 @@ def part_rows(sent: Any, done: Done) -> Callable[[Iterable[tuple[Part, TrackerSt
                 yield job.partitions, (ERROR, part.index, 0, fields_of(error))
             else:
                 yield job.partitions, (FIGURES, part.index, 0, (keys.figures, keys.recorder.events.tobytes()))
-            finally:
-                keys.close()
             done.add(part.end - part.position)
 
     return work
@@ -166,31 +165,30 @@ def group_results(
 ) -> Callable[[int, Iterable[SurvivorRow]], Iterator[GroupResult]]:
     """Return the task of the second pass. `states` holds the state of the tracker before each group."""
 
-    def work(group: int, rows: Iterable[SurvivorRow]) -> Iterator[GroupResult]:
+    def rewrite(group: int, rows: Iterable[SurvivorRow]) -> Iterator[GroupResult]:
         job = _job(sent)
         directory = f"{group:08d}-{_attempt()}"
         survivors = GroupSurvivors(job.parts, rows) if has_survivors else None
         read_to_the_end(rows)
         files = TaskFiles(job.plan, job.source, job.target.child(directory))
-        rewrite = GroupRewrite(
-            files,
-            job.plan,
-            map_end_offset=job.map_end_offset,
-            state=states.value[group],
-            survivors=survivors,
-            throttle=Throttle(job.bytes_per_second),
-        )
+        work = RoundWork(files.env, job.plan, throttle=Throttle(job.bytes_per_second))
         keys = 0 if survivors is None else survivors.keys
         try:
-            outputs = rewrite.run(job.segments(group), directory)
+            outputs = write_group(
+                work,
+                files,
+                job.segments(group),
+                directory,
+                state=states.value[group],
+                survivors=survivors,
+                map_end_offset=job.map_end_offset,
+            )
         except Exception as error:
             if not is_final(error):
                 raise
             yield GroupResult(group, error=fields_of(error))
         else:
-            yield GroupResult(group, outputs, rewrite.stats, keys)
-        finally:
-            rewrite.close()
-        done.add(rewrite.stats.bytes_read + rewrite.stats.bytes_written)
+            yield GroupResult(group, outputs, work.stats, keys)
+        done.add(work.stats.bytes_read + work.stats.bytes_written)
 
-    return work
+    return rewrite

@@ -175,11 +175,6 @@ class _Course:
             self._run = [run[kinds.index(DATA)], event] if DATA in kinds else [event]
 
 
-def has_aborted(plan: CleanPlan) -> bool:
-    """Tell whether any transaction aborted: if not, no batch of data goes on account of its own."""
-    return bool(plan.later_aborted) or any(segment.aborted for segment in plan.segments)
-
-
 def _begins_of(plan: CleanPlan) -> dict[int, list[int]]:
     """Return the first offsets of each producer's aborted transactions, ascending."""
     begins: dict[int, list[int]] = {}

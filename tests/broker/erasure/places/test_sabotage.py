@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.erasure import erase as erasing
 from diamant.broker.erasure import erase_steps as erasure_steps
+from diamant.cleaner.engines import plain_round
 from diamant.cleaner.erasure import locate
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -19,7 +21,6 @@ from diamant.cleaner.evidence.scan import file_listing as places
 from diamant.cleaner.evidence.scan import files_to_read
 from diamant.cleaner.evidence.search import known_positives, record_search
 from diamant.cleaner.rules import record_fate
-from diamant.cleaner.runners import inline
 from diamant.storage.env.env import RealEnv
 from tests.broker.erasure.cases import (
     KEY,
@@ -256,7 +257,7 @@ async def test_a_signed_certificate_whose_account_does_not_add_up_is_not_valid(
 @pytest.fixture
 def is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds in a thread ask `record_fate` about each record."""
-    monkeypatch.setattr(inline, "QuickRound", None)
+    monkeypatch.setattr(plain_round, "clean", partial(plain_round.clean, parsed_bytes=0))
 
 
 @pytest.mark.usefixtures("is_plain")

@@ -139,7 +139,7 @@ def test_warming_up_has_the_search_compiled_too(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(compiled, "_is_warm_here", False)
     monkeypatch.setattr(cache, "is_cached", lambda: False)
     monkeypatch.setattr(cache, "note_cached", lambda: calls.append("noted"))
-    monkeypatch.setattr("diamant.cleaner.engines.compiled_round.call_every_kernel", lambda: calls.append("rounds"))
+    monkeypatch.setattr("diamant.cleaner.kernels.warm_up.call_every_kernel", lambda: calls.append("rounds"))
     monkeypatch.setattr(search, "warm_up", lambda: calls.append("search"))
     compiled.warm_up()
     assert calls == ["rounds", "search", "noted"]

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.engines import compiled_round
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
 from diamant.cleaner.spark.clean import job as clean_job
@@ -67,7 +66,7 @@ def test_any_round_over_any_history_gives_the_bytes_of_the_plain_engine(
             "diamant.cleaner.segments.row_reader.READ_BYTES", data.draw(st.sampled_from([150, 1000, 1 << 16]))
         )
         patch.setattr("diamant.cleaner.engines.offset_map.MIN_SLOTS", data.draw(st.sampled_from([3, 5, 64])))
-        patch.setattr(compiled_round, "TUPLES", data.draw(st.sampled_from([1, 3, 1 << 10])))
+        patch.setattr("diamant.cleaner.segments.key_hasher.TUPLES", data.draw(st.sampled_from([1, 3, 1 << 10])))
         patch.setattr(key_tuples, "TABLE_BYTES", data.draw(st.sampled_from([72, 1 << 20])))
         patch.setattr(survivors, "MAP_BYTES", data.draw(st.sampled_from([72, 1 << 20])))
         patch.setattr(survivors, "SPOOL_BYTES", data.draw(st.sampled_from([1, 1 << 20])))

@@ -1,0 +1,217 @@
+"""The key map of the compiled engine: an `OffsetMap`, filled by kernels.
+
+    read a chunk → rows → control and aborted batches told apart → records hashed → `OffsetMap`
+
+Where the map has spilled, the clean section is read in this pass as well: two reads of the log in all.
+
+Memory, beside the map (`offset_map.py`): `row_records`, 0.8 MB of tuples, and the notes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from diamant.cleaner.engines.batch_notes import ABORTED_NOTE, BatchNotes, noted_rows
+from diamant.cleaner.engines.offset_map import OffsetMap, open_spill_file
+from diamant.cleaner.kernels import fields, offset_map
+from diamant.cleaner.segments.key_hasher import KeyHasher
+from diamant.cleaner.segments.row_records import OLD_FORMAT
+from diamant.cleaner.segments.strict_reader import read_chunks
+
+if TYPE_CHECKING:
+    from diamant.cleaner.engines.offset_map import LatestOffsets
+    from diamant.cleaner.engines.work import RoundWork
+    from diamant.cleaner.rules.plan import SegmentPlan
+    from diamant.cleaner.rules.transaction_tracker import TransactionTracker
+    from diamant.cleaner.segments.row_reader import Rows
+    from diamant.cleaner.segments.row_records import RowRecords
+
+
+class CompiledMap:
+    """A `KeyMap`: hashes of keys. `close` gives back its memory and file."""
+
+    def __init__(self, work: RoundWork, records: RowRecords) -> None:
+        plan = work.plan
+        self.offsets = OffsetMap(
+            plan.hash_key,
+            memory_bytes=plan.map_memory_bytes,
+            max_entries=plan.map_max_entries if plan.is_kafka else None,
+            spill=lambda: open_spill_file(work.env, plan.directory),
+            expected_tuples=self._expected_tuples,
+        )
+        self.latest: LatestOffsets | None = None
+        """The offsets that stay, once the keys are forgotten."""
+        self.notes = BatchNotes()
+        """Of the data batches of the dirty range."""
+        self.end_offset = plan.first_dirty_offset - 1
+        """Last offset that the map covers."""
+        self.may_forget_keys = True
+        """True if each data record of the dirty range that the rewrite judges was given to the map."""
+        self._work = work
+        self._has_aborted = plan.has_aborted
+        self._records = records
+        self._hasher = KeyHasher(plan.hash_key)
+        self._last_put = -1
+        """Offset of the last record that the map took."""
+
+    @property
+    def size(self) -> int:
+        """Number of keys."""
+        return self.offsets.size
+
+    def close(self) -> None:
+        """Give back what the map holds."""
+        self.offsets.close()
+
+    def add_segment(self, segment: SegmentPlan, position: int, tracker: TransactionTracker) -> bool:
+        """Add the keys of a segment from a byte position on; return True if the map was full before its end."""
+        work, stats = self._work, self._work.stats
+        read_before = stats.map_bytes_read
+        for chunk in self._records.chunks(work.env, work.log_path(segment), position, segment.size):
+            work.check_done()
+            work.throttle(chunk.size)
+            full_row = self._add_chunk(chunk, tracker)
+            if full_row is not None:
+                at = chunk.position + int(chunk.rows[fields.POSITION, full_row])
+                stats.map_bytes_read = read_before + self._bytes_of_chunks_before(segment, position, at)
+                return True
+            stats.map_bytes_read += chunk.size
+        return False
+
+    def finish(self) -> None:
+        """Complete the map. If it has spilled no key can be looked up any more: then the clean section is added, too."""
+        if self.offsets.is_spilled:
+            self._add_clean_section()
+            self.forget_keys()
+
+    def forget_keys(self) -> None:
+        """Turn the map into the offsets that stay; no key can be looked up any more."""
+        self.latest = self.offsets.latest()
+
+    def _expected_tuples(self, added: int) -> int:
+        total = sum(segment.size for segment in self._work.plan.segments)
+        return added * total // max(1, self._work.stats.map_bytes_read)
+
+    def _add_chunk(self, chunk: Rows, tracker: TransactionTracker) -> int | None:
+        """Add a chunk's keys to the map; the row at which the map was full, if it was."""
+        plan, rows, count = self._work.plan, chunk.rows, chunk.count
+        leaves_out = choose_rows(self._records, chunk, tracker, follows_data=self._has_aborted)
+        # Kafka may take a batch for aborted here and not in the rewrite, where its keys are then asked for.
+        self.may_forget_keys &= not (leaves_out and plan.is_kafka)
+        refused = None
+        full_row = None
+        for start, end in self._records.ranges(chunk, 0, count, offset_map.MAP):
+            refused = self._add_records(chunk, start, end)
+            if refused is not None:
+                # Rows of magic 2 ascend in their base offsets: so does what the kernel read.
+                is_before = (rows[fields.STEP, :end] == offset_map.MAP) & (rows[fields.BASE_OFFSET, :end] <= refused)
+                full_row = int(np.flatnonzero(is_before)[-1])
+                break
+        complete = count if full_row is None else full_row
+        self._work.stats.map_messages_read += records_in(chunk, complete)
+        if complete and (last := int(rows[fields.LAST_OFFSET, complete - 1])) >= plan.first_dirty_offset:
+            self.end_offset = last
+        self.notes.append(rows[fields.NOTE, :complete][noted_rows(chunk, 0, complete, plan.first_dirty_offset)])
+        if full_row is not None and refused is not None:
+            self._account_for_part(chunk, full_row, refused)
+        return full_row
+
+    def _add_records(self, chunk: Rows, start: int, end: int) -> int | None:
+        """Add the records of rows; return the offset of the one that the map refused because it is full."""
+        tuples = self._hasher.tuples
+        for count in self._hasher.hash(self._records, chunk, start, end, least=self._work.plan.first_dirty_offset):
+            taken = self.offsets.add(tuples, count)
+            if taken:
+                self._last_put = int(tuples[taken - 1, 2])
+            if taken < count:
+                return int(tuples[taken, 2])
+        return None
+
+    def _account_for_part(self, chunk: Rows, row: int, refused: int) -> None:
+        """Count the records of a batch up to the one that the map refused."""
+        records = self._records.batch(chunk, row).records()
+        self._work.stats.map_messages_read += sum(record.offset < refused for record in records)
+        if self._last_put >= chunk.rows[fields.BASE_OFFSET, row]:
+            self.end_offset = self._last_put
+
+    def _bytes_of_chunks_before(self, segment: SegmentPlan, start: int, at: int) -> int:
+        """Return what the plain engine has read of the segment, from `start` on, before the chunk with the batch at `at`."""
+        work = self._work
+        file = work.env.open(work.log_path(segment), read_only=True)
+        try:
+            chunks = read_chunks(file, start, segment.size, work.plan.io_buffer_bytes)
+            return next(one.position for one in chunks if one.position + one.size > at) - start
+        finally:
+            file.close()
+
+    def _add_clean_section(self) -> None:
+        """Add the records below the dirty range, so that partitions can tell which of them are superseded."""
+        work, plan = self._work, self._work.plan
+        self._hasher.restart()
+        for segment in plan.segments:
+            if segment.base_offset >= plan.first_dirty_offset:
+                return
+            if segment.base_offset in plan.untouched or segment.base_offset in plan.quarantined:
+                continue
+            work.check_done()
+            for chunk in self._records.chunks(work.env, work.log_path(segment), 0, segment.size):
+                work.check_done()
+                work.throttle(chunk.size)
+                if not self._add_clean_chunk(chunk):
+                    return
+
+    def _add_clean_chunk(self, chunk: Rows) -> bool:
+        """Add the records of a chunk below the dirty range; return False if that begins in it."""
+        plan, rows = self._work.plan, chunk.rows
+        choose_rows(self._records, chunk, None)
+        end_row = int(np.searchsorted(rows[fields.BASE_OFFSET, : chunk.count], plan.first_dirty_offset))
+        if not plan.is_kafka:
+            gone = rows[fields.LAST_OFFSET, :end_row] < plan.log_start_offset
+            rows[fields.STEP, :end_row][gone] = offset_map.SKIP
+        tuples = self._hasher.tuples
+        for start, end in self._records.ranges(chunk, 0, end_row, offset_map.MAP):
+            for count in self._hasher.hash(self._records, chunk, start, end, end_offset=plan.first_dirty_offset):
+                self.offsets.add_older(tuples, count)
+        return end_row == chunk.count
+
+
+def choose_rows(
+    records: RowRecords, chunk: Rows, tracker: TransactionTracker | None, *, follows_data: bool = False
+) -> bool:
+    """Set the STEP of each row: data is mapped, unless its transaction aborted. Return True if any data is left out.
+
+    The tracker is told of control batches, and with `follows_data` of transactional ones; without a tracker aborted data
+    is mapped like other.
+    """
+    rows, count = chunk.rows, chunk.count
+    rows[fields.STEP, :count] = offset_map.MAP
+    followed = fields.CONTROL
+    if follows_data and tracker is not None:
+        followed |= fields.TRANSACTIONAL
+    if chunk.together & fields.LEGACY:
+        rows[fields.STEP, :count][rows[fields.MAGIC, :count] < 2] = OLD_FORMAT
+    if not chunk.together & followed:
+        return False
+    leaves_out = False
+    for row in np.flatnonzero(rows[fields.ATTRIBUTES, :count] & followed).tolist():
+        batch = records.batch(chunk, row)
+        header = batch.header
+        if header.is_control:
+            if tracker is not None:
+                tracker.drops_control(header.last_offset, header.producer_id, batch.control_type())
+            rows[fields.STEP, row] = offset_map.SKIP
+        elif tracker is not None and tracker.drops_data(header.last_offset, header.producer_id, is_transactional=True):
+            rows[fields.STEP, row] = offset_map.SKIP
+            rows[fields.NOTE, row] = ABORTED_NOTE
+            leaves_out = True
+    return leaves_out
+
+
+def records_in(chunk: Rows, count: int) -> int:
+    """Return how many records the first rows have, as the map counts them: a control batch has one."""
+    counts = chunk.rows[fields.RECORD_COUNT, :count]
+    if chunk.together & fields.CONTROL:
+        counts = np.where(chunk.rows[fields.ATTRIBUTES, :count] & fields.CONTROL, 1, counts)
+    return int(counts.sum())

@@ -1,0 +1,271 @@
+"""The rewriter of the compiled engine: the plain engine's loops over batches and records taken over by kernels.
+
+    read a chunk → rows → `decide` → `judge` → `encode` and compress → `assemble` → `SegmentWriter`
+
+Control batches, batches of magic 0 and 1 and batches with odd records (`kernels.records`) are rewritten one by one
+(`batch_rewrite`), in their place between the others.
+
+Memory: `row_records`, the output of the same size, and 4 bytes per record of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from diamant.cleaner.engines.batch_rewrite import BatchRewriter
+from diamant.cleaner.kernels import fields, rewrite
+from diamant.cleaner.rules import record_fate
+from diamant.cleaner.rules.transaction_tracker import TransactionTracker
+from diamant.cleaner.segments.compiled_segment_writer import CompiledWriter
+from diamant.cleaner.segments.key_hasher import ALWAYS, NEVER
+from diamant.cleaner.segments.payload_buffer import Unpacker
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from diamant.cleaner.engines.survivors import Survivors
+    from diamant.cleaner.engines.work import RoundWork
+    from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
+    from diamant.cleaner.segments.row_reader import Rows
+    from diamant.cleaner.segments.row_records import RowRecords
+    from diamant.storage.env.env import Buffer
+    from diamant.storage.segments.txn_index import AbortedTxn
+
+_COPIED = [fields.SIZE, fields.LAST_OFFSET, fields.MAX_TIMESTAMP]
+_EXTRA = slice(fields.EXTRA_START, fields.EXTRA_END + 1)
+_NO_OFFSETS = np.empty(0, np.int64)
+
+
+class CompiledRewriter:
+    """A `Rewriter` that asks `Survivors`."""
+
+    writer_type = CompiledWriter
+
+    def __init__(
+        self, work: RoundWork, records: RowRecords, survivors: Survivors, tracker: TransactionTracker | None = None
+    ) -> None:
+        """`tracker` is given to continue from what was met before."""
+        plan = work.plan
+        self.tracker = TransactionTracker() if tracker is None else tracker
+        self._work = work
+        self._records = records
+        self._survivors = survivors
+        self._batches = BatchRewriter(work, self.tracker, survivors)
+        self._rules = _fixed_rules(plan)
+        self._producers = _protected_offsets(plan)
+        self._counts = np.zeros(rewrite.COUNTS, np.int64)
+        self._kept_records = np.empty(1, np.int32)
+        self._extra = Unpacker()
+        """Ready-made bytes of the chunk's output: whole batches, and compressed records."""
+        self._out = np.empty(1, np.uint8)
+
+    def rewrite(self, segment: SegmentPlan, writer: CompiledWriter) -> None:
+        """Append what stays of a segment."""
+        work, stats = self._work, self._work.stats
+        self._survivors.begin(segment)
+        for chunk in self._records.chunks(work.env, work.log_path(segment), 0, segment.size):
+            work.check_done()
+            work.throttle(chunk.size)
+            size_before = writer.size
+            self._extra.clear()
+            self._follow_transactions(chunk, segment, writer)
+            for first, end in self._survivors.ranges(chunk):
+                if first < end:
+                    self._rewrite_rows(chunk, first, end, segment, writer)
+            stats.bytes_read += chunk.size
+            stats.bytes_written += writer.size - size_before
+            work.throttle(writer.size - size_before)
+
+    def _follow_transactions(self, chunk: Rows, segment: SegmentPlan, writer: CompiledWriter) -> None:
+        """Tell the tracker of each transactional batch, and have control batches rewritten by themselves."""
+        rows, count = chunk.rows, chunk.count
+        rows[fields.STEP, :count] = rewrite.UNDECIDED
+        if chunk.together & fields.LEGACY:
+            rows[fields.STEP, :count][rows[fields.MAGIC, :count] < 2] = rewrite.PLAIN_ENGINE
+        followed = fields.CONTROL | fields.TRANSACTIONAL
+        if not chunk.together & followed:
+            return
+        drops_data = self.tracker.drops_data
+        found = np.flatnonzero(rows[fields.ATTRIBUTES, :count] & followed)
+        dropped = []
+        for row, attributes, last_offset, producer_id in zip(
+            found.tolist(),
+            rows[fields.ATTRIBUTES, found].tolist(),
+            rows[fields.LAST_OFFSET, found].tolist(),
+            rows[fields.PRODUCER_ID, found].tolist(),
+            strict=True,
+        ):
+            if attributes & fields.CONTROL:
+                written = _Written(writer)
+                self._batches.rewrite(self._records.batch(chunk, row), segment, written)
+                self._put(chunk, row, written)
+            elif drops_data(last_offset, producer_id, is_transactional=True):
+                dropped.append(row)
+        rows[fields.DROPS_ALL, dropped] = record_fate.FATE_ABORTED
+
+    def _rewrite_rows(self, chunk: Rows, first: int, end: int, segment: SegmentPlan, writer: CompiledWriter) -> None:
+        rows, rules = chunk.rows, self._rules
+        latest = _NO_OFFSETS
+        at = 0
+        if self._survivors.latest is not None:
+            first_offset = int(rows[fields.BASE_OFFSET, first])
+            latest = self._survivors.latest.window(first_offset, int(rows[fields.LAST_OFFSET, first:end].max()))
+            at = int(np.searchsorted(latest, first_offset))
+        rules[rewrite.MAP_END_OFFSET] = self._survivors.end_offset
+        rules[rewrite.IS_PROBING] = self._survivors.latest is None
+        rewrite.decide(rows, first, end, rules, self._producers, latest, at, self._counts)
+        for start, stop in self._records.ranges(chunk, first, end, rewrite.JUDGE):
+            self._judge_rows(chunk, start, stop, latest)
+            steps = rows[fields.STEP, start:stop]
+            for row in (np.flatnonzero(steps == rewrite.PLAIN_ENGINE) + start).tolist():
+                written = _Written(writer)
+                may_drop = bool(rows[fields.DROPS_ALL, row])
+                self._batches.rewrite_decided(self._records.batch(chunk, row), segment, written, may_drop=may_drop)
+                self._put(chunk, row, written)
+            self._compress_rows(chunk, start, stop)
+            self._write_rows(chunk, start, stop, writer)
+        self._count()
+
+    def _put(self, chunk: Rows, row: int, written: _Written) -> None:
+        """Keep what was written of a batch for `assemble`."""
+        rows = chunk.rows
+        rows[fields.STEP, row] = rewrite.DROP
+        if written.batch is not None:
+            rows[fields.STEP, row] = rewrite.EXTRA
+            rows[fields.EXTRA_START, row], rows[fields.EXTRA_END, row] = self._extra.append(written.batch)
+            rows[fields.LAST_OFFSET, row] = written.last_offset
+            rows[fields.NEW_MAX_TIMESTAMP, row] = written.max_timestamp
+
+    def _judge_rows(self, chunk: Rows, start: int, end: int, latest: NDArray[np.int64]) -> None:
+        rows = chunk.rows
+        is_judged = rows[fields.STEP, start:end] == rewrite.JUDGE
+        room = np.minimum(
+            rows[fields.RECORD_COUNT, start:end],
+            (rows[fields.PAYLOAD_END, start:end] - rows[fields.PAYLOAD_START, start:end]) // fields.MIN_RECORD_BYTES,
+        )
+        most = int(room[is_judged].clip(0).sum())
+        if most > len(self._kept_records):
+            self._kept_records = np.empty(2 * most, np.int32)
+        keys = self._survivors.keys
+        fault, row = rewrite.judge(
+            chunk.data,
+            self._records.unpacked,
+            rows,
+            start,
+            end,
+            self._rules,
+            keys.table,
+            keys.k0,
+            keys.k1,
+            latest,
+            self._kept_records,
+            self._counts,
+        )
+        if fault != fields.NO_FAULT:
+            self._records.fail(chunk, row)
+
+    def _compress_rows(self, chunk: Rows, start: int, end: int) -> None:
+        """Make the records of compressed batches that are rebuilt."""
+        if not chunk.together & fields.CODEC_MASK:
+            return
+        rows = chunk.rows
+        unpacked = self._records.unpacked
+        size = rewrite.encode_records(unpacked, rows, start, end, self._kept_records, self._out)
+        if size < 0:
+            self._out = _with_room(self._out, -size)
+            size = rewrite.encode_records(unpacked, rows, start, end, self._kept_records, self._out)
+        if not size:
+            return
+        found = np.flatnonzero(
+            (rows[fields.STEP, start:end] == rewrite.REBUILD)
+            & (rows[fields.ATTRIBUTES, start:end] & fields.CODEC_MASK != 0)
+        )
+        found += start
+        pack, append, plain = self._extra.pack, self._extra.append, self._out.data
+        rows[_EXTRA, found] = np.array(
+            [
+                append(pack(codec, plain[first:last]))
+                for codec, first, last in zip(
+                    (rows[fields.ATTRIBUTES, found] & fields.CODEC_MASK).tolist(),
+                    rows[fields.EXTRA_START, found].tolist(),
+                    rows[fields.EXTRA_END, found].tolist(),
+                    strict=True,
+                )
+            ]
+        ).T
+
+    def _write_rows(self, chunk: Rows, start: int, end: int, writer: CompiledWriter) -> None:
+        rows = chunk.rows
+        if (rows[fields.STEP, start:end] == rewrite.COPY).all():
+            # Written from where they were read to.
+            first = int(rows[fields.POSITION, start])
+            last = int(rows[fields.POSITION, end - 1] + rows[fields.SIZE, end - 1])
+            writer.append_columns(chunk.data.data[first:last], rows[_COPIED, start:end], end - start)
+        else:
+            self._out = _with_room(self._out, rewrite.room_for_output(rows, start, end))
+            columns = np.empty((3, end - start), np.int64)
+            size, count = rewrite.assemble(
+                chunk.data, rows, start, end, self._kept_records, self._extra.buffer, self._out, columns
+            )
+            if not count:
+                return
+            writer.append_columns(self._out.data[:size], columns, count)
+        writer.flush()
+
+    def _count(self) -> None:
+        """Move the kernels' counts to the round's figures."""
+        counts, stats = self._counts.tolist(), self._work.stats
+        for fate in range(1, rewrite.FATES):
+            if counts[fate]:
+                stats.remove(record_fate.FATE_REASONS[fate], counts[fate], counts[rewrite.REMOVED_BYTES + fate])
+        stats.messages_read += counts[rewrite.MESSAGES_READ]
+        stats.invalid_messages_read += counts[rewrite.INVALID_READ]
+        stats.messages_written += counts[rewrite.MESSAGES_WRITTEN]
+        self._counts[:] = 0
+
+
+class _Written:
+    """A `Target` that takes one batch in place of the writer."""
+
+    def __init__(self, writer: CompiledWriter) -> None:
+        self.batch: Buffer | None = None
+        self.last_offset = 0
+        self.max_timestamp = 0
+        self._writer = writer
+
+    def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
+        self.batch = batch
+        self.last_offset = last_offset
+        self.max_timestamp = max_timestamp
+
+    def add_aborted(self, aborted: AbortedTxn) -> None:
+        self._writer.add_aborted(aborted)
+
+
+def _fixed_rules(plan: CleanPlan) -> NDArray[np.int64]:
+    """Return the rules that hold for the whole round, for `decide` and `judge`."""
+    rules = np.zeros(rewrite.RULES, np.int64)
+    rules[rewrite.IS_KAFKA] = plan.is_kafka
+    rules[rewrite.LOG_START_OFFSET] = ALWAYS if plan.is_kafka else plan.log_start_offset
+    rules[rewrite.ROUND_END_OFFSET] = plan.first_uncleanable_offset
+    rules[rewrite.NOW_MS] = plan.now_ms
+    rules[rewrite.FROZEN_ABOVE] = NEVER if plan.horizons_frozen_above is None else plan.horizons_frozen_above
+    rules[rewrite.NEW_HORIZON_MS] = plan.now_ms + plan.delete_retention_ms
+    return rules
+
+
+def _protected_offsets(plan: CleanPlan) -> NDArray[np.int64]:
+    """Return the last data offsets of active producers: int64[2, n] of producer ids, ascending, and offsets."""
+    protected = sorted(
+        (producer_id, active.last_data_offset)
+        for producer_id, active in plan.active_producers.items()
+        if active.last_data_offset is not None
+    )
+    return np.array(protected, np.int64).reshape(-1, 2).T.copy()
+
+
+def _with_room(buffer: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """Return `buffer` or a larger one."""
+    return buffer if len(buffer) >= size else np.empty(max(2 * len(buffer), size), np.uint8)

@@ -1,0 +1,110 @@
+"""The first pass of a round: the keys of the dirty range go into a key map, whatever engine's it is.
+
+Source: Kafka's Cleaner.buildOffsetMap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from diamant.cleaner.rules.plan import aborted_from
+from diamant.cleaner.rules.transaction_tracker import TransactionTracker
+from diamant.storage import names
+from diamant.storage.segments.offset_index import OffsetIndex
+from diamant.storage.segments.segment import scan_from_offset, scan_headers
+
+if TYPE_CHECKING:
+    from diamant.cleaner.engines.work import RoundWork
+    from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
+    from diamant.storage.env.env import Env
+
+
+class KeyMap(Protocol):
+    """The last offset of each key in the dirty range."""
+
+    end_offset: int
+    """Last offset that the map covers."""
+
+    def add_segment(self, segment: SegmentPlan, position: int, tracker: TransactionTracker) -> bool:
+        """Add the keys of a segment from a byte position on; return True if the map was full before its end."""
+        ...
+
+    def finish(self) -> None:
+        """Complete the map: every segment was added, up to where it was full."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Number of keys."""
+        ...
+
+
+class DirtyStart(NamedTuple):
+    """The batch with which the first pass begins: one at or before the first dirty offset."""
+
+    segment: int
+    """Index of its segment in the plan."""
+    position: int
+    """In that segment, bytes."""
+    offset: int
+    """Its base offset, or one below; that of the next segment if there is no batch."""
+
+
+def dirty_start(env: Env, plan: CleanPlan) -> DirtyStart:
+    """Find where the dirty range begins. CorruptLog, OSError."""
+    index = plan.first_dirty_segment
+    segment = plan.segments[index]
+    base_offset = segment.base_offset
+    is_whole = base_offset >= plan.first_dirty_offset
+    # Mode kafka does not ask for the offset, so there the file need not be opened for it.
+    if base_offset in plan.quarantined or (is_whole and plan.is_kafka):
+        return DirtyStart(index, 0, base_offset)
+    file = env.open(names.log_file(plan.directory, base_offset), read_only=True)
+    try:
+        if not is_whole:
+            path = names.index_file(plan.directory, base_offset)
+            offsets = OffsetIndex(env, path, base_offset, plan.segment_index_bytes)
+            for position, header in scan_from_offset(file, segment.size, offsets, plan.first_dirty_offset):
+                return DirtyStart(index, position, header.base_offset)
+        for _, header in scan_headers(file, 0, segment.size):
+            return DirtyStart(index, 0, header.base_offset)
+        return DirtyStart(index, 0, segment.next_base_offset)
+    finally:
+        file.close()
+
+
+def map_dirty_range(work: RoundWork, key_map: KeyMap, start: DirtyStart | None = None) -> bool:
+    """Read the dirty range into `key_map`; return True if the map was full before its end.
+
+    `start` is given by a caller that has looked it up.
+    """
+    plan = work.plan
+    if not plan.has_dirty_range:
+        return False
+    if start is None:
+        start = dirty_start(work.env, plan)
+    is_full = _add_segments(work, key_map, start)
+    key_map.finish()
+    work.stats.map_utilization = plan.map_utilization(key_map.size)
+    return is_full
+
+
+def _add_segments(work: RoundWork, key_map: KeyMap, start: DirtyStart) -> bool:
+    plan = work.plan
+    tracker = TransactionTracker()
+    aborted = list(aborted_from(plan, start.segment, plan.first_uncleanable_offset))
+    if not plan.is_kafka:
+        # Kafka also takes up transactions that ended before the first batch read here, and then takes the
+        # producer's next one for aborted: its keys stay out of the map and older records of them stay in the log.
+        aborted = [one for one in aborted if one.last_offset >= start.offset]
+    tracker.add_aborted(aborted)
+    position = start.position
+    for segment in plan.segments[start.segment :]:
+        work.check_done()
+        if plan.quarantined:
+            tracker.skip_to(segment.base_offset)
+        if segment.base_offset not in plan.quarantined and key_map.add_segment(segment, position, tracker):
+            return True
+        key_map.end_offset = max(key_map.end_offset, segment.next_base_offset - 1)
+        position = 0
+    return False

@@ -1,0 +1,99 @@
+"""The second pass of a round: a group of segments becomes one output, whatever engine rewrites them.
+
+Source: Kafka's Cleaner.cleanSegments.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from diamant.cleaner.rules.grouping import ends_output
+from diamant.cleaner.rules.plan import aborted_from
+from diamant.cleaner.rules.result import OutputOverflow
+from diamant.cleaner.segments.segment_writer import SegmentWriter
+from diamant.storage.errors import CorruptLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from diamant.cleaner.engines.work import RoundWork
+    from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
+    from diamant.cleaner.rules.result import OutputSegment
+    from diamant.cleaner.rules.transaction_tracker import TransactionTracker
+    from diamant.storage.segments.txn_index import AbortedTxn
+
+WriterT = TypeVar("WriterT", bound=SegmentWriter)
+
+
+class Rewriter(Protocol[WriterT]):
+    """Rewrites one segment after another, in the order of offsets."""
+
+    @property
+    def tracker(self) -> TransactionTracker:
+        """The transactions met so far, over all groups."""
+        ...
+
+    @property
+    def writer_type(self) -> type[WriterT]:
+        """The writer of the outputs."""
+        ...
+
+    def rewrite(self, segment: SegmentPlan, writer: WriterT) -> None:
+        """Append what stays of a segment. CorruptLog, OutputOverflow, OSError; and what `check_done` raises."""
+        ...
+
+
+def rewrite_group(
+    work: RoundWork, rewriter: Rewriter[WriterT], group: Sequence[SegmentPlan]
+) -> Iterator[OutputSegment]:
+    """Yield the outputs of a group, written and not synced: one, unless recompression makes it too large in mode prompt.
+
+    An output that cannot be completed leaves no files.
+    """
+    start = 0
+    while start < len(group):
+        output, start = _rewrite_from(work, rewriter, group, start)
+        yield output
+
+
+def _rewrite_from(
+    work: RoundWork, rewriter: Rewriter[WriterT], group: Sequence[SegmentPlan], start: int
+) -> tuple[OutputSegment, int]:
+    plan = work.plan
+    writer = rewriter.writer_type(
+        work.env,
+        plan.directory,
+        group[start].base_offset,
+        index_interval_bytes=plan.index_interval_bytes,
+        segment_index_bytes=plan.segment_index_bytes,
+        is_strict=plan.is_kafka,
+    )
+    end = start
+    try:
+        while end < len(group) and (end == start or not ends_output(plan, writer.size, group[end])):
+            segment = group[end]
+            if plan.quarantined:
+                rewriter.tracker.skip_to(segment.base_offset)
+            work.check_done()
+            rewriter.tracker.add_aborted(_aborted_reaching_into(plan, segment))
+            rewriter.rewrite(segment, writer)
+            end += 1
+        sources = group[start:end]
+        return writer.finish(sources[-1].modified_ms, tuple(one.base_offset for one in sources)), end
+    except OutputOverflow as error:
+        writer.abandon()
+        if plan.is_kafka:
+            raise
+        # A caller can leave the segment out and clean the others (`quarantine`).
+        reason = f"rewritten, it does not fit into a segment: {error.reason}"
+        raise CorruptLog(work.log_path(group[end]), 0, reason) from error
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+def _aborted_reaching_into(plan: CleanPlan, segment: SegmentPlan) -> Iterator[AbortedTxn]:
+    # All that reach into the segment, and not only those of the dirty part (KAFKA-8351, KAFKA-13727).
+    index = bisect_left(plan.segments, segment.base_offset, key=lambda one: one.base_offset)
+    return aborted_from(plan, index, segment.next_base_offset)

@@ -1,0 +1,126 @@
+"""Segments as chunks of parsed batches: those read for the map are kept for the rewrite, as far as there is room.
+
+A small round reads what is dirty twice, once for the map and once to rewrite it. With what is kept the second time is
+spared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from diamant.cleaner.engines.plain_batches import BATCH_BYTES, PlainRun, read_run
+from diamant.cleaner.segments.chunk_batch import ChunkBatch
+from diamant.cleaner.segments.small_payloads import SmallPayloads
+from diamant.cleaner.segments.strict_reader import parsed_chunks
+from diamant.protocol.batches.batch import iter_headers, parse_header
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage.errors import CorruptLog
+
+if TYPE_CHECKING:
+    from diamant.cleaner.engines.plain_batches import PlainBatch
+    from diamant.cleaner.engines.work import RoundWork
+    from diamant.cleaner.rules.plan import SegmentPlan
+    from diamant.protocol.batches.header import BatchHeader
+    from diamant.storage.env.env import File
+
+MAX_PARSED_BYTES = 16 * 1024 * 1024
+"""Of memory, for the chunks of a log and what was parsed of them, that are kept from the first pass to the second; and for those
+of one chunk."""
+
+
+class ParsedChunk(NamedTuple):
+    """Whole batches in a row."""
+
+    path: str
+    position: int
+    """Start of the first one in the segment."""
+    data: bytes
+    """The batches, and maybe a part of the one after them."""
+    entries: list[PlainRun | ChunkBatch]
+    size: int
+    """Bytes of the whole batches."""
+    memory_bytes: int
+    """Upper bound of its memory."""
+
+
+class ParsedChunks:
+    """Owned by one round. Memory: twice `max_bytes`, for what is kept and for the chunk at hand."""
+
+    def __init__(self, work: RoundWork, max_bytes: int = MAX_PARSED_BYTES) -> None:
+        """With `max_bytes` of 0 nothing is kept, and no batch is taken for a plain one."""
+        self.payloads = SmallPayloads()
+        self._work = work
+        self._max_bytes = max_bytes
+        self._room = max_bytes
+        """Bytes of memory left for keeping more."""
+        self._kept: dict[int, list[ParsedChunk]] = {}
+        """By base offset: the segments that were read as a whole."""
+
+    def read(self, segment: SegmentPlan, position: int) -> Iterator[ParsedChunk]:
+        """Yield the chunks of a segment from a byte position on. CorruptLog, OSError."""
+        kept: list[ParsedChunk] = []
+        room = self._room if position == 0 else -1
+        for chunk in self._parse(segment, position):
+            yield chunk
+            room -= chunk.memory_bytes
+            if room >= 0:
+                kept.append(chunk)
+            else:
+                kept.clear()
+        if room >= 0:
+            self._kept[segment.base_offset], self._room = kept, room
+
+    def take(self, segment: SegmentPlan) -> Iterable[ParsedChunk]:
+        """Return the chunks of a whole segment, and keep them no longer. CorruptLog, OSError."""
+        kept = self._kept.pop(segment.base_offset, None)
+        return self._parse(segment, 0) if kept is None else kept
+
+    def single(self, chunk: ParsedChunk, batch: PlainBatch) -> ChunkBatch:
+        """Return a batch of a run as code wants it that takes batches one by one."""
+        at = batch[0]
+        header = parse_header(chunk.data, at)
+        return ChunkBatch(chunk.path, chunk.position, chunk.data, at, header, self.payloads)
+
+    def _parse(self, segment: SegmentPlan, position: int) -> Iterator[ParsedChunk]:
+        work = self._work
+        file = work.env.open(work.log_path(segment), read_only=True)
+        try:
+            parse_ = partial(parse, payloads=self.payloads, room=self._max_bytes)
+            yield from parsed_chunks(file, position, segment.size, work.plan.io_buffer_bytes, parse_)
+        finally:
+            file.close()
+
+
+def parse(file: File, position: int, data: bytes, payloads: SmallPayloads, room: int) -> ParsedChunk:
+    """Return the whole batches in `data`, which is at `position` of a segment's file. CorruptLog as `read_chunks` has it.
+
+    Plain batches are read as far as they take no more than `room` bytes of memory.
+    """
+    entries: list[PlainRun | ChunkBatch] = []
+    at, memory_bytes = 0, len(data)
+    while True:
+        run = read_run(data, at, payloads, room)
+        if run.batches:
+            entries.append(run)
+            room -= run.memory_bytes
+            memory_bytes += run.memory_bytes
+            at = run.end
+        header = _header(file, position, data, at)
+        if header is None:
+            break
+        entries.append(ChunkBatch(file.path, position, data, at, header, payloads))
+        memory_bytes += BATCH_BYTES
+        at += header.size
+    return ParsedChunk(file.path, position, data, entries, at, memory_bytes)
+
+
+def _header(file: File, position: int, data: bytes, at: int) -> BatchHeader | None:
+    """Return the header of the batch at a place in `data`, of any magic; None if it is not all there."""
+    try:
+        for _, header in iter_headers(data, at):
+            return header
+    except CorruptBatch as error:
+        raise CorruptLog(file.path, position + error.position, error.reason) from error
+    return None

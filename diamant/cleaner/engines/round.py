@@ -1,0 +1,67 @@
+"""One round of the cleaner: a key map is filled, then a rewriter goes over the groups of segments.
+
+    Round(work, PlainMap, PlainRewriter)            `plain_round`: ordinary Python
+    Round(work, CompiledMap, CompiledRewriter)      `compiled`: kernels
+
+Spark does the two passes in tasks of their own, with a map that is spread over its partitions, and the same rewriter
+(`spark/clean`).
+
+Source: Kafka's Cleaner.doClean.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Generic
+
+from diamant.cleaner.engines.dirty_range import KeyMap, map_dirty_range
+from diamant.cleaner.engines.group_rewrite import Rewriter, WriterT, rewrite_group
+from diamant.cleaner.engines.output_sync import OutputSync
+from diamant.cleaner.engines.work import RoundWork
+from diamant.cleaner.rules.grouping import group_segments, segments_to_clean
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CleanResult, OnOutput, OutputSegment, no_output
+
+
+def _whole(plan: CleanPlan) -> CleanPlan:
+    return plan
+
+
+class Round(Generic[WriterT]):
+    """A key map, a rewriter that asks it, and the work for both. Runs once."""
+
+    def __init__(self, work: RoundWork, key_map: KeyMap, rewriter: Rewriter[WriterT]) -> None:
+        self.work = work
+        self.key_map = key_map
+        self.rewriter = rewriter
+
+    def run(
+        self,
+        runner: str,
+        on_output: OnOutput,
+        sync_threads: int,
+        *,
+        leave_alone: Callable[[CleanPlan], CleanPlan] = _whole,
+        on_written: OnOutput = no_output,
+    ) -> CleanResult:
+        """Carry out the plan, and report it under the name `runner`.
+
+        `leave_alone` returns the plan without the segments that the map shows to be untouched; `on_written` is called for each
+        output before it is synced, `on_output` once it is durable. Errors: see `plain_round.clean`.
+        """
+        work, stats = self.work, self.work.stats
+        stats.start_s = time.monotonic()
+        map_dirty_range(work, self.key_map)
+        stats.map_complete_s = time.monotonic()
+        plan = leave_alone(work.plan)
+        end_offset = self.key_map.end_offset + 1
+        outputs: list[OutputSegment] = []
+        with OutputSync(work.env, plan.directory, on_output, sync_threads) as sync:
+            for group in group_segments(plan, segments_to_clean(plan, end_offset)):
+                for output in rewrite_group(work, self.rewriter, group):
+                    on_written(output)
+                    sync.add(output)
+                    outputs.append(output)
+        stats.end_s = time.monotonic()
+        return CleanResult(end_offset, tuple(outputs), stats, runner)

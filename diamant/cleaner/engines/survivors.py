@@ -1,0 +1,143 @@
+"""The records that stay, as the compiled rewrite asks for them: by the hashes of keys, or by offsets.
+
+Below the dirty range a record is asked for by its key. In the dirty range it stays if its offset is one of the map's, which
+is quicker, and tells of most batches without a look inside that nothing or everything stays. Where the map has spilled, or
+is spread over Spark's partitions, only offsets are known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from diamant.cleaner.engines.batch_notes import ABORTED_NOTE, noted_rows
+from diamant.cleaner.kernels import fields, rewrite
+from diamant.cleaner.rules import record_fate
+from diamant.cleaner.segments.key_hasher import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from diamant.cleaner.engines.compiled_map import CompiledMap
+    from diamant.cleaner.engines.offset_map import LatestOffsets, OffsetMap
+    from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
+    from diamant.cleaner.segments.chunk_batch import ChunkBatch
+    from diamant.cleaner.segments.row_reader import Rows
+
+
+class Survivors(Protocol):
+    """Asked in the order of offsets."""
+
+    @property
+    def end_offset(self) -> int:
+        """Last offset that the map covers."""
+        ...
+
+    @property
+    def keys(self) -> OffsetMap:
+        """The map of keys; empty while `latest` is there."""
+        ...
+
+    @property
+    def latest(self) -> LatestOffsets | None:
+        """The offsets that stay; None: records are asked for by their keys."""
+        ...
+
+    def begin(self, segment: SegmentPlan) -> None:
+        """Prepare for the rewrite of a segment."""
+        ...
+
+    def ranges(self, chunk: Rows) -> Iterator[tuple[int, int]]:
+        """Yield ranges of rows, all of them in the end, that are asked for in the way that `keys` and `latest` say then.
+
+        Sets their NOTE. A row whose STEP is set to `rewrite.PLAIN_ENGINE` is judged by `last_offsets_in`.
+        """
+        ...
+
+    def last_offsets_in(self, batch: ChunkBatch) -> Mapping[bytes, int]:
+        """Return an offset for each key in the batch that gives its records the fates that the map gives them."""
+        ...
+
+
+class MapSurvivors:
+    """`Survivors` told by a `CompiledMap`: by keys first, then by offsets, for which the map is given up."""
+
+    def __init__(self, plan: CleanPlan, key_map: CompiledMap) -> None:
+        self._plan = plan
+        self._map = key_map
+        self._has_aborted = plan.has_aborted
+        self._unmapped: set[int] = set()
+        """Base offsets of batches in the chunk that the map's pass took for aborted and this one does not."""
+
+    @property
+    def end_offset(self) -> int:
+        """Last offset that the map covers."""
+        return self._map.end_offset
+
+    @property
+    def keys(self) -> OffsetMap:
+        """The map."""
+        return self._map.offsets
+
+    @property
+    def latest(self) -> LatestOffsets | None:
+        """The offsets that stay, once the map's keys are forgotten."""
+        return self._map.latest
+
+    def begin(self, segment: SegmentPlan) -> None:
+        """Prepare nothing: the map knows all segments."""
+
+    def ranges(self, chunk: Rows) -> Iterator[tuple[int, int]]:
+        """Yield the rows that begin in the clean section, then the others."""
+        count, split = chunk.count, 0
+        if self.latest is None:
+            # Batches that begin in the clean section are judged by their keys.
+            split = count
+            if self._map.may_forget_keys:
+                split = int(np.searchsorted(chunk.rows[fields.BASE_OFFSET, :count], self._plan.first_dirty_offset))
+            yield 0, split
+            if split < count:
+                self._map.forget_keys()
+        if split < count:
+            noted = noted_rows(chunk, split, count, self._plan.first_dirty_offset)
+            notes = chunk.rows[fields.NOTE, split:count]
+            notes[noted] = self._map.notes.take(len(notes[noted]))
+            if self._has_aborted:
+                self._leave_unmapped_rows(chunk.rows, split, count)
+            yield split, count
+
+    def last_offsets_in(self, batch: ChunkBatch) -> Mapping[bytes, int]:
+        """Return an offset for each key in the batch."""
+        found: dict[bytes, int] = {}
+        header = batch.header
+        if header.base_offset in self._unmapped:
+            return found
+        if self.latest is None:
+            return {record.key: self.keys.find(record.key) for record in batch.records() if record.key is not None}
+        latest = self.latest.window(header.base_offset, header.last_offset)
+        for record in batch.records():
+            if record.key is None:
+                continue
+            at = np.searchsorted(latest, record.offset)
+            is_last = at < len(latest) and latest[at] == record.offset
+            if not is_last:
+                found.setdefault(record.key, NEVER)
+            elif record.offset >= self._plan.first_dirty_offset:
+                found[record.key] = record.offset
+            else:
+                found[record.key] = record_fate.NOT_MAPPED
+        return found
+
+    def _leave_unmapped_rows(self, rows: NDArray[np.int64], first: int, end: int) -> None:
+        """Have batches judged one by one that the map's pass took for aborted and this one does not.
+
+        With sound indexes of aborted transactions there are none. Nothing is known of their keys, so their records stay.
+        """
+        is_aborted = rows[fields.NOTE, first:end] == ABORTED_NOTE
+        rows[fields.NOTE, first:end][is_aborted] = 0
+        is_unmapped = is_aborted & (rows[fields.DROPS_ALL, first:end] == 0)
+        rows[fields.STEP, first:end][is_unmapped] = rewrite.PLAIN_ENGINE
+        self._unmapped = set(rows[fields.BASE_OFFSET, first:end][is_unmapped].tolist())

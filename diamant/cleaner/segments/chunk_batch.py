@@ -1,0 +1,86 @@
+"""One batch of a chunk, for code that takes batches of any kind one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diamant.cleaner.segments.small_payloads import SmallPayloads
+from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.compression import NONE
+from diamant.protocol.batches.control import parse_control_type
+from diamant.protocol.batches.header import CURRENT_MAGIC, HEADER_SIZE, BatchHeader, Record
+from diamant.protocol.batches.records import iter_payload, iter_records
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage.env.env import Buffer
+from diamant.storage.errors import CorruptLog
+
+MAX_BATCH_BYTES = 256 * 1024 * 1024
+"""Limit for one decompressed batch, in bytes; more is CorruptLog."""
+
+_NOT_READ = -1
+
+
+class ChunkBatch:
+    """A batch of any magic. `data` is the chunk's bytes and stays valid as long as the batch."""
+
+    __slots__ = ("_at", "_control_type", "_data", "_payloads", "header", "path", "position")
+
+    def __init__(
+        self,
+        path: str,
+        chunk_position: int,
+        data: Buffer,
+        at: int,
+        header: BatchHeader,
+        payloads: SmallPayloads | None = None,
+    ) -> None:
+        """`at` is the batch's place in `data`. With `payloads` small batches are decompressed the short way."""
+        self.path = path
+        self.position = chunk_position + at
+        """Start of the batch in the file."""
+        self.header = header
+        self._data = data
+        self._at = at
+        self._payloads = payloads
+        self._control_type: int | None = _NOT_READ
+
+    def view(self) -> memoryview:
+        """Return its bytes, in the chunk."""
+        return memoryview(self._data)[self._at : self._at + self.header.size]
+
+    def records(self) -> Sequence[Record]:
+        """Return its records. CorruptLog if the CRC or the records are wrong: rebuilding would give wrong bytes a right CRC."""
+        if not crc_is_valid(self._data, self._at, self.header.size):
+            raise self._corrupt("the batch's CRC is wrong")
+        try:
+            if (payload := self._small_payload()) is not None:
+                try:
+                    return tuple(iter_payload(payload, self.header))
+                except CorruptBatch:
+                    pass  # The long way says what is wrong.
+            return tuple(iter_records(self._data, self._at, max_bytes=MAX_BATCH_BYTES))
+        except CorruptBatch as error:
+            raise self._corrupt(error.reason) from error
+
+    def control_type(self) -> int | None:
+        """Return the type of a control batch's first record; None if there is none. CorruptLog."""
+        if self._control_type == _NOT_READ:
+            records = self.records()
+            try:
+                self._control_type = parse_control_type(records[0].key) if records else None
+            except CorruptBatch as error:
+                raise self._corrupt(error.reason) from error
+        return self._control_type
+
+    def _small_payload(self) -> bytes | None:
+        """Return the records as bytes, None if there is no short way to them."""
+        header = self.header
+        if self._payloads is None or header.magic != CURRENT_MAGIC or not header.record_count:
+            return None
+        packed = bytes(self._data[self._at + HEADER_SIZE : self._at + header.size])
+        if packed and header.codec != NONE:
+            return self._payloads.unpack(header.codec, packed) or None
+        return packed or None
+
+    def _corrupt(self, reason: str) -> CorruptLog:
+        return CorruptLog(self.path, self.position, reason)

@@ -1,0 +1,63 @@
+"""The keys of a chunk's rows as tuples of hash and offset (`kernels/offset_map.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from diamant.cleaner.kernels import fields, offset_map
+
+if TYPE_CHECKING:
+    from diamant.cleaner.segments.row_reader import Rows
+    from diamant.cleaner.segments.row_records import RowRecords
+
+TUPLES = 32 * 1024
+"""Tuples that are handed on at a time: 0.8 MB."""
+
+NEVER = 2**63 - 1
+"""Greater than any offset."""
+ALWAYS = -(2**63)
+"""Lower than any offset."""
+
+
+def hash_words(hash_key: bytes) -> tuple[np.uint64, np.uint64]:
+    """Return the two halves of a hash key of 16 bytes, as kernels take them."""
+    return np.uint64(int.from_bytes(hash_key[:8], "little")), np.uint64(int.from_bytes(hash_key[8:16], "little"))
+
+
+class KeyHasher:
+    """Owned by one thread; rows come in the order of their offsets."""
+
+    def __init__(self, hash_key: bytes) -> None:
+        self.tuples = np.empty((TUPLES, 3), np.uint64)
+        """Overwritten by each step of `hash`: two words of hash, and the offset."""
+        self._k0, self._k1 = hash_words(hash_key)
+        self._state = np.zeros(offset_map.STATE_FIELDS, np.int64)
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin with lower offsets again."""
+        self._state[offset_map.LAST_SEEN] = -1
+
+    def hash(
+        self, records: RowRecords, chunk: Rows, start: int, end: int, *, least: int = ALWAYS, end_offset: int = NEVER
+    ) -> Iterator[int]:
+        """Hash the keys of the rows with step MAP whose offsets are `least` or more and below `end_offset`.
+
+        Yields, once at least, how many `tuples` there are. The records must be ready (`RowRecords.ranges`); each row
+        gets its NOTE. CorruptLog for records that cannot be read.
+        """
+        state = self._state
+        state[offset_map.ROW] = start
+        state[offset_map.PLACE] = 0
+        while True:
+            fault, count = offset_map.hash_records(
+                chunk.data, records.unpacked, chunk.rows, end, state, self.tuples, self._k0, self._k1, least, end_offset
+            )
+            if fault in (fields.CORRUPT, fields.OUT_OF_ORDER):
+                records.fail(chunk, int(state[offset_map.ROW]))
+            yield count
+            if fault == fields.NO_FAULT:
+                return

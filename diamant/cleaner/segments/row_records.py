@@ -1,0 +1,155 @@
+"""The records of a chunk's rows, made ready for kernels: checksums verified, decompressed, old formats converted.
+
+Memory: the chunk (`row_reader`), and `UNPACK_BYTES` of decompressed records or one batch (`MAX_BATCH_BYTES`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from diamant.cleaner.kernels import fields, offset_map
+from diamant.cleaner.kernels.records import find_bad_crc
+from diamant.cleaner.segments.chunk_batch import MAX_BATCH_BYTES, ChunkBatch
+from diamant.cleaner.segments.payload_buffer import Unpacker
+from diamant.cleaner.segments.row_reader import ChunkReader, Rows
+from diamant.protocol.batches.batch import parse_header
+from diamant.protocol.batches.legacy import parse_legacy_header
+from diamant.protocol.batches.records import build_batch
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage.errors import CorruptLog
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from diamant.protocol.batches.header import BatchHeader
+    from diamant.storage.env.env import Env
+
+UNPACK_BYTES = 1024 * 1024
+"""Records are decompressed until there are so many bytes, then they are looked at."""
+
+OLD_FORMAT = 2
+"""Step of rows of magic 0 and 1 that are to be mapped, beside `offset_map.SKIP` and `MAP`: converted, they take step MAP."""
+
+_PAYLOAD = slice(fields.PAYLOAD_START, fields.PAYLOAD_END + 1)
+
+
+class RowRecords:
+    """Owned by one thread; one chunk at a time."""
+
+    def __init__(self) -> None:
+        self._reader = ChunkReader()
+        self._unpacker = Unpacker()
+
+    @property
+    def unpacked(self) -> NDArray[np.uint8]:
+        """The decompressed records, for kernels; another array after each step of `ranges`."""
+        return self._unpacker.buffer
+
+    def chunks(self, env: Env, path: str, position: int, end: int) -> Iterator[Rows]:
+        """Yield the batches of a segment from byte `position`, the start of one, up to `end`, the segment's size.
+
+        What is yielded is overwritten by the next. CorruptLog as `strict_reader.read_chunks` has it; OSError.
+        """
+        file = env.open(path, read_only=True)
+        try:
+            for chunk in self._reader.chunks(file, position, end):
+                self._read_old_headers(chunk)
+                yield chunk
+        finally:
+            file.close()
+
+    def ranges(self, chunk: Rows, first: int, end: int, step: int) -> Iterator[tuple[int, int]]:
+        """Yield ranges of rows, all of them in the end, after the records of those with `step` were made ready to be read."""
+        unpacker = self._unpacker
+        bad = find_bad_crc(chunk.data, chunk.rows, first, end, step)
+        if bad >= 0:
+            self.fail(chunk, bad)
+        unpacker.clear()
+        start = first
+        if chunk.together & (fields.CODEC_MASK | fields.LEGACY):
+            for stop in self._unpack_some(chunk, first, end, step):
+                yield start, stop
+                unpacker.clear()
+                start = stop
+        if start < end:
+            yield start, end
+
+    def batch(self, chunk: Rows, row: int) -> ChunkBatch:
+        """Return the batch of a row, for code that takes them one by one."""
+        data = chunk.data.data
+        at = int(chunk.rows[fields.POSITION, row])
+        header = parse_header(data, at) if chunk.rows[fields.MAGIC, row] == 2 else self._old_header(chunk, at)
+        return ChunkBatch(chunk.path, chunk.position, data, at, header)
+
+    def fail(self, chunk: Rows, row: int) -> NoReturn:
+        """Raise CorruptLog for the batch of a row, with the reason that its records give when they are read one by one."""
+        batch = self.batch(chunk, row)
+        batch.records()
+        raise CorruptLog(chunk.path, batch.position, "the offsets of the records do not ascend up to the batch's last")
+
+    def _old_header(self, chunk: Rows, at: int) -> BatchHeader:
+        try:
+            return parse_legacy_header(chunk.data.data, at)
+        except CorruptBatch as error:
+            raise CorruptLog(chunk.path, chunk.position + at, error.reason) from error
+
+    def _read_old_headers(self, chunk: Rows) -> None:
+        """Complete the rows of batches of magic 0 and 1."""
+        if not chunk.together & fields.LEGACY:
+            return
+        rows = chunk.rows
+        for row in np.flatnonzero(rows[fields.MAGIC, : chunk.count] < 2):
+            header = self._old_header(chunk, int(rows[fields.POSITION, row]))
+            rows[fields.BASE_OFFSET, row] = header.base_offset
+            rows[fields.LAST_OFFSET, row] = header.last_offset
+            rows[fields.RECORD_COUNT, row] = header.record_count
+
+    def _unpack_some(self, chunk: Rows, first: int, end: int, step: int) -> Iterator[int]:
+        """Decompress records; yield after so much as is looked at in one go, with the next row, and return after the last."""
+        rows, unpacker = chunk.rows, self._unpacker
+        is_packed = (rows[fields.STEP, first:end] == step) & (rows[fields.RECORD_COUNT, first:end] != 0)
+        is_packed &= rows[fields.ATTRIBUTES, first:end] & fields.CODEC_MASK != 0
+        if chunk.together & fields.LEGACY and step == offset_map.MAP:
+            is_packed |= rows[fields.STEP, first:end] == OLD_FORMAT
+        found = np.flatnonzero(is_packed) + first
+        codecs = (rows[fields.ATTRIBUTES, found] & fields.CODEC_MASK).tolist()
+        starts, stops = rows[_PAYLOAD, found].tolist()
+        data, unpack = chunk.data.data, unpacker.unpack
+        places: list[tuple[int, int]] = []
+        done = 0
+        for index, row in enumerate(found.tolist()):
+            if not codecs[index]:
+                # Of an old format: those have no attributes here.
+                places.append(self._convert(chunk, row))
+            else:
+                try:
+                    places.append(unpack(codecs[index], data[starts[index] : stops[index]], MAX_BATCH_BYTES))
+                except CorruptBatch as error:
+                    at = chunk.position + int(rows[fields.POSITION, row])
+                    raise CorruptLog(chunk.path, at, error.reason) from error
+            if unpacker.at >= UNPACK_BYTES:
+                _set_places(rows, found[done : index + 1], places)
+                done = index + 1
+                places.clear()
+                yield row + 1
+        _set_places(rows, found[done:], places)
+
+    def _convert(self, chunk: Rows, row: int) -> tuple[int, int]:
+        """Give a batch of magic 0 or 1 the form that kernels read."""
+        rows = chunk.rows
+        records = self.batch(chunk, row).records()
+        plain = build_batch(records)
+        rows[fields.STEP, row] = offset_map.MAP
+        rows[fields.BASE_OFFSET, row] = records[0].offset if records else 0
+        rows[fields.RECORD_COUNT, row] = len(records)
+        return self._unpacker.append(memoryview(plain)[fields.HEADER_BYTES :])
+
+
+def _set_places(rows: NDArray[np.int64], found: NDArray[np.int64], places: list[tuple[int, int]]) -> None:
+    """Note where the records of rows were unpacked to."""
+    if places:
+        rows[fields.IS_UNPACKED, found] = 1
+        rows[_PAYLOAD, found] = np.array(places).T
