@@ -123,7 +123,8 @@ class Broker:
         from diamant.cleaner.on_demand.request import CompactRequest
 
         request = CompactRequest(topic, partition, until, timeout_ms, is_forced, return_at_horizon, engine)
-        return await on_loop(self.loop, lambda: self.services.compactions().compact(request, progress))
+        services = self.services
+        return await on_loop(services.node.loop, lambda: services.compactions().compact(request, progress))
 
     async def explain(
         self,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.cleaner.rules.retention import deletable_segments
-from diamant.cleaner.service.repeated_errors import LogTroubles
+from diamant.cleaner.service.repeated_errors import RepeatedErrors
 from diamant.storage.segments.log_config import LONG_MAX
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Housekeeping:
         """Time of the last flush request, for each log with `flush.ms`."""
         self._timed_flush_ms: int | None = None
         """Time at which the scheduler expects the next of them."""
-        self._troubles = LogTroubles()
+        self._troubles = RepeatedErrors()
         node.log_events.subscribe(self.on_change)
 
     def schedule(self) -> None:

@@ -38,8 +38,8 @@ from diamant.cleaner.explain.scans import (
     scan_tombstones,
 )
 from diamant.cleaner.explain.stranded import with_stranded
+from diamant.cleaner.service.log_picker import look_at_first_timestamps
 from diamant.cleaner.service.partition_view import CleanerView
-from diamant.cleaner.service.round import look_at_first_timestamps
 from diamant.protocol.errors import KafkaError
 from diamant.storage import names
 from diamant.storage.checkpoints.producer_snapshot import ProducerEntry

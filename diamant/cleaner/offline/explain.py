@@ -20,8 +20,8 @@ from diamant.cleaner.explain.scans import KeyScan, OpenSegment, OpenTransaction,
 from diamant.cleaner.prompt.segment_facts import PartitionFacts, read_facts
 from diamant.cleaner.rules.eligibility import cleanable_range
 from diamant.cleaner.segments.tolerant_reader import PartitionFiles
+from diamant.cleaner.service.log_picker import look_at_first_timestamps
 from diamant.cleaner.service.partition_view import CleanerView
-from diamant.cleaner.service.round import look_at_first_timestamps
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
 from diamant.storage.env.clock import SettableClock

@@ -37,9 +37,9 @@ from diamant.cleaner.rules.eligibility import CleanableRange
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.result import CleaningAborted
 from diamant.cleaner.service.log_picker import why_not
-from diamant.cleaner.service.round_requests import RoundRequest
-from diamant.cleaner.service.service import CleanerService, UnknownPartition
-from diamant.cleaner.service.wakeup import Alarm
+from diamant.cleaner.service.round_requests import RoundRequest, RoundWatch, UnknownPartition
+from diamant.cleaner.service.service import CleanerService
+from diamant.cleaner.service.wakeup import Wakeup
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
@@ -78,7 +78,11 @@ class Compactor:
 
     async def compact(self, log: Log, request: CompactRequest, on_stage: OnStage = no_stage) -> PartitionCompaction:
         """Compact the partition of `log` as the request says, and wait; what went wrong is in the report."""
-        return await _PartitionJob(self._env, self._service, self.census_of(log), request, on_stage).run()
+        watch = self._service.callers.watch((log.topic, log.partition))
+        try:
+            return await _PartitionJob(self._env, self._service, self.census_of(log), watch, request, on_stage).run()
+        finally:
+            self._service.callers.unwatch((log.topic, log.partition), watch)
 
 
 class _Failed(Exception):
@@ -93,7 +97,13 @@ class _PartitionJob:
     """The compaction of one partition for one caller."""
 
     def __init__(
-        self, env: Env, service: CleanerService, census: LogCensus, request: CompactRequest, on_stage: OnStage
+        self,
+        env: Env,
+        service: CleanerService,
+        census: LogCensus,
+        watch: RoundWatch,
+        request: CompactRequest,
+        on_stage: OnStage,
     ) -> None:
         self._env = env
         self._service = service
@@ -101,7 +111,7 @@ class _PartitionJob:
         self._partition = (log.topic, log.partition)
         self._request = request
         self._on_stage = on_stage
-        self._watch = service.watch(self._partition)
+        self._watch = watch
         self._asked_offset = log.log_end_offset
         self._remaining = RemainingRecords(service, census, self._watch, self._asked_offset)
         self._first_dirty: int | None = None
@@ -123,8 +133,6 @@ class _PartitionJob:
             failure = failed
         except UnknownPartition as error:
             failure = _Failed(DELETED, str(error))
-        finally:
-            self._service.unwatch(self._partition, self._watch)
         return await self._report(before, failure)
 
     async def _remove(self) -> None:
@@ -167,17 +175,17 @@ class _PartitionJob:
         """Have rounds until nothing is dirty that may be touched."""
         while True:
             self._check()
-            if self._first_dirty is None:
-                self._look()
-            if self._service.states.is_under_way(self._partition):
+            found = self._look()
+            is_clean = found.first_dirty_offset >= self._asked_offset or not found.cleanable_bytes
+            is_in_progress = self._service.states.is_in_progress(self._partition)
+            if is_clean and (self._watch.reports or not is_in_progress):
+                break
+            if is_in_progress:
                 self._on_stage("waiting for the round in progress")
                 await self._watch.until_next()
-                continue
-            found = self._look()
-            if found.first_dirty_offset >= self._asked_offset or not found.cleanable_bytes:
-                break
-            self._on_stage("cleaning")
-            await self._next_round(RoundRequest(self._request.is_forced, engine=self._request.engine))
+            else:
+                self._on_stage("cleaning")
+                await self._next_round(RoundRequest(self._request.is_forced, engine=self._request.engine))
         if quarantined := self._service.quarantined(self._partition):
             raise _Failed(
                 QUARANTINED,
@@ -234,19 +242,19 @@ class _PartitionJob:
 
     async def _wait_for(self, time_ms: int) -> None:
         self._on_stage("waiting for the horizon of tombstones")
-        alarm = Alarm(self._env.clock)
+        wakeup = Wakeup(self._env.clock)
 
         def wake(_ended: object) -> None:
-            alarm.poke()
+            wakeup.notify()
 
-        alarm.start()
+        wakeup.start()
         self._watch.ended.add_done_callback(wake)
         try:
-            while not await alarm.wait(time_ms):
+            while not await wakeup.wait(time_ms):
                 pass
         finally:
             self._watch.ended.remove_done_callback(wake)
-            alarm.stop()
+            wakeup.stop()
 
     @property
     def _name(self) -> str:

@@ -88,7 +88,7 @@ class RemainingRecords:
                 return found
             if self._census.unknown_bytes(segments()) > MAX_CENSUS_BYTES:
                 return None
-            if self._service.states.is_under_way((self._log.topic, self._log.partition)):
+            if self._service.states.is_in_progress((self._log.topic, self._log.partition)):
                 await self._watch.until_next()
         return None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 
 from diamant.cleaner.prompt.quarantine import CorruptSegment, Quarantine
@@ -132,6 +132,7 @@ class PromptLogs:
         self._env = env
         self._blocking = blocking
         self._logs: dict[TopicPartition, PromptLog] = {}
+        self._learning: asyncio.Task[None] | None = None
 
     def of(self, log: Log) -> PromptLog:
         """Return what is known of a log."""
@@ -144,35 +145,71 @@ class PromptLogs:
         """Drop a log that was deleted, or is compacted no more."""
         self._logs.pop(partition, None)
 
+    def release(self, log: Log) -> None:
+        """Try again what could not be read of a log, whose configuration has changed; drop it if it is not compacted any more."""
+        if log.config.is_compacted:
+            self.of(log).release()
+        else:
+            self.forget((log.topic, log.partition))
+
     def quarantined(self, partition: TopicPartition) -> list[CorruptSegment]:
         """Return what of a partition is in quarantine."""
         found = self._logs.get(partition)
         return [] if found is None else found.quarantine.segments
 
-    async def learn(
-        self, known: PromptLog, first_dirty_offset: int, now_ms: int, *, is_hurried: Callable[[], bool]
+    @property
+    def is_learning(self) -> bool:
+        """True while facts are being read."""
+        return self._learning is not None and not self._learning.done()
+
+    def begin_learning(
+        self, logs: Sequence[tuple[PromptLog, int]], is_hurried: Callable[[], bool], on_end: Callable[[], object]
     ) -> None:
-        """Read the facts of a log's clean segments off the loop, with pauses unless a caller waits."""
-        loop = asyncio.get_running_loop()
+        """Have read what may expire in logs below their first dirty offsets, and when; with pauses unless a caller waits."""
+        if logs:
+            self._learning = asyncio.get_running_loop().create_task(self._learn(logs, is_hurried, on_end))
+
+    async def stop(self) -> None:
+        """Stop reading."""
+        if self._learning is not None:
+            self._learning.cancel()
+            await asyncio.wait({self._learning})
+
+    async def _learn(
+        self, logs: Sequence[tuple[PromptLog, int]], is_hurried: Callable[[], bool], on_end: Callable[[], object]
+    ) -> None:
+        try:
+            for known, first_dirty_offset in logs:
+                for base_offset, size in known.unknown(first_dirty_offset):
+                    start_s = asyncio.get_running_loop().time()
+                    await self._read(known, first_dirty_offset, base_offset, size)
+                    if not is_hurried():
+                        left_s = PAUSE_FACTOR * (asyncio.get_running_loop().time() - start_s)
+                        await asyncio.sleep(min(left_s, MAX_PAUSE_S))
+        except Exception:
+            logger.exception("the cleaner failed to learn what expires")
+        finally:
+            on_end()
+
+    async def _read(self, known: PromptLog, first_dirty_offset: int, base_offset: int, size: int) -> None:
+        """Read the facts of a clean segment."""
         log = known.log
-        for base_offset, size in known.unknown(first_dirty_offset):
-            segment = known.segment_at(base_offset)
-            # The file of a new segment has another name until its exchange is over.
-            if log.is_deleted or log.is_exchanging or segment is None:
-                continue
-            start_s = loop.time()
-            try:
-                facts = await loop.run_in_executor(self._blocking, read_facts, self._env, log.path, base_offset, size)
-                known.facts.add(log, facts)
-            except Exception as error:  # whatever it is, the others are read
-                if segment.is_deleted:
-                    continue
-                is_remedied = isinstance(error, CorruptLog) and known.add_corrupt(error, first_dirty_offset, now_ms)
-                if not is_remedied:
-                    known.pass_over(segment)
-                    logger.warning("%s: what expires in it, and when, is not known: %s", segment.path, error)
-            if not is_hurried():
-                await asyncio.sleep(min(PAUSE_FACTOR * (loop.time() - start_s), MAX_PAUSE_S))
+        now_ms = self._env.clock.now_ms()
+        segment = known.segment_at(base_offset)
+        # The file of a new segment has another name until its exchange is over.
+        if log.is_deleted or log.is_exchanging or segment is None:
+            return
+        try:
+            in_thread = asyncio.get_running_loop().run_in_executor
+            facts = await in_thread(self._blocking, read_facts, self._env, log.path, base_offset, size)
+            known.facts.add(log, facts)
+        except Exception as error:  # whatever it is, the others are read
+            if segment.is_deleted:
+                return
+            is_remedied = isinstance(error, CorruptLog) and known.add_corrupt(error, first_dirty_offset, now_ms)
+            if not is_remedied:
+                known.pass_over(segment)
+                logger.warning("%s: what expires in it, and when, is not known: %s", segment.path, error)
 
     async def prune(self, log: Log) -> None:
         """Remove the files with facts of segments that are no more."""

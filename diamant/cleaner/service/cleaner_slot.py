@@ -37,7 +37,7 @@ WORTH_READY = 16
 
 
 @dataclass(slots=True)
-class RoundUnderWay:
+class RunningRound:
     """A round that a runner is at."""
 
     plan: CleanPlan
@@ -105,7 +105,7 @@ class OffloadRunner(Runner, Protocol):
         ...
 
 
-class CleanerThread:
+class CleanerSlot:
     """`new_process_runner` makes the runner for plans above `MAX_INLINE_BYTES`; without it all plans are run inline.
 
     `new_offload_runner` makes the one for plans that are too large for this machine, given the one that takes over what it
@@ -131,30 +131,26 @@ class CleanerThread:
         self._offload_from_bytes = offload_from_bytes
         self.offload: Runner | None = None
         """The runner on other machines, once there was need of it."""
-        self.under_way: RoundUnderWay | None = None
+        self.running: RunningRound | None = None
         """The round that a runner carries out."""
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
+        """The round in progress."""
         self._ready_pid: int | None = None
         """The worker process that has loaded its engine."""
 
     @property
-    def is_busy(self) -> bool:
-        """True if a round is in progress."""
-        return self._task is not None
-
-    @property
     def progress_bytes(self) -> int:
         """Bytes that the current round has read and written, as far as known."""
-        return 0 if self.under_way is None else self.under_way.runner.progress_bytes
+        return 0 if self.running is None else self.running.runner.progress_bytes
 
     def begin(self, round_: Coroutine[Any, Any, None]) -> None:
         """Begin a round, which is to call `end`."""
-        self._task = asyncio.get_running_loop().create_task(round_)
+        self.task = asyncio.get_running_loop().create_task(round_)
 
     def end(self) -> None:
         """Release the slot for the next round."""
-        self._task = None
-        self.under_way = None
+        self.task = None
+        self.running = None
 
     def runner_for(self, plan: CleanPlan, *, is_requested: bool = False, engine: str | None = None) -> Runner:
         """Return the runner for a plan of this size; `is_requested`: a caller waits, maybe for one `engine`."""
@@ -174,7 +170,7 @@ class CleanerThread:
         limit = MAX_INLINE_BYTES * (REQUESTED_INLINE if is_requested else 1)
         return self._inline if size <= limit else self._process_runner() or self._inline
 
-    def is_makeshift(self, runner: Runner, plan: CleanPlan) -> bool:
+    def is_fallback(self, runner: Runner, plan: CleanPlan) -> bool:
         """Tell whether a runner does what would be for other machines, if these could be had now."""
         offload = self.offload
         return (
@@ -219,7 +215,7 @@ class CleanerThread:
 
     async def close(self) -> None:
         """Stop the round in progress, and release everything."""
-        task = self._task
+        task = self.task
         if self.offload is not None:
             await self.offload.close()
         await self._inline.close()
@@ -227,6 +223,69 @@ class CleanerThread:
             await self.process.close()
         if task is not None:
             await asyncio.wait({task})
+
+
+class Slots:
+    """The slots of a cleaner, each made when it is needed; see `CleanerSlot`."""
+
+    def __init__(
+        self,
+        env: Env,
+        new_process_runner: Callable[[], Runner] | None,
+        new_offload_runner: Callable[[Runner], Runner] | None,
+        offload_from_bytes: float,
+    ) -> None:
+        self._env = env
+        self._new_process_runner = new_process_runner
+        self._new_offload_runner = new_offload_runner
+        self._offload_from_bytes = offload_from_bytes
+        self._made: list[CleanerSlot] = []
+
+    def free(self, count: int) -> CleanerSlot | None:
+        """Return a slot for one more round; None if `count` are in progress."""
+        free = [slot for slot in self._made if slot.task is None]
+        if len(self._made) - len(free) >= count:
+            return None
+        return free[0] if free else self._slot(len(self._made))
+
+    def _slot(self, index: int) -> CleanerSlot:
+        if index == len(self._made):
+            runners = self._new_process_runner, self._new_offload_runner, self._offload_from_bytes
+            self._made.append(CleanerSlot(index, self._env, *runners))
+        return self._made[index]
+
+    @property
+    def is_busy(self) -> bool:
+        """True if a round is in progress."""
+        return any(slot.task is not None for slot in self._made)
+
+    @property
+    def progress_bytes(self) -> int:
+        """Bytes that the rounds in progress have read and written, as far as known."""
+        return sum(slot.progress_bytes for slot in self._made)
+
+    @property
+    def process_runners(self) -> list[WorkerRunner]:
+        """The runners with worker processes that there are."""
+        return [slot.process for slot in self._made if isinstance(slot.process, WorkerRunner)]
+
+    def status(self) -> list[RoundStatus]:
+        """Return how far the rounds are that runners are at."""
+        return [slot.running.status() for slot in self._made if slot.running is not None]
+
+    def limit(self, bytes_per_second: float) -> None:
+        """Limit each round in this process from now on."""
+        for slot in self._made:
+            slot.throttle.bytes_per_second = bytes_per_second
+
+    async def warm_up(self) -> str:
+        """Make the worker of the first slot ready; what it will work with."""
+        return await self._slot(0).warm_up()
+
+    async def close(self) -> None:
+        """Stop the rounds in progress, and release everything."""
+        for slot in self._made:
+            await slot.close()
 
 
 logger = logging.getLogger(__name__)

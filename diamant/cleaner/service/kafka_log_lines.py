@@ -2,7 +2,7 @@
 
 They come beside ours, from one logger. Java prints a figure without meaning as NaN or Infinity, and so do these.
 
-Source: LogCleaner.CleanerThread.recordStats and tryCleanFilthiestLog, Cleaner.buildOffsetMap, of 4.3.1. Kafka tells of a full map
+Source: LogCleaner.CleanerSlot.recordStats and tryCleanFilthiestLog, Cleaner.buildOffsetMap, of 4.3.1. Kafka tells of a full map
 at DEBUG only; a guide's reader should find it.
 """
 

@@ -3,7 +3,7 @@
 Kafka divides by zero in its summary and prints NaN or ∞ for an empty round; here a figure that has no meaning is left out.
 Sizes are in powers of 1024, counts with thousands separated by commas.
 
-Source: Kafka's CleanerThread.recordStats, Cleaner.buildOffsetMap, LogCleaner.tryCleanFilthiestLog.
+Source: Kafka's CleanerSlot.recordStats, Cleaner.buildOffsetMap, LogCleaner.tryCleanFilthiestLog.
 """
 
 from __future__ import annotations

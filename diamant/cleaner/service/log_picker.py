@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Executor
 
 from diamant.cleaner.prompt.prompt_state import PromptLog, PromptLogs
@@ -17,14 +17,14 @@ from diamant.cleaner.rules import time_based_roll
 from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleanable_range, is_candidate
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.service import kafka_log_lines, log_messages
-from diamant.cleaner.service.metrics import CleanerFigures
-from diamant.cleaner.service.partition_states import CleaningStates
-from diamant.cleaner.service.repeated_errors import LogTroubles
-from diamant.cleaner.service.round import look_at_first_timestamps
+from diamant.cleaner.service.metrics import CleanerMetrics
+from diamant.cleaner.service.partition_states import PartitionStates
+from diamant.cleaner.service.repeated_errors import RepeatedErrors
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.log.log import Log
+from diamant.storage.segments.segment import Segment
 
 logger = logging.getLogger(__name__)
 
@@ -39,29 +39,29 @@ CANNOT_ROLL = "the active segment is to be closed, but cannot be"
 UNKNOWN_DEADLINE = "when it is due cannot be told"
 
 
-class DueLogs:
+class LogPicker:
     """See the module. Belongs to the loop thread; `blocking` runs what reads files. `prompt` is None in mode kafka."""
 
     def __init__(
         self,
         env: Env,
         logs: Mapping[TopicPartition, Log],
-        states: CleaningStates,
-        figures: CleanerFigures,
+        states: PartitionStates,
+        metrics: CleanerMetrics,
         prompt: PromptLogs | None,
         blocking: Executor,
     ) -> None:
         self._env = env
-        self._logs = logs
+        self.logs = logs
         self._states = states
-        self._figures = figures
+        self._metrics = metrics
         self._prompt = prompt
         self._blocking = blocking
         self.next_deadline_ms: int | None = None
         """Mode prompt: when a log will be due, or a segment is to be closed, as of the last scan; None: never."""
-        self.to_learn: list[tuple[PromptLog, int]] = []
-        """Mode prompt: logs, with their first dirty offsets, in which something may expire that is not known yet."""
-        self._troubles = LogTroubles()
+        self._to_learn: list[tuple[PromptLog, int]] = []
+        """Mode prompt: see `take_to_learn`."""
+        self._errors = RepeatedErrors()
         self._found: deque[Log] = deque()
         self._fresh_until_s = 0.0
 
@@ -73,6 +73,11 @@ class DueLogs:
             return log
         await self._scan()
         return self._take()
+
+    def take_to_learn(self) -> list[tuple[PromptLog, int]]:
+        """Return the logs, with their first dirty offsets, in which something may expire that is not known yet; each once."""
+        found, self._to_learn = self._to_learn, []
+        return found
 
     def forget(self) -> None:
         """Make the next question start a new scan."""
@@ -137,12 +142,12 @@ class DueLogs:
     async def compacted(self) -> AsyncIterator[Log]:
         """Yield the compacted logs, with turns for others in between: each is in use when it is yielded."""
         count = 0
-        for partition, log in list(self._logs.items()):
+        for partition, log in list(self.logs.items()):
             if count >= SEGMENTS_PER_TURN:
                 count = 0
                 await asyncio.sleep(0)
             count += 1
-            if log.config.is_compacted and self._logs.get(partition) is log:
+            if log.config.is_compacted and self.logs.get(partition) is log:
                 count += len(log.segments)
                 yield log
 
@@ -165,10 +170,10 @@ class DueLogs:
 
     async def _scan(self) -> None:
         now_ms = self._env.clock.now_ms()
-        self._figures.scan_started_ms = now_ms
+        self._metrics.scan_started_ms = now_ms
         self.next_deadline_ms = None
-        self.to_learn = []
-        self._troubles.keep_only(self._logs)
+        self._to_learn = []
+        self._errors.keep_only(self.logs)
         found: list[tuple[Log, CleanableRange]] = []
         expiring: list[Log] = []
         delays_ms: list[int] = []
@@ -179,9 +184,9 @@ class DueLogs:
                 is_expiring = range_ is not None and not range_.is_eligible and self.is_horizon_due(log, range_, now_ms)
             except Exception as error:
                 # Whatever it is, the others are looked at. Kafka gives up the whole scan.
-                self._troubles.tell(_name(log), CANNOT_LOOK, error)
+                self._errors.tell(_name(log), CANNOT_LOOK, error)
                 continue
-            self._troubles.is_over(_name(log), CANNOT_LOOK)
+            self._errors.is_over(_name(log), CANNOT_LOOK)
             if range_ is not None:
                 # Also of a log without anything to clean, because an open transaction holds it all.
                 delays_ms.append(range_.delay_ms)
@@ -190,10 +195,10 @@ class DueLogs:
                 if is_expiring:
                     expiring.append(log)
         urgent = [log for log, _ in by_urgency(found, KAFKA if self._prompt is None else PROMPT)]
-        self._figures.max_dirty_ratio = max((range_.dirty_ratio for _, range_ in found), default=0.0)
+        self._metrics.max_dirty_ratio = max((range_.dirty_ratio for _, range_ in found), default=0.0)
         if urgent or self._prompt is not None:
             # Kafka's gauge keeps what it showed as long as there is nothing to clean.
-            self._figures.max_delay_ms = max(delays_ms, default=0)
+            self._metrics.max_delay_ms = max(delays_ms, default=0)
         overdue = sum(delay_ms > 0 for delay_ms in delays_ms)
         text = log_messages.delayed_partitions(len(urgent), overdue, max(delays_ms, default=0))
         if urgent and text is not None:
@@ -214,7 +219,7 @@ class DueLogs:
             oldest_ms = time_based_roll.oldest_append_ms(log, self._states.first_dirty(log), now_ms, with_active=True)
             by_append = self._prompt is not None
             must_clean_bytes = time_based_roll.must_clean_bytes(log, seen, now_ms, by_append=by_append)
-            self._figures.saw(_name(log), seen, now_ms, due_ms, oldest_ms, must_clean_bytes)
+            self._metrics.saw(_name(log), seen, now_ms, due_ms, oldest_ms, must_clean_bytes)
         return range_
 
     def _look_aside(self, log: Log, now_ms: int) -> CleanableRange | None:
@@ -232,9 +237,9 @@ class DueLogs:
                 log.roll()
                 logger.debug("%s-%d: rolled at offset %d", *_name(log), log.log_end_offset)
         except (StorageError, OSError) as error:
-            self._troubles.tell(_name(log), CANNOT_ROLL, error)
+            self._errors.tell(_name(log), CANNOT_ROLL, error)
         else:
-            self._troubles.is_over(_name(log), CANNOT_ROLL)
+            self._errors.is_over(_name(log), CANNOT_ROLL)
 
     def _deadline_ms(self, known: PromptLog, found: CleanableRange | None, now_ms: int) -> int | None:
         """Return when a log is due next, or since when it is; notes the first deadline ahead and what is not known yet.
@@ -250,13 +255,13 @@ class DueLogs:
                 first_dirty = found.first_dirty_offset
                 times = [time_based_roll.due_ms(log, first_dirty, now_ms), known.horizon_ms(first_dirty, now_ms)]
                 if known.unknown(first_dirty):
-                    self.to_learn.append((known, first_dirty))
+                    self._to_learn.append((known, first_dirty))
             if found is None or known.quarantine.segments:
                 kept_ms = time_based_roll.due_ms(log, self._states.first_dirty(log), now_ms)
         except (StorageError, OSError) as error:
-            self._troubles.tell(_name(log), UNKNOWN_DEADLINE, error)
+            self._errors.tell(_name(log), UNKNOWN_DEADLINE, error)
             return None
-        self._troubles.is_over(_name(log), UNKNOWN_DEADLINE)
+        self._errors.is_over(_name(log), UNKNOWN_DEADLINE)
         known_times = [time for time in times if time is not None]
         ahead = [time for time in known_times if time > now_ms]
         if self.next_deadline_ms is not None:
@@ -283,6 +288,18 @@ def why_not(log: Log) -> str | None:
     if log.write_failure is not None:
         return f"the partition refuses writes since {log.write_failure}"
     return None
+
+
+def look_at_first_timestamps(segments: Sequence[Segment]) -> None:
+    """Have segments that take no appends note the timestamp of their first batch. Any thread.
+
+    What cannot be read is left to the next caller, and the error with it.
+    """
+    for segment in segments:
+        try:
+            segment.load_first_timestamp()
+        except (StorageError, OSError):
+            continue
 
 
 def _name(log: Log) -> TopicPartition:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from diamant.cleaner.prompt.quarantine import CorruptSegment
 from diamant.cleaner.rules.eligibility import CleanableRange
 from diamant.cleaner.rules.result import MARKER, CleanStats
-from diamant.cleaner.service.partition_states import CleaningStates
+from diamant.cleaner.service.partition_states import PartitionStates
 from diamant.cleaner.service.round_requests import RoundReport
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
@@ -149,7 +149,7 @@ class _Seen:
     """Cleanable ones that have outlived `max.compaction.lag.ms`."""
 
 
-class CleanerFigures:
+class CleanerMetrics:
     """Counts for as long as the process lives; bounded by the number of compacted partitions."""
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ class CleanerFigures:
     def status(
         self,
         compacted: Iterable[TopicPartition],
-        states: CleaningStates,
+        states: PartitionStates,
         now_ms: int,
         *,
         dead_threads: int,
@@ -236,7 +236,7 @@ class CleanerFigures:
         )
 
     def _partition_status(
-        self, partition: TopicPartition, states: CleaningStates, now_ms: int, quarantined: Sequence[CorruptSegment]
+        self, partition: TopicPartition, states: PartitionStates, now_ms: int, quarantined: Sequence[CorruptSegment]
     ) -> PartitionStatus:
         figures = self._partitions.get(partition) or _PartitionFigures()
         seen = self._seen.get(partition)

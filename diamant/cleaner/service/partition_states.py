@@ -69,7 +69,7 @@ class Uncleanable:
         return None if self.retry_ms is None else max(0, self.retry_ms - now_ms)
 
 
-class CleaningStates:
+class PartitionStates:
     """See the module. `checkpoints`: where the last round of each partition ended, as the file says."""
 
     def __init__(self, checkpoints: Mapping[TopicPartition, int] | None = None) -> None:
@@ -77,6 +77,8 @@ class CleaningStates:
         self._last_cleaned_ms: dict[TopicPartition, int] = {}
         self._states: dict[TopicPartition, _State] = {}
         self._uncleanable: dict[TopicPartition, Uncleanable] = {}
+        self.is_stopping = False
+        """True when all rounds are to end."""
         self.generation = 0
         """Grows with every change of the checkpoints and of when rounds ended."""
         self.on_paused: Callable[[TopicPartition], object] | None = None
@@ -97,12 +99,12 @@ class CleaningStates:
         """Tell whether the partition is in no state, so that a round may begin."""
         return partition not in self._states
 
-    def is_under_way(self, partition: TopicPartition) -> bool:
+    def is_in_progress(self, partition: TopicPartition) -> bool:
         """Tell whether a round, or retention, is at work."""
         state = self._states.get(partition)
         return state is not None and state.is_in_progress
 
-    def grab(self, partition: TopicPartition) -> None:
+    def acquire(self, partition: TopicPartition) -> None:
         """Begin a round, or retention, at a partition that is free."""
         self._demand(self.is_free(partition), partition, "none")
         self._states[partition] = _State(is_in_progress=True)
@@ -144,6 +146,8 @@ class CleaningStates:
 
     def check_done(self, partition: TopicPartition) -> None:
         """Raise CleaningAborted if the round at a partition is to stop. Any thread."""
+        if self.is_stopping:
+            raise CleaningAborted(f"{partition[0]}-{partition[1]}: the cleaner stops")
         state = self._states.get(partition)
         if state is not None and state.is_aborted:
             raise CleaningAborted(f"{partition[0]}-{partition[1]}: the cleaning was aborted")
@@ -269,7 +273,7 @@ logger = logging.getLogger(__name__)
 class CheckpointFile:
     """The checkpoints of `states` in a log directory; belongs to the loop thread, `blocking` waits for the disk."""
 
-    def __init__(self, env: Env, directory: str, states: CleaningStates, blocking: Executor) -> None:
+    def __init__(self, env: Env, directory: str, states: PartitionStates, blocking: Executor) -> None:
         self._env = env
         self._path = f"{directory}/{names.CLEANER_CHECKPOINT}"
         self._times_path = f"{directory}/{names.LAST_CLEANED_CHECKPOINT}"

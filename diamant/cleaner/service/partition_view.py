@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
+from diamant.cleaner.prompt.prompt_state import PromptLog
 from diamant.cleaner.prompt.quarantine import CorruptSegment
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
-from diamant.cleaner.service.partition_states import Uncleanable
+from diamant.cleaner.service.partition_states import PartitionStates, Uncleanable
+from diamant.cleaner.service.settings import ServiceSettings
+from diamant.storage.log.log import Log
 
 FREE = "none"
-"""`CleaningStates.state` of a partition that nothing occupies."""
+"""`PartitionStates.state` of a partition that nothing occupies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class CleanerView:
     checkpoint: int | None = None
     """Start of the next round; None: at the log start."""
     occupied: str = FREE
-    """`CleaningStates.state`."""
+    """`PartitionStates.state`."""
     uncleanable: Uncleanable | None = None
     quarantined: tuple[CorruptSegment, ...] = ()
     frozen_above: int | None = None
@@ -30,6 +34,34 @@ class CleanerView:
     """Mode prompt: when a round is due for what expires in the clean section, as far as is known."""
     hash_key: bytes = bytes(16)
     """Of the filters of keys."""
+
+    @classmethod
+    def of(
+        cls,
+        log: Log,
+        settings: ServiceSettings,
+        states: PartitionStates,
+        known: PromptLog | None,
+        hash_key: bytes,
+        now_ms: int,
+    ) -> Self:
+        """Return the knowledge of now; `known` is that of mode prompt. Looks at no file."""
+        partition = log.topic, log.partition
+        checkpoint = states.checkpoint(partition)
+        first_dirty = checkpoint if known is None else known.first_dirty(checkpoint)
+        quarantine = None if known is None else known.quarantine
+        clean_end = log.log_start_offset if first_dirty is None else first_dirty
+        return cls(
+            mode=settings.mode,
+            is_enabled=settings.is_enabled,
+            checkpoint=first_dirty,
+            occupied=states.state(partition),
+            uncleanable=states.uncleanable.get(partition),
+            quarantined=() if quarantine is None else tuple(quarantine.segments),
+            frozen_above=None if quarantine is None else quarantine.frozen_above(now_ms),
+            horizon_ms=None if known is None else known.horizon_ms(clean_end, now_ms),
+            hash_key=hash_key,
+        )
 
     @property
     def is_prompt(self) -> bool:

@@ -11,7 +11,7 @@ from diamant.storage.errors import StorageError
 logger = logging.getLogger(__name__)
 
 
-class LogTroubles:
+class RepeatedErrors:
     """See the module. Memory: one line for each log and matter that is in trouble."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""One round at one log, from the plan to the last swap.
+"""Rounds: one at one log, from the look at it to the last swap.
 
 The owner makes the plan, a runner carries it out elsewhere, and each output comes back to the owner, who checks that the
 segments are still those of the plan and exchanges them. What blocks for the disk goes to `blocking`'s threads.
@@ -7,19 +7,185 @@ segments are still those of the plan and exchanges them. What blocks for the dis
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import nullcontext
+from functools import partial
 from itertools import pairwise
 
+from diamant.cleaner.prompt.prompt_state import PromptLogs
+from diamant.cleaner.prompt.segment_facts import horizon_round_end
+from diamant.cleaner.rules.eligibility import CleanableRange
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
-from diamant.cleaner.rules.planning import plan_segment
-from diamant.cleaner.rules.result import CheckDone, CleanResult, OutputSegment
-from diamant.cleaner.runners.contract import Runner
+from diamant.cleaner.rules.planning import CleanerSettings, make_plan, plan_segment
+from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult, OutputSegment
+from diamant.cleaner.runners.contract import MemoryLimit, NoRoom, Runner, RunnerFailed, check_room
+from diamant.cleaner.runners.inline import InlineRunner
+from diamant.cleaner.service import kafka_log_lines, log_messages
+from diamant.cleaner.service.cleaner_slot import CleanerSlot, RunningRound
+from diamant.cleaner.service.log_picker import LogPicker, why_not
+from diamant.cleaner.service.partition_states import PartitionStates
+from diamant.cleaner.service.round_requests import RoundReport, RoundRequests
+from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
-from diamant.storage.errors import StorageError
+from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import Replacement
 from diamant.storage.segments.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+MAX_INLINE_ROUNDS = 2
+"""Rounds in threads of the broker at once: more would only share its interpreter."""
+
+MAX_RESTARTS = 5
+"""Rounds in a row whose log changed under them, before that counts as a failure."""
+
+
+class Rounds:
+    """The rounds of a cleaner. Belongs to the loop thread; `prompt` is None in mode kafka."""
+
+    def __init__(
+        self,
+        env: Env,
+        states: PartitionStates,
+        picker: LogPicker,
+        prompt: PromptLogs | None,
+        settings: CleanerSettings,
+        blocking: Executor,
+    ) -> None:
+        self.settings = settings
+        """Of the next rounds."""
+        self._env = env
+        self._states = states
+        self._picker = picker
+        self._prompt = prompt
+        self._blocking = blocking
+        self._inline_turns = asyncio.Semaphore(MAX_INLINE_ROUNDS)
+        self._restarts: dict[TopicPartition, int] = {}
+        """Rounds in a row that ended because their log had changed."""
+
+    def forget_failures(self, partition: TopicPartition) -> None:
+        """Count from zero again: the log is another one, or has another configuration, or was cleaned."""
+        self._restarts.pop(partition, None)
+
+    async def run(self, slot: CleanerSlot, log: Log, requests: RoundRequests) -> RoundReport:
+        """Carry out a round at a log that was acquired; what goes wrong is in the report."""
+        partition = log.topic, log.partition
+        started_ms = self._env.clock.now_ms()
+        check_done = partial(self._states.check_done, partition)
+        found: CleanableRange | None = None
+        plan: CleanPlan | None = None
+        result: CleanResult | None = None
+        checkpoint: int | None = None
+        error: str | None = None
+        try:
+            in_thread = asyncio.get_running_loop().run_in_executor
+            known = await in_thread(self._blocking, look_at_segments, self._env, list(log.segments))
+            check_done()
+            now_ms = self._env.clock.now_ms()
+            if (error := why_not(log)) is None:
+                found = self._picker.look(log, now_ms, is_forced=requests.request.is_forced)
+            if found is not None:
+                plan = self._plan(log, found, now_ms, known, requests)
+            known.clear()  # else thousands of segments that the round replaces would be dropped, and their files closed, at once
+            if plan is not None:
+                result = await self._run_plan(slot, log, plan, check_done, requests)
+                checkpoint = await self._end(log, plan, result)
+                self._tell(slot, plan, result)
+        except CleaningAborted as aborted:
+            error = str(aborted)
+            logger.info("%s", error)
+        except Exception as failure:
+            error = self._failed(log, plan, failure)
+            checkpoint = None
+        return RoundReport(*partition, found, result, checkpoint, started_ms, self._env.clock.now_ms(), error)
+
+    def _plan(
+        self,
+        log: Log,
+        found: CleanableRange,
+        now_ms: int,
+        known: Mapping[Segment, SegmentPlan],
+        requests: RoundRequests,
+    ) -> CleanPlan | None:
+        """Return the plan for what is due, or for all there is to clean if that was requested; None for nothing."""
+        is_dirty = found.cleanable_bytes > 0 and (bool(requests.futures) or found.is_eligible)
+        if not is_dirty and not (requests.request.is_for_horizons or self._picker.is_horizon_due(log, found, now_ms)):
+            return None
+        if self._prompt is not None:
+            return self._prompt.of(log).plan(found, now_ms, self.settings, known, is_for_horizons=not is_dirty)
+        first_dirty, end = found.first_dirty_offset, found.first_uncleanable_offset
+        if not is_dirty:
+            # Kafka has no such round. It is what one of Kafka's would be whose dirty part removes nothing.
+            first_dirty = end = horizon_round_end(log, first_dirty)
+        return make_plan(log, first_dirty, end, now_ms, self.settings, known)
+
+    async def _run_plan(
+        self, slot: CleanerSlot, log: Log, plan: CleanPlan, check_done: CheckDone, requests: RoundRequests
+    ) -> CleanResult:
+        engine = requests.request.engine
+        runner = slot.runner_for(plan, is_requested=bool(requests.futures), engine=engine)
+        if engine is None and slot.is_fallback(runner, plan):
+            await asyncio.get_running_loop().run_in_executor(self._blocking, check_room, self._env, plan)
+        async with self._inline_turns if isinstance(runner, InlineRunner) else nullcontext():
+            one = slot.running = RunningRound(plan, runner, self._env.clock.now_ms())
+            result = await run_plan(
+                log, plan, runner, check_done=check_done, blocking=self._blocking, on_freed=one.free
+            )
+        slot.note_ready(runner)
+        return result
+
+    async def _end(self, log: Log, plan: CleanPlan, result: CleanResult) -> int | None:
+        """Return the checkpoint after a round; None if it stays as it is."""
+        checkpoint: int | None = result.end_offset
+        if result.end_offset <= plan.first_dirty_offset < plan.first_uncleanable_offset:
+            raise StorageError(f"the round ended at {checkpoint}, where it had begun: the offset map is too small")
+        if plan.first_dirty_offset >= plan.first_uncleanable_offset:
+            checkpoint = None
+        elif self._prompt is not None:
+            checkpoint = self._prompt.of(log).end_round(plan, result.end_offset)
+        if self._prompt is not None:
+            await self._prompt.prune(log)
+        return checkpoint
+
+    def _failed(self, log: Log, plan: CleanPlan | None, failure: Exception) -> str:
+        """Record a failed round; return the text that reports it."""
+        partition = log.topic, log.partition
+        reason = str(failure) or type(failure).__name__
+        # The log is not at fault if it has changed since, or if the worker was killed.
+        is_changed = plan is not None and not holds(log, plan)
+        is_killed = isinstance(failure, RunnerFailed) and not isinstance(failure, MemoryLimit | NoRoom)
+        restarts = self._restarts[partition] = self._restarts.get(partition, 0) + 1
+        if log.is_deleted or (is_changed and restarts <= MAX_RESTARTS) or (is_killed and restarts <= 1):
+            logger.info("%s-%d: the round starts again: %s", *partition, reason)
+            return reason
+        now_ms = self._env.clock.now_ms()
+        if self._prompt is not None and plan is not None and isinstance(failure, CorruptLog):
+            is_tried_again = self._prompt.of(log).add_corrupt(failure, plan.first_dirty_offset, now_ms)
+            if is_tried_again:
+                return reason
+        # Kafka takes the whole log directory offline for an OSError. A worker that died is not the log's fault.
+        is_retried = self._prompt is not None or isinstance(failure, OSError | RunnerFailed)
+        found = self._states.mark_uncleanable(partition, reason, now_ms, is_retried=is_retried)
+        when = "not tried again" if found.retry_ms is None else f"next try in {(found.retry_ms - now_ms) // 1000} s"
+        if self._prompt is None:
+            kafka_log_lines.tell_uncleanable(log)
+        is_expected = isinstance(failure, OSError | StorageError)
+        logger.warning(
+            "%s-%d: uncleanable, %s: %s", *partition, when, reason, exc_info=None if is_expected else failure
+        )
+        return reason
+
+    def _tell(self, slot: CleanerSlot, plan: CleanPlan, result: CleanResult) -> None:
+        if self._prompt is None:
+            kafka_log_lines.tell_round(slot.index, plan, result)
+        logger.info("%s", log_messages.round_summary(plan, result))
+        if (text := log_messages.offset_map_full(plan, result.end_offset)) is not None:
+            logger.info("%s", text)
+        if (text := log_messages.invalid_messages(plan, result)) is not None:
+            logger.warning("%s", text)
 
 
 def no_note(_count: int) -> None:
@@ -96,15 +262,3 @@ def look_at_segments(env: Env, segments: Sequence[Segment]) -> dict[Segment, Seg
             if not segment.is_deleted:
                 raise
     return found
-
-
-def look_at_first_timestamps(segments: Sequence[Segment]) -> None:
-    """Have segments that take no appends note the timestamp of their first batch. Any thread.
-
-    What cannot be read is left to the next caller, and the error with it.
-    """
-    for segment in segments:
-        try:
-            segment.load_first_timestamp()
-        except (StorageError, OSError):
-            continue

@@ -13,13 +13,13 @@ MAX_SLEEP_S = 3600.0
 """Longest time to the next look at the clock, which may have been set."""
 
 
-class Alarm:
-    """One waiter's alarm. `start` and `stop` on the loop thread; `poke` on the loop thread, too."""
+class Wakeup:
+    """One waiter's alarm. `start` and `stop` on the loop thread; `notify` on the loop thread, too."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._event = asyncio.Event()
-        self._is_poked = False
+        self._is_notified = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
@@ -33,16 +33,16 @@ class Alarm:
         if isinstance(self._clock, SettableClock) and self._clock_moved in self._clock.on_change:
             self._clock.on_change.remove(self._clock_moved)
 
-    def poke(self) -> None:
+    def notify(self) -> None:
         """End the wait, or the next one if there is none now."""
-        self._is_poked = True
+        self._is_notified = True
         self._event.set()
 
-    def calm(self) -> None:
-        """Forget pokes so far: what they were for is about to be done."""
-        self._is_poked = False
+    def reset(self) -> None:
+        """Forget notifications so far: what they were for is about to be done."""
+        self._is_notified = False
 
-    def look_again(self) -> None:
+    def ask_again(self) -> None:
         """Have the waiter ask again for the time to wait for."""
         self._event.set()
 
@@ -63,8 +63,8 @@ class Alarm:
         return self._is_due(due_ms)
 
     def _is_due(self, due_ms: int) -> bool:
-        if self._is_poked:
-            self._is_poked = False
+        if self._is_notified:
+            self._is_notified = False
             return True
         return self._clock.now_ms() >= due_ms
 

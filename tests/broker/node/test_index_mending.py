@@ -12,6 +12,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.node import index_repair as index_mending
 from diamant.broker.node.index_repair import IndexRepair
+from diamant.cleaner.service.round_requests import RoundRequest
 from diamant.protocol.batches.batch import parse_header
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
@@ -170,7 +171,7 @@ async def test_a_broker_mends_and_cleans_what_it_mends(tmp_path: Path) -> None:
         assert await read(wire, "t") == expected
         await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
         cleaner = await broker.services.cleaning.service()
-        report = await cleaner.request(("t", 0), is_forced=True)
+        report = await cleaner.request(("t", 0), RoundRequest(is_forced=True))
         assert report.error is None
         found = await read(wire, "t")
         assert {key: value for _, key, value in found} == last

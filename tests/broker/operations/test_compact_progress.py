@@ -19,7 +19,7 @@ from diamant.broker.commands.terminal.progress_text import progress_text
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.service import pace
-from diamant.cleaner.service.cleaner_slot import CleanerThread
+from diamant.cleaner.service.cleaner_slot import CleanerSlot
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.http_asking import ask
@@ -54,7 +54,7 @@ async def holding(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     )
     async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
         held = HeldRunner(broker.env)
-        monkeypatch.setattr(CleanerThread, "runner_for", lambda *_, **__: held)
+        monkeypatch.setattr(CleanerSlot, "runner_for", lambda *_, **__: held)
         yield broker, wire, held
         held.go_on.set()
 

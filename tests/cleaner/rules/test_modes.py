@@ -23,7 +23,7 @@ from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.result import OutputOverflow
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.rules.time_based_roll import should_roll, with_append_lag
-from diamant.cleaner.service.partition_states import CleaningStates
+from diamant.cleaner.service.partition_states import PartitionStates
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, CleanerLog
@@ -120,7 +120,7 @@ def test_a_round_comes_for_a_horizon(mode: str) -> None:
 @in_both_modes
 def test_a_failed_log_is_tried_again(mode: str) -> None:
     """Kafka waits for a restart; prompt a minute, and then twice as long each time, or until the configuration changes."""
-    states = CleaningStates()
+    states = PartitionStates()
     partition = ("topic", 0)
     states.mark_uncleanable(partition, "broken", START_MS, is_retried=mode == PROMPT)
     assert states.is_uncleanable(partition, START_MS + 59_999)

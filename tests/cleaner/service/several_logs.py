@@ -14,9 +14,9 @@ from uuid import UUID
 
 from diamant.cleaner.prompt.prompt_state import PromptLogs
 from diamant.cleaner.rules.modes import KAFKA
-from diamant.cleaner.service.log_picker import DueLogs
-from diamant.cleaner.service.metrics import CleanerFigures
-from diamant.cleaner.service.partition_states import CleaningStates
+from diamant.cleaner.service.log_picker import LogPicker
+from diamant.cleaner.service.metrics import CleanerMetrics
+from diamant.cleaner.service.partition_states import PartitionStates
 from diamant.cleaner.service.service import CleanerService
 from diamant.cleaner.service.settings import ServiceSettings
 from diamant.protocol.batches.batch import iter_headers
@@ -129,17 +129,17 @@ class SeveralLogs:
 
     # -- the cleaner -------------------------------------------------------------------------------------------------
 
-    def due(self, states: CleaningStates, mode: str = KAFKA) -> DueLogs:
+    def due(self, states: PartitionStates, mode: str = KAFKA) -> LogPicker:
         """Which log is next, with the states and checkpoints of `states`."""
         blocking = ThreadPoolExecutor(1)
         prompt = None if mode == KAFKA else PromptLogs(self.env, blocking)
-        return DueLogs(self.env, self.logs, states, CleanerFigures(), prompt, blocking)
+        return LogPicker(self.env, self.logs, states, CleanerMetrics(), prompt, blocking)
 
     async def start(self, **settings: Any) -> CleanerService:
         """Start a cleaner with these settings; stop it with `stop`."""
         runners = {
             name: settings.pop(name)
-            for name in ("new_process_runner", "new_offload_runner", "offload_from_bytes")
+            for name in ("new_process_runner", "new_offload_runner", "offload_from_bytes", "on_retained")
             if name in settings
         }
         self.service = CleanerService(

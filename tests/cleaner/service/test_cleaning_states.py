@@ -11,27 +11,27 @@ from collections.abc import Callable
 import pytest
 
 from diamant.cleaner.rules.result import CleaningAborted
-from diamant.cleaner.service.partition_states import RETRY_FIRST_MS, RETRY_MAX_MS, CleaningStates
+from diamant.cleaner.service.partition_states import RETRY_FIRST_MS, RETRY_MAX_MS, PartitionStates
 from tests.cleaner.service.several_logs import START_MS
 
 TP = ("t", 0)
 
 
-def paused() -> CleaningStates:
+def paused() -> PartitionStates:
     """One partition, which is paused."""
-    states = CleaningStates()
+    states = PartitionStates()
     states.abort_and_pause(TP)
     return states
 
 
-def in_progress() -> CleaningStates:
+def in_progress() -> PartitionStates:
     """One partition, which is being cleaned."""
-    states = CleaningStates()
-    states.grab(TP)
+    states = PartitionStates()
+    states.acquire(TP)
     return states
 
 
-def aborted() -> CleaningStates:
+def aborted() -> PartitionStates:
     """One partition, which is being cleaned and was told to stop and pause."""
     states = in_progress()
     states.abort_and_pause(TP)
@@ -41,8 +41,8 @@ def aborted() -> CleaningStates:
 # -- the state machine -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [CleaningStates, paused])
-def test_only_what_is_in_progress_can_be_done(make: Callable[[], CleaningStates]) -> None:
+@pytest.mark.parametrize("make", [PartitionStates, paused])
+def test_only_what_is_in_progress_can_be_done(make: Callable[[], PartitionStates]) -> None:
     """testDoneCleaning, testDoneDeleting: an error from none and paused."""
     with pytest.raises(RuntimeError, match="t-0: expected state in progress"):
         make().done_cleaning(TP, 1)
@@ -69,8 +69,8 @@ def test_retention_that_is_done() -> None:
 
 def test_a_round_that_failed_leaves_the_checkpoint_as_it_was() -> None:
     """The next one begins where this one began."""
-    states = CleaningStates({TP: 5})
-    states.grab(TP)
+    states = PartitionStates({TP: 5})
+    states.acquire(TP)
     assert not states.done_cleaning(TP, None)
     assert (states.state(TP), states.checkpoint(TP)) == ("none", 5)
 
@@ -81,8 +81,8 @@ def test_only_a_free_partition_can_be_grabbed() -> None:
         states = make()
         assert not states.is_free(TP)
         with pytest.raises(RuntimeError, match="expected state none"):
-            states.grab(TP)
-    assert CleaningStates().is_free(TP)
+            states.acquire(TP)
+    assert PartitionStates().is_free(TP)
 
 
 def test_pauses_add_up() -> None:
@@ -112,7 +112,7 @@ def test_a_pause_may_be_given_up_before_the_round_has_ended() -> None:
     assert states.state(TP) == "aborted"
     assert not states.done_cleaning(TP, 7)
     assert (states.state(TP), states.checkpoint(TP)) == ("none", None)
-    for make in (CleaningStates, in_progress):
+    for make in (PartitionStates, in_progress):
         with pytest.raises(RuntimeError, match="expected state aborted or paused"):
             make().give_up_pause(TP)
 
@@ -175,7 +175,7 @@ def test_a_deletion_while_retention_has_paused_the_log() -> None:
 
 def test_checkpoints_come_and_go() -> None:
     """testUpdateCheckpoints…: what was set is told, what was forgotten is not; each change counts."""
-    states = CleaningStates()
+    states = PartitionStates()
     states.set_checkpoint(TP, 999)
     assert (states.checkpoint(TP), states.generation) == (999, 1)
     states.set_checkpoint(TP, 999)
@@ -187,7 +187,7 @@ def test_checkpoints_come_and_go() -> None:
 def test_partitions_that_are_no_more_are_dropped() -> None:
     """Their checkpoints and their failures."""
     other = ("other", 1)
-    states = CleaningStates({TP: 1, other: 2})
+    states = PartitionStates({TP: 1, other: 2})
     states.mark_uncleanable(other, "broken", START_MS, is_retried=False)
     states.keep_only({TP})
     assert states.checkpoints() == {TP: 1}
@@ -199,7 +199,7 @@ def test_partitions_that_are_no_more_are_dropped() -> None:
 
 def test_in_mode_kafka_a_failure_is_for_good() -> None:
     """Only a restart or the partition's deletion ends it."""
-    states = CleaningStates()
+    states = PartitionStates()
     found = states.mark_uncleanable(TP, "broken", START_MS, is_retried=False)
     assert found.retry_ms is None
     assert states.is_uncleanable(TP, START_MS + 10**12)
@@ -209,7 +209,7 @@ def test_in_mode_kafka_a_failure_is_for_good() -> None:
 
 def test_tries_come_later_each_time() -> None:
     """From a minute to an hour, twice as long each time; success ends the row."""
-    states = CleaningStates()
+    states = PartitionStates()
     now_ms, waits = START_MS, []
     for _ in range(20):
         found = states.mark_uncleanable(TP, "broken", now_ms, is_retried=True)
@@ -221,14 +221,14 @@ def test_tries_come_later_each_time() -> None:
     assert waits[:4] == [RETRY_FIRST_MS, 2 * RETRY_FIRST_MS, 4 * RETRY_FIRST_MS, 8 * RETRY_FIRST_MS]
     assert waits[-1] == RETRY_MAX_MS == max(waits)
     assert (found.failures, found.since_ms) == (20, START_MS)
-    states.grab(TP)
+    states.acquire(TP)
     states.done_cleaning(TP, 1)
     assert not states.uncleanable
 
 
 def test_a_change_brings_the_next_try_at_once() -> None:
     """It is still shown until a round succeeds, and the waits begin anew."""
-    states = CleaningStates()
+    states = PartitionStates()
     for _ in range(5):
         states.mark_uncleanable(TP, "broken", START_MS, is_retried=True)
     assert states.retry_now(TP, START_MS)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
-from diamant.cleaner.service.log_picker import DueLogs
-from diamant.cleaner.service.partition_states import CleaningStates
+from diamant.cleaner.service.log_picker import LogPicker
+from diamant.cleaner.service.partition_states import PartitionStates
 from tests.cleaner.service.several_logs import START_MS, SeveralLogs
 
 TP = ("t", 0)
 
 
-def three_logs() -> tuple[SeveralLogs, CleaningStates]:
+def three_logs() -> tuple[SeveralLogs, PartitionStates]:
     """Logs of 20, 25 and 30 batches, cleaned up to offset 20."""
     logs = SeveralLogs()
     for batches in (20, 25, 30):
         logs.filthy(f"t{batches}", batches)
-    return logs, CleaningStates({(f"t{batches}", 0): 20 for batches in (20, 25, 30)})
+    return logs, PartitionStates({(f"t{batches}", 0): 20 for batches in (20, 25, 30)})
 
 
-async def topic_of(due: DueLogs) -> str | None:
+async def topic_of(due: LogPicker) -> str | None:
     """Topic of the log that is next."""
     log = await due.next()
     return None if log is None else log.topic
@@ -37,10 +37,10 @@ async def test_uncleanable_and_occupied_logs_are_passed_over() -> None:
     logs, states = three_logs()
     states.mark_uncleanable(("t30", 0), "broken", START_MS, is_retried=False)
     assert await topic_of(logs.due(states)) == "t25"
-    states.grab(("t25", 0))
+    states.acquire(("t25", 0))
     assert await topic_of(logs.due(states)) is None
     logs, states = three_logs()
-    states.grab(("t30", 0))
+    states.acquire(("t30", 0))
     assert await topic_of(logs.due(states)) == "t25"
 
 
@@ -63,7 +63,7 @@ async def test_a_checkpoint_outside_of_the_log_is_replaced(checkpoint: int, star
     logs = SeveralLogs()
     log = logs.filthy("t", 20)
     log.delete_records(start)
-    states = CleaningStates({TP: checkpoint})
+    states = PartitionStates({TP: checkpoint})
     assert await topic_of(logs.due(states)) == "t"
     assert states.checkpoint(TP) == first_dirty
 
@@ -76,7 +76,7 @@ async def test_a_log_of_one_segment_is_not_picked(checkpoint: int, start: int) -
     for _ in range(5):
         logs.data(log, "k=v")
     log.delete_records(start)
-    assert await topic_of(logs.due(CleaningStates({TP: checkpoint}))) is None
+    assert await topic_of(logs.due(PartitionStates({TP: checkpoint}))) is None
 
 
 async def test_a_replaced_checkpoint_is_kept_even_if_nothing_is_cleaned() -> None:
@@ -86,7 +86,7 @@ async def test_a_replaced_checkpoint_is_kept_even_if_nothing_is_cleaned() -> Non
     for _ in range(30):
         logs.data(log, "k=v")
     log.delete_records(20)
-    states = CleaningStates({TP: 15})
+    states = PartitionStates({TP: 15})
     assert await topic_of(logs.due(states)) is None
     assert states.checkpoint(TP) == 20
 
@@ -96,7 +96,7 @@ async def test_a_replaced_checkpoint_is_kept_even_if_another_log_is_picked() -> 
     logs = SeveralLogs()
     logs.filthy("t", 20).delete_records(15)
     logs.filthy("dirtier", 20)
-    states = CleaningStates({TP: 10, ("dirtier", 0): 5})
+    states = PartitionStates({TP: 10, ("dirtier", 0): 5})
     assert await topic_of(logs.due(states)) == "dirtier"
     assert states.checkpoint(TP) == 15
 
@@ -107,10 +107,10 @@ async def test_an_open_transaction_keeps_everything_behind_it() -> None:
     log = logs.add("t", min_cleanable_dirty_ratio=0.0)
     logs.data(log, "a=1", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
     log.roll()
-    assert await topic_of(logs.due(CleaningStates())) is None
+    assert await topic_of(logs.due(PartitionStates())) is None
     logs.marker(log, 1, is_commit=False)
     log.roll()
-    assert await topic_of(logs.due(CleaningStates())) == "t"
+    assert await topic_of(logs.due(PartitionStates())) == "t"
 
 
 async def test_what_is_overdue_comes_first_in_mode_prompt_only() -> None:
@@ -120,8 +120,8 @@ async def test_what_is_overdue_comes_first_in_mode_prompt_only() -> None:
     logs.filthy("dirtier", 30)
     checkpoints = {("overdue", 0): 20, ("dirtier", 0): 20}
     logs.clock.advance_ms(60_001 + 1000)
-    assert await topic_of(logs.due(CleaningStates(checkpoints), KAFKA)) == "dirtier"
-    assert await topic_of(logs.due(CleaningStates(checkpoints), PROMPT)) == "overdue"
+    assert await topic_of(logs.due(PartitionStates(checkpoints), KAFKA)) == "dirtier"
+    assert await topic_of(logs.due(PartitionStates(checkpoints), PROMPT)) == "overdue"
     assert overdue.config.max_compaction_lag_ms == 60_000
 
 
@@ -129,15 +129,15 @@ async def test_what_is_overdue_comes_first_in_mode_prompt_only() -> None:
 async def test_one_scan_serves_several_rounds_in_mode_prompt(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found is taken in order, each checked again; Kafka scans for each round."""
     scans = []
-    real = DueLogs._scan
+    real = LogPicker._scan
 
-    async def scan(self: DueLogs) -> None:
+    async def scan(self: LogPicker) -> None:
         scans.append(1)
         await real(self)
 
-    monkeypatch.setattr(DueLogs, "_scan", scan)
+    monkeypatch.setattr(LogPicker, "_scan", scan)
     logs, states = three_logs()
-    states = CleaningStates()
+    states = PartitionStates()
     due = logs.due(states, mode)
     taken = []
     for _ in range(3):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from diamant.cleaner.rules.modes import MODES
-from diamant.cleaner.service.log_picker import DueLogs
+from diamant.cleaner.service.log_picker import LogPicker
 from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment
 from tests.cleaner.service.several_logs import HOUR_MS, SeveralLogs
@@ -106,14 +106,14 @@ async def test_a_bug_in_the_look_at_one_log_stops_no_other(
     logs: SeveralLogs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     """It is told once, with its traceback."""
-    real = DueLogs._range
+    real = LogPicker._range
 
-    def look(self: DueLogs, log: Log, now_ms: int, **rest: Any) -> Any:
+    def look(self: LogPicker, log: Log, now_ms: int, **rest: Any) -> Any:
         if log.topic == "bad":
             raise ZeroDivisionError("a bug")
         return real(self, log, now_ms, **rest)
 
-    monkeypatch.setattr(DueLogs, "_range", look)
+    monkeypatch.setattr(LogPicker, "_range", look)
     logs.filthy("bad", 30)
     logs.filthy("good", 20)
     with caplog.at_level(logging.WARNING):

@@ -8,7 +8,7 @@ import pytest
 
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.runners.inline import InlineRunner
-from diamant.cleaner.service.cleaner_slot import RoundUnderWay
+from diamant.cleaner.service.cleaner_slot import RunningRound
 from diamant.cleaner.service.pace import pace
 from diamant.cleaner.service.round import run_plan
 from tests.cleaner.cleaner_log import START_MS, CleanerLog
@@ -45,7 +45,7 @@ async def test_a_round_that_is_over_has_done_all_of_its_log(mode: str, values: i
             log.roll()
     log.log.flush()
     plan, runner = log.plan(first_dirty=0, mode=mode), InlineRunner(log.env)
-    round_ = RoundUnderWay(plan, runner, START_MS)
+    round_ = RunningRound(plan, runner, START_MS)
     before = sum(segment.size for segment in plan.segments)
     assert (round_.status().log_bytes_done, round_.status().log_bytes) == (0, before)
     seen = []
@@ -81,4 +81,4 @@ async def test_a_round_under_way_is_told_and_counted_once(logs: SeveralLogs, hel
     assert service.under_way() == []
     counted = service.status().io_bytes_total
     assert counted > 0
-    assert counted == service._figures._io_bytes
+    assert counted == service._metrics._io_bytes

@@ -172,12 +172,11 @@ async def test_retention_of_compacted_logs(logs: SeveralLogs, mode: str, policy:
     assert (log.log_start_offset == log.log_end_offset) is deleted
 
 
-async def test_retention_that_ends_half_way_is_told_of(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_retention_that_ends_half_way_is_told_of(logs: SeveralLogs) -> None:
     """What has gone has gone: readers are woken, and checkpoints and the removal of files are seen to."""
     log = logs.filthy("t", 20, cleanup_policy=frozenset({"compact", "delete"}), retention_ms=HOUR_MS)
-    service = await logs.start(mode=PROMPT, is_enabled=False)
     told: list[int] = []
-    monkeypatch.setattr(service, "_on_retained", lambda log: told.append(log.log_start_offset))
+    service = await logs.start(mode=PROMPT, is_enabled=False, on_retained=lambda log: told.append(log.log_start_offset))
     stuck = log.segments[3]
     logs.env.fail("rename", stuck.path, errno.EIO)
     logs.clock.advance_ms(HOUR_MS + 1)

@@ -248,7 +248,7 @@ async def test_a_look_that_fails_does_not_end_the_cleaner(logs: SeveralLogs, mon
     """The next one comes after the backoff."""
     logs.filthy("t", 20)
     service = await logs.start(mode=KAFKA, backoff_ms=1000)
-    real, failures = service._due.next, []
+    real, failures = service._picker.next, []
 
     async def fail() -> Log | None:
         if not failures:
@@ -256,7 +256,7 @@ async def test_a_look_that_fails_does_not_end_the_cleaner(logs: SeveralLogs, mon
             raise RuntimeError("a bug")
         return await real()
 
-    monkeypatch.setattr(service._due, "next", fail)
+    monkeypatch.setattr(service._picker, "next", fail)
     await wait_until(lambda: bool(failures))
     logs.clock.advance_ms(1000)
     await wait_until(lambda: logs.cleaned == ["t"])

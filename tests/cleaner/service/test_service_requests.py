@@ -10,10 +10,10 @@ import pytest
 from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult
-from diamant.cleaner.service.service import UnknownPartition
+from diamant.cleaner.service.round_requests import RoundRequest, UnknownPartition
 from diamant.storage.env.env import Env
 from tests.cleaner.held_runner import HeldRunner
-from tests.cleaner.service.several_logs import SeveralLogs
+from tests.cleaner.service.several_logs import HOUR_MS, SeveralLogs
 from tests.waiting import wait_until
 
 # -- requests ----------------------------------------------------------------------------------------------------------
@@ -58,6 +58,33 @@ async def test_a_request_waits_for_a_round_that_began_before_it(logs: SeveralLog
     assert report.result is not None
     assert report.result.end_offset == log.active.base_offset
     assert logs.is_clean(log)
+
+
+async def test_requests_at_once_share_a_round_that_begins_at_once(logs: SeveralLogs, held: HeldRunner) -> None:
+    """The partition is taken in the turn of the request; the round has the demands of all that came in that turn."""
+    logs.filthy("t", 20, min_compaction_lag_ms=HOUR_MS)
+    service = await logs.start(new_process_runner=lambda: held, is_enabled=False)
+    plain = service.request(("t", 0))
+    assert service.states.state(("t", 0)) == "in progress"
+    forced = service.request(("t", 0), RoundRequest(is_forced=True))
+    held.go_on.set()
+    assert await plain is await forced
+    assert (await plain).is_cleaned
+    assert len(held.plans) == 1
+
+
+async def test_a_request_for_a_paused_partition_waits(logs: SeveralLogs, held: HeldRunner) -> None:
+    """Its round begins when the pause is over; others take the slot until then."""
+    logs.filthy("t", 20)
+    logs.filthy("u", 20)
+    held.go_on.set()
+    service = await logs.start(new_process_runner=lambda: held, is_enabled=False)
+    await service.abort_and_pause(("t", 0))
+    paused = service.request(("t", 0))
+    assert (await service.request(("u", 0))).is_cleaned
+    assert not paused.done()
+    service.resume(("t", 0))
+    assert (await paused).is_cleaned
 
 
 async def test_a_request_for_nothing(logs: SeveralLogs, held: HeldRunner) -> None:

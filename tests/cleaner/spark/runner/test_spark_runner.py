@@ -25,7 +25,7 @@ from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputSeg
 from diamant.cleaner.runners.contract import NoRoom
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.process import NICENESS, ProcessRunner
-from diamant.cleaner.service.cleaner_slot import CleanerThread
+from diamant.cleaner.service.cleaner_slot import CleanerSlot
 from diamant.cleaner.spark.clean.job import CleanJob
 from diamant.cleaner.spark.clean.manifest import Manifest, StagedOutput
 from diamant.cleaner.spark.clean.staging import new_place
@@ -572,17 +572,17 @@ async def test_who_stands_in_for_spark_is_known(log: Log) -> None:
     """A runner of this machine for a plan that Spark would take if it did not rest; not one that Spark would never take."""
     turns = SparkTurns(LOCAL)
     settings = SparkSettings(master="spark://h:1", min_bytes=1 << 30)
-    thread = CleanerThread(
+    thread = CleanerSlot(
         0, log.env, None, lambda local: SparkRunner(log.env, settings, local, turns=turns), offload_from_bytes=1 << 30
     )
     plan = plan_of(log)
     huge = replace(plan, segments=(replace(plan.segments[0], size=1 << 40),))
     chosen = thread.runner_for(huge)
-    assert (chosen.name, thread.is_makeshift(chosen, huge)) == ("spark", False)
+    assert (chosen.name, thread.is_fallback(chosen, huge)) == ("spark", False)
     turns.failed("lost")
     chosen = thread.runner_for(huge)
-    assert (chosen.name, thread.is_makeshift(chosen, huge)) == ("inline", True)
-    assert not thread.is_makeshift(chosen, plan)
+    assert (chosen.name, thread.is_fallback(chosen, huge)) == ("inline", True)
+    assert not thread.is_fallback(chosen, plan)
     await thread.close()
 
 
@@ -594,7 +594,7 @@ async def test_a_runner_can_be_asked_for_by_name(log: Log) -> None:
         asked.append(local)
         return SparkRunner(log.env, LOCAL)
 
-    thread = CleanerThread(0, log.env, lambda: ProcessRunner(log.env), spark, offload_from_bytes=1 << 30)
+    thread = CleanerSlot(0, log.env, lambda: ProcessRunner(log.env), spark, offload_from_bytes=1 << 30)
     plan = plan_of(log)
     assert [thread.runner_for(plan, engine=name).name for name in ("spark", "process", "inline", None)] == [
         "spark",
@@ -603,5 +603,5 @@ async def test_a_runner_can_be_asked_for_by_name(log: Log) -> None:
         "inline",
     ]
     assert [getattr(local, "name", None) for local in asked] == ["process"]
-    assert CleanerThread(0, log.env, None).runner_for(plan, engine="spark").name == "inline"
+    assert CleanerSlot(0, log.env, None).runner_for(plan, engine="spark").name == "inline"
     await thread.close()
