@@ -55,7 +55,7 @@ class Housekeeping:
         every("expiry of producers", config.producer_id_expiration_check_interval_ms, self._expire_producers)
         every("metadata snapshot", METADATA_SNAPSHOT_CHECK_MS, self._snapshot_metadata)
         add(ScheduledTask("checkpoints", self._checkpoint_due_ms, self.write_checkpoints))
-        add(ScheduledTask("removal of files", lambda: node.directory.next_deletion_ms, self._remove_files))
+        add(ScheduledTask("removal of files", lambda: node.directory.deletions.next_due_ms, self._remove_files))
         add(ScheduledTask("flush.ms", self._timed_flush_due_ms, self._flush_timed))
 
     # -- checkpoints -----------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class Housekeeping:
         self._changed_since_ms = None
         directory = self._node.directory
         try:
-            await asyncio.to_thread(directory.write_checkpoints, directory.checkpoint_state())
+            await asyncio.to_thread(directory.checkpoint_files.write, directory.checkpoint_state())
         except Exception:
             self._try_again(self.request_checkpoints)
             raise
@@ -128,14 +128,14 @@ class Housekeeping:
 
     async def _remove_files(self) -> None:
         directory = self._node.directory
-        due = directory.take_due_deletions()
+        due = directory.deletions.take_due()
         try:
-            left = await asyncio.to_thread(directory.remove_paths, due)
+            left = await asyncio.to_thread(directory.deletions.remove, due)
         except Exception:
-            self._try_again(lambda: directory.remove_again(due))
+            self._try_again(lambda: directory.deletions.add(due))
             raise
         if left:
-            self._try_again(lambda: directory.remove_again(left))
+            self._try_again(lambda: directory.deletions.add(left))
             raise next(iter(left.values()))
 
     # -- producers, metadata, flushes ------------------------------------------------------------------------------------

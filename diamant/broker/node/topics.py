@@ -20,11 +20,12 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.topic_values import log_config, validate_topic_configs
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.image import MetadataImage, TopicImage
 from diamant.storage.kraft.metadata_log import MetadataLog
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.log_directory import LogDirectory, PartitionSource, TopicPartition
+from diamant.storage.recovery.log_directory import LogDirectory, PartitionSource
 from diamant.storage.recovery.open_log import create_log
 from diamant.storage.segments.log_config import LONG_MAX, LogConfig
 from diamant.storage.uuid_text import random_id
@@ -383,7 +384,7 @@ class Topics:
         """Make empty partitions: files and fsyncs in threads, several at once, the rest here."""
         made = [(topic.name, partition) for partition in partitions]
         self._directory.take_away_left(made)
-        await asyncio.to_thread(self._directory.forget_checkpoints, made)
+        await asyncio.to_thread(self._directory.checkpoint_files.forget, made)
         for start in range(partitions.start, partitions.stop, LOGS_AT_ONCE):
             some = range(start, min(start + LOGS_AT_ONCE, partitions.stop))
             created = await asyncio.gather(

@@ -400,7 +400,7 @@ class ExplainOperation:
             now_ms,
             tuple(log.segments),
             Outcomes((), tuple(OpenTransaction(one.producer_id, one.current_txn_first_offset) for one in opened)),
-            {path: at_ms for at_ms, path in node.directory.deletions_in(log.path)},
+            {path: at_ms for at_ms, path in node.directory.deletions.inside(log.path)},
             self._pending_erasures(log.topic),
         )
 

@@ -1,15 +1,12 @@
 """A whole log directory: its lock, its clean-shutdown mark, its checkpoints, and the partitions in it.
 
-The loop thread owns it. `load_logs` opens partitions in a few threads and hands the finished logs back; `delete_due` and the
-checkpoint writers do blocking file calls and are made to be called from a worker thread with data taken on the loop thread.
+The loop thread owns it. `load_logs` opens partitions in a few threads and hands the finished logs back.
 
 Source: Kafka's LogManager.
 """
 
 from __future__ import annotations
 
-import heapq
-import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,22 +15,20 @@ from uuid import UUID
 
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
+from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env, Lock
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
+from diamant.storage.recovery.checkpoint_files import CheckpointFiles, CheckpointState
 from diamant.storage.recovery.open_log import create_log, load_log
+from diamant.storage.recovery.pending_deletions import PendingDeletions
 from diamant.storage.recovery.recovery import SyncedDamage
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import Segment
 
-TopicPartition = tuple[str, int]
-
 _SIGNS = (names.META_PROPERTIES, names.RECOVERY_POINT_CHECKPOINT, names.LOCK)
 """Files that a broker leaves in its directory."""
-
-MAX_DELETIONS = 1000
-"""Number of queued files removed at a time: about 1 ms."""
 
 
 class PartitionSource(NamedTuple):
@@ -51,23 +46,6 @@ class LoadFailure(NamedTuple):
     error: Exception
 
 
-class CheckpointState(NamedTuple):
-    """The three offset checkpoints as of one moment."""
-
-    recovery_points: dict[TopicPartition, int]
-    high_watermarks: dict[TopicPartition, int]
-    log_starts: dict[TopicPartition, int]
-    number: int = 0
-    """Number of them that the directory had made before."""
-
-    def only(self, is_wanted: Callable[[TopicPartition], bool]) -> CheckpointState:
-        """Return the metadata of some partitions."""
-        points, marks, starts = (
-            {key: offset for key, offset in offsets.items() if is_wanted(key)} for offsets in self[:3]
-        )
-        return CheckpointState(points, marks, starts, self.number)
-
-
 class LogDirectory:
     """The partitions of one log directory. Open it with `LogDirectory.open`, close it with `close`."""
 
@@ -83,22 +61,14 @@ class LogDirectory:
         self.on_index_damaged: Callable[[Log, Segment], object] | None = None
         self._producer_expiration_ms = producer_expiration_ms
         self._lock = lock
-        self._deletions: list[tuple[int, str]] = []
+        self.deletions = PendingDeletions(env)
+        self.checkpoint_files = CheckpointFiles(env, path)
         self._left: set[TopicPartition] = set()
         """Deleted partitions whose directories have kept their names: no new one may find them. Bound: as many as there are."""
         self._has_lost_recovery_points = False
         """True if there is no whole file that says where recovery has to begin."""
-        self._states = 0
         self._kept = CheckpointState({}, {}, {})
         """Checkpoints of the partitions in `failures`, valid when they can be opened again."""
-        self._checkpoint_lock = threading.Lock()
-        """Guards the following three, and the files."""
-        self._written = CheckpointState({}, {}, {})
-        """The contents of the files, or what they may be after a write that failed."""
-        self._has_written = False
-        """True if they are all there and whole."""
-        self._forgotten: dict[TopicPartition, int] = {}
-        """Deleted partitions that were made again: states up to this number describe the old one."""
 
     @classmethod
     def open(cls, env: Env, path: str, *, producer_expiration_ms: int) -> LogDirectory:
@@ -135,7 +105,7 @@ class LogDirectory:
             if topic_partition is not None:
                 to_load.append(topic_partition)
             elif names.set_aside_suffix(directory) == names.DELETE_DIR_SUFFIX:
-                self._schedule([directory], 0)
+                self.deletions.add([directory])
         with ThreadPoolExecutor(max(1, threads), thread_name_prefix="recovery") as pool:
             known = [topic_partition for topic_partition in to_load if self._is_known(topic_partition, expected)]
             results = pool.map(
@@ -146,7 +116,7 @@ class LogDirectory:
                     self.adopt(result)
                 else:
                     self.failures.append(LoadFailure(*topic_partition, result))
-        self._written = found
+        self.checkpoint_files.was_read(found)
         self._keep(found)
         for failure in self.failures:
             # The next start follows no orderly stop, and finds a file of recovery points: neither is a leave to cut here.
@@ -171,11 +141,9 @@ class LogDirectory:
         if not is_news and not self._has_lost_recovery_points:
             return
         try:
-            checkpoints.write_offset_checkpoint(self.env, f"{self.path}/{names.RECOVERY_POINT_CHECKPOINT}", points)
+            self.checkpoint_files.write_recovery_points(points)
         except OSError as error:
             self.messages.append(f"what this start has found cannot be noted before the next checkpoints: {error}")
-        else:
-            self._written = self._written._replace(recovery_points=points)
 
     def _is_known(self, topic_partition: TopicPartition, expected: dict[TopicPartition, PartitionSource]) -> bool:
         topic, partition = topic_partition
@@ -254,7 +222,7 @@ class LogDirectory:
     def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> Log:
         """Make an empty partition. The topic must be in the metadata log first, or a restart calls it stray."""
         self.take_away_left([(topic, partition)])
-        self.forget_checkpoints([(topic, partition)])
+        self.checkpoint_files.forget([(topic, partition)])
         log = create_log(
             self.env,
             f"{self.path}/{topic}-{partition}",
@@ -269,7 +237,7 @@ class LogDirectory:
         return log
 
     def adopt(self, log: Log) -> None:
-        log.on_files_removed = self._schedule
+        log.on_files_removed = self.deletions.add
         log.on_flush_due = self._flush_due
         log.on_index_damaged = self._index_damaged
         self.logs[log.topic, log.partition] = log
@@ -332,56 +300,12 @@ class LogDirectory:
         doomed = f"{self.path}/{names.delete_dir_name(topic, index)}"
         with suppress(FileNotFoundError):
             self.env.rename(f"{self.path}/{topic}-{index}", doomed)
-            self._schedule([doomed], delay_ms)
+            self.deletions.add([doomed], delay_ms)
         self._left.discard(partition)
-
-    def _schedule(self, paths: Iterable[str], delay_ms: int) -> None:
-        due_ms = self.env.clock.now_ms() + delay_ms
-        for path in paths:
-            heapq.heappush(self._deletions, (due_ms, path))
-
-    @property
-    def next_deletion_ms(self) -> int | None:
-        """Time of the next removal of a queued file or directory (clock of the Env)."""
-        return self._deletions[0][0] if self._deletions else None
-
-    def deletions_in(self, directory: str) -> list[tuple[int, str]]:
-        """Return the time (clock of the Env) and path of each file in a directory that is to be removed; ascending."""
-        prefix = f"{directory}/"
-        return sorted(one for one in self._deletions if one[1].startswith(prefix))
-
-    def take_due_deletions(self) -> list[str]:
-        """Paths whose delay is over, some of them if there are thousands; the caller hands them to `remove_paths`, which may
-        run in a thread, and asks again.
-        """
-        now_ms = self.env.clock.now_ms()
-        due: list[str] = []
-        while self._deletions and self._deletions[0][0] <= now_ms and len(due) < MAX_DELETIONS:
-            due.append(heapq.heappop(self._deletions)[1])
-        return due
-
-    def remove_paths(self, paths: Iterable[str]) -> dict[str, OSError]:
-        """Remove files and directories; what is gone already is no error. Returns what could not be removed, and why."""
-        left = {}
-        for path in paths:
-            try:
-                if self.env.is_dir(path):
-                    self.env.remove_tree(path)
-                else:
-                    # An erasure does not wait for what is queued here, and may be removing it now.
-                    self.env.remove(path, missing_ok=True)
-            except OSError as error:
-                left[path] = error
-        return left
-
-    def remove_again(self, paths: Iterable[str]) -> None:
-        """Queue what `remove_paths` has left; it is due at once."""
-        self._schedule(paths, 0)
 
     def checkpoint_state(self) -> CheckpointState:
         """The offsets to be checkpointed, taken on the loop thread; of what could not be opened those of before."""
         kept, logs = self._kept, self.logs
-        self._states += 1
         return CheckpointState(
             {**kept.recovery_points, **{key: log.recovery_point for key, log in logs.items()}},
             {**kept.high_watermarks, **{key: log.high_watermark for key, log in logs.items()}},
@@ -389,54 +313,8 @@ class LogDirectory:
                 **kept.log_starts,
                 **{key: log.log_start_offset for key, log in logs.items() if log.needs_start_checkpoint},
             },
-            self._states,
+            self.checkpoint_files.next_number(),
         )
-
-    def write_checkpoints(self, state: CheckpointState) -> None:
-        """Write those checkpoints that changed since the last time; blocks, so not for the loop thread.
-
-        States are written in the order in which they were made.
-        """
-        with self._checkpoint_lock:
-            forgotten = {key: number for key, number in self._forgotten.items() if number >= state.number}
-            self._write(
-                state.only(lambda key: key not in forgotten) if forgotten else state, is_all=not self._has_written
-            )
-            self._forgotten = forgotten
-
-    def forget_checkpoints(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have the checkpoints say nothing of partitions that are about to be made; may block, so not for the loop thread.
-
-        Lines about deleted ones of these names would count after a crash, and a log start that lies above the end of a
-        log removes what is in it.
-        """
-        with self._checkpoint_lock:
-            made = dict.fromkeys(partitions, self._states)
-            self._forgotten.update(made)
-            if any(key in offsets for key in made for offsets in self._written[:3]):
-                self._write(self._written.only(lambda key: key not in made), is_all=False)
-
-    def _write(self, state: CheckpointState, *, is_all: bool) -> None:
-        written = self._written
-        try:
-            for name, new, old in (
-                (names.RECOVERY_POINT_CHECKPOINT, state.recovery_points, written.recovery_points),
-                (names.LOG_START_OFFSET_CHECKPOINT, state.log_starts, written.log_starts),
-                (names.HIGH_WATERMARK_CHECKPOINT, state.high_watermarks, written.high_watermarks),
-            ):
-                if is_all or new != old:
-                    checkpoints.write_offset_checkpoint(self.env, f"{self.path}/{name}", new)
-        except OSError:
-            # Which of them were replaced is unknown: all are written the next time.
-            self._has_written = False
-            self._written = CheckpointState(
-                {**written.recovery_points, **state.recovery_points},
-                {**written.high_watermarks, **state.high_watermarks},
-                {**written.log_starts, **state.log_starts},
-            )
-            raise
-        self._written = state
-        self._has_written |= is_all
 
     def close(self, *, is_clean: bool = True, broker_epoch: int = -1, threads: int = 1) -> None:
         """Close all partitions and release the lock; blocks.
@@ -454,7 +332,7 @@ class LogDirectory:
                         all_flushed = False
                         self.messages.append(str(error))
             if is_clean:
-                self.write_checkpoints(self.checkpoint_state())
+                self.checkpoint_files.write(self.checkpoint_state())
             if all_flushed and all(log.write_failure is None for log in logs):
                 checkpoints.write_clean_shutdown(self.env, self.path, broker_epoch)
         except OSError as error:

@@ -22,7 +22,8 @@ from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
 from diamant.storage.env.clock import SystemClock
 from diamant.storage.env.memory import InjectedFault, MemoryEnv
-from diamant.storage.recovery.log_directory import LogDirectory
+from diamant.storage.recovery.checkpoint_files import CheckpointFiles
+from diamant.storage.recovery.pending_deletions import PendingDeletions
 from tests.broker.broker_process import broker_process
 from tests.broker.node.test_sigkill import read_all
 from tests.broker.wire import DELETE_TOPICS, WireClient
@@ -225,8 +226,8 @@ async def test_files_that_the_disk_did_not_remove(monkeypatch: pytest.MonkeyPatc
         await wait_until(lambda: not [name for name in env.list_dir("/data") if name.startswith("t-")])
 
 
-@pytest.mark.parametrize("call", ["write_checkpoints", "remove_paths"])
-async def test_no_thread_for_what_the_disk_is_to_do(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("owner", "call"), [(CheckpointFiles, "write"), (PendingDeletions, "remove")])
+async def test_no_thread_for_what_the_disk_is_to_do(owner: type, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is done a little later: nothing is forgotten because the machine had no thread or no memory for it."""
     monkeypatch.setattr(housekeeping, "CHECKPOINT_INTERVAL_MS", 1)
     monkeypatch.setattr(housekeeping, "REFUSED_BY_DISK_S", 0.01)
@@ -234,21 +235,21 @@ async def test_no_thread_for_what_the_disk_is_to_do(call: str, monkeypatch: pyte
     async with running(env) as (broker, client):
         await client.create("t", 1, file_delete_delay_ms="0")
         await wait_until(lambda: not broker.services.housekeeping.has_changes)
-        do = getattr(LogDirectory, call)
+        do = getattr(owner, call)
         failures = [RuntimeError("can't start new thread")]
 
-        def failing(directory: LogDirectory, *arguments: object) -> object:
+        def failing(directory: object, *arguments: object) -> object:
             if failures:
                 raise failures.pop()
             return do(directory, *arguments)
 
-        monkeypatch.setattr(LogDirectory, call, failing)
-        if call == "remove_paths":
+        monkeypatch.setattr(owner, call, failing)
+        if owner is PendingDeletions:
             assert await delete(client, "t") == ErrorCode.NONE
         else:
             await client.produce("t", [b"a"])
         await wait_until(lambda: not failures)
-        if call == "remove_paths":
+        if owner is PendingDeletions:
             await wait_until(lambda: not [name for name in env.list_dir("/data") if name.startswith("t-")])
         else:
             path = "/data/replication-offset-checkpoint"

@@ -138,7 +138,7 @@ class Machine:
         """Delete a topic while the broker runs: the metadata first."""
         del self.sources[topic, 0], self.truths[topic, 0]
         self.directory.delete_log(self.directory.logs[topic, 0])
-        self.directory.remove_paths(self.directory.take_due_deletions())
+        self.directory.deletions.remove(self.directory.deletions.take_due())
 
     def lose_power(self, loss: Loss | random.Random) -> None:
         """Stop and start again; with NOTHING_LOST it is the process that was killed. What was lost is not history any more."""
@@ -230,7 +230,7 @@ class Machine:
     def checkpoint(self) -> None:
         """Write the checkpoints."""
         starts = {key: log.log_start_offset for key, log in self.directory.logs.items()}
-        self.directory.write_checkpoints(self.directory.checkpoint_state())
+        self.directory.checkpoint_files.write(self.directory.checkpoint_state())
         for key, start in starts.items():
             self.truths[key].min_start = start
 
@@ -558,4 +558,4 @@ def go_on(directory: LogDirectory, truths: dict[TopicPartition, Truth], leader_e
         log.flush()
         truth.flushed = log.log_end_offset
         truth.min_start = log.log_start_offset
-    directory.write_checkpoints(directory.checkpoint_state())
+    directory.checkpoint_files.write(directory.checkpoint_state())

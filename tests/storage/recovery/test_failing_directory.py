@@ -24,7 +24,8 @@ from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import InjectedFault, MemoryEnv, PowerOff
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.log_directory import CheckpointState, PartitionSource
+from diamant.storage.recovery.checkpoint_files import CheckpointState
+from diamant.storage.recovery.log_directory import PartitionSource
 from diamant.storage.segments.log_config import LogConfig
 from tests.storage.conftest import START_MS
 from tests.storage.log.test_log import batch, read_all
@@ -95,7 +96,7 @@ class Life:
                     self.write_checkpoints()
                 case "files":
                     self.env.clock.advance_ms(self.chance.choice([0, 500, 1500]))  # type: ignore[attr-defined]
-                    self.directory.remove_again(self.directory.remove_paths(self.directory.take_due_deletions()))
+                    self.directory.deletions.add(self.directory.deletions.remove(self.directory.deletions.take_due()))
         if fault is not None:
             fault.clear()
 
@@ -140,7 +141,7 @@ class Life:
             return
         state, self.pending = self.pending, None
         starts = {} if state else {key: log.log_start_offset for key, log in self.directory.logs.items()}
-        self.directory.write_checkpoints(state or self.directory.checkpoint_state())
+        self.directory.checkpoint_files.write(state or self.directory.checkpoint_state())
         for key, offset in starts.items():
             self.truths[key].min_start = offset
 

@@ -119,7 +119,7 @@ def test_a_log_that_does_not_open_keeps_its_checkpoints(monkeypatch: pytest.Monk
     for _ in range(2):
         directory = start(env, expected)
         assert [(failure.topic, failure.partition) for failure in directory.failures] == [("bad", 0)]
-        directory.write_checkpoints(directory.checkpoint_state())
+        directory.checkpoint_files.write(directory.checkpoint_state())
         directory.close()
         assert [offsets(env, name) for name in CHECKPOINTS] == before
     monkeypatch.undo()
@@ -170,11 +170,11 @@ def test_checkpoints_of_a_deleted_log_are_not_those_of_the_next_one_of_its_name(
     directory.logs["t", 0].flush()
     state = directory.checkpoint_state()
     if not is_writing:
-        directory.write_checkpoints(state)
+        directory.checkpoint_files.write(state)
     directory.delete_log(directory.logs["t", 0])
     new = directory.create_log("t", 0, UUID(int=2), LogConfig())
     if is_writing:
-        directory.write_checkpoints(state)
+        directory.checkpoint_files.write(state)
     assert not [name for name in CHECKPOINTS if ("t", 0) in offsets(env, name)]
     assert offsets(env, names.HIGH_WATERMARK_CHECKPOINT) == {("other", 0): COUNT}
     new.append_as_leader(batch(b"new"))
@@ -237,7 +237,7 @@ def test_a_log_that_does_not_open_can_be_deleted(monkeypatch: pytest.MonkeyPatch
     log = directory.create_log("bad", 0, UUID(int=3), LogConfig())
     log.append_as_leader(batch(b"new"))
     assert (log.log_start_offset, read_all(log)) == (0, [b"new"])
-    directory.remove_paths(directory.take_due_deletions())
+    directory.deletions.remove(directory.deletions.take_due())
     assert not [name for name in env.list_dir("/data") if name.endswith(names.DELETE_DIR_SUFFIX)]
     directory.close()
     expected["bad", 0] = source(3)
@@ -253,20 +253,20 @@ def test_checkpoints_that_were_written_in_part(name: str) -> None:
     expected = {("t", 0): source(1), ("other", 0): source(3)}
     fill(env, expected)
     directory = start(env, expected)
-    directory.write_checkpoints(directory.checkpoint_state())
+    directory.checkpoint_files.write(directory.checkpoint_state())
     log = directory.logs["t", 0]
     log.delete_records(20)
     log.append_as_leader(batch(b"more"))
     log.recovery_point = log.log_end_offset
     env.fail("rename", f"/data/{name}", errno.EIO, times=1)
     with pytest.raises(OSError, match="Input/output"):
-        directory.write_checkpoints(directory.checkpoint_state())
+        directory.checkpoint_files.write(directory.checkpoint_state())
     assert offsets(env, CHECKPOINTS[0])["t", 0] == COUNT + 1
     directory.delete_log(log)
     new = directory.create_log("t", 0, UUID(int=2), LogConfig())
     assert not [name for name in CHECKPOINTS if ("t", 0) in offsets(env, name)]
     new.append_as_leader(batch(b"new"))
-    directory.write_checkpoints(directory.checkpoint_state())
+    directory.checkpoint_files.write(directory.checkpoint_state())
     assert [("t", 0) in offsets(env, name) for name in CHECKPOINTS] == [True, False, True]
     directory.close(is_clean=False)
     expected["t", 0] = source(2)
@@ -288,7 +288,7 @@ def test_a_deleted_log_whose_directory_keeps_its_name() -> None:
     assert read_all(old) == [b"old"]
     new = directory.create_log("t", 0, UUID(int=2), LogConfig())
     assert (new.log_end_offset, read_all(new)) == (0, [])
-    directory.remove_paths(directory.take_due_deletions())
+    directory.deletions.remove(directory.deletions.take_due())
     assert [name for name in env.list_dir("/data") if name.startswith("t-0")] == ["t-0"]
 
 
@@ -316,7 +316,7 @@ def test_the_directory_of_a_log_that_does_not_open(is_gone: bool, monkeypatch: p
     for partition in (0, 1):
         log = directory.create_log("bad", partition, UUID(int=3), LogConfig())
         log.append_as_leader(batch(b"new"))
-    directory.write_checkpoints(directory.checkpoint_state())
+    directory.checkpoint_files.write(directory.checkpoint_state())
     directory.close(is_clean=False)
     directory = start(env, dict.fromkeys(expected, source(3)))
     assert [(log.log_start_offset, read_all(log)) for log in directory.logs.values()] == 2 * [(0, [b"new"])]
@@ -328,11 +328,11 @@ def test_what_cannot_be_removed_does_not_keep_the_rest() -> None:
     directory = start(env, {})
     for partition in range(4):
         directory.delete_log(directory.create_log("t", partition, UUID(int=1), LogConfig(file_delete_delay_ms=0)))
-    due = directory.take_due_deletions()
+    due = directory.deletions.take_due()
     env.fail("remove", f"{due[1]}*", errno.EIO, times=1)
-    left = directory.remove_paths(due)
+    left = directory.deletions.remove(due)
     assert [(path, error.errno) for path, error in left.items()] == [(due[1], errno.EIO)]
     assert [path for path in due if env.exists(path)] == [due[1]]
-    directory.remove_again(left)
-    assert directory.remove_paths(directory.take_due_deletions()) == {}
+    directory.deletions.add(left)
+    assert directory.deletions.remove(directory.deletions.take_due()) == {}
     assert not env.exists(due[1])

@@ -26,7 +26,7 @@ def test_a_file_that_somebody_else_removes_is_gone(tmp_path: Path) -> None:
     directory = LogDirectory.open(Overtaken(), str(tmp_path / "data"), producer_expiration_ms=1)
     path = tmp_path / "data" / "00000000000000000000.index.deleted"
     path.touch()
-    assert directory.remove_paths([str(path)]) == {}
+    assert directory.deletions.remove([str(path)]) == {}
     assert not path.exists()
     directory.close(is_clean=False)
 

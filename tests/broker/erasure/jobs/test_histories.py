@@ -111,7 +111,7 @@ async def one_history(broker: Broker, rng: random.Random, name: str) -> None:
         left = records_of_key(data_of(broker), name, key)
         assert [one for one in left if one.offset < below[int(one.path.parent.name.rpartition("-")[2])]] == []
     await broker.node.topics.delete([name])
-    broker.node.directory.remove_paths([str(path) for path in data_of(broker).glob("*-delete")])
+    broker.node.directory.deletions.remove([str(path) for path in data_of(broker).glob("*-delete")])
 
 
 async def histories(broker: Broker, count: int, seed: int) -> None:

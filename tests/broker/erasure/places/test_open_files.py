@@ -96,7 +96,7 @@ async def test_a_deleted_topic_that_nobody_reads_is_closed_at_once(broker: Broke
     log = broker.node.topics.log("users", 0)
     assert all(segment.file.size() for segment in log.segments)
     await broker.node.topics.delete(["users", "another"])
-    broker.node.directory.remove_paths([str(path) for path in data_of(broker).glob("*-delete")])
+    broker.node.directory.deletions.remove([str(path) for path in data_of(broker).glob("*-delete")])
     await create(broker)
     write(broker, (KEY, PERSON))
     fill(broker)

@@ -1,0 +1,57 @@
+"""Files and directories that are out of use, and are removed after a delay."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+from diamant.storage.env.env import Env
+
+MAX_AT_ONCE = 1000
+"""Number of queued files removed at a time: about 1 ms."""
+
+
+class PendingDeletions:
+    """The queue of a log directory. The loop thread owns it; `remove` may run in any thread."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._queue: list[tuple[int, str]] = []
+
+    def add(self, paths: Iterable[str], delay_ms: int = 0) -> None:
+        """Queue files and directories."""
+        due_ms = self._env.clock.now_ms() + delay_ms
+        for path in paths:
+            heapq.heappush(self._queue, (due_ms, path))
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """Time of the next removal (clock of the Env); None if nothing is queued."""
+        return self._queue[0][0] if self._queue else None
+
+    def inside(self, directory: str) -> list[tuple[int, str]]:
+        """Return the time (clock of the Env) and path of each file in a directory that is to be removed; ascending."""
+        prefix = f"{directory}/"
+        return sorted(one for one in self._queue if one[1].startswith(prefix))
+
+    def take_due(self) -> list[str]:
+        """Take the paths that are due, `MAX_AT_ONCE` at most; the caller hands them to `remove`, and asks again."""
+        now_ms = self._env.clock.now_ms()
+        due: list[str] = []
+        while self._queue and self._queue[0][0] <= now_ms and len(due) < MAX_AT_ONCE:
+            due.append(heapq.heappop(self._queue)[1])
+        return due
+
+    def remove(self, paths: Iterable[str]) -> dict[str, OSError]:
+        """Remove files and directories; what is gone already is no error. Returns what could not be removed, and why; blocks."""
+        left = {}
+        for path in paths:
+            try:
+                if self._env.is_dir(path):
+                    self._env.remove_tree(path)
+                else:
+                    # An erasure does not wait for what is queued here, and may be removing it now.
+                    self._env.remove(path, missing_ok=True)
+            except OSError as error:
+                left[path] = error
+        return left
