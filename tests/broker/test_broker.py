@@ -17,7 +17,6 @@ from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.network.loop_thread import LoopThread
-from diamant.broker.node import housekeeping
 from diamant.broker.node.housekeeping import CHECKPOINT_INTERVAL_MS
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.protocol.errors import ErrorCode
@@ -178,32 +177,30 @@ async def test_retention_follows_the_clock(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [OSError("Input/output error"), RuntimeError("a bug")], ids=["disk", "bug"])
 async def test_trouble_with_one_log_keeps_no_other_from_retention(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+    caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     """Whatever it is: it is told once, not at each look, and when it is over retention goes on there, too."""
     clock = SettableClock(1_700_000_000_000)
-    broker_config = config(tmp_path, log_retention_check_interval_ms=60_000, log_initial_task_delay_ms=0)
-    async with Broker(broker_config, env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
+    broker_config = config(Path("/data"), log_retention_check_interval_ms=60_000, log_initial_task_delay_ms=0)
+    env = MemoryEnv(clock)
+    async with Broker(broker_config, env=env) as broker, WireClient(broker.bootstrap_servers) as wire:
         for topic in ("bad", "good"):
             await wire.create(topic, retention_ms="3600000")
         bad, good = (broker.node.topics.log(topic, 0) for topic in ("bad", "good"))
         assert list(broker.node.directory.logs.values()).index(bad) < list(broker.node.directory.logs.values()).index(
             good
         )
-        troubles = 0
 
-        def failing(count: int) -> int:
-            nonlocal troubles
-            troubles += 1
+        def failing() -> None:
             raise error
 
-        with monkeypatch.context() as patch:
-            patch.setattr(bad, "delete_oldest", failing)
-            for look in range(1, 3):
-                for topic in ("bad", "good"):
-                    await wire.produce(topic, [b"old"], timestamp=clock.now_ms())
-                clock.advance_ms(24 * 3600 * 1000)
-                await wait_until(lambda look=look: troubles == look and good.log_start_offset == look)  # type: ignore[misc]
+        fault = env.before("create", "/data/bad-0/*", failing, times=None)
+        for look in range(1, 3):
+            for topic in ("bad", "good"):
+                await wire.produce(topic, [b"old"], timestamp=clock.now_ms())
+            clock.advance_ms(24 * 3600 * 1000)
+            await wait_until(lambda look=look: fault.hits == look and good.log_start_offset == look)  # type: ignore[misc]
+        fault.clear()
         assert bad.log_start_offset == 0
         assert len([one for one in caplog.messages if "bad-0: retention failed" in one]) == 1
         clock.advance_ms(60_000)
@@ -235,19 +232,20 @@ async def test_flush_ms_syncs_in_time(tmp_path: Path) -> None:
         await wait_until(lambda: log.recovery_point > 0)
 
 
-async def test_flush_ms_syncs_what_comes_while_a_checkpoint_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_flush_ms_syncs_what_comes_while_a_checkpoint_waits(tmp_path: Path) -> None:
     """Each record is synced in time, not only the first one since the last checkpoint; also with a log that is in no hurry."""
-    monkeypatch.setattr(housekeeping, "CHECKPOINT_INTERVAL_MS", 3_600_000)
-    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+    clock = SettableClock(1_700_000_000_000)
+    async with Broker(config(tmp_path), env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", flush_ms="20")
         await wire.create("later", flush_ms="3600000")
-        await wire.produce("later", [b"a"])
+        await wire.produce("later", [b"a"], timestamp=clock.now_ms())
         log = broker.node.topics.log("t", 0)
         for count in (1, 2, 3):
-            await wire.produce("t", [b"a"])
+            await wire.produce("t", [b"a"], timestamp=clock.now_ms())
+            assert log.recovery_point == count - 1
+            clock.advance_ms(20)
             await wait_until(lambda count=count: log.recovery_point == count)  # type: ignore[misc]
+        assert broker.services.housekeeping.has_changes
         assert broker.node.topics.log("later", 0).recovery_point == 0
 
 

@@ -63,7 +63,9 @@ class TransactionFigures:
     open_count: int = 0
 
 
-async def take_groups(groups: GroupCoordinator | None, topics: Topics) -> GroupFigures | None:
+async def take_groups(
+    groups: GroupCoordinator | None, topics: Topics, *, max_lags: int = MAX_LAGS
+) -> GroupFigures | None:
     """Look at all groups; None while there is no group coordinator."""
     if groups is None:
         return None
@@ -75,7 +77,7 @@ async def take_groups(groups: GroupCoordinator | None, topics: Topics) -> GroupF
         offset_count += group.offsets.count
         for lag in _lags(group, topics):
             shown += 1
-            if len(lags) < MAX_LAGS:
+            if len(lags) < max_lags:
                 heapq.heappush(lags, lag)
             else:
                 heapq.heappushpop(lags, lag)

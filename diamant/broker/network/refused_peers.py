@@ -1,6 +1,6 @@
 """Log lines for connections closed for bad input: one for each address and minute, and a count of the rest.
 
-Bound: `MAX_ADDRESSES` are counted apart, some 300 bytes each; the rest together.
+Bound: `max_addresses` are counted apart, some 300 bytes each; the rest together.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import logging
 
 logger = logging.getLogger("diamant.broker.network.server")
 
-PAUSE_S = 60.0
-MAX_ADDRESSES = 1_000
 OTHERS = "other addresses"
 
 
 class RefusedPeers:
     """Of one server; its loop thread's."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, pause_s: float = 60.0, max_addresses: int = 1_000) -> None:
+        self._pause_s = pause_s
+        self._max_addresses = max_addresses
         self._counts: dict[str, tuple[int, str]] = {}
         """By address: how many were closed since its line, and why the last one was."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -26,7 +26,7 @@ class RefusedPeers:
     def tell(self, peer: str, reason: str) -> None:
         """Log that a connection of `peer`, an address with its port, is closed; or count it."""
         address = peer.rpartition(":")[0]
-        if address not in self._counts and len(self._counts) >= MAX_ADDRESSES:
+        if address not in self._counts and len(self._counts) >= self._max_addresses:
             address = OTHERS
         known = self._counts.get(address)
         if known is not None:
@@ -44,7 +44,7 @@ class RefusedPeers:
 
     def _begin(self, address: str) -> None:
         self._counts[address] = 0, ""
-        self._timers[address] = asyncio.get_running_loop().call_later(PAUSE_S, self._minute_over, address)
+        self._timers[address] = asyncio.get_running_loop().call_later(self._pause_s, self._minute_over, address)
 
     def _minute_over(self, address: str) -> None:
         if self._end(address):
@@ -56,6 +56,10 @@ class RefusedPeers:
         count, reason = self._counts.pop(address)
         if count:
             logger.warning(
-                "%s: %d more connections closed in the last %d s, the last one: %s", address, count, PAUSE_S, reason
+                "%s: %d more connections closed in the last %d s, the last one: %s",
+                address,
+                count,
+                self._pause_s,
+                reason,
             )
         return bool(count)

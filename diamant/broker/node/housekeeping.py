@@ -1,6 +1,6 @@
 """Periodic work on a broker's logs: retention, checkpoints, timed flushes, expiry, removal of files.
 
-Work that the disk refuses is retried soon (`REFUSED_BY_DISK_S`); trouble with one log holds up no other.
+Work that the disk refuses is retried soon; trouble with one log holds up no other.
 Source: Kafka's LogManager and ProducerStateManager.
 """
 
@@ -25,9 +25,6 @@ logger = logging.getLogger(__name__)
 CHECKPOINT_INTERVAL_MS = 5_000
 """`replica.high.watermark.checkpoint.interval.ms` of Kafka; the other checkpoints go along if they changed."""
 
-REFUSED_BY_DISK_S = 5.0
-"""The pause before a retry of checkpoints that were not written, and of files that were not removed."""
-
 METADATA_SNAPSHOT_CHECK_MS = 600_000
 
 LOGS_PER_TURN = 64
@@ -37,8 +34,10 @@ LOGS_PER_TURN = 64
 class Housekeeping:
     """The jobs of one broker, on its loop."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, *, retry_s: float = 5.0) -> None:
+        """`retry_s`: the pause before a retry of checkpoints that were not written, and of files that were not removed."""
         self._node = node
+        self._retry_s = retry_s
         self._changed_since_ms: int | None = None
         self._asked_ms: dict[Log, int] = {}
         """Time of the last flush request, for each log with `flush.ms`."""
@@ -97,7 +96,7 @@ class Housekeeping:
             what()
             self._node.scheduler.poke()
 
-        asyncio.get_running_loop().call_later(REFUSED_BY_DISK_S, retry)
+        asyncio.get_running_loop().call_later(self._retry_s, retry)
 
     # -- retention and removal -------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ beginning. Only closed segments are mended, one at a time, from their `.log` fil
 swap or a removal of the segment at the same time does no harm, and the next start finds the damaged file again. If the
 `.log` file is damaged, too, the index stays: its good entries lead to what lies behind the damage.
 
-Bounds: `MAX_MENDED` segments at once, with 8 bytes for each entry (2 MiB for 1 GiB at the default interval,
+Bounds: `most` segments at once, with 8 bytes for each entry (2 MiB for 1 GiB at the default interval,
 `segment.index.bytes` at most); what is beyond stays slow. One thread, and one that waits for each damaged segment.
 """
 
@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from array import array
 from collections import deque
+from collections.abc import Callable
 
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
@@ -21,13 +23,15 @@ from diamant.storage.segments.segment import Segment, offset_entries
 
 logger = logging.getLogger(__name__)
 
-MAX_MENDED = 16
-
 
 class IndexRepair:
     """See the module. Everything is called on the loop thread."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, rebuild: Callable[..., tuple[array[int], array[int]]] = offset_entries, *, most: int = 16
+    ) -> None:
+        self._rebuild = rebuild
+        self._most = most
         self._waiting: deque[tuple[Log, Segment]] = deque()
         self._mended: list[Segment] = []
         self._task: asyncio.Task[None] | None = None
@@ -37,7 +41,7 @@ class IndexRepair:
         """Schedule the rebuild of a closed segment's offset index, if there is room for it."""
         segment.is_index_damaged = False
         self._mended = [one for one in self._mended if not one.is_deleted]
-        if self._is_stopping or len(self._mended) >= MAX_MENDED or segment in self._mended:
+        if self._is_stopping or len(self._mended) >= self._most or segment in self._mended:
             return
         self._mended.append(segment)
         self._waiting.append((log, segment))
@@ -81,7 +85,7 @@ class IndexRepair:
         index, config = segment.offset_index, log.config
         # The file stays open as long as it is referenced here, whatever becomes of the segment.
         entries = await asyncio.to_thread(
-            offset_entries,
+            self._rebuild,
             segment.file,
             segment.size,
             segment.base_offset,

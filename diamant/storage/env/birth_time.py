@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Statx = Callable[..., int]
+
 _AT_FDCWD = -100
 _STATX_BTIME = 0x800
 _BUFFER_BYTES = 256
@@ -28,26 +30,9 @@ _BIRTH = Struct("=qI")
 _BIRTH_AT = 80
 
 
-def birth_ms(path: str) -> int | None:
-    """Return when the file was created, in ms since the epoch; None where system or file system do not know.
-
-    OSError as `os.stat` has it.
-    """
-    os.stat(path)  # for its errors
-    statx = _statx()
-    if statx is None:
-        return None
-    buffer = create_string_buffer(_BUFFER_BYTES)
-    if statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, buffer) != 0:
-        return None
-    if not _MASK.unpack_from(buffer)[0] & _STATX_BTIME:
-        return None
-    seconds, nanoseconds = _BIRTH.unpack_from(buffer, _BIRTH_AT)
-    return int(seconds) * 1000 + int(nanoseconds) // 1_000_000
-
-
 @cache
-def _statx() -> Callable[..., int] | None:
+def load_statx() -> Statx | None:
+    """Return statx(2) of the C library, if it has it."""
     if sys.platform != "linux":
         return None
     try:
@@ -57,3 +42,21 @@ def _statx() -> Callable[..., int] | None:
     function.argtypes = [c_int, c_char_p, c_int, c_uint, c_char_p]
     function.restype = c_int
     return function
+
+
+def birth_ms(path: str, load: Callable[[], Statx | None] = load_statx) -> int | None:
+    """Return when the file was created, in ms since the epoch; None where system or file system do not know.
+
+    OSError as `os.stat` has it.
+    """
+    os.stat(path)  # for its errors
+    statx = load()
+    if statx is None:
+        return None
+    buffer = create_string_buffer(_BUFFER_BYTES)
+    if statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, buffer) != 0:
+        return None
+    if not _MASK.unpack_from(buffer)[0] & _STATX_BTIME:
+        return None
+    seconds, nanoseconds = _BIRTH.unpack_from(buffer, _BIRTH_AT)
+    return int(seconds) * 1000 + int(nanoseconds) // 1_000_000

@@ -36,9 +36,6 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 View: TypeAlias = bytes | memoryview | mmap.mmap
 """A read-only view of a file's bytes. The caller does not close it: it goes with its last reference."""
 
-MAX_CACHED_MAPS = 256
-"""Number of views of finished files kept by `RealEnv.map_file`, each a descriptor or `MAX_COPIED_MAP_BYTES` of heap."""
-
 MAX_COPIED_MAP_BYTES = 16 * 1024
 """A file up to this size is read rather than mapped: quicker, and it holds no descriptor."""
 
@@ -375,8 +372,10 @@ class _HeldFile(RealFile):
 class RealEnv:
     """The operating system."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, *, max_cached_maps: int = 256) -> None:
+        """`max_cached_maps` views of finished files are kept, each a descriptor or `MAX_COPIED_MAP_BYTES` of heap."""
         self.clock: Clock = SystemClock() if clock is None else clock
+        self._max_cached_maps = max_cached_maps
         self._maps: OrderedDict[str, View] = OrderedDict()
         self._map_counts: dict[str, int] = {}
         """Number of views below each directory, so that renaming a file, the usual case, needs no search."""
@@ -508,7 +507,7 @@ class RealEnv:
             if path not in maps:
                 self._count_map(path, 1)
             maps[path] = view
-            while len(maps) > MAX_CACHED_MAPS:
+            while len(maps) > self._max_cached_maps:
                 self._count_map(maps.popitem(last=False)[0], -1)
         return view
 

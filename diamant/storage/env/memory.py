@@ -21,9 +21,9 @@ that records a length before the data); of a file changed otherwise, the old or 
 
 Open files and locks of before the crash are dead: every call on them raises EIO.
 
-`power_off_after` stops the machine at the n-th change or sync, `fail` makes chosen calls fail: between them every order
-of events that durability depends on can be brought about. To see all of these moments in one run, have `before_change` take
-a `copy` at each, which can then lose power while the run continues.
+`power_off_after` stops the machine at the n-th change or sync, `fail` makes chosen calls fail, `before` has something else
+happen first: between them every order of events that durability depends on can be brought about. To see all of these
+moments in one run, have `before_change` take a `copy` at each, which can then lose power while the run continues.
 
 Not modelled: permissions beyond read-only, links, time of access. Calls may come from several threads.
 """
@@ -74,19 +74,20 @@ _Chance: TypeAlias = "random.Random | Loss | None"
 
 @dataclass(slots=True)
 class InjectedFault:
-    """Calls that are to fail; `MemoryEnv.fail` makes one."""
+    """Calls that are to fail, or before which something else happens; `MemoryEnv.fail` and `before` make one."""
 
     operation: Operation
     path_glob: str
-    error: OSError
+    effect: OSError | Callable[[], object]
+    """The error, or a function that is called first."""
     after: int
     """Number of calls that succeed first."""
     times: int | None
-    """Number of calls that fail then; None for all of them."""
-    partial_bytes: int
+    """Number of calls that are affected then; None for all of them."""
+    partial_bytes: int = 0
     """Number of bytes that a failing append writes nevertheless."""
     hits: int = 0
-    """Number of calls that have failed."""
+    """Number of calls that were affected."""
 
     def clear(self) -> None:
         """Let all further calls succeed."""
@@ -350,16 +351,47 @@ class MemoryEnv:
         """
         if isinstance(error, int):
             error = OSError(error, os.strerror(error))
-        fault = InjectedFault(operation, path_glob, error, after, times, partial_bytes)
+        return self._inject(InjectedFault(operation, path_glob, error, after, times, partial_bytes))
+
+    def before(
+        self, operation: Operation, path_glob: str, act: Callable[[], object], *, times: int | None = 1
+    ) -> InjectedFault:
+        """Call `act` before the first `times` calls (None: all) of `operation` on paths like `path_glob`.
+
+        The call fails with what `act` raises. `act` runs in the thread of the call, and may call this object. Before a call
+        of an open file, or a `sync_file`, it may wait for other threads that do.
+        """
+        return self._inject(InjectedFault(operation, path_glob, act, 0, times))
+
+    def _inject(self, fault: InjectedFault) -> InjectedFault:
         with self._lock:
             self._faults.append(fault)
         return fault
 
     def _begin(self, operation: Operation, *paths: str) -> None:
         """Count a call, or fail it."""
+        if self._is_off:
+            raise PowerOff(f"{operation} {paths[0]}")
+        for fault in self._faults_of(operation, paths) if self._faults else ():
+            if isinstance(fault.effect, OSError):
+                error = OSError(fault.effect.errno, fault.effect.strerror, paths[0])
+                error.partial_bytes = fault.partial_bytes  # type: ignore[attr-defined]
+                raise error
+            fault.effect()
         with self._lock:
-            if self._is_off:
-                raise PowerOff(f"{operation} {paths[0]}")
+            if self.before_change is not None and (operation in CHANGES or operation in SYNCS):
+                self.before_change()
+            if operation in CHANGES:
+                self._changes_left = self._count_down(self._changes_left, operation, paths[0])
+                self.change_count += 1
+            elif operation in SYNCS:
+                self._syncs_left = self._count_down(self._syncs_left, operation, paths[0])
+                self.sync_count += 1
+
+    def _faults_of(self, operation: Operation, paths: tuple[str, ...]) -> list[InjectedFault]:
+        """Return the faults that affect this call, up to the first that makes it fail, and count them."""
+        found: list[InjectedFault] = []
+        with self._lock:
             for fault in self._faults:
                 if fault.operation != operation or not any(fnmatchcase(path, fault.path_glob) for path in paths):
                     continue
@@ -369,17 +401,10 @@ class MemoryEnv:
                     if fault.times is not None:
                         fault.times -= 1
                     fault.hits += 1
-                    error = OSError(fault.error.errno, fault.error.strerror, paths[0])
-                    error.partial_bytes = fault.partial_bytes  # type: ignore[attr-defined]
-                    raise error
-            if self.before_change is not None and (operation in CHANGES or operation in SYNCS):
-                self.before_change()
-            if operation in CHANGES:
-                self._changes_left = self._count_down(self._changes_left, operation, paths[0])
-                self.change_count += 1
-            elif operation in SYNCS:
-                self._syncs_left = self._count_down(self._syncs_left, operation, paths[0])
-                self.sync_count += 1
+                    found.append(fault)
+                    if isinstance(fault.effect, OSError):
+                        break
+        return found
 
     def _count_down(self, left: int | None, operation: str, path: str) -> int | None:
         if left == 0:
@@ -532,8 +557,8 @@ class MemoryEnv:
                 self._directory(path).sync()
 
     def sync_file(self, path: str) -> None:
+        self._begin("sync", path)
         with self._lock:
-            self._begin("sync", path)
             self._file(path).sync()
 
     def file_size(self, path: str) -> int:

@@ -189,7 +189,7 @@ class Replacement:
             pass
         return self._new if self._is_swapped else None
 
-    def swap_in_turns(self) -> Iterator[None]:
+    def swap_in_turns(self, sources_per_turn: int = SOURCES_PER_TURN) -> Iterator[None]:
         """Exchange the segments, on disk and in memory; nothing happens if retention has removed all sources.
 
         For the owner, which may do other work whenever something is yielded, but must continue to the end in any case.
@@ -220,14 +220,14 @@ class Replacement:
             log.exchange_segments(present, new)
             yield
             if not log.is_deleted:
-                yield from self._rename(present)
+                yield from self._rename(present, sources_per_turn)
         except OSError as error:
             log.fail(error)
             raise
         finally:
             log.is_exchanging = False
 
-    def _rename(self, sources: list[Segment]) -> Iterator[None]:
+    def _rename(self, sources: list[Segment], per_turn: int) -> Iterator[None]:
         """Take steps 3 to 5; `sources` is empty afterwards.
 
         The last to drop a file closes it, and should do so while it has a name, as closing a nameless file frees its
@@ -237,8 +237,8 @@ class Replacement:
         assert new is not None
         gone = [segment.base_offset for segment in sources if segment.base_offset != new.base_offset]
         while sources:
-            log.remove_segment_files(sources[:SOURCES_PER_TURN])
-            del sources[:SOURCES_PER_TURN]
+            log.remove_segment_files(sources[:per_turn])
+            del sources[:per_turn]
             yield
             if log.is_deleted:
                 return
@@ -246,11 +246,11 @@ class Replacement:
             _remove(log, self._end_mark.base_offset, names.SWAP_SUFFIX)
         new.change_suffix("")
         new.let_go_of_file()
-        for start in range(0, len(gone), SOURCES_PER_TURN):
+        for start in range(0, len(gone), per_turn):
             yield
             if log.is_deleted:
                 return
-            log.remove_snapshots(gone[start : start + SOURCES_PER_TURN])
+            log.remove_snapshots(gone[start : start + per_turn])
 
     def _present_sources(self) -> list[Segment]:
         """Return those of the sources that retention has left; SourcesChanged if any other thing happened to them."""

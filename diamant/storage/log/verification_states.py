@@ -6,14 +6,12 @@ marker; a refusal leaves it. While it is there no batch of that producer, transa
 sequence number that was asked for: of batches that are sent one behind the other, a later one must not get in before
 one that has to come again.
 
-Bound: `MAX_STATES` per partition; the oldest goes, and with it that protection.
+Bound: `most` per partition; the oldest goes, and with it that protection.
 
 Source: ProducerStateManager.maybeCreateVerificationStateEntry, VerificationStateEntry, UnifiedLog.updateProducers.
 """
 
 from __future__ import annotations
-
-MAX_STATES = 1_000
 
 
 class VerificationState:
@@ -41,7 +39,11 @@ class VerificationState:
 class VerificationStates(dict[int, VerificationState]):
     """Those of one partition, by producer id; owned by one thread."""
 
-    __slots__ = ()
+    __slots__ = ("_most",)
+
+    def __init__(self, most: int = 1_000) -> None:
+        super().__init__()
+        self._most = most
 
     def start(
         self, producer_id: int, base_sequence: int, producer_epoch: int, now_ms: int, *, supports_epoch_bump: bool
@@ -51,7 +53,7 @@ class VerificationStates(dict[int, VerificationState]):
         if state is not None:
             state.update(base_sequence, producer_epoch)
             return
-        if len(self) >= MAX_STATES:
+        if len(self) >= self._most:
             del self[next(iter(self))]
         self[producer_id] = VerificationState(
             base_sequence, producer_epoch, now_ms, supports_epoch_bump=supports_epoch_bump

@@ -7,10 +7,10 @@ Source: Kafka's LogManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from diamant.storage import names
@@ -26,6 +26,9 @@ from diamant.storage.recovery.pending_deletions import PendingDeletions
 from diamant.storage.recovery.recovery import SyncedDamage
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import Segment
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 
 _SIGNS = (names.META_PROPERTIES, names.RECOVERY_POINT_CHECKPOINT, names.LOCK)
 """Files that a broker leaves in its directory."""
@@ -106,16 +109,13 @@ class LogDirectory:
                 to_load.append(topic_partition)
             elif names.set_aside_suffix(directory) == names.DELETE_DIR_SUFFIX:
                 self.deletions.add([directory])
-        with ThreadPoolExecutor(max(1, threads), thread_name_prefix="recovery") as pool:
-            known = [topic_partition for topic_partition in to_load if self._is_known(topic_partition, expected)]
-            results = pool.map(
-                lambda topic_partition: self._load(topic_partition, expected[topic_partition], found), known
-            )
-            for topic_partition, result in zip(known, results, strict=True):
-                if isinstance(result, Log):
-                    self.adopt(result)
-                else:
-                    self.failures.append(LoadFailure(*topic_partition, result))
+        known = [topic_partition for topic_partition in to_load if self._is_known(topic_partition, expected)]
+        results = _map(lambda key: self._load(key, expected[key], found), known, threads, "recovery")
+        for topic_partition, result in zip(known, results, strict=True):
+            if isinstance(result, Log):
+                self.adopt(result)
+            else:
+                self.failures.append(LoadFailure(*topic_partition, result))
         self.checkpoint_files.was_read(found)
         self._keep(found)
         for failure in self.failures:
@@ -326,11 +326,10 @@ class LogDirectory:
         logs = list(self.logs.values())
         all_flushed = is_clean and not self.failures
         try:
-            with ThreadPoolExecutor(max(1, threads), thread_name_prefix="close") as pool:
-                for error in pool.map(lambda log: _close(log, is_clean=is_clean), logs):
-                    if error is not None:
-                        all_flushed = False
-                        self.messages.append(str(error))
+            for error in _map(lambda log: _close(log, is_clean=is_clean), logs, threads, "close"):
+                if error is not None:
+                    all_flushed = False
+                    self.messages.append(str(error))
             if is_clean:
                 self.checkpoint_files.write(self.checkpoint_state())
             if all_flushed and all(log.write_failure is None for log in logs):
@@ -339,6 +338,14 @@ class LogDirectory:
             self.messages.append(f"the stop is not a clean one: {error}")
         finally:
             self._lock.release()
+
+
+def _map(do: Callable[[_In], _Out], items: Sequence[_In], threads: int, name: str) -> list[_Out]:
+    """Return what `do` makes of each item, in `threads` threads; a single one is the caller's."""
+    if threads <= 1:
+        return [do(item) for item in items]
+    with ThreadPoolExecutor(threads, thread_name_prefix=name) as pool:
+        return list(pool.map(do, items))
 
 
 def _partition_directories(env: Env, path: str) -> list[tuple[str, TopicPartition | None]]:

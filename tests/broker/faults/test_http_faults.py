@@ -12,7 +12,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.faults import faults as faults_module
+from diamant.broker.faults.faults import MAX_FAULTS
 from diamant.broker.http.serving.json_body import MAX_BODY_BYTES
 from diamant.protocol.errors import ErrorCode
 from tests.broker.wire import METADATA, PRODUCE, WireClient, batch_of, produce_fields
@@ -251,10 +251,11 @@ async def test_other_paths_and_methods(broker: Broker, method: str, path: str, s
     assert answer.json["error"]
 
 
-async def test_too_many_faults_are_a_conflict(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_faults_are_a_conflict(broker: Broker) -> None:
     """409, with the limit."""
-    monkeypatch.setattr(faults_module, "MAX_FAULTS", 1)
+    for _ in range(MAX_FAULTS - 1):
+        broker.faults.add("Fetch", topic="none", drop=True)
     body = {"drop": True, "client_id": "nobody"}
     assert (await call(broker, "POST", "/v1/faults", body)).status == 201
     answer = await call(broker, "POST", "/v1/faults", body)
-    assert (answer.status, answer.json["error"]) == (409, "1 faults are installed, remove some first")
+    assert (answer.status, answer.json["error"]) == (409, f"{MAX_FAULTS} faults are installed, remove some first")

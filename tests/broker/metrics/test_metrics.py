@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
@@ -21,6 +20,8 @@ from diamant.cleaner.rules.result import REASONS
 from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus, RoundStatus
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
+from diamant.protocol.batches.validation import MAX_RECORD_ERRORS
+from diamant.storage.log.append_checks import LIGHT_RECORDS
 from tests.broker.wire import DELETE_TOPICS, FETCH, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -332,16 +333,16 @@ async def test_refused_records_without_a_key_are_counted(wire: WireClient, broke
     assert value(found, f"{TOPICS}messagesin_total") == 0
 
 
-async def test_heavy_batches_count_like_others(wire: WireClient, broker: Broker, monkeypatch: Any) -> None:
+async def test_heavy_batches_count_like_others(wire: WireClient, broker: Broker) -> None:
     """A batch that a thread has checked is counted as well, and refused ones too."""
-    monkeypatch.setattr("diamant.storage.log.append_checks.LIGHT_RECORDS", 1)
+    count = LIGHT_RECORDS + 1
     await wire.create("t")
     await wire.create("c", cleanup_policy="compact")
-    await wire.produce("t", [b"a", b"b"])
-    await wire.produce("c", [b"a", b"b"])
+    await wire.produce("t", [b"a"] * count)
+    await wire.produce("c", [b"a"] * count)
     found = await scrape(broker)
-    assert value(found, f"{TOPICS}messagesin_total") == 2
-    assert value(found, f"{TOPICS}nokeycompactedtopicrecords_total") == 2
+    assert value(found, f"{TOPICS}messagesin_total") == count
+    assert value(found, f"{TOPICS}nokeycompactedtopicrecords_total") == MAX_RECORD_ERRORS  # the rest are not told of
 
 
 def test_deleted_topics_take_no_room() -> None:

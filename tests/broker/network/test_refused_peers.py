@@ -7,7 +7,6 @@ import struct
 
 import pytest
 
-from diamant.broker.network import refused_peers
 from diamant.broker.network.refused_peers import RefusedPeers
 from tests.broker.network.test_server import echo, serving
 from tests.broker.wire import WireClient
@@ -30,12 +29,9 @@ async def test_many_hostile_connections_are_told_of_in_two_lines(caplog: pytest.
     assert rest.startswith("127.0.0.1: 19 more connections closed in the last 60 s, the last one: ")
 
 
-async def test_a_peer_that_goes_on_is_told_of_every_minute(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_peer_that_goes_on_is_told_of_every_minute(caplog: pytest.LogCaptureFixture) -> None:
     """And one that has ceased is forgotten."""
-    monkeypatch.setattr(refused_peers, "PAUSE_S", 0.01)
-    told = RefusedPeers()
+    told = RefusedPeers(pause_s=0.01)
     told.tell("10.0.0.1:1", "why")
     told.tell("10.0.0.1:2", "once more")
     await wait_until(lambda: not told._counts)
@@ -45,10 +41,9 @@ async def test_a_peer_that_goes_on_is_told_of_every_minute(
     assert "1 more connections" in lines(caplog)[1]
 
 
-async def test_addresses_are_bounded(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_addresses_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     """Beyond the bound all others are one."""
-    monkeypatch.setattr(refused_peers, "MAX_ADDRESSES", 3)
-    told = RefusedPeers()
+    told = RefusedPeers(max_addresses=3)
     for index in range(10):
         told.tell(f"[::{index}]:1", "why")
     assert len(told._counts) == 4

@@ -6,18 +6,21 @@ import asyncio
 import dataclasses
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.node.flusher import Flusher
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.env.env import RealEnv
-from diamant.storage.log.log import FlushPlan, Log
+from diamant.storage.env.clock import SystemClock
+from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.log import Log
 from tests.broker.transactions.txn_wire import TxnProducer
 from tests.broker.wire import METADATA, WireClient
 from tests.storage.log.test_log import batch, make_log
@@ -26,35 +29,44 @@ from tests.waiting import wait_until
 ERRORS = [OSError("Input/output error"), MemoryError("none left"), RuntimeError("can't start new thread")]
 
 
-def fail_flushes_of(log: Log, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have plans of this log fail, and those of others run."""
-    run = FlushPlan.run
-
-    def failing(plan: FlushPlan) -> None:
-        if plan._log is log:
-            raise error
-        run(plan)
-
-    monkeypatch.setattr(FlushPlan, "run", failing)
+@pytest.fixture
+def env() -> MemoryEnv:
+    """The disk, which fails or waits when it is told to."""
+    return MemoryEnv(SystemClock())
 
 
-def two_logs(path: Path, **config: Any) -> tuple[Log, Log]:
+@pytest.fixture
+async def broker(env: MemoryEnv) -> AsyncIterator[Broker]:
+    """A broker on that disk."""
+    async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir="/data"), env=env) as running:
+        yield running
+
+
+def fail_flushes_of(log: Log, error: BaseException, env: MemoryEnv) -> None:
+    """Have flushes of this log fail, and those of others run."""
+
+    def fail() -> None:
+        raise error
+
+    env.before("sync", f"{log.path}/*.log", fail, times=None)
+
+
+def two_logs(env: MemoryEnv, **config: Any) -> tuple[Log, Log]:
     """Two logs with a record each that no flush has covered."""
     logs = []
     for name in ("a", "b"):
-        (path / name).mkdir()
-        logs.append(make_log(RealEnv(), path / name, **config))
+        logs.append(make_log(env, Path("/", name), **config))
         logs[-1].append_as_leader(batch(b"x"))
     return logs[0], logs[1]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 async def test_a_flush_that_fails_for_whatever_reason(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    error: Exception, env: MemoryEnv, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its log refuses appends and its recovery point stays; the reason is told; logs that wait for theirs are synced."""
-    bad, good = two_logs(tmp_path)
-    fail_flushes_of(bad, error, monkeypatch)
+    bad, good = two_logs(env)
+    fail_flushes_of(bad, error, env)
     flusher = Flusher(asyncio.get_running_loop())
     with caplog.at_level(logging.ERROR):
         async with asyncio.timeout(60):
@@ -68,11 +80,11 @@ async def test_a_flush_that_fails_for_whatever_reason(
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 async def test_nothing_is_acknowledged_that_was_not_synced(
-    error: Exception, wire: WireClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    error: Exception, wire: WireClient, broker: Broker, env: MemoryEnv
 ) -> None:
     """With flush.messages=1 a record whose flush has failed is refused, and the next one too; other partitions go on."""
     await wire.create("t", 2, flush_messages="1")
-    fail_flushes_of(broker.node.topics.log("t", 0), error, monkeypatch)
+    fail_flushes_of(broker.node.topics.log("t", 0), error, env)
     for _ in range(2):
         assert (await wire.produce("t", [b"unsure"])).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert (await wire.produce("t", [b"safe"], partition=1)).error_code == ErrorCode.NONE
@@ -82,21 +94,18 @@ async def test_nothing_is_acknowledged_that_was_not_synced(
 class HeldDisk:
     """Has the fsyncs of logs wait in their threads until they may go on, or fail."""
 
-    def __init__(self, logs: list[Log], monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, logs: list[Log], env: MemoryEnv) -> None:
         self.begun = {log: threading.Event() for log in logs}
         self._may_go_on = {log: threading.Event() for log in logs}
         self._errors: dict[Log, OSError] = {}
-        run = FlushPlan.run
+        for log in logs:
+            env.before("sync", f"{log.path}/*.log", partial(self._hold, log), times=None)
 
-        def held(plan: FlushPlan) -> None:
-            log = plan._log
-            self.begun[log].set()
-            self._may_go_on[log].wait(20)
-            if log in self._errors:
-                raise self._errors[log]
-            run(plan)
-
-        monkeypatch.setattr(FlushPlan, "run", held)
+    def _hold(self, log: Log) -> None:
+        self.begun[log].set()
+        self._may_go_on[log].wait(20)
+        if log in self._errors:
+            raise self._errors[log]
 
     def go_on(self, log: Log, error: OSError | None = None) -> None:
         if error is not None:
@@ -105,9 +114,9 @@ class HeldDisk:
 
 
 @contextmanager
-def held_disk(logs: list[Log], monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldDisk]:
+def held_disk(logs: list[Log], env: MemoryEnv) -> Iterator[HeldDisk]:
     """A disk that lets everything go on at the end, whatever has come of the test."""
-    disk = HeldDisk(logs, monkeypatch)
+    disk = HeldDisk(logs, env)
     try:
         yield disk
     finally:
@@ -117,7 +126,7 @@ def held_disk(logs: list[Log], monkeypatch: pytest.MonkeyPatch) -> Iterator[Held
 
 @pytest.mark.parametrize("error", [None, ERRORS[0]], ids=["synced", "failed"])
 async def test_a_batch_sent_again_while_its_fsync_runs(
-    error: OSError | None, wire: WireClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    error: OSError | None, wire: WireClient, broker: Broker, env: MemoryEnv
 ) -> None:
     """It is answered when the first one is, and as that one: with flush.messages=1 nothing is acknowledged that is not on
     disk, and Kafka flushes inside the append. The fsync was asked for while that of another log ran.
@@ -128,7 +137,7 @@ async def test_a_batch_sent_again_while_its_fsync_runs(
     log, other = broker.node.topics.log("t", 0), broker.node.topics.log("u", 0)
     address = broker.bootstrap_servers
     async with WireClient(address) as second, WireClient(address) as third:
-        with held_disk([log, other], monkeypatch) as disk:
+        with held_disk([log, other], env) as disk:
             before = asyncio.create_task(third.produce("u", [b"o"]))
             await wait_until(disk.begun[other].is_set)
             send = {"producer_id": 77, "producer_epoch": 0, "base_sequence": 0}
@@ -176,7 +185,7 @@ async def begun(broker: Broker, wire: WireClient, second: WireClient) -> tuple[T
 
 @pytest.mark.parametrize("slow", ["__transaction_state", "t"])
 async def test_an_end_of_a_transaction_asked_for_again_while_the_first_one_is_synced(
-    slow: str, broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
+    slow: str, broker: Broker, wire: WireClient, env: MemoryEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is answered when all is on disk, be it the state or the marker that the disk takes its time for."""
     async with WireClient(broker.bootstrap_servers) as second:
@@ -185,7 +194,7 @@ async def test_an_end_of_a_transaction_asked_for_again_while_the_first_one_is_sy
         assert await txn.produce("t", 0) == "NONE"
         log = broker.node.topics.log(slow, 0 if slow == "t" else state.partition)
         other = state if slow == "t" else broker.node.topics.log("t", 0)
-        with held_disk([log, other], monkeypatch) as disk:
+        with held_disk([log, other], env) as disk:
             disk.go_on(other)
             waiting = waited_for(broker, monkeypatch)
             ends = [asyncio.create_task(txn.end(commit=True))]
@@ -202,27 +211,27 @@ async def test_an_end_of_a_transaction_asked_for_again_while_the_first_one_is_sy
 
 @pytest.mark.parametrize("failing", ["__transaction_state", "t"])
 async def test_an_end_of_a_transaction_that_could_not_be_synced(
-    failing: str, broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
+    failing: str, broker: Broker, wire: WireClient, env: MemoryEnv
 ) -> None:
     """Who asks for it once more is not told that it is done either, be it the state or the marker that is not on disk."""
     async with WireClient(broker.bootstrap_servers) as second:
         txn, again, state = await begun(broker, wire, second)
         assert await txn.add(("t", 0)) == ["NONE"]
         assert await txn.produce("t", 0) == "NONE"
-        fail_flushes_of(state if failing != "t" else broker.node.topics.log("t", 0), ERRORS[0], monkeypatch)
+        fail_flushes_of(state if failing != "t" else broker.node.topics.log("t", 0), ERRORS[0], env)
         for one in (txn, again):
             with pytest.raises(asyncio.IncompleteReadError):
                 await one.end(commit=True)
 
 
 async def test_partitions_added_again_while_the_first_request_is_synced(
-    broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, wire: WireClient, env: MemoryEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is answered when the state of the transaction is on disk."""
     async with WireClient(broker.bootstrap_servers) as second:
         txn, again, state = await begun(broker, wire, second)
         waiting = waited_for(broker, monkeypatch)
-        with held_disk([state], monkeypatch) as disk:
+        with held_disk([state], env) as disk:
             added = [asyncio.create_task(txn.add(("t", 0)))]
             await wait_until(lambda: disk.begun[state].is_set() and len(waiting) == 1)
             added.append(asyncio.create_task(again.add(("t", 0))))
@@ -233,14 +242,12 @@ async def test_partitions_added_again_while_the_first_request_is_synced(
             assert [await one for one in added] == [["NONE"], ["NONE"]]
 
 
-async def test_what_timers_have_appended_holds_up_no_request(
-    broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_timers_have_appended_holds_up_no_request(broker: Broker, wire: WireClient, env: MemoryEnv) -> None:
     """Nobody is told of it, so the next request is answered at once, and its connection stays if the flush fails."""
     await wire.create("t", 1, flush_messages="1")
     await broker.node.flusher.settled()
     log = broker.node.topics.log("t", 0)
-    with held_disk([log], monkeypatch) as disk:
+    with held_disk([log], env) as disk:
         log.append_as_leader(batch(b"x"))
         broker.node.flusher.owe(log)
         assert log in broker.node.flusher.owed
@@ -251,14 +258,12 @@ async def test_what_timers_have_appended_holds_up_no_request(
     assert not (await wire.call(METADATA, 12, {"topics": []})).topics
 
 
-async def test_who_waits_for_a_flush_under_way_waits_for_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_waits_for_a_flush_under_way_waits_for_no_other(env: MemoryEnv) -> None:
     """A flush that covers all that a log holds is enough; what was appended since it began needs one of its own."""
-    log, _ = two_logs(tmp_path, flush_messages=1)
+    log, _ = two_logs(env, flush_messages=1)
     flusher = Flusher(asyncio.get_running_loop())
     log.on_flush_due = flusher.request
-    with held_disk([log], monkeypatch) as disk:
+    with held_disk([log], env) as disk:
         flusher.request(log)
         await wait_until(disk.begun[log].is_set)
         covered = asyncio.create_task(flusher.flushed([log]))
@@ -277,9 +282,9 @@ async def test_who_waits_for_a_flush_under_way_waits_for_no_other(
     assert flusher.pending(log) is None
 
 
-async def test_who_gives_up_waiting_takes_no_flush_away(tmp_path: Path) -> None:
+async def test_who_gives_up_waiting_takes_no_flush_away(env: MemoryEnv) -> None:
     """A waiter that is cancelled ends neither what others wait for nor the flusher."""
-    first, second = two_logs(tmp_path, flush_messages=1)
+    first, second = two_logs(env, flush_messages=1)
     flusher = Flusher(asyncio.get_running_loop())
     gone, stays = flusher.pending(first), flusher.pending(first)
     assert gone is not None
@@ -292,9 +297,9 @@ async def test_who_gives_up_waiting_takes_no_flush_away(tmp_path: Path) -> None:
     assert first.recovery_point == second.recovery_point == 1
 
 
-async def test_a_flusher_that_is_cancelled_vouches_for_nothing(tmp_path: Path) -> None:
+async def test_a_flusher_that_is_cancelled_vouches_for_nothing(env: MemoryEnv) -> None:
     """What was being flushed has failed, and what was waiting for its turn is flushed at the next request."""
-    first, second = two_logs(tmp_path)
+    first, second = two_logs(env)
     flusher = Flusher(asyncio.get_running_loop())
     running, waiting = (asyncio.create_task(flusher.flushed([log])) for log in (first, second))
     await wait_until(lambda: list(flusher._due) == [second])

@@ -8,7 +8,7 @@ import logging
 import resource
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,17 +16,20 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.node import housekeeping
+from diamant.broker.config.listeners import Addresses, Listener
+from diamant.broker.node.housekeeping import CHECKPOINT_INTERVAL_MS, Housekeeping
+from diamant.broker.node.node import Node, open_metadata
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
-from diamant.storage.env.clock import SystemClock
+from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import InjectedFault, MemoryEnv
-from diamant.storage.recovery.checkpoint_files import CheckpointFiles
-from diamant.storage.recovery.pending_deletions import PendingDeletions
+from diamant.storage.recovery.log_directory import LogDirectory
 from tests.broker.broker_process import broker_process
 from tests.broker.node.test_sigkill import read_all
 from tests.broker.wire import DELETE_TOPICS, WireClient
+from tests.storage.conftest import START_MS
+from tests.storage.log.test_log import batch
 from tests.waiting import wait_until
 
 LOG_00 = "/00000000000000000000.log"
@@ -198,62 +201,88 @@ async def test_a_topic_half_created(operation: str, calls: int) -> None:
             assert (produced.error_code, produced.base_offset) == (ErrorCode.NONE, calls % 2)
 
 
-async def test_checkpoints_that_the_disk_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@asynccontextmanager
+async def kept_house(env: MemoryEnv) -> AsyncIterator[tuple[Node, Housekeeping]]:
+    """A node that serves no API, with a topic t, and its housekeeping, which retries soon."""
+    config, addresses = BrokerConfig(data_dir="/data"), Addresses([Listener("PLAINTEXT", "127.0.0.1", 9092)])
+    directory = LogDirectory.open(env, "/data", producer_expiration_ms=86_400_000)
+    node = Node(config, env, directory, open_metadata(env, config, addresses), addresses)
+    house = Housekeeping(node, retry_s=0.001)
+    await node.load()
+    house.schedule()
+    node.scheduler.start()
+    await node.topics.create([node.topics.check_new("t", 3, configs={"file.delete.delay.ms": "0"})])
+    yield node, house
+    await node.scheduler.stop()
+    await node.stop()
+    node.close()
+
+
+async def pass_time_until(clock: SettableClock, condition: Callable[[], bool]) -> None:
+    """Let the time for checkpoints come again and again."""
+
+    def has_passed() -> bool:
+        clock.advance_ms(CHECKPOINT_INTERVAL_MS)
+        return condition()
+
+    await wait_until(has_passed)
+
+
+async def test_checkpoints_that_the_disk_refused() -> None:
     """They are tried again without anything else happening: records that were deleted do not come back after a kill."""
-    monkeypatch.setattr(housekeeping, "CHECKPOINT_INTERVAL_MS", 1)
-    monkeypatch.setattr(housekeeping, "REFUSED_BY_DISK_S", 0.01)
-    env = MemoryEnv(SystemClock())
-    async with running(env) as (broker, client):
-        await client.create("t")
-        await client.produce("t", [b"a", b"b"])
-        await wait_until(lambda: not broker.services.housekeeping.has_changes)
+    clock = SettableClock(START_MS)
+    env = MemoryEnv(clock)
+    async with kept_house(env) as (node, house):
+        log = node.topics.log("t", 0)
+        for _ in range(2):
+            log.append_as_leader(batch(b"a"))
+        await pass_time_until(clock, lambda: not house.has_changes)
         fault = env.fail("rename", "/data/log-start-offset-checkpoint", errno.ENOSPC, times=2)
-        broker.node.topics.log("t", 0).delete_records(1)
-        await wait_for_hits(fault, 2)
+        log.delete_records(1)
+        node.log_events.changed(log)
         path = "/data/log-start-offset-checkpoint"
-        await wait_until(lambda: read_offset_checkpoint(env, path) == {("t", 0): 1})
+        await pass_time_until(clock, lambda: read_offset_checkpoint(env, path) == {("t", 0): 1})
+        assert fault.hits == 2
 
 
-async def test_files_that_the_disk_did_not_remove(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_that_the_disk_did_not_remove() -> None:
     """They have another turn, and keep no others."""
-    monkeypatch.setattr(housekeeping, "REFUSED_BY_DISK_S", 0.01)
-    env = MemoryEnv(SystemClock())
-    async with running(env) as (_, client):
-        await client.create("t", 3, file_delete_delay_ms="0")
+    env = MemoryEnv(SettableClock(START_MS))
+    async with kept_house(env) as (node, _):
         fault = env.fail("remove", "/data/t-?.*-delete*", errno.EIO, times=1)
-        assert await delete(client, "t") == ErrorCode.NONE
+        await node.topics.delete(["t"])
+        node.scheduler.poke()
         await wait_for_hits(fault, 1)
         await wait_until(lambda: not [name for name in env.list_dir("/data") if name.startswith("t-")])
 
 
-@pytest.mark.parametrize(("owner", "call"), [(CheckpointFiles, "write"), (PendingDeletions, "remove")])
-async def test_no_thread_for_what_the_disk_is_to_do(owner: type, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is done a little later: nothing is forgotten because the machine had no thread or no memory for it."""
-    monkeypatch.setattr(housekeeping, "CHECKPOINT_INTERVAL_MS", 1)
-    monkeypatch.setattr(housekeeping, "REFUSED_BY_DISK_S", 0.01)
-    env = MemoryEnv(SystemClock())
-    async with running(env) as (broker, client):
-        await client.create("t", 1, file_delete_delay_ms="0")
-        await wait_until(lambda: not broker.services.housekeeping.has_changes)
-        do = getattr(owner, call)
-        failures = [RuntimeError("can't start new thread")]
+def no_thread() -> None:
+    """As `asyncio.to_thread` fails."""
+    raise RuntimeError("can't start new thread")
 
-        def failing(directory: object, *arguments: object) -> object:
-            if failures:
-                raise failures.pop()
-            return do(directory, *arguments)
 
-        monkeypatch.setattr(owner, call, failing)
-        if owner is PendingDeletions:
-            assert await delete(client, "t") == ErrorCode.NONE
-        else:
-            await client.produce("t", [b"a"])
-        await wait_until(lambda: not failures)
-        if owner is PendingDeletions:
-            await wait_until(lambda: not [name for name in env.list_dir("/data") if name.startswith("t-")])
-        else:
-            path = "/data/replication-offset-checkpoint"
-            await wait_until(lambda: read_offset_checkpoint(env, path) == {("t", 0): 1})
+async def test_no_thread_for_checkpoints() -> None:
+    """They are written a little later: nothing is forgotten because the machine had no thread or no memory for it."""
+    clock = SettableClock(START_MS)
+    env = MemoryEnv(clock)
+    async with kept_house(env) as (node, _):
+        fault = env.before("rename", "/data/replication-offset-checkpoint", no_thread)
+        log = node.topics.log("t", 0)
+        log.append_as_leader(batch(b"a"))
+        path = "/data/replication-offset-checkpoint"
+        await pass_time_until(clock, lambda: read_offset_checkpoint(env, path).get(("t", 0)) == 1)
+        assert fault.hits == 1
+
+
+async def test_no_thread_for_files_to_be_removed() -> None:
+    """They are removed a little later."""
+    env = MemoryEnv(SettableClock(START_MS))
+    async with kept_house(env) as (node, _):
+        fault = env.before("remove", "/data/t-?.*-delete*", no_thread)
+        await node.topics.delete(["t"])
+        node.scheduler.poke()
+        await wait_for_hits(fault, 1)
+        await wait_until(lambda: not [name for name in env.list_dir("/data") if name.startswith("t-")])
 
 
 async def test_a_topic_made_anew_whose_directory_could_not_be_taken_away() -> None:

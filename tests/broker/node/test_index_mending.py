@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.node import index_repair as index_mending
 from diamant.broker.node.index_repair import IndexRepair
 from diamant.cleaner.service.round_requests import RoundRequest
 from diamant.protocol.batches.batch import parse_header
@@ -92,7 +90,7 @@ async def test_an_index_is_mended_once_a_read_has_met_it(log: Log, monkeypatch: 
     assert [file.read_bytes() for file in files] == before
 
 
-async def test_what_happens_meanwhile(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_happens_meanwhile(log: Log) -> None:
     """Reads, appends and a roll go on; a segment that is removed before its index is there is left alone, the next one is not."""
     begun, opened = threading.Event(), threading.Event()
 
@@ -101,8 +99,7 @@ async def test_what_happens_meanwhile(log: Log, monkeypatch: pytest.MonkeyPatch)
         assert opened.wait(10)
         return segment_module.offset_entries(*arguments)
 
-    monkeypatch.setattr(index_mending, "offset_entries", entries)
-    mender = IndexRepair()
+    mender = IndexRepair(entries)
     log.on_index_damaged = mender.request
     first, second = log.segments[:2]
     for _ in range(3):
@@ -121,10 +118,9 @@ async def test_what_happens_meanwhile(log: Log, monkeypatch: pytest.MonkeyPatch)
         assert seek(log, offset) == b"%d" % (offset // 2)
 
 
-async def test_bounds(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bounds(log: Log) -> None:
     """Never more at once than there is room for, and none after the stop; all of it is read."""
-    monkeypatch.setattr(index_mending, "MAX_MENDED", 1)
-    mender = IndexRepair()
+    mender = IndexRepair(most=1)
     log.on_index_damaged = mender.request
     check_reads(log, COUNT)
     await mender.settled()
@@ -136,17 +132,18 @@ async def test_bounds(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     assert seek(log, 2 * 39) == b"39"
 
 
-async def test_a_file_that_cannot_be_read_is_tried_again(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_that_cannot_be_read_is_tried_again(log: Log) -> None:
     """By the next read that comes to it."""
-    mender = IndexRepair()
+    errors = [OSError(24, "Too many open files")]
+
+    def entries(*arguments: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return segment_module.offset_entries(*arguments)
+
+    mender = IndexRepair(entries)
     log.on_index_damaged = mender.request
-    real: Callable[..., Any] = segment_module.offset_entries
-
-    def fail(*_: Any) -> Any:
-        raise OSError(24, "Too many open files")
-
-    for function, is_mended in ((fail, False), (real, True)):
-        monkeypatch.setattr(index_mending, "offset_entries", function)
+    for is_mended in (False, True):
         assert seek(log, 38) == b"19"
         await mender.settled()
         assert log.segments[0].offset_index._has_stand_in is is_mended

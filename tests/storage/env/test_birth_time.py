@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.storage.env import birth_time
+from diamant.storage.env.birth_time import birth_ms
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.env.memory import MemoryEnv
@@ -40,15 +40,13 @@ def test_a_file_that_is_not_there_has_no_birth(env: Env) -> None:
         env.birth_ms("/nowhere/at/all")
 
 
-def test_where_nobody_knows_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nobody_knows_there_is_none(tmp_path: Path) -> None:
     """A system without the call, a file system without the time."""
-    assert birth_time.birth_ms("/proc/self/stat") is None
+    assert birth_ms("/proc/self/stat") is None
     path = tmp_path / "file"
     path.touch()
-    monkeypatch.setattr(birth_time, "_statx", lambda: None)
-    assert birth_time.birth_ms(str(path)) is None
-    monkeypatch.setattr(birth_time, "_statx", lambda: lambda *_arguments: -1)
-    assert birth_time.birth_ms(str(path)) is None
+    assert birth_ms(str(path), lambda: None) is None
+    assert birth_ms(str(path), lambda: lambda *_arguments: -1) is None
 
 
 def test_files_in_memory_have_births() -> None:

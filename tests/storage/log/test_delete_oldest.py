@@ -130,7 +130,7 @@ def test_a_full_disk_on_which_everything_is_due() -> None:
     assert (log.log_start_offset, bases_of(log)) == (50, [50])
 
 
-def test_a_flush_passes_over_nothing_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_passes_over_nothing_that_stays() -> None:
     """Its thread comes to segments that are being removed, and they cannot be: what it has left out does not count as synced."""
     env = MemoryEnv()
     log = started(env, "/data").logs["t", 0]
@@ -140,13 +140,8 @@ def test_a_flush_passes_over_nothing_that_stays(monkeypatch: pytest.MonkeyPatch)
         log.append_as_leader(batch(b"%d" % number))
     plan = log.begin_flush()
     assert plan is not None
-
-    def rename(*_: str) -> None:
-        monkeypatch.undo()
-        plan.run()
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(env, "rename", rename)
+    env.before("rename", "*.deleted", plan.run)
+    env.fail("rename", "*.deleted", errno.EROFS, times=1)
     with pytest.raises(OSError, match="Read-only"):
         log.delete_oldest(1)
     with pytest.raises(OSError, match="was not synced"):

@@ -6,7 +6,6 @@ import pytest
 
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.log import verification_states
 from diamant.storage.log.producer_state import COMMIT, DuplicateBatch, ProducerStateManager
 from diamant.storage.log.verification_states import VerificationStates
 from tests.storage.log.test_producer_state import NOW, OUT_OF_ORDER, PID, append, make, mark, refused
@@ -83,13 +82,12 @@ def test_markers(is_tv2: bool, epoch: int, is_kept: bool) -> None:
         append(state, 1, 3, epoch=1)
 
 
-def test_the_lowest_sequence_of_the_newest_epoch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lowest_sequence_of_the_newest_epoch_counts() -> None:
     """A newer epoch starts over, an older one is ignored; beyond the bound the oldest entry goes."""
-    states = VerificationStates()
+    states = VerificationStates(most=3)
     for sequence, epoch in ((7, 0), (5, 0), (6, 0), (8, 1), (1, 0)):
         states.start(1, sequence, epoch, NOW, supports_epoch_bump=False)
     assert lowest(states) == [(1, 1, 8)]
-    monkeypatch.setattr(verification_states, "MAX_STATES", 3)
     for producer_id in range(2, 6):
         states.start(producer_id, 0, 0, NOW, supports_epoch_bump=False)
     assert [key for key, _, _ in lowest(states)] == [3, 4, 5]

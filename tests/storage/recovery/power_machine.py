@@ -273,7 +273,7 @@ class Machine:
             for batch in truth.batches
             if not bases[0] <= batch.base < end or batch.base in of_producers or keep(batch.base)
         ]
-        for _ in replacement.swap_in_turns():
+        for _ in replacement.swap_in_turns(sources_per_turn=1):
             between()
         between()
         replacement.finish()

@@ -9,9 +9,7 @@ import pytest
 
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
-from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.log.log import Log
-from diamant.storage.recovery import open_log as loader
+from diamant.storage.env.memory import InjectedFault, MemoryEnv
 from diamant.storage.recovery.log_directory import LogDirectory, PartitionSource
 from diamant.storage.segments.log_config import LogConfig
 from tests.storage.log.test_log import batch, read_all
@@ -51,16 +49,9 @@ def offsets(env: MemoryEnv, name: str) -> dict[tuple[str, int], int]:
     return checkpoints.read_offset_checkpoint(env, f"/data/{name}")
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+def refuse(env: MemoryEnv, topic: str) -> InjectedFault:
     """Have the logs of a topic not open, as for want of descriptors."""
-    real = loader.load_log
-
-    def load_log(env: MemoryEnv, path: str, name: str, *rest: object, **more: object) -> Log:
-        if name == topic:
-            raise OSError(errno.EMFILE, "Too many open files", path)
-        return real(env, path, name, *rest, **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr("diamant.storage.recovery.log_directory.load_log", load_log)
+    return env.fail("open", f"/data/{topic}-*", errno.EMFILE)
 
 
 @pytest.mark.parametrize("index_bytes", [4, 12, 24, 96, 400])
@@ -81,30 +72,27 @@ def test_a_smaller_index_is_made_anew_after_a_crash(index_bytes: int) -> None:
         assert read_all(log, offset)[0] == b"%d" % offset
 
 
-def test_a_bug_in_the_loading_of_one_log_is_a_failure_of_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_the_loading_of_one_log_is_a_failure_of_that_one() -> None:
     """Whatever is raised: the others come up, and the stop leaves no mark of a clean one."""
     env = MemoryEnv()
     expected = {("bad", 0): source(1), ("good", 0): source(2)}
     fill(env, expected)
-    real = loader.load_log
 
-    def load_log(env: MemoryEnv, path: str, topic: str, *rest: object, **more: object) -> Log:
-        if topic == "bad":
-            raise ZeroDivisionError("a bug")
-        return real(env, path, topic, *rest, **more)  # type: ignore[arg-type]
+    def bug() -> None:
+        raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("diamant.storage.recovery.log_directory.load_log", load_log)
+    fault = env.before("open", "/data/bad-0/*", bug)
     directory = start(env, expected)
     assert [(failure.topic, str(failure.error)) for failure in directory.failures] == [("bad", "a bug")]
     assert read_all(directory.logs["good", 0]) == [b"%d" % number for number in range(COUNT)]
     directory.close()
-    monkeypatch.undo()
+    fault.clear()
     again = start(env, expected)
     assert not again.was_clean
     assert len(read_all(again.logs["bad", 0])) == COUNT
 
 
-def test_a_log_that_does_not_open_keeps_its_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_does_not_open_keeps_its_checkpoints() -> None:
     """Deleted records stay deleted and what was synced counts as synced, however often the start fails."""
     env = MemoryEnv()
     expected = {("bad", 0): source(1), ("good", 0): source(2)}
@@ -115,23 +103,21 @@ def test_a_log_that_does_not_open_keeps_its_checkpoints(monkeypatch: pytest.Monk
     directory.close()
     before = [offsets(env, name) for name in CHECKPOINTS]
     assert [found["bad", 0] for found in before] == [COUNT, 20, COUNT]
-    refuse(monkeypatch, "bad")
+    fault = refuse(env, "bad")
     for _ in range(2):
         directory = start(env, expected)
         assert [(failure.topic, failure.partition) for failure in directory.failures] == [("bad", 0)]
         directory.checkpoint_files.write(directory.checkpoint_state())
         directory.close()
         assert [offsets(env, name) for name in CHECKPOINTS] == before
-    monkeypatch.undo()
+    fault.clear()
     log = start(env, expected).logs["bad", 0]
     assert (log.log_start_offset, log.recovery_point) == (20, COUNT)
     assert read_all(log, 20) == [b"%d" % number for number in range(20, COUNT)]
 
 
 @pytest.mark.parametrize("is_running", [False, True], ids=["before it runs", "while it runs"])
-def test_a_flush_of_a_deleted_log_leaves_the_next_one_of_its_name_alone(
-    is_running: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flush_of_a_deleted_log_leaves_the_next_one_of_its_name_alone(is_running: bool) -> None:
     """Its thread may come when the topic is gone and there is a new one: the leader epochs there are the new one's."""
     env = MemoryEnv()
     directory = start(env, {})
@@ -142,8 +128,7 @@ def test_a_flush_of_a_deleted_log_leaves_the_next_one_of_its_name_alone(
     plan = old.begin_flush()
     assert plan is not None
 
-    def replace(*_: object) -> None:
-        monkeypatch.undo()
+    def replace() -> None:
         directory.delete_log(old)
         new = directory.create_log("t", 0, UUID(int=2), LogConfig())
         new.become_leader(0)
@@ -152,7 +137,7 @@ def test_a_flush_of_a_deleted_log_leaves_the_next_one_of_its_name_alone(
 
     if is_running:
         plan._snapshots.append("/data/t-0/leader-epoch-checkpoint")
-        monkeypatch.setattr(env, "sync_file", replace)
+        env.before("sync", "/data/t-0/leader-epoch-checkpoint", replace)
     else:
         replace()
     plan.run()
@@ -184,7 +169,7 @@ def test_checkpoints_of_a_deleted_log_are_not_those_of_the_next_one_of_its_name(
     assert (log.log_start_offset, read_all(log)) == (0, [b"new"])
 
 
-def test_old_rot_outlives_a_start_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_rot_outlives_a_start_that_fails() -> None:
     """The recovery that follows begins at the recovery point of before, not at the first segment."""
     env = MemoryEnv()
     expected = {("bad", 0): source(1, segment_bytes=1000)}
@@ -195,9 +180,9 @@ def test_old_rot_outlives_a_start_that_fails(monkeypatch: pytest.MonkeyPatch) ->
     data = bytearray(env.read_bytes(log.segments[1].path))
     data[len(data) // 2] ^= 1
     env.write_atomically(log.segments[1].path, bytes(data))
-    refuse(monkeypatch, "bad")
+    fault = refuse(env, "bad")
     start(env, expected).close()
-    monkeypatch.undo()
+    fault.clear()
     directory = start(env, expected)
     assert not directory.was_clean
     assert directory.logs["bad", 0].log_end_offset == COUNT
@@ -221,7 +206,7 @@ def test_the_mark_of_an_orderly_stop_does_not_come_back() -> None:
     assert not start(env, expected).was_clean
 
 
-def test_a_log_that_does_not_open_can_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_does_not_open_can_be_deleted() -> None:
     """With its checkpoints: a new one of its name begins empty, and has the stop be a clean one again."""
     env = MemoryEnv()
     expected = {("bad", 0): source(1), ("good", 0): source(2)}
@@ -229,9 +214,9 @@ def test_a_log_that_does_not_open_can_be_deleted(monkeypatch: pytest.MonkeyPatch
     directory = start(env, expected)
     directory.logs["bad", 0].delete_records(20)
     directory.close()
-    refuse(monkeypatch, "bad")
+    fault = refuse(env, "bad")
     directory = start(env, expected)
-    monkeypatch.undo()
+    fault.clear()
     directory.delete_unopened("bad")
     assert directory.failures == []
     log = directory.create_log("bad", 0, UUID(int=3), LogConfig())
@@ -293,7 +278,7 @@ def test_a_deleted_log_whose_directory_keeps_its_name() -> None:
 
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["keeps its name", "is gone"])
-def test_the_directory_of_a_log_that_does_not_open(is_gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_directory_of_a_log_that_does_not_open(is_gone: bool) -> None:
     """Deleted, it is nobody's, whatever comes of its directory: the next one of its name starts at 0, now and after a crash."""
     env = MemoryEnv()
     expected = {("bad", 0): source(1), ("bad", 1): source(1)}
@@ -302,9 +287,9 @@ def test_the_directory_of_a_log_that_does_not_open(is_gone: bool, monkeypatch: p
     for log in directory.logs.values():
         log.delete_records(20)
     directory.close()
-    refuse(monkeypatch, "bad")
+    fault = refuse(env, "bad")
     directory = start(env, expected)
-    monkeypatch.undo()
+    fault.clear()
     if is_gone:
         env.rename("/data/bad-0", "/elsewhere")
         directory.delete_unopened("bad")

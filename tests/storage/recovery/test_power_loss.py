@@ -23,18 +23,14 @@ per file, in the parts that `LOSSES` names, and never reordered within either.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
-from typing import Any
 
 import pytest
 
 from diamant.storage.env.memory import Loss, MemoryEnv
-from diamant.storage.log import segment_swap as replace
-from diamant.storage.recovery import log_directory
 from tests.effort import some
 from tests.storage.recovery.power_machine import HOUR_MS, NOTHING_LOST, Cut, Machine, check, open_directory
 
@@ -306,19 +302,6 @@ def promised(cut: Cut) -> tuple[object, ...]:
          truth.min_start, truth.max_start)
         for key, truth in cut.truths.items()
     )  # fmt: skip
-
-
-class Inline(ThreadPoolExecutor):
-    """Does at once what a pool of one thread would do, without starting the thread: a third of this test's time."""
-
-    def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], **options: Any) -> Iterator[Any]:
-        return iter([fn(*arguments) for arguments in zip(*iterables)])
-
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replace, "SOURCES_PER_TURN", 1)
-    monkeypatch.setattr(log_directory, "ThreadPoolExecutor", Inline)
 
 
 def different(
