@@ -28,18 +28,13 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.batch import encode_control_batch, encode_metadata_batch
 from diamant.protocol.kraft.control_records import ControlRecord, KRaftVersion, KRaftVoters, LeaderChange
 from diamant.protocol.kraft.records import (
-    BROKER_RESOURCE,
-    NO_LEADER_CHANGE,
-    TOPIC_RESOURCE,
     AbortTransactionRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
-    ConfigRecord,
     Endpoint,
     EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
-    PartitionChangeRecord,
     RegisterBrokerRecord,
     encode_record,
 )
@@ -50,26 +45,21 @@ from diamant.storage.checkpoints.quorum_state import QuorumState, read_quorum_st
 from diamant.storage.env.env import Env, File
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.kraft.features import (
-    BOOTSTRAP_FEATURES,
-    ELIGIBLE_LEADER_REPLICAS_VERSION,
-    FIRST_WITH_DIRECTORIES,
-    FIRST_WITH_TRANSACTIONS,
-    METADATA_VERSION,
     registered_ranges,
     unsupported_feature,
 )
 from diamant.storage.kraft.format import DEFAULT_CONTROLLER_ENDPOINT, format_directory, metadata_directory
-from diamant.storage.kraft.image import InconsistentMetadata, MetadataImage, PartitionImage, Undo, undo_changes
+from diamant.storage.kraft.image import InconsistentMetadata, MetadataImage, Undo, undo_changes
 from diamant.storage.kraft.replay import BOOTSTRAP_SNAPSHOT, LoadedMetadata, load_metadata
 from diamant.storage.kraft.snapshot import (
     PART_SUFFIX,
     Snapshot,
     SnapshotId,
-    decode_snapshot,
     encode_snapshot,
     list_snapshots,
     write_snapshot,
 )
+from diamant.storage.kraft.start_records import bootstrap_records, orphaned_configs, takeovers
 from diamant.storage.uuid_text import METADATA_TOPIC_ID
 
 MAX_RECORDS_PER_BATCH = 10_000
@@ -82,7 +72,6 @@ DEFAULT_SNAPSHOT_INTERVAL_MS = 3_600_000
 SNAPSHOTS_KEPT = 2
 """The newest ones; the log is kept from the oldest of these on."""
 
-_BOOTSTRAP_NAME = "Bootstrap records"
 _NOT_MIGRATING = (0, 3)
 """ZkMigrationState none and post-migration: the only ones in which the log alone is the truth."""
 
@@ -201,9 +190,9 @@ class MetadataLog:
                 log.append([AbortTransactionRecord(reason="Controller failover")])
             # An aborted first start leaves only records that do not count (`ActivationRecordsGenerator`).
             if loaded.is_empty or (loaded.has_open_transaction and log.image.is_empty):
-                log.append(log._bootstrap_records(loaded))
+                log.append(bootstrap_records(env, path, loaded))
             log._register(tuple(Endpoint(*endpoint) for endpoint in endpoints), rack)
-            log._drop_orphaned_configs()
+            log._append_all(orphaned_configs(log.image))
             log.sync()
         except BaseException:
             log.close(clean=False)
@@ -265,25 +254,9 @@ class MetadataLog:
         batch = encode_control_batch(controls, base_offset=self._end_offset, leader_epoch=epoch, timestamp_ms=now_ms)
         self._write(batch, len(controls), now_ms)
 
-    def _bootstrap_records(self, loaded: LoadedMetadata) -> list[MetadataRecord]:
-        """Return the first records of a log: the features it was formatted with, as one transaction."""
-        path = f"{self.path}/{names.BOOTSTRAP_CHECKPOINT}"
-        records: list[MetadataRecord] = list(loaded.bootstrap_records)
-        if self._env.exists(path):
-            records = list(decode_snapshot(path, self._env.read_bytes(path)).records)
-        levels = {record.name: record.feature_level for record in records if isinstance(record, FeatureLevelRecord)}
-        if METADATA_VERSION not in levels:
-            levels = dict(BOOTSTRAP_FEATURES)
-            features = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
-            records = [*features, *records]
-        if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
-            # As QuorumController does: with ELR the minimum of in-sync replicas is the cluster's, not each broker's.
-            records.append(
-                ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name="min.insync.replicas", value="1")
-            )
-        if levels[METADATA_VERSION] < FIRST_WITH_TRANSACTIONS:
-            return records
-        return [BeginTransactionRecord(name=_BOOTSTRAP_NAME), *records, EndTransactionRecord()]
+    def _append_all(self, records: Sequence[MetadataRecord]) -> None:
+        for start in range(0, len(records), MAX_RECORDS_PER_BATCH):
+            self.append(records[start : start + MAX_RECORDS_PER_BATCH])
 
     def _register(self, endpoints: tuple[Endpoint, ...], rack: str | None) -> None:
         node_id = self._properties.node_id
@@ -301,61 +274,8 @@ class MetadataLog:
         )
         self.append([registration])
         unfenced = BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=self.broker_epoch, fenced=-1)
-        records: list[MetadataRecord] = [unfenced, *self._takeovers(has_crashed=has_crashed)]
-        for start in range(0, len(records), MAX_RECORDS_PER_BATCH):
-            self.append(records[start : start + MAX_RECORDS_PER_BATCH])
-
-    def _drop_orphaned_configs(self) -> None:
-        """Remove configs of topics that are gone.
-
-        Kafka's snapshots (4.3.1 at least) can bring them back, for a topic that was created and deleted within the records
-        that one snapshot covers; a new topic of that name would have them.
-        """
-        image = self.image
-        records: list[MetadataRecord] = [
-            ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=None)
-            for (resource_type, resource_name), values in image.configs.items()
-            if resource_type == TOPIC_RESOURCE and resource_name not in image.topics
-            for name in values
-        ]
-        for start in range(0, len(records), MAX_RECORDS_PER_BATCH):
-            self.append(records[start : start + MAX_RECORDS_PER_BATCH])
-
-    def _takeovers(self, *, has_crashed: bool) -> list[PartitionChangeRecord]:
-        """Return the changes that make us the leader of every partition, in the directory that is ours.
-
-        After a crash also of those we lead already: records that were not on disk are gone, and by the new leader epoch
-        clients can tell those that take their offsets from them.
-        """
-        changes = []
-        for topic in self.image.topics.values():
-            for partition in topic.partitions.values():
-                change = self._takeover(topic.topic_id, partition, has_crashed=has_crashed)
-                if change is not None:
-                    changes.append(change)
-        return changes
-
-    def _takeover(
-        self, topic_id: UUID, partition: PartitionImage, *, has_crashed: bool
-    ) -> PartitionChangeRecord | None:
-        node_id = self._properties.node_id
-        has_leader = partition.leader == node_id and not has_crashed
-        ours = (self.directory_id,)
-        # Directories may be unassigned, or those of a disk that is gone; then a real controller elects no leader.
-        moves = partition.directories != ours and self.image.metadata_version >= FIRST_WITH_DIRECTORIES
-        if has_leader and not moves:
-            return None
-        return PartitionChangeRecord(
-            partition_id=partition.partition_id,
-            topic_id=topic_id,
-            isr=None if node_id in partition.isr else (node_id,),
-            leader=NO_LEADER_CHANGE if has_leader else node_id,
-            leader_recovery_state=0 if partition.leader_recovery_state else -1,
-            # With ELR (KIP-966) a stopped node has left the ISR and is remembered in these two.
-            eligible_leader_replicas=() if partition.eligible_leader_replicas else None,
-            last_known_elr=() if partition.last_known_elr else None,
-            directories=ours if moves else None,
-        )
+        taken_over = takeovers(self.image, node_id, self.directory_id, has_crashed=has_crashed)
+        self._append_all([unfenced, *taken_over])
 
     # -- what it is ----------------------------------------------------------------------------------------------
 

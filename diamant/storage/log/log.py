@@ -495,7 +495,7 @@ class Log:
         self.segments[first : first + len(old)] = [new]
         self._bases[first : first + len(old)] = [new.base_offset]
         self._let_go(old)
-        self.producers.forget_snapshots({segment.base_offset for segment in old} - {new.base_offset})
+        self.producers.snapshots.forget({segment.base_offset for segment in old} - {new.base_offset})
 
     def remove_segment_files(self, segments: Sequence[Segment]) -> None:
         """Rename the files of segments that are to be found no more to `.deleted`, to be removed after the delay.
@@ -525,7 +525,7 @@ class Log:
 
     def remove_snapshots(self, offsets: Collection[int]) -> None:
         """Rename the producer snapshots at `offsets`, if there are any, to `.deleted`, to be removed after the delay."""
-        self.producers.forget_snapshots(offsets)
+        self.producers.snapshots.forget(offsets)
         removed = []
         for offset in offsets:
             path = names.snapshot_file(self.path, offset)

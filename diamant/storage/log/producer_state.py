@@ -28,7 +28,7 @@ number. Owned by one thread.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from diamant.protocol.batches.header import (
@@ -40,10 +40,9 @@ from diamant.protocol.batches.header import (
     BatchHeader,
 )
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.storage import names
-from diamant.storage.checkpoints.producer_snapshot import ProducerEntry, read_snapshot, write_snapshot
+from diamant.storage.checkpoints.producer_snapshot import ProducerEntry
 from diamant.storage.env.env import Env
-from diamant.storage.errors import CorruptLog
+from diamant.storage.log.producer_snapshots import ProducerSnapshots
 from diamant.storage.log.verification_states import VerificationState, VerificationStates
 
 __all__ = [
@@ -55,8 +54,6 @@ __all__ = [
     "ProducerStateManager",
     "Update",
     "first_sequence",
-    "read_snapshot",
-    "write_snapshot",
 ]
 
 MAX_CACHED_BATCHES = 5
@@ -157,13 +154,11 @@ class ProducerStateManager:
     """The producers of one partition, and the snapshot files in its directory."""
 
     def __init__(self, env: Env, directory: str, topic: str, partition: int, *, expiration_ms: int) -> None:
-        self.directory = directory
-        """Directory of the snapshots; to be updated when the directory is renamed."""
+        self.snapshots = ProducerSnapshots(env, directory)
         self.map_end_offset = 0
         """The state is that made by everything below this offset."""
         self.is_loaded = False
         """True once `load` was called."""
-        self._env = env
         self._name = f"{topic}-{partition}"
         self._expiration_ms = expiration_ms
         self._producers: dict[int, ProducerState] = {}
@@ -171,7 +166,6 @@ class ProducerStateManager:
         """First offset to producer id of each open transaction, ascending: they are opened in log order."""
         self._unreplicated: OrderedDict[int, int] = OrderedDict()
         """First offset to marker offset of each transaction whose marker the high watermark has not passed."""
-        self._snapshots: list[int] | None = None
         self._verifications = VerificationStates()
 
     # -- a batch about to be appended ------------------------------------------------------------------------------
@@ -484,42 +478,13 @@ class ProducerStateManager:
 
     # -- snapshot files ---------------------------------------------------------------------------------------------
 
-    @property
-    def snapshot_offsets(self) -> list[int]:
-        """Offsets of the snapshot files, ascending, as of the first look and of what was done here since."""
-        if self._snapshots is None:
-            self._snapshots = sorted(
-                names.offset_of(name)
-                for name in self._env.list_dir(self.directory)
-                if name.endswith(names.SNAPSHOT_SUFFIX) and names.is_segment_file(name)
-            )
-        return self._snapshots
-
-    @property
-    def has_snapshots(self) -> bool:
-        """True if there is any snapshot file."""
-        return bool(self.snapshot_offsets)
-
     def take_snapshot(self, offset: int) -> str | None:
         """Write the state, which is complete up to `offset`, to a file and return its path; it is not synced.
 
         None, and nothing is written, if `offset` is not above that of the newest snapshot, or is 0.
         """
         self.map_end_offset = offset
-        offsets = self.snapshot_offsets
-        if offset <= (offsets[-1] if offsets else 0):
-            return None
-        path = names.snapshot_file(self.directory, offset)
-        data = write_snapshot(state.to_entry() for state in self._producers.values())
-        file = self._env.open(path, create=True)
-        try:
-            # A longer file of that name, left by an earlier life, would fail its checksum.
-            file.truncate(0)
-            file.append(data)
-        finally:
-            file.close()
-        offsets.append(offset)
-        return path
+        return self.snapshots.write(offset, self._producers.values())
 
     def load(self, now_ms: int, end_offset: int, *, log_start_offset: int) -> None:
         """Start over from the newest valid snapshot in `(log_start_offset, end_offset]` (`truncateAndReload`).
@@ -528,42 +493,11 @@ class ProducerStateManager:
         offset on the log must be replayed.
         """
         self.is_loaded = True
-        for offset in list(self.snapshot_offsets):
-            if not log_start_offset < offset <= end_offset:
-                self._remove_snapshot(offset)
         self.clear(log_start_offset)
-        for offset in reversed(list(self.snapshot_offsets)):
-            path = names.snapshot_file(self.directory, offset)
-            try:
-                entries = read_snapshot(self._env.read_bytes(path), path)
-            except (CorruptLog, FileNotFoundError):
-                self._remove_snapshot(offset)
-                continue
+        newest = self.snapshots.newest(log_start_offset, end_offset)
+        if newest is not None:
+            self.map_end_offset, entries = newest
             self.restore(entries, now_ms)
-            self.map_end_offset = offset
-            return
-
-    def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
-        """Remove snapshots that belong to no segment, but not the one an orderly shutdown left behind.
-
-        That one is the newest stray, if it is not below the last segment's base (`removeStraySnapshots`).
-        """
-        bases = set(segment_base_offsets)
-        strays = [offset for offset in self.snapshot_offsets if offset not in bases]
-        if strays and strays[-1] >= max(bases, default=-1):
-            strays.pop()
-        for offset in strays:
-            self._remove_snapshot(offset)
-
-    def forget_snapshots(self, offsets: Collection[int]) -> None:
-        """Record that the owner removes the snapshots at `offsets`, which may be thousands, where there are any."""
-        if self._snapshots is not None and offsets:
-            gone = frozenset(offsets)
-            self._snapshots[:] = [offset for offset in self._snapshots if offset not in gone]
-
-    def _remove_snapshot(self, offset: int) -> None:
-        self._env.remove(names.snapshot_file(self.directory, offset), missing_ok=True)
-        self.snapshot_offsets.remove(offset)
 
 
 def first_sequence(batch: CachedBatch) -> int:

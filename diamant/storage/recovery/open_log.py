@@ -180,7 +180,7 @@ def load_log(
     epochs.truncate_from_end(log_end_offset)
     epochs.truncate_from_start(log_start_offset)
     start = max(log_start_offset, segments[0].base_offset)
-    producers.remove_stray_snapshots([segment.base_offset for segment in segments])
+    producers.snapshots.remove_strays([segment.base_offset for segment in segments])
     load_producers(producers, segments, start, log_end_offset, env, is_clean=is_clean)
     return Log(
         env,

@@ -171,7 +171,7 @@ def load_producers(
     producers: ProducerStateManager, segments: list[Segment], start: int, end: int, env: Env, *, is_clean: bool
 ) -> None:
     """Producer state at the log end, as UnifiedLog.rebuildProducerState does it."""
-    if is_clean and not producers.has_snapshots and end == segments[0].base_offset:
+    if is_clean and not producers.snapshots.offsets and end == segments[0].base_offset:
         producers.map_end_offset = end
         return
     # After a recovery the state is there already, with all five batches per producer; a snapshot would know only one. It

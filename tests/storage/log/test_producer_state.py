@@ -8,6 +8,7 @@ import pytest
 
 from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.checkpoints.producer_snapshot import read_snapshot, write_snapshot
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.producer_state import (
     ABORT,
@@ -16,8 +17,6 @@ from diamant.storage.log.producer_state import (
     DuplicateBatch,
     ProducerEntry,
     ProducerStateManager,
-    read_snapshot,
-    write_snapshot,
 )
 
 PID = 1
@@ -356,7 +355,7 @@ def test_snapshot_and_load() -> None:
     assert state.take_snapshot(5) == "/t-0/00000000000000000005.snapshot"
     assert state.take_snapshot(5) is None
     again = make(env)
-    assert again.has_snapshots
+    assert again.snapshots.offsets
     again.load(NOW, 5, log_start_offset=0)
     assert again.is_loaded
     assert again.map_end_offset == 5
@@ -373,7 +372,7 @@ def test_no_snapshot_at_offset_0() -> None:
     """An empty log gets no snapshot."""
     state = make()
     assert state.take_snapshot(0) is None
-    assert not state.has_snapshots
+    assert not state.snapshots.offsets
 
 
 def test_loading_forgets_the_expired() -> None:
@@ -447,7 +446,7 @@ def test_a_snapshot_that_is_gone_is_passed_over() -> None:
     env.rename("/t-0/00000000000000000002.snapshot", "/t-0/00000000000000000002.snapshot.deleted")
     state.load(NOW, 2, log_start_offset=0)
     assert state.map_end_offset == 1
-    state.remove_stray_snapshots([2])
+    state.snapshots.remove_strays([2])
     assert env.list_dir(DIR) == ["00000000000000000002.snapshot.deleted"]
 
 
@@ -467,7 +466,7 @@ def test_stray_snapshots(present: list[int], bases: list[int], left: list[int]) 
     env.make_dirs(DIR)
     for offset in present:
         env.write_atomically(f"{DIR}/{offset:020d}.snapshot", write_snapshot([]))
-    make(env).remove_stray_snapshots(bases)
+    make(env).snapshots.remove_strays(bases)
     assert snapshots(env) == left
 
 
@@ -476,7 +475,7 @@ def test_a_longer_file_of_the_same_name_is_replaced() -> None:
     env = MemoryEnv()
     env.make_dirs(DIR)
     state = make(env)
-    assert not state.has_snapshots
+    assert not state.snapshots.offsets
     env.write_atomically(f"{DIR}/{7:020d}.snapshot", bytes(1000))
     state.take_snapshot(7)
     assert env.file_size(f"{DIR}/{7:020d}.snapshot") == 10
@@ -531,7 +530,7 @@ def test_replaying_gives_the_same_state(seed: int) -> None:
         state.on_high_watermark(offset)
         if chance.random() < 0.1:
             state.take_snapshot(offset)
-    for start in (0, *state.snapshot_offsets):
+    for start in (0, *state.snapshots.offsets):
         again = make(env)
         if start:
             # Loading with a lower end drops later snapshots, so each one is tried on a copy of its own.

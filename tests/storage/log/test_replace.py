@@ -112,7 +112,7 @@ def test_nothing_but_the_new_files_and_deleted_ones_is_left(log: Log) -> None:
     } | {f"{base:020d}.snapshot.deleted" for base in bases[1:]}
     assert {Path(path).name for paths, _ in removed for path in paths} == deleted
     assert {delay_ms for _, delay_ms in removed} == {log.config.file_delete_delay_ms}
-    assert not set(bases[1:]) & set(log.producers.snapshot_offsets)
+    assert not set(bases[1:]) & set(log.producers.snapshots.offsets)
 
 
 def test_one_segment_is_replaced_by_itself(log: Log) -> None:

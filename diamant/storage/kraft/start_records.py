@@ -1,0 +1,114 @@
+"""The records that a start adds to the metadata log, made from what the log says.
+
+Source: QuorumController, ActivationRecordsGenerator, ReplicationControlManager.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from diamant.protocol.kraft.records import (
+    BROKER_RESOURCE,
+    NO_LEADER_CHANGE,
+    TOPIC_RESOURCE,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+)
+from diamant.storage import names
+from diamant.storage.env.env import Env
+from diamant.storage.kraft.features import (
+    BOOTSTRAP_FEATURES,
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    FIRST_WITH_DIRECTORIES,
+    FIRST_WITH_TRANSACTIONS,
+    METADATA_VERSION,
+)
+from diamant.storage.kraft.image import MetadataImage, PartitionImage
+from diamant.storage.kraft.replay import LoadedMetadata
+from diamant.storage.kraft.snapshot import decode_snapshot
+
+_BOOTSTRAP_NAME = "Bootstrap records"
+
+
+def bootstrap_records(env: Env, path: str, loaded: LoadedMetadata) -> list[MetadataRecord]:
+    """Return the first records of the log in the log directory `path`: the features it was formatted with, as one transaction."""
+    file = f"{path}/{names.BOOTSTRAP_CHECKPOINT}"
+    records: list[MetadataRecord] = list(loaded.bootstrap_records)
+    if env.exists(file):
+        records = list(decode_snapshot(file, env.read_bytes(file)).records)
+    levels = {record.name: record.feature_level for record in records if isinstance(record, FeatureLevelRecord)}
+    if METADATA_VERSION not in levels:
+        levels = dict(BOOTSTRAP_FEATURES)
+        features = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
+        records = [*features, *records]
+    if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
+        # As QuorumController does: with ELR the minimum of in-sync replicas is the cluster's, not each broker's.
+        records.append(
+            ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name="min.insync.replicas", value="1")
+        )
+    if levels[METADATA_VERSION] < FIRST_WITH_TRANSACTIONS:
+        return records
+    return [BeginTransactionRecord(name=_BOOTSTRAP_NAME), *records, EndTransactionRecord()]
+
+
+def orphaned_configs(image: MetadataImage) -> list[ConfigRecord]:
+    """Return the records that remove the configs of topics that are gone.
+
+    Kafka's snapshots (4.3.1 at least) can bring them back, for a topic that was created and deleted within the records
+    that one snapshot covers; a new topic of that name would have them.
+    """
+    return [
+        ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=None)
+        for (resource_type, resource_name), values in image.configs.items()
+        if resource_type == TOPIC_RESOURCE and resource_name not in image.topics
+        for name in values
+    ]
+
+
+def takeovers(
+    image: MetadataImage, node_id: int, directory_id: UUID, *, has_crashed: bool
+) -> list[PartitionChangeRecord]:
+    """Return the changes that make node `node_id` the leader of every partition, in its directory.
+
+    After a crash also of those we lead already: records that were not on disk are gone, and by the new leader epoch
+    clients can tell those that take their offsets from them.
+    """
+    changes = []
+    for topic in image.topics.values():
+        for partition in topic.partitions.values():
+            change = _takeover(image, node_id, directory_id, topic.topic_id, partition, has_crashed=has_crashed)
+            if change is not None:
+                changes.append(change)
+    return changes
+
+
+def _takeover(
+    image: MetadataImage,
+    node_id: int,
+    directory_id: UUID,
+    topic_id: UUID,
+    partition: PartitionImage,
+    *,
+    has_crashed: bool,
+) -> PartitionChangeRecord | None:
+    has_leader = partition.leader == node_id and not has_crashed
+    ours = (directory_id,)
+    # Directories may be unassigned, or those of a disk that is gone; then a real controller elects no leader.
+    moves = partition.directories != ours and image.metadata_version >= FIRST_WITH_DIRECTORIES
+    if has_leader and not moves:
+        return None
+    return PartitionChangeRecord(
+        partition_id=partition.partition_id,
+        topic_id=topic_id,
+        isr=None if node_id in partition.isr else (node_id,),
+        leader=NO_LEADER_CHANGE if has_leader else node_id,
+        leader_recovery_state=0 if partition.leader_recovery_state else -1,
+        # With ELR (KIP-966) a stopped node has left the ISR and is remembered in these two.
+        eligible_leader_replicas=() if partition.eligible_leader_replicas else None,
+        last_known_elr=() if partition.last_known_elr else None,
+        directories=ours if moves else None,
+    )
