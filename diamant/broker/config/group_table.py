@@ -60,11 +60,11 @@ GROUP_CONFIGS: Mapping[str, ConfigKey] = {
 }
 """The table, by name."""
 
-_LIMITS = (
-    (ASSIGNMENT_INTERVAL_MS, "group.consumer.min.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
-    (HEARTBEAT_INTERVAL_MS, "group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
-    (SESSION_TIMEOUT_MS, "group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
-)
+_LIMITS = {
+    ASSIGNMENT_INTERVAL_MS: ("group.consumer.min.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
+    HEARTBEAT_INTERVAL_MS: ("group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+    SESSION_TIMEOUT_MS: ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+}
 
 
 def validate_group_configs(outcome: Mapping[str, str], config: BrokerConfig) -> None:
@@ -76,7 +76,7 @@ def validate_group_configs(outcome: Mapping[str, str], config: BrokerConfig) -> 
         values = {name: GROUP_CONFIGS[name].parse(text) for name, text in outcome.items()}
     except ConfigError as error:
         raise _refusal(str(error)) from None
-    for name, lowest, highest in _LIMITS:
+    for name, (lowest, highest) in _LIMITS.items():
         value = values.setdefault(name, config[GROUP_CONFIGS[name].synonyms[0]])
         if _number(value) < _number(config[lowest]):
             raise _refusal(f"{name} must be greater than or equal to {lowest}")
@@ -84,6 +84,15 @@ def validate_group_configs(outcome: Mapping[str, str], config: BrokerConfig) -> 
             raise _refusal(f"{name} must be less than or equal to {highest}")
     if _number(values[SESSION_TIMEOUT_MS]) <= _number(values[HEARTBEAT_INTERVAL_MS]):
         raise _refusal(f"{SESSION_TIMEOUT_MS} must be greater than {HEARTBEAT_INTERVAL_MS}")
+
+
+def value_of_group(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> int:
+    """A group's own value, within what the broker allows now (`GroupConfig.evaluate`), or the broker's."""
+    text = overrides.get(name)
+    if text is None:
+        return _number(config[GROUP_CONFIGS[name].synonyms[0]])
+    lowest, highest = _LIMITS[name]
+    return max(_number(config[lowest]), min(int(text), _number(config[highest])))
 
 
 def describe_group_configs(overrides: Mapping[str, str], config: BrokerConfig) -> list[DescribedConfig]:

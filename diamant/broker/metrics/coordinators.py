@@ -15,12 +15,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from diamant.broker.groups.coordinator.offsets import committed_offset_of
+from diamant.broker.groups.store.offsets import committed_offset_of
 from diamant.broker.node.topics import Topics
 
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
-    from diamant.broker.groups.coordinator.group import Group
+    from diamant.broker.groups.store.group import Group
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.storage.env.clock import Clock
 

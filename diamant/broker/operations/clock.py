@@ -33,7 +33,7 @@ from diamant.storage.env.clock import ManualClock, SettableClock, SystemClock
 
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
-    from diamant.broker.groups.coordinator.timers import Timers
+    from diamant.broker.groups.membership.timers import Timers
     from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
@@ -314,7 +314,7 @@ class BrokerClock:
         if "classic" in groups.__dict__:
             found.append(groups.classic.timers)
         if "consumer" in groups.__dict__:
-            found.append(groups.consumer.timers)
+            found.append(groups.consumer.runner.timers)
         return found
 
     def _movable(self) -> SettableClock:

@@ -37,7 +37,7 @@ from diamant.broker.transactions.transaction import (
     TopicPartition,
     Transaction,
 )
-from diamant.broker.transactions.verification import Verification
+from diamant.broker.transactions.verification import TransactionVerification
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.transaction_records import encode_key, encode_value
 from diamant.storage.kraft.features import TRANSACTION_VERSION
@@ -78,7 +78,7 @@ class TransactionCoordinator:
         )
         self.transactions: dict[str, Transaction] = {}
         """By transactional id; to be read only."""
-        self.verification = Verification(self)
+        self.verification = TransactionVerification(self)
         self._open: dict[str, None] = {}
         """Ids of transactions in progress, oldest first."""
         self._missing_markers: dict[str, frozenset[TopicPartition]] = {}

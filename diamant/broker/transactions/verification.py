@@ -60,7 +60,7 @@ class Transactions(Protocol):
         ...
 
 
-class Verification:
+class TransactionVerification:
     """Answers for the coordinator; the loop thread owns it."""
 
     def __init__(self, coordinator: Transactions) -> None:

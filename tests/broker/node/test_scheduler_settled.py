@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from diamant.broker.groups.coordinator.timers import Timers
+from diamant.broker.groups.membership.timers import Timers
 from diamant.broker.node.scheduler import ScheduledTask, Scheduler
 from diamant.storage.env.clock import SettableClock
 

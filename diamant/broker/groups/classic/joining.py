@@ -15,7 +15,7 @@ from diamant.broker.groups.classic.group import GroupState
 from diamant.broker.groups.classic.member import ClassicMember
 from diamant.broker.groups.classic.rebalance import complete_join_if_ready, rebalance
 from diamant.broker.groups.classic.static_members import replace_static
-from diamant.broker.groups.classic.turn import Turn
+from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
@@ -27,7 +27,7 @@ MAX_PENDING_MEMBERS = 100_000
 """Member ids of one group that were given out and have not come back; more are refused like members beyond the maximum."""
 
 
-def join(turn: Turn, request: JoinRequest, waiter: object) -> None:
+def join(turn: GroupTurn, request: JoinRequest, waiter: object) -> None:
     """Let a member join. `waiter` is answered now or when the join phase ends."""
     roster = turn.group.roster
     if not _has_room(turn, request.member_id):
@@ -46,7 +46,7 @@ def join(turn: Turn, request: JoinRequest, waiter: object) -> None:
         _join_known(turn, request, waiter)
 
 
-def _has_room(turn: Turn, member_id: str) -> bool:
+def _has_room(turn: GroupTurn, member_id: str) -> bool:
     members, state = turn.group.members, turn.group.state
     if state is GroupState.PREPARING_REBALANCE:
         # The number of those who are back counts, not that of members: so the last ones to come back have to go when
@@ -59,13 +59,13 @@ def _has_room(turn: Turn, member_id: str) -> bool:
     return True
 
 
-def _is_supported(turn: Turn, request: JoinRequest) -> bool:
+def _is_supported(turn: GroupTurn, request: JoinRequest) -> bool:
     if turn.group.is_empty:
         return bool(request.protocol_type) and bool(request.protocols)
     return turn.group.roster.supports(request.protocol_type, [protocol.name for protocol in request.protocols])
 
 
-def _join_new(turn: Turn, request: JoinRequest, waiter: object) -> None:
+def _join_new(turn: GroupTurn, request: JoinRequest, waiter: object) -> None:
     roster = turn.group.roster
     instance_id = request.group_instance_id
     if instance_id is None and request.version >= FIRST_WITH_MEMBER_ID_REQUIRED:
@@ -81,7 +81,7 @@ def _join_new(turn: Turn, request: JoinRequest, waiter: object) -> None:
         _add_new(turn, request, request.fresh_id, waiter)
 
 
-def _join_known(turn: Turn, request: JoinRequest, waiter: object) -> None:
+def _join_known(turn: GroupTurn, request: JoinRequest, waiter: object) -> None:
     group, roster = turn.group, turn.group.roster
     member_id = request.member_id
     if member_id in roster.pending:
@@ -114,7 +114,7 @@ def _join_known(turn: Turn, request: JoinRequest, waiter: object) -> None:
         turn.answer_join(waiter, group.joined(member_id, group.joined_members() if is_assigning else ()))
 
 
-def _add_new(turn: Turn, request: JoinRequest, member_id: str, waiter: object) -> None:
+def _add_new(turn: GroupTurn, request: JoinRequest, member_id: str, waiter: object) -> None:
     member = ClassicMember(
         member_id,
         request.group_instance_id,

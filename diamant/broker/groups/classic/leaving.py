@@ -14,11 +14,11 @@ from diamant.broker.groups.classic.events import (
 )
 from diamant.broker.groups.classic.group import GroupState
 from diamant.broker.groups.classic.rebalance import rebalance
-from diamant.broker.groups.classic.turn import Turn
+from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode
 
 
-def leave(turn: Turn, leavers: Sequence[Leaver]) -> list[LeaveResult]:
+def leave(turn: GroupTurn, leavers: Sequence[Leaver]) -> list[LeaveResult]:
     """Let members leave; return a result for each, in order. Not for a group in state Dead.
 
     Source: GroupMetadataManager.classicGroupLeaveToClassicGroup.
@@ -29,7 +29,7 @@ def leave(turn: Turn, leavers: Sequence[Leaver]) -> list[LeaveResult]:
     return results
 
 
-def _leave_one(turn: Turn, leaver: Leaver) -> ErrorCode:
+def _leave_one(turn: GroupTurn, leaver: Leaver) -> ErrorCode:
     roster = turn.group.roster
     member_id = leaver.member_id
     if member_id == UNKNOWN_MEMBER_ID:
@@ -46,7 +46,7 @@ def _leave_one(turn: Turn, leaver: Leaver) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def dissolve(turn: Turn, error: ErrorCode) -> None:
+def dissolve(turn: GroupTurn, error: ErrorCode) -> None:
     """Answer all who wait with `error`, stop all timers; the group is Dead from then on.
 
     For a broker that stops (NOT_COORDINATOR) and a group that changes its protocol (REBALANCE_IN_PROGRESS).

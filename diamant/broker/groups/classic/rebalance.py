@@ -9,7 +9,7 @@ from __future__ import annotations
 from diamant.broker.groups.classic.events import SyncAnswer, TimerKind
 from diamant.broker.groups.classic.group import GroupState
 from diamant.broker.groups.classic.initial_delay import InitialDelay
-from diamant.broker.groups.classic.turn import Turn
+from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode
 
 MIN_RETRY_MS = 100
@@ -18,7 +18,7 @@ rebalance timeout is shorter: with 0 Kafka does nothing else until their session
 """
 
 
-def rebalance(turn: Turn) -> None:
+def rebalance(turn: GroupTurn) -> None:
     """Make all members join again, or end the join phase if all have."""
     if turn.group.state is GroupState.PREPARING_REBALANCE:
         complete_join_if_ready(turn)
@@ -26,7 +26,7 @@ def rebalance(turn: Turn) -> None:
         begin_rebalance(turn)
 
 
-def begin_rebalance(turn: Turn) -> None:
+def begin_rebalance(turn: GroupTurn) -> None:
     """Begin the join phase. In an empty group it lasts for `group.initial.rebalance.delay.ms` at least."""
     group, roster = turn.group, turn.group.roster
     if group.state is GroupState.COMPLETING_REBALANCE:
@@ -45,7 +45,7 @@ def begin_rebalance(turn: Turn) -> None:
         turn.set_timer(TimerKind.JOIN, roster.rebalance_timeout_ms)
 
 
-def drop_assignments(turn: Turn, error: ErrorCode) -> None:
+def drop_assignments(turn: GroupTurn, error: ErrorCode) -> None:
     """Take all members' assignments away; those who wait for theirs are answered `error`."""
     for member in turn.group.members.values():
         member.assignment = b""
@@ -54,7 +54,7 @@ def drop_assignments(turn: Turn, error: ErrorCode) -> None:
             turn.start_session(member)
 
 
-def complete_join_if_ready(turn: Turn) -> None:
+def complete_join_if_ready(turn: GroupTurn) -> None:
     """End the join phase if all have joined. The first rebalance ends with its delay, however many have come."""
     group = turn.group
     is_delayed = group.initial_delay is not None
@@ -62,7 +62,7 @@ def complete_join_if_ready(turn: Turn) -> None:
         complete_join(turn)
 
 
-def join_expired(turn: Turn) -> None:
+def join_expired(turn: GroupTurn) -> None:
     """The JOIN timer: the initial delay is over, or the members have had the rebalance timeout to come back."""
     if turn.group.state is not GroupState.PREPARING_REBALANCE:
         return
@@ -74,7 +74,7 @@ def join_expired(turn: Turn) -> None:
         turn.set_timer(TimerKind.JOIN, extended_ms)
 
 
-def complete_join(turn: Turn) -> None:
+def complete_join(turn: GroupTurn) -> None:
     """Continue with the members that have joined: the next generation, or none without members.
 
     Source: GroupMetadataManager.completeClassicGroupJoin.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from diamant.broker.groups.classic.group import GroupState
 from diamant.broker.groups.classic.rebalance import begin_rebalance, complete_join
-from diamant.broker.groups.classic.turn import Turn
+from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode
 
 
-def heartbeat(turn: Turn, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
+def heartbeat(turn: GroupTurn, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
     """Start the session of a member again; return the code to answer."""
     group = turn.group
     if group.state is GroupState.DEAD:
@@ -25,20 +25,20 @@ def heartbeat(turn: Turn, member_id: str, instance_id: str | None, generation_id
     return ErrorCode.REBALANCE_IN_PROGRESS if is_preparing else ErrorCode.NONE
 
 
-def seen(turn: Turn, member_id: str) -> None:
+def seen(turn: GroupTurn, member_id: str) -> None:
     """Start the session of a member again after another sign of life, such as a commit."""
     member = turn.group.members.get(member_id)
     if member is not None:
         turn.start_session(member)
 
 
-def start_sessions(turn: Turn) -> None:
+def start_sessions(turn: GroupTurn) -> None:
     """Give every member a fresh session, after they were restored from the log."""
     for member in turn.group.members.values():
         turn.start_session(member)
 
 
-def session_expired(turn: Turn, member_id: str) -> None:
+def session_expired(turn: GroupTurn, member_id: str) -> None:
     """The SESSION timer: the member has been silent for too long, or an id has not come back.
 
     Source: GroupMetadataManager.expireClassicGroupMemberHeartbeat.

@@ -19,14 +19,14 @@ from diamant.broker.groups.classic.events import (
 from diamant.broker.groups.classic.group import GroupState
 from diamant.broker.groups.classic.member import ClassicMember
 from diamant.broker.groups.classic.rebalance import begin_rebalance, complete_join_if_ready
-from diamant.broker.groups.classic.turn import Turn
+from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode
 
 FIRST_WITH_SKIP_ASSIGNMENT = 9
 """JoinGroup: from this version on a static leader can be told to skip its assignment."""
 
 
-def replace_static(turn: Turn, request: JoinRequest, old: ClassicMember, waiter: object) -> None:
+def replace_static(turn: GroupTurn, request: JoinRequest, old: ClassicMember, waiter: object) -> None:
     """Fence the old member id; a new one takes its place."""
     group = turn.group
     old_leader = group.leader_id
@@ -49,7 +49,7 @@ def replace_static(turn: Turn, request: JoinRequest, old: ClassicMember, waiter:
 
     if group.state is GroupState.STABLE and group.roster.choose_protocol() == group.protocol_name:
         # Nothing changes for the others: no rebalance, only the new id is written down.
-        def after(turn: Turn, error: ErrorCode) -> None:
+        def after(turn: GroupTurn, error: ErrorCode) -> None:
             is_leader = group.leader_id == new.member_id
             if error is not ErrorCode.NONE:
                 group.roster.swap(new, old)

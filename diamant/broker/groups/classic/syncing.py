@@ -17,12 +17,12 @@ from diamant.broker.groups.classic.events import SyncAnswer, SyncRequest, TimerK
 from diamant.broker.groups.classic.group import ClassicGroup, GroupState
 from diamant.broker.groups.classic.member import ClassicMember
 from diamant.broker.groups.classic.rebalance import begin_rebalance, drop_assignments, rebalance
-from diamant.broker.groups.classic.turn import Turn
+from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.consumer_protocol import empty_assignment
 
 
-def sync(turn: Turn, request: SyncRequest, waiter: object) -> None:
+def sync(turn: GroupTurn, request: SyncRequest, waiter: object) -> None:
     """Let a member ask for its assignment, the leader bring all. `waiter` is answered now or when the leader has synced."""
     group, awaiting = turn.group, turn.group.roster.awaiting_sync
     error = _sync_error(group, request)
@@ -63,12 +63,12 @@ def _differs(given: str | None, expected: str | None) -> bool:
     return given is not None and expected is not None and given != expected
 
 
-def _assign(turn: Turn, given: Mapping[str, bytes]) -> None:
+def _assign(turn: GroupTurn, given: Mapping[str, bytes]) -> None:
     group = turn.group
     left_out = empty_assignment() if group.uses_consumer_protocol else b""
     assignments = {member_id: given.get(member_id, left_out) for member_id in group.members}
 
-    def after(turn: Turn, error: ErrorCode) -> None:
+    def after(turn: GroupTurn, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
             drop_assignments(turn, error)
             rebalance(turn)
@@ -87,7 +87,7 @@ def _assigned(group: ClassicGroup, member: ClassicMember) -> SyncAnswer:
     return SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
 
 
-def sync_expired(turn: Turn) -> None:
+def sync_expired(turn: GroupTurn) -> None:
     """The SYNC timer: who has not synced within the rebalance timeout is out, and the others start again.
 
     Source: GroupMetadataManager.expirePendingSync.

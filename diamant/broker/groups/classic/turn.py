@@ -1,6 +1,6 @@
 """One event of a classic group: its circumstances, and the effects that it has so far.
 
-Pure: no event loop, no sockets, no clock. An event is a function of a `Turn`; `turn.effects` are to be carried out in their
+Pure: no event loop, no sockets, no clock. An event is a function of a `GroupTurn`; `turn.effects` are to be carried out in their
 order. A `WriteGroup` is the last of them: the caller appends the record and calls `after` with a new turn and
 the outcome, before any other event; what the record says counts from then on.
 """
@@ -36,13 +36,13 @@ class WriteGroup(NamedTuple):
     """Write the group's record, and continue with `after`."""
 
     value: GroupMetadataValue
-    after: Callable[[Turn, ErrorCode], None]
+    after: Callable[[GroupTurn, ErrorCode], None]
 
 
 Effect: TypeAlias = AnswerJoin | AnswerSync | SetTimer | CancelTimer | WriteGroup
 
 
-class Turn:
+class GroupTurn:
     """An event of `group`; `now_ms` is the clock that record timestamps are on."""
 
     __slots__ = ("effects", "group", "limits", "now_ms")
@@ -107,6 +107,6 @@ class Turn:
             self.answer_parked_sync(member, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
             roster.remove(member)
 
-    def write(self, value: GroupMetadataValue, after: Callable[[Turn, ErrorCode], None]) -> None:
+    def write(self, value: GroupMetadataValue, after: Callable[[GroupTurn, ErrorCode], None]) -> None:
         """Write the group's record and continue with `after`: the error is what JoinGroup and SyncGroup answer if it failed."""
         self.effects.append(WriteGroup(value, after))

@@ -19,10 +19,10 @@ from uuid import UUID
 from diamant.broker.groups.classic.events import GroupProtocol
 from diamant.broker.groups.classic.group import ClassicGroup
 from diamant.broker.groups.classic.member import ClassicMember
-from diamant.broker.groups.consumer.assignors import NOTHING, Assignment
-from diamant.broker.groups.consumer.group import ConsumerGroup, target_record
-from diamant.broker.groups.consumer.member import ConsumerGroupMember, MemberState, with_epoch
+from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.member import NOTHING, Assignment, ConsumerGroupMember, MemberState, with_epoch
 from diamant.broker.groups.consumer.metadata_hash import metadata_hash
+from diamant.broker.groups.consumer.records import apply, target_record
 from diamant.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from diamant.protocol.internal_topics.consumer_protocol import (
     PROTOCOL_TYPE,
@@ -70,8 +70,10 @@ def upgraded(classic: ClassicGroup, image: MetadataImage) -> ConsumerGroup:
     """
     group_id, generation = classic.group_id, classic.generation_id
     group = ConsumerGroup(group_id)
-    group.apply(
-        ConsumerGroupTargetAssignmentMetadataKey(group_id), ConsumerGroupTargetAssignmentMetadataValue(generation)
+    apply(
+        group,
+        ConsumerGroupTargetAssignmentMetadataKey(group_id),
+        ConsumerGroupTargetAssignmentMetadataValue(generation),
     )
     for classic_member in classic.members.values():
         try:
@@ -81,11 +83,11 @@ def upgraded(classic: ClassicGroup, image: MetadataImage) -> ConsumerGroup:
                 "group %s cannot become a consumer group, member %s: %s", group_id, classic_member.member_id, error
             )
             raise _no_upgrade(classic, "the embedded consumer protocol is malformed") from None
-        group.apply(ConsumerGroupMemberMetadataKey(group_id, member.member_id), member.metadata_value())
-        group.apply(*target_record(group_id, member.member_id, target))
-        group.apply(ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.assignment_value())
+        apply(group, ConsumerGroupMemberMetadataKey(group_id, member.member_id), member.metadata_value())
+        apply(group, *target_record(group_id, member.member_id, target))
+        apply(group, ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.assignment_value())
     new_hash = metadata_hash(group.subscribed_topics(), image)
-    group.apply(ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(generation, new_hash))
+    apply(group, ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(generation, new_hash))
     return group
 
 

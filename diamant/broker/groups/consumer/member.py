@@ -8,9 +8,10 @@ Source: ConsumerGroupMember, MemberState of Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any, Self, TypeAlias
 from uuid import UUID
 
@@ -30,6 +31,11 @@ EpochedPartitions: TypeAlias = Mapping[UUID, Mapping[int, int]]
 """Topic id → partition → assignment epoch; no topic without partitions. Never changed in place."""
 
 NO_PARTITIONS: EpochedPartitions = {}
+
+Assignment: TypeAlias = Mapping[UUID, Sequence[int]]
+"""Partitions by topic id, in ascending order; no topic without partitions."""
+
+NOTHING: Assignment = MappingProxyType({})
 
 
 class MemberState(IntEnum):

@@ -14,13 +14,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from diamant.broker.groups.coordinator.offsets import committed_offset_of
+from diamant.broker.groups.store.offsets import committed_offset_of
 from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC, Topics
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
-    from diamant.broker.groups.coordinator.group import Group
+    from diamant.broker.groups.store.group import Group
     from diamant.broker.node.lazy import Lazy
 
 GROUPS_PER_TURN = 1_000

@@ -23,16 +23,14 @@ from uuid import UUID
 
 from diamant.broker.coordinators.internal_topic import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, InternalTopic
 from diamant.broker.coordinators.partition_loader import PartitionLoader
-from diamant.broker.groups.coordinator.group import Group, expired_offsets
-from diamant.broker.groups.coordinator.offsets import without_long_metadata
 from diamant.broker.groups.coordinator.partition_scan import PartitionScan, finished, left_behind, scanned
+from diamant.broker.groups.store.group import Group, expired_offsets
+from diamant.broker.groups.store.offsets import without_long_metadata
 from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC, Topic
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.coordinator_batch import encode_offset_records, encode_records
 from diamant.protocol.internal_topics.group_records import (
-    GroupMetadataKey,
     GroupMetadataValue,
-    encode_key,
     encode_offset_commit_key,
 )
 from diamant.protocol.messages.offset_columns import TopicOffsets
@@ -42,8 +40,8 @@ from diamant.storage.segments.log_config import LONG_MAX
 if TYPE_CHECKING:
     from diamant.broker.groups.classic.group import ClassicGroup
     from diamant.broker.groups.consumer.group import ConsumerGroup
-    from diamant.broker.groups.coordinator.classic_service import ClassicGroups
-    from diamant.broker.groups.coordinator.consumer_service import ConsumerGroups
+    from diamant.broker.groups.membership.classic_service import ClassicGroups
+    from diamant.broker.groups.membership.consumer_service import ConsumerGroups
     from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)
@@ -97,14 +95,14 @@ class GroupCoordinator:
     @cached_property
     def classic(self) -> ClassicGroups:
         """Groups whose members use the classic protocol; made with the first of them."""
-        from diamant.broker.groups.coordinator.classic_service import ClassicGroups
+        from diamant.broker.groups.membership.classic_service import ClassicGroups
 
-        return ClassicGroups(self._node, self, lambda: self.consumer)
+        return ClassicGroups(self._node, self, lambda: self.consumer.classic_members)
 
     @cached_property
     def consumer(self) -> ConsumerGroups:
         """Groups whose members use the consumer protocol (KIP-848); made with the first of them."""
-        from diamant.broker.groups.coordinator.consumer_service import ConsumerGroups
+        from diamant.broker.groups.membership.consumer_service import ConsumerGroups
 
         return ConsumerGroups(self._node, self, lambda group: self.classic.rebalance(group))
 
@@ -118,7 +116,7 @@ class GroupCoordinator:
         if "classic" in self.__dict__:
             self.classic.stop(self.groups.values())
         if "consumer" in self.__dict__:
-            self.consumer.stop()
+            self.consumer.runner.stop()
 
     async def loaded(self) -> None:
         """Wait until everything is loaded that can be."""
@@ -246,11 +244,7 @@ class GroupCoordinator:
         last of them with the group: what a crash leaves is then a group with fewer offsets, to be deleted again.
         """
         group_id = group.group_id
-        if group.consumer is not None:
-            records = self.consumer.tombstones(group)
-        else:
-            # As Kafka, for a simple group, too: one that was read back cannot tell whether it has ever had members.
-            records = [(encode_key(GroupMetadataKey(group_id)), None)]
+        records = group.tombstones()
         places = list(group.offsets.places())
         limit = self._tombstones_per_batch(group_id, sum(len(key) + RECORD_OVERHEAD_BYTES for key, _ in records))
         rest = max(len(places) - limit, 0)
@@ -286,11 +280,11 @@ class GroupCoordinator:
         if was_classic is not None:
             self.classic.release(was_classic, error)
         if was_consumer is not None:
-            self.consumer.release(was_consumer)
+            self.consumer.runner.release(was_consumer)
         if classic is not None:
             self.classic.begin(classic)
         if consumer is not None:
-            self.consumer.begin(consumer)
+            self.consumer.runner.begin(consumer)
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
@@ -565,7 +559,7 @@ class GroupCoordinator:
             if isinstance(value, GroupMetadataValue):
                 self.classic.restore(group, value)
             else:
-                self.consumer.restore(group, key, value)
+                self.consumer.runner.restore(group, key, value)
             if count % GROUPS_PER_TURN == 0:
                 await asyncio.sleep(0)
         if strangers:
@@ -589,8 +583,10 @@ def _check_member(
     if group.classic is not None:
         group.classic.validate_commit(member_id, instance_id, generation, version, is_transactional=is_transactional)
     elif group.consumer is not None:
-        check = group.consumer.validate_commit(
-            member_id, instance_id, generation, version, is_transactional=is_transactional
+        from diamant.broker.groups.consumer.offset_checks import validate_commit
+
+        check = validate_commit(
+            group.consumer, member_id, instance_id, generation, version, is_transactional=is_transactional
         )
         if check is not None:
             for name, topic_id, partitions, *_ in topics:

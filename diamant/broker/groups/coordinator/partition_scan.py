@@ -28,8 +28,8 @@ from struct import Struct
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from diamant.broker.groups.coordinator.group import Group
-from diamant.broker.groups.coordinator.offsets import StoredOffset, is_of_topic
+from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.offsets import StoredOffset, is_of_topic
 from diamant.protocol.batches.batch import iter_headers, parse_header
 from diamant.protocol.batches.control import COMMIT, parse_control_type
 from diamant.protocol.batches.header import (

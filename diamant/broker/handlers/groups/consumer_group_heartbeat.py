@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat (key 68), versions 0 to 1: a member of a consumer group joins, stays, or leaves (KIP-848).
 
 Versions: 1 has member ids that clients make themselves (KIP-1082) and subscriptions by regular expression.
-Behaviour and deviations: `groups/coordinator/consumer_service.py`.
+Behaviour and deviations: `groups/membership/consumer_service.py`.
 
 Source: KafkaApis.handleConsumerGroupHeartbeat, GroupCoordinatorService.consumerGroupHeartbeat.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from diamant.broker.groups.consumer.change import MemberRequest
+from diamant.broker.groups.decisions.request import MemberRequest
 from diamant.broker.handlers.groups.join_group import client_host
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.groups.coordinator.group import Group
 from diamant.broker.groups.coordinator.shard_order import in_asked_order
+from diamant.broker.groups.store.group import Group
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.authorized_operations import GROUP_OPERATIONS

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.groups.coordinator.group import Group
 from diamant.broker.groups.coordinator.shard_order import in_listed_order
+from diamant.broker.groups.store.group import Group
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields

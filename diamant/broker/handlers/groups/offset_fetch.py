@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID
 
 from diamant.broker.coordinators.java_order import in_timeline_order, strings_in_timeline_order
-from diamant.broker.groups.coordinator.group import Group
-from diamant.broker.groups.coordinator.offsets import is_of_topic
+from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.offsets import is_of_topic
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.group_records import parse_offset_commit_value
@@ -99,7 +99,9 @@ def _fetch_group(
 def _check_member(group: Group, request: OffsetFetchRequestGroup) -> None:
     member_id = None if request.member_id is None else str(request.member_id)
     if group.consumer is not None:
-        group.consumer.validate_fetch(member_id, request.member_epoch)
+        from diamant.broker.groups.consumer.offset_checks import validate_fetch
+
+        validate_fetch(group.consumer, member_id, request.member_epoch)
     elif group.classic is not None:
         group.classic.validate_fetch(member_id or "", request.member_epoch)
 

@@ -19,7 +19,7 @@ from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 if TYPE_CHECKING:
     from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 
-    from diamant.broker.groups.consumer.topic_patterns import TopicPattern
+    from diamant.broker.groups.decisions.topic_patterns import TopicPattern
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.broker.transactions.transaction import Transaction
     from diamant.storage.env.clock import Clock
@@ -39,7 +39,7 @@ def handle(
         found, unknown = _filtered(transactions, clock.now_ms(), request)
         text = getattr(request, "transactional_id_pattern", None)
         if text:
-            from diamant.broker.groups.consumer.topic_patterns import TopicPattern
+            from diamant.broker.groups.decisions.topic_patterns import TopicPattern
 
             return _matching(version, TopicPattern(text), found, unknown)
     except REQUEST_ERRORS as error:

@@ -25,7 +25,7 @@ from diamant.broker.groups.classic.leaving import leave
 from diamant.broker.groups.classic.rebalance import join_expired
 from diamant.broker.groups.classic.sessions import heartbeat, session_expired
 from diamant.broker.groups.classic.syncing import sync, sync_expired
-from diamant.broker.groups.classic.turn import ClassicGroupLimits, Effect, Turn, WriteGroup
+from diamant.broker.groups.classic.turn import ClassicGroupLimits, Effect, GroupTurn, WriteGroup
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.group_records import GroupMetadataValue
 
@@ -129,9 +129,9 @@ class Machine:
             sync_expired(turn)
         self.run(turn.effects)
 
-    def turn(self) -> Turn:
+    def turn(self) -> GroupTurn:
         """An event that happens now."""
-        return Turn(self.group, self.limits, self.now_ms)
+        return GroupTurn(self.group, self.limits, self.now_ms)
 
     # Effects
 

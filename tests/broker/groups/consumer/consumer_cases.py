@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from diamant.broker.groups.consumer.assignors import Assignment
-from diamant.broker.groups.consumer.change import GroupChange, GroupSettings, MemberRequest, Moment
-from diamant.broker.groups.consumer.group import ConsumerGroup, GroupRecord
-from diamant.broker.groups.consumer.member import ConsumerGroupMember
-from diamant.broker.groups.consumer.target_assignment import TargetTask
-from diamant.broker.groups.consumer.topic_patterns import check_pattern
+from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.member import Assignment, ConsumerGroupMember
+from diamant.broker.groups.consumer.records import GroupRecord, apply
+from diamant.broker.groups.decisions.change import GroupChange, GroupSettings, Moment
+from diamant.broker.groups.decisions.heartbeat import heartbeat
+from diamant.broker.groups.decisions.leaving import fence
+from diamant.broker.groups.decisions.request import MemberRequest
+from diamant.broker.groups.decisions.target_assignment import TargetTask
+from diamant.broker.groups.decisions.targets import finish_targets, take_targets
+from diamant.broker.groups.decisions.topic_patterns import check_pattern
 from diamant.protocol.kraft.records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from diamant.storage.kraft.image import MetadataImage
 
@@ -106,20 +110,20 @@ class MemoryGroup:
     def heartbeat(self, sent: MemberRequest, *, may_assign: bool = True) -> ConsumerGroupMember:
         """The member as its answer shows it. KafkaError as a client would be answered."""
         change = self.change(may_assign=may_assign)
-        member = change.heartbeat(sent, check_pattern)
+        member = heartbeat(change, sent, check_pattern)
         self.commit(change)
         return member
 
     def fence(self, *member_ids: str) -> None:
         change = self.change()
-        change.fence([self.group.members[member_id] for member_id in member_ids])
+        fence(change, [self.group.members[member_id] for member_id in member_ids])
         self.commit(change)
 
     def commit(self, change: GroupChange) -> None:
         self.last_change = change
         self.records += change.records
         for key, value in change.records:
-            self.group.apply(key, value)
+            apply(self.group, key, value)
         if change.heavy_task is not None:
             self.task = change.heavy_task
             self._parts = self.task.run_in_parts()
@@ -130,9 +134,9 @@ class MemoryGroup:
             return
         change = self.change()
         if self._parts:
-            change.take_targets(self._parts.pop(0), self.task)
+            take_targets(change, self._parts.pop(0), self.task)
         else:
-            change.finish_targets(self.task)
+            finish_targets(change, self.task)
             self.task = None
         self.commit(change)
 
@@ -143,12 +147,12 @@ def replayed(records: Sequence[GroupRecord], *, is_compacted: bool) -> ConsumerG
     latest = {(type(key), key): value for key, value in records}
     for (_, key), value in latest.items() if is_compacted else (((type(key), key), value) for key, value in records):
         if not is_compacted or value is not None:
-            group.apply(key, value)
+            apply(group, key, value)
     return group
 
 
 def state_of(group: ConsumerGroup) -> dict[str, Any]:
     """All that a group is made of, for comparisons."""
     state = dict(vars(group))
-    state["_holders"] = {topic_id: dict(sorted(held.items())) for topic_id, held in group._holders.items()}
+    state["holders"] = {topic_id: dict(sorted(held.items())) for topic_id, held in group.holders.epochs.items()}
     return state

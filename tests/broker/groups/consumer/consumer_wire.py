@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diamant.broker.broker import Broker
-from diamant.broker.groups.coordinator.consumer_service import GROUP_RESOURCE
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.kraft.records import ConfigRecord
+from diamant.protocol.kraft.records import GROUP_RESOURCE, ConfigRecord
 from tests.broker.wire import FIND_COORDINATOR, WireClient
 
 OFFSET_COMMIT, OFFSET_FETCH, DELETE_GROUPS, HEARTBEAT, DESCRIBE = 8, 9, 42, 68, 69

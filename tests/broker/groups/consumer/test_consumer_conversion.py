@@ -170,7 +170,7 @@ async def test_a_resolution_does_not_outlive_its_group(
     group = groups.group("g")
     assert group is not None
     assert group.consumer is not None
-    resolving = groups.consumer._live[group.consumer].resolving
+    resolving = groups.consumer.runner.background._progress[group.consumer].resolving
     assert resolving is not None
     await members.beat("g", A, -1)
     joined = await members.join_twice("g")

@@ -9,8 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from diamant.broker.groups.consumer import target_assignment
 from diamant.broker.groups.consumer.group import ConsumerGroupState
+from diamant.broker.groups.decisions import target_assignment
+from diamant.broker.groups.decisions.leaving import leave_for_a_while
 from diamant.protocol.errors import ErrorCode, KafkaError
 from tests.broker.groups.consumer.consumer_cases import MemoryGroup, Topics, replayed, request, state_of
 from tests.effort import examples
@@ -98,7 +99,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         if client.instance_id is None or client.member_id not in self.memory.group.members:
             return client
         change = self.memory.change()
-        change.leave_for_a_while(self.memory.group.members[client.member_id])
+        leave_for_a_while(change, self.memory.group.members[client.member_id])
         self.memory.commit(change)
         self.next_id += 1
         client.abandon()

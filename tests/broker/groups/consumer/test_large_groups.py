@@ -11,9 +11,9 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.groups.consumer import target_assignment
-from diamant.broker.groups.consumer.assignors import Assignment
-from diamant.broker.groups.consumer.target_assignment import TargetTask
+from diamant.broker.groups.consumer.member import Assignment
+from diamant.broker.groups.decisions import target_assignment
+from diamant.broker.groups.decisions.target_assignment import TargetTask
 from diamant.protocol.errors import ErrorCode
 from tests.broker.groups.consumer.consumer_wire import DELETE_GROUPS, PROPERTIES, T1, A, B, Members, prepare
 from tests.broker.wire import WireClient

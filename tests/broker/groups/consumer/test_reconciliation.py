@@ -9,7 +9,8 @@ import pytest
 from diamant.broker.coordinators.java_order import copied_map_capacity, strings_in_timeline_order
 from diamant.broker.groups.consumer.group import ConsumerGroup
 from diamant.broker.groups.consumer.member import ConsumerGroupMember, MemberState
-from diamant.broker.groups.consumer.reconciliation import NOT_ASSIGNED, Owned, next_step
+from diamant.broker.groups.consumer.partition_holders import NOT_ASSIGNED
+from diamant.broker.groups.decisions.reconciliation import Owned, next_step
 
 TOPIC = UUID(int=1)
 

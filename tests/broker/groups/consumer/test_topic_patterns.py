@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.broker.groups.consumer.topic_patterns import MAX_PATTERN_LENGTH, TopicPattern, matching_topics
+from diamant.broker.groups.decisions.topic_patterns import MAX_PATTERN_LENGTH, TopicPattern, matching_topics
 from diamant.protocol.errors import ErrorCode, KafkaError
 
 NAMES = ["a", "aa", "ab", "AB", "a.b", "a-b", "a_b", "x1", "12", "orders", "orders-dlq", "k", "{"]

@@ -23,7 +23,7 @@ from diamant.broker.groups.classic.events import (
     TimerKind,
 )
 from diamant.broker.groups.classic.group import GroupState
-from diamant.broker.groups.coordinator.classic_service import ClassicGroups
+from diamant.broker.groups.membership.classic_service import ClassicGroups
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names
 from tests.broker.groups.classic.classic_cases import HEARTBEAT, JOIN, SYNC, wait_for_coordinator

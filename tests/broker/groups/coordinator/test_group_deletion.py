@@ -14,7 +14,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.groups.coordinator import coordinator
 from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
-from diamant.broker.groups.coordinator.offsets import GroupOffsets
+from diamant.broker.groups.store.offsets import GroupOffsets
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import ErrorCode

@@ -50,4 +50,4 @@ async def test_requests_that_come_while_the_broker_stops(
         # A connection that is busy for too long is closed without one.
         answer = await client.receive(key, version)
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert len(broker.services.groups().classic.timers) == len(broker.services.groups().consumer.timers) == 0
+        assert len(broker.services.groups().classic.timers) == len(broker.services.groups().consumer.runner.timers) == 0

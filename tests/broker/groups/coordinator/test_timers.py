@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from diamant.broker.groups.coordinator.timers import Timers
+from diamant.broker.groups.membership.timers import Timers
 
 
 class SettableLoop:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from diamant.broker.broker import Broker
 from diamant.broker.groups.classic.group import ClassicGroup
-from diamant.broker.groups.coordinator.group import Group, expired_offsets
+from diamant.broker.groups.store.group import Group, expired_offsets
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_subscription

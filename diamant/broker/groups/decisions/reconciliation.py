@@ -15,14 +15,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeAlias
 from uuid import UUID
 
-from diamant.broker.groups.consumer.assignors import Assignment
-from diamant.broker.groups.consumer.member import NO_PARTITIONS, ConsumerGroupMember, EpochedPartitions, MemberState
+from diamant.broker.groups.consumer.member import (
+    NO_PARTITIONS,
+    Assignment,
+    ConsumerGroupMember,
+    EpochedPartitions,
+    MemberState,
+)
+from diamant.broker.groups.consumer.partition_holders import NOT_ASSIGNED
 from diamant.protocol.errors import ErrorCode, KafkaError
 
 Owned: TypeAlias = Mapping[UUID, Sequence[int]]
 """Partitions that a member says it owns, by topic id."""
-
-NOT_ASSIGNED = -1
 
 
 def next_step(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from diamant.broker.groups.coordinator.group import Group
+from diamant.broker.groups.store.group import Group
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.log.log import Log
 

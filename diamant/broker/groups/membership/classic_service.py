@@ -6,9 +6,7 @@ care, as in Kafka: the member stays until its session or the rebalance is over.
 Every event runs to its end in one turn of the loop: decide, append the record, change memory, answer. So what is answered
 survives SIGKILL, and memory does not differ from the log.
 
-A group that is a non-empty consumer group (KIP-848) has its classic members served by `ConsumerGroups`, which takes and gives
-the same values at once: `classic_join(group, JoinRequest) -> JoinAnswer`, `classic_sync(group, SyncRequest) -> SyncAnswer`,
-`classic_heartbeat(group, member_id, instance_id, generation_id) -> ErrorCode`, `classic_leave(group, leavers) -> results`.
+Classic members of consumer groups are served by `ClassicMembers`.
 
 Bound: the members of all groups, one timer and at most one parked request each.
 
@@ -22,7 +20,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from diamant.broker.groups.classic import joining, leaving, rebalance, sessions, syncing
 from diamant.broker.groups.classic.events import (
@@ -40,10 +38,10 @@ from diamant.broker.groups.classic.events import (
     TimerKind,
 )
 from diamant.broker.groups.classic.group import ClassicGroup, GroupState
-from diamant.broker.groups.classic.turn import ClassicGroupLimits, Turn
-from diamant.broker.groups.coordinator.group import Group
-from diamant.broker.groups.coordinator.store import GroupStore
-from diamant.broker.groups.coordinator.timers import Timers
+from diamant.broker.groups.classic.turn import ClassicGroupLimits, GroupTurn
+from diamant.broker.groups.membership.timers import Timers
+from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.store import GroupStore
 from diamant.broker.network.api import REQUEST_ERRORS, CloseConnection, error_of
 from diamant.broker.node.flusher import check_synced
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -51,6 +49,7 @@ from diamant.protocol.internal_topics.group_records import GroupMetadataKey, Gro
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
+    from diamant.broker.groups.membership.classic_members import ClassicMembers
     from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)
@@ -98,38 +97,14 @@ class Waiter(Generic[_Answer]):
         self.answer(answer)
 
 
-class ConvertedGroups(Protocol):
-    """Groups of the consumer protocol, as their classic members and the classic service use them."""
-
-    def classic_join(self, group: Group, request: JoinRequest) -> JoinAnswer:
-        """JoinGroup of a classic member."""
-        ...
-
-    def classic_sync(self, group: Group, request: SyncRequest) -> SyncAnswer:
-        """SyncGroup of a classic member."""
-        ...
-
-    def classic_heartbeat(self, group: Group, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Heartbeat of a classic member."""
-        ...
-
-    def classic_leave(self, group: Group, leavers: Sequence[Leaver]) -> list[LeaveResult]:
-        """LeaveGroup of classic members."""
-        ...
-
-    def tombstones(self, group: Group) -> list[tuple[bytes, bytes | None]]:
-        """Return the records that remove the group."""
-        ...
-
-
 class ClassicGroups:
     """All classic groups of the broker. The loop's thread owns it; make it on that thread."""
 
-    def __init__(self, node: Node, store: GroupStore, converted: Callable[[], ConvertedGroups]) -> None:
-        """`converted()` returns what answers classic members of groups that were converted to the consumer protocol."""
+    def __init__(self, node: Node, store: GroupStore, members: Callable[[], ClassicMembers]) -> None:
+        """`members()` answers the classic members of consumer groups."""
         self._node = node
         self._store = store
-        self._converted = converted
+        self._classic_members = members
         self.timers = Timers(asyncio.get_running_loop())
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -145,7 +120,7 @@ class ClassicGroups:
             if group is None:
                 return encode(JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
             if group.consumer is not None:
-                return encode(self._converted().classic_join(group, request))
+                return encode(self._classic_members().join(group, request))
             classic = group.classic
             if classic is None:
                 classic = ClassicGroup(group_id, self._now_ms())
@@ -167,7 +142,7 @@ class ClassicGroups:
             self._store.check_usable(group_id)
             group = self._store.group(group_id)
             if group is not None and group.consumer is not None and not group.consumer.is_empty:
-                return encode(self._converted().classic_sync(group, request))
+                return encode(self._classic_members().sync(group, request))
             if group is None or group.classic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no classic group {group_id}")
             turn = self._turn(group.classic)
@@ -187,7 +162,7 @@ class ClassicGroups:
             if group.classic is None:
                 if group.consumer is None:
                     return ErrorCode.UNKNOWN_MEMBER_ID
-                return self._converted().classic_heartbeat(group, member_id, instance_id, generation_id)
+                return self._classic_members().heartbeat(group, member_id, instance_id, generation_id)
         except REQUEST_ERRORS as error:
             code = _answer_code(error)
             # While the group is being loaded this is unknown; an error would make the member leave.
@@ -202,7 +177,7 @@ class ClassicGroups:
         self._store.check_usable(group_id)
         group = self._store.group(group_id)
         if group is not None and group.consumer is not None:
-            return self._converted().classic_leave(group, leavers)
+            return self._classic_members().leave(group, leavers)
         if group is None or group.classic is None:
             return [LeaveResult(*leaver, ErrorCode.UNKNOWN_MEMBER_ID) for leaver in leavers]
         if group.classic.state is GroupState.DEAD:
@@ -280,13 +255,13 @@ class ClassicGroups:
             return group
         if not is_new_member:
             if group is not None:
-                self._store.append(group_id, self._converted().tombstones(group))
+                self._store.append(group_id, group.tombstones())
                 self._store.become(group)
                 self._store.forget(group_id)
             return None
         records = []
         if group is not None:
-            records += self._converted().tombstones(group)
+            records += group.tombstones()
         # So that the group is there after a restart, though it has no members yet.
         value = GroupMetadataValue("", 0, None, None, self._now_ms())
         records.append(encode_record(GroupMetadataKey(group_id), value))
@@ -297,12 +272,12 @@ class ClassicGroups:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def _turn(self, classic: ClassicGroup) -> Turn:
+    def _turn(self, classic: ClassicGroup) -> GroupTurn:
         config = self._node.config
         limits = ClassicGroupLimits(config.group_max_size, config.group_initial_rebalance_delay_ms)
-        return Turn(classic, limits, self._now_ms())
+        return GroupTurn(classic, limits, self._now_ms())
 
-    def _run(self, turn: Turn) -> int:
+    def _run(self, turn: GroupTurn) -> int:
         """Carry out what an event has led to; how many requests were answered."""
         classic = turn.group
         answered = 0

@@ -16,12 +16,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.groups.coordinator.offsets import GroupOffsets
+from diamant.broker.groups.store.offsets import GroupOffsets
 
 if TYPE_CHECKING:
     from diamant.broker.groups.classic.group import ClassicGroup
     from diamant.broker.groups.consumer.group import ConsumerGroup
-from diamant.protocol.internal_topics.group_records import NO_TIMESTAMP, parse_offset_commit_value
+from diamant.protocol.internal_topics.group_records import (
+    NO_TIMESTAMP,
+    GroupMetadataKey,
+    encode_key,
+    encode_record,
+    parse_offset_commit_value,
+)
 
 
 class Group:
@@ -59,6 +65,18 @@ class Group:
         if self.classic is not None:
             return self.classic.is_subscribed(topic)
         return self.consumer is not None and self.consumer.is_subscribed(topic)
+
+    def tombstones(self) -> list[tuple[bytes, bytes | None]]:
+        """The records that erase the group from the log, without its offsets.
+
+        One for a simple group, too, as in Kafka: one that was read back cannot tell whether it has ever had members.
+        """
+        if self.consumer is None:
+            return [(encode_key(GroupMetadataKey(self.group_id)), None)]
+        # Most brokers have no consumer groups.
+        from diamant.broker.groups.consumer.records import tombstones
+
+        return [encode_record(*record) for record in tombstones(self.consumer)]
 
 
 def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[tuple[str, int]]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
-from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -30,11 +29,7 @@ from diamant.broker.coordinators.java_order import (
     uuid_hash,
     uuids_in_java_order,
 )
-
-Assignment: TypeAlias = Mapping[UUID, Sequence[int]]
-"""Partitions by topic id, in ascending order; no topic without partitions."""
-
-NOTHING: Assignment = MappingProxyType({})
+from diamant.broker.groups.consumer.member import NOTHING, Assignment
 
 MAX_ROUNDS = 16
 """Passes over all topics in search of a better balance (`MAX_ITERATION_COUNT` of Kafka)."""

@@ -1,0 +1,52 @@
+"""The subscriptions of a consumer group's members, counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from diamant.broker.groups.consumer.member import ConsumerGroupMember
+
+
+@dataclass(slots=True)
+class SubscriptionCounts:
+    """The number of members that subscribe to each topic by name, and to each regular expression; no entries of 0."""
+
+    names: Counter[str] = field(default_factory=Counter)
+    regexes: Counter[str] = field(default_factory=Counter)
+
+    def replaced(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> SubscriptionCounts:
+        """The counts with `after` in place of `before`."""
+        counts = SubscriptionCounts(Counter(self.names), Counter(self.regexes))
+        counts.replace(before, after)
+        return counts
+
+    def replace(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> None:
+        """Count `after` in place of `before`."""
+        count_change(self.names, _names_of(before), _names_of(after))
+        count_change(self.regexes, _regexes_of(before), _regexes_of(after))
+
+    def are_homogeneous(self, member_count: int, resolved_count: int) -> bool:
+        """True if `member_count` members all have the same subscription; `resolved_count` expressions are resolved."""
+        if not self.regexes:
+            return all(count == member_count for count in self.names.values())
+        is_one = len(self.regexes) == 1 and self.regexes.total() == member_count
+        return is_one and not self.names and resolved_count <= 1
+
+
+def count_change(counts: Counter[str], before: Iterable[str], after: Iterable[str]) -> None:
+    """Count `before` out and `after` in; entries with a count of 0 are dropped."""
+    counts.update(after)
+    for name in before:
+        counts[name] -= 1
+        if counts[name] <= 0:
+            del counts[name]
+
+
+def _names_of(member: ConsumerGroupMember | None) -> frozenset[str]:
+    return frozenset() if member is None else member.subscribed_topic_names
+
+
+def _regexes_of(member: ConsumerGroupMember | None) -> frozenset[str]:
+    return frozenset((member.subscribed_topic_regex,)) if member and member.subscribed_topic_regex else frozenset()

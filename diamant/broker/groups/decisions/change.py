@@ -1,0 +1,125 @@
+"""A decision about a consumer group: the records to write and the timers to set.
+
+A decision looks at a group and changes nothing. It is made by functions of a `GroupChange` (`heartbeat.py`, `leaving.py`,
+`targets.py`, `subscriptions.py`). The caller writes `records`, applies them to `group`, sets the timers, and then answers; if
+the log refuses the records, nothing has happened.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.member import ConsumerGroupMember
+from diamant.broker.groups.consumer.metadata_hash import metadata_hash
+from diamant.broker.groups.consumer.records import GroupRecord
+from diamant.broker.groups.consumer.subscription_counts import SubscriptionCounts
+from diamant.broker.groups.decisions.target_assignment import TargetTask
+from diamant.protocol.internal_topics.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+)
+from diamant.storage.kraft.image import MetadataImage
+
+
+class GroupSettings(NamedTuple):
+    """Settings from the broker's and the group's configurations."""
+
+    default_assignor: str
+    max_size: int
+
+
+class Moment(NamedTuple):
+    """The time and the circumstances of a decision.
+
+    `has_metadata_changed`: the topics may be others than when the group last looked. `may_assign`: the last target
+    assignment is old enough for another one, and none is being computed.
+    """
+
+    now_ms: int
+    has_metadata_changed: bool
+    may_assign: bool = True
+
+
+class MemberTimer(Enum):
+    """The timers of a member: why it is put out of its group when the time is over."""
+
+    SESSION = "the member session expired"
+    REBALANCE = "it failed to give its partitions up in time"
+    JOIN = "the classic member failed to join within the rebalance timeout"
+    SYNC = "the member failed to sync within timeout"
+
+
+class StartTimer(NamedTuple):
+    """`member_epoch`: only if it still has this epoch then; None: in any case."""
+
+    kind: MemberTimer
+    member_id: str
+    timeout_ms: int
+    member_epoch: int | None = None
+
+
+class StopTimer(NamedTuple):
+    kind: MemberTimer
+    member_id: str
+
+
+class GroupChange:
+    """One decision about one group; make a new one for each."""
+
+    def __init__(self, group: ConsumerGroup, image: MetadataImage, settings: GroupSettings, moment: Moment) -> None:
+        self.group = group
+        self.image = image
+        self.settings = settings
+        self.moment = moment
+        self.records: list[GroupRecord] = []
+        self.timers: list[StartTimer | StopTimer] = []
+        self.has_computed_target = False
+        self.heavy_task: TargetTask | None = None
+        """A target assignment to be computed in a thread, and given to `targets.take_targets` of a later change."""
+        self.has_checked_metadata = False
+        """True once the group knows the topics as they are."""
+        self.group_epoch = group.group_epoch
+        """The group epoch with the decision."""
+
+    def hash_of(self, counts: SubscriptionCounts) -> int:
+        """The hash of the topics that are read with these subscriptions."""
+        topics = set(counts.names)
+        for regex, found in self.group.resolved.items():
+            # Not those of an expression that loses its last member.
+            if regex in counts.regexes or not self.group.subscriptions.regexes[regex]:
+                topics |= found.topics
+        return metadata_hash(topics, self.image)
+
+    def raise_epoch(self, new_hash: int) -> None:
+        """Let the group epoch grow."""
+        self.group_epoch = self.group.group_epoch + 1
+        value = ConsumerGroupMetadataValue(self.group_epoch, new_hash)
+        self.records.append((ConsumerGroupMetadataKey(self.group.group_id), value))
+
+    def write_member(self, member: ConsumerGroupMember) -> None:
+        """Write what a member has said."""
+        key = ConsumerGroupMemberMetadataKey(self.group.group_id, member.member_id)
+        self.records.append((key, member.metadata_value()))
+
+    def write_assignment(self, member: ConsumerGroupMember) -> None:
+        """Write what a member has."""
+        key = ConsumerGroupCurrentMemberAssignmentKey(self.group.group_id, member.member_id)
+        self.records.append((key, member.assignment_value()))
+
+    def remove_member(self, member_id: str) -> None:
+        """Erase a member."""
+        group_id = self.group.group_id
+        self.records += [
+            (ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None),
+            (ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None),
+            (ConsumerGroupMemberMetadataKey(group_id, member_id), None),
+        ]
+
+    def stop_timers(self, member_id: str) -> None:
+        """Stop all timers of a member."""
+        self.timers += [StopTimer(kind, member_id) for kind in MemberTimer]

@@ -1,0 +1,175 @@
+"""Work for consumer groups that takes long: target assignments of large groups, and topics of regular expressions.
+
+Both are computed in threads. No request waits for them: members get their parts a heartbeat later, and if the group has changed
+since, the next heartbeat starts over.
+
+Changes of topics are noticed with the next heartbeat in the group: `Topics.generation` says that there was one.
+
+Deviation: regular expressions are resolved again PATTERN_INTERVAL_S after the last time at the earliest, Kafka waits 10 s.
+
+Bound: for each group one resolution of regular expressions and one target assignment at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from diamant.broker.groups.consumer.group import ConsumerGroup, ResolvedRegularExpression
+from diamant.broker.groups.consumer.metadata_hash import metadata_hash
+from diamant.broker.groups.decisions.change import GroupChange
+from diamant.broker.groups.decisions.subscriptions import take_resolved
+from diamant.broker.groups.decisions.target_assignment import TargetTask
+from diamant.broker.groups.decisions.targets import finish_targets, take_targets
+from diamant.broker.groups.decisions.topic_patterns import matching_topics
+from diamant.broker.network.api import REQUEST_ERRORS
+
+if TYPE_CHECKING:
+    from diamant.broker.node.node import Node
+
+logger = logging.getLogger(__name__)
+
+PATTERN_INTERVAL_S = 1.0
+
+
+class _Progress:
+    """What is in progress for a group, and when it was done last."""
+
+    __slots__ = (
+        "assigned_at_s",
+        "assigning",
+        "resolved_at_s",
+        "resolved_generation",
+        "resolving",
+        "topics_generation",
+    )
+
+    def __init__(self) -> None:
+        self.topics_generation = -1
+        """`Topics.generation` when the group last looked at its topics."""
+        self.assigned_at_s = -math.inf
+        self.assigning: asyncio.Task[None] | None = None
+        self.resolved_at_s = -math.inf
+        self.resolved_generation = -1
+        self.resolving: asyncio.Task[None] | None = None
+
+    def cancel(self) -> None:
+        """Cancel the group's tasks in progress; a running thread finishes, and its result is dropped."""
+        for task in (self.assigning, self.resolving):
+            if task is not None:
+                task.cancel()
+
+
+class ConsumerBackground:
+    """The background work of all consumer groups. The loop's thread owns it; make it on that thread."""
+
+    def __init__(
+        self, node: Node, change: Callable[[ConsumerGroup], GroupChange], commit: Callable[[GroupChange], None]
+    ) -> None:
+        """`change` begins a decision about a group, `commit` carries it out."""
+        self._node = node
+        self._change = change
+        self._commit = commit
+        self._loop = asyncio.get_running_loop()
+        self._progress: WeakKeyDictionary[ConsumerGroup, _Progress] = WeakKeyDictionary()
+
+    def has_metadata_changed(self, group: ConsumerGroup) -> bool:
+        """True if topics that the group reads have changed since its epoch was written."""
+        progress = self._progress.get(group)
+        topics = self._node.topics
+        if progress is not None and progress.topics_generation == topics.generation:
+            return False
+        if metadata_hash(group.subscribed_topics(), topics.image) != group.metadata_hash:
+            return True
+        if progress is not None:
+            progress.topics_generation = topics.generation
+        return False
+
+    def may_assign(self, group: ConsumerGroup, interval_ms: int) -> bool:
+        """True if no target assignment is being computed, and the last one is `interval_ms` old."""
+        progress = self._progress.get(group)
+        if progress is None:
+            return True
+        return progress.assigning is None and (self._loop.time() - progress.assigned_at_s) * 1000 >= interval_ms
+
+    def follow(self, change: GroupChange) -> None:
+        """Note a decision that has been carried out, and begin the target assignment that it asks for."""
+        progress = self._progress.setdefault(change.group, _Progress())
+        if change.has_computed_target:
+            progress.assigned_at_s = self._loop.time()
+        if change.has_checked_metadata:
+            progress.topics_generation = self._node.topics.generation
+        if change.heavy_task is not None:
+            progress.assigning = self._loop.create_task(self._assign(change.group, progress, change.heavy_task))
+
+    def release(self, group: ConsumerGroup) -> None:
+        """Forget a group."""
+        progress = self._progress.pop(group, None)
+        if progress is not None:
+            progress.cancel()
+
+    def stop(self) -> None:
+        """Forget all groups."""
+        for progress in self._progress.values():
+            progress.cancel()
+        self._progress.clear()
+
+    async def _assign(self, group: ConsumerGroup, progress: _Progress, task: TargetTask) -> None:
+        try:
+            for part in await asyncio.to_thread(task.run_in_parts):
+                change = self._change(group)
+                take_targets(change, part, task)
+                self._commit(change)
+                await asyncio.sleep(0)
+            change = self._change(group)
+            finish_targets(change, task)
+            self._commit(change)
+        except REQUEST_ERRORS as error:
+            logger.warning("group %s: the target assignment could not be written: %s", group.group_id, error)
+        finally:
+            progress.assigning = None
+
+    def resolve_if_due(self, group: ConsumerGroup) -> None:
+        """Find the topics of the group's regular expressions, if there are new ones of either."""
+        regexes = group.subscriptions.regexes
+        if not regexes:
+            return
+        progress = self._progress[group]
+        if progress.resolving is not None:
+            return
+        age_s = self._loop.time() - progress.resolved_at_s
+        is_new = any(regex not in group.resolved for regex in regexes)
+        if (
+            is_new
+            or progress.resolved_generation != self._node.topics.generation
+            or age_s * 1000 >= self._node.config.group_consumer_regex_refresh_interval_ms
+        ):
+            delay_s = max(PATTERN_INTERVAL_S - age_s, 0)
+            progress.resolving = self._loop.create_task(self._resolve(group, progress, delay_s))
+
+    async def _resolve(self, group: ConsumerGroup, progress: _Progress, delay_s: float) -> None:
+        try:
+            await asyncio.sleep(delay_s)
+            topics = self._node.topics
+            generation = topics.generation
+            version = self._node.metadata.end_offset
+            now_ms = self._node.env.clock.now_ms()
+            regexes = list(group.subscriptions.regexes)
+            found = await asyncio.to_thread(matching_topics, regexes, list(topics.image.topics))
+            progress.resolved_at_s = self._loop.time()
+            progress.resolved_generation = generation
+            if self._progress.get(group) is not progress:
+                return  # it was deleted or converted since
+            change = self._change(group)
+            take_resolved(
+                change, {regex: ResolvedRegularExpression(names, version, now_ms) for regex, names in found.items()}
+            )
+            self._commit(change)
+        except REQUEST_ERRORS as error:
+            logger.warning("group %s: regular expressions could not be resolved: %s", group.group_id, error)
+        finally:
+            progress.resolving = None

@@ -1,0 +1,221 @@
+"""Consumer groups at work: decisions made, written, applied, and the timers that follow from them.
+
+Every decision takes one turn of the loop: decide (`groups/decisions`), append the records as one batch, apply them, set the
+timers. So what is answered then survives SIGKILL, and memory does not differ from the log.
+
+Bound: the groups' members, up to four timers each.
+
+Source: GroupMetadataManager of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.config.group_table import ASSIGNMENT_INTERVAL_MS, SESSION_TIMEOUT_MS, value_of_group
+from diamant.broker.groups.consumer import conversion
+from diamant.broker.groups.consumer.group import ConsumerGroup
+from diamant.broker.groups.consumer.member import ConsumerGroupMember, MemberState
+from diamant.broker.groups.consumer.records import GroupRecord, apply, tombstones
+from diamant.broker.groups.decisions import leaving
+from diamant.broker.groups.decisions.change import (
+    GroupChange,
+    GroupSettings,
+    MemberTimer,
+    Moment,
+    StartTimer,
+    StopTimer,
+)
+from diamant.broker.groups.membership.consumer_background import ConsumerBackground
+from diamant.broker.groups.membership.timers import Timers
+from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.store import GroupStore
+from diamant.broker.network.api import REQUEST_ERRORS
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.internal_topics.group_records import GroupMetadataKey, GroupRecordKey, encode_record
+from diamant.protocol.kraft.records import GROUP_RESOURCE
+from diamant.storage.kraft.image import MetadataImage
+
+if TYPE_CHECKING:
+    from diamant.broker.groups.classic.group import ClassicGroup
+    from diamant.broker.node.node import Node
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 1_000
+"""After which time a member whose removal could not be written is removed again."""
+
+
+class ConsumerGroupRunner:
+    """All consumer groups of the broker. The loop's thread owns it; make it on that thread."""
+
+    def __init__(self, node: Node, store: GroupStore, rebalance: Callable[[ClassicGroup], None]) -> None:
+        """`rebalance` has the members of a classic group join again, that of one which was converted back."""
+        self._node = node
+        self._store = store
+        self._rebalance = rebalance
+        self.timers = Timers(asyncio.get_running_loop())
+        self.background = ConsumerBackground(node, self.change, self.commit)
+
+    @property
+    def image(self) -> MetadataImage:
+        """The topics as they are."""
+        return self._node.topics.image
+
+    @property
+    def default_assignor(self) -> str:
+        """The assignor of groups whose members ask for none."""
+        assignors: list[str] = self._node.config.group_consumer_assignors
+        return assignors[0]
+
+    def config_of(self, group_id: str, name: str) -> int:
+        """A configuration of a group (`group_table`)."""
+        return value_of_group(name, self.image.configs.get((GROUP_RESOURCE, group_id), {}), self._node.config)
+
+    # -- decisions -----------------------------------------------------------------------------------------------------
+
+    def change(self, group: ConsumerGroup) -> GroupChange:
+        """Begin a decision about a group."""
+        moment = Moment(
+            now_ms=self._node.env.clock.now_ms(),
+            has_metadata_changed=self.background.has_metadata_changed(group),
+            may_assign=self.background.may_assign(group, self.config_of(group.group_id, ASSIGNMENT_INTERVAL_MS)),
+        )
+        settings = GroupSettings(self.default_assignor, self._node.config.group_consumer_max_size)
+        return GroupChange(group, self.image, settings, moment)
+
+    def commit(self, change: GroupChange, prefix: Iterable[GroupRecord] = ()) -> None:
+        """Write the records (those of `prefix`, which is not applied, before), make them the state, set the timers."""
+        group = change.group
+        self._write(group.group_id, [*prefix, *change.records])
+        for key, value in change.records:
+            apply(group, key, value)
+        self._adopt(group)
+        self.background.follow(change)
+        for timer in change.timers:
+            self.set_timer(group.group_id, timer)
+
+    def _write(self, group_id: str, records: Sequence[GroupRecord]) -> None:
+        if not records:
+            return
+        try:
+            encoded = [encode_record(key, value) for key, value in records]
+        except OverflowError:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"a name of group {group_id} or its members is too long for a record"
+            ) from None
+        self._store.append(group_id, encoded)
+
+    def _adopt(self, consumer: ConsumerGroup) -> None:
+        """Make a new or converted group the one of its name."""
+        group = self._store.group_or_new(consumer.group_id)
+        if group.consumer is consumer:
+            return
+        if group.classic is not None:
+            logger.info("group %s: now a consumer group", consumer.group_id)
+        # Members that wait in a rebalance have to join again, as members of the consumer group.
+        self._store.become(group, consumer=consumer)
+
+    def fence(self, group: ConsumerGroup, members: Collection[ConsumerGroupMember]) -> None:
+        """Remove members; if only classic ones are left the group goes back to their protocol, where that is allowed."""
+        config = self._node.config
+        if conversion.may_downgrade(group, members, config.group_consumer_migration_policy, config.group_max_size):
+            self.downgrade(group, members, None, must_rebalance=True)
+            return
+        change = self.change(group)
+        leaving.fence(change, members)
+        self.commit(change)
+
+    def downgrade(
+        self,
+        group: ConsumerGroup,
+        leaving: Collection[ConsumerGroupMember],
+        joining: ConsumerGroupMember | None,
+        *,
+        must_rebalance: bool,
+    ) -> None:
+        """Make a group a classic one again, without those who leave, and with the static member that joins."""
+        now_ms = self._node.env.clock.now_ms()
+        classic = conversion.downgraded(group, leaving, joining, self.image, now_ms)
+        self._write(group.group_id, [*tombstones(group), (GroupMetadataKey(group.group_id), classic.value())])
+        logger.info("group %s: now a classic group again", group.group_id)
+        owner = self._store.group_or_new(group.group_id)
+        self._store.become(owner, classic=classic)
+        if must_rebalance:
+            self._rebalance(classic)
+
+    # -- groups that come and go ---------------------------------------------------------------------------------------
+
+    def restore(self, group: Group, key: GroupRecordKey, value: Any) -> None:
+        """Take in a record of a consumer group, when its partition is loaded. Every member gets a fresh session.
+
+        Source: GroupMetadataManager.replay, onLoaded.
+        """
+        consumer = group.consumer
+        if consumer is None:
+            consumer = ConsumerGroup(group.group_id)
+            self._store.become(group, consumer=consumer)
+        apply(consumer, key, value)
+        member = consumer.members.get(getattr(key, "member_id", ""))
+        if member is None:
+            return
+        self.start_session(group.group_id, member)
+        if member.state is MemberState.UNREVOKED_PARTITIONS and not member.uses_classic_protocol:
+            timeout_ms = member.rebalance_timeout_ms
+            timer = StartTimer(MemberTimer.REBALANCE, member.member_id, timeout_ms, member.member_epoch)
+            self.set_timer(group.group_id, timer)
+
+    def begin(self, consumer: ConsumerGroup) -> None:
+        """A group has these members now, new or converted (`GroupCoordinator.become`): their sessions begin."""
+        for member in consumer.members.values():
+            self.start_session(consumer.group_id, member)
+
+    def release(self, consumer: ConsumerGroup) -> None:
+        """A group does not have these members any more (`GroupCoordinator.become`): timers stop, and so does what is computed in
+        threads, which would make it the group again.
+        """
+        for member_id in consumer.members:
+            for kind in MemberTimer:
+                self.timers.cancel((consumer.group_id, kind, member_id))
+        self.background.release(consumer)
+
+    def stop(self) -> None:
+        """Stop timers and what is computed: the broker stops, or all groups are gone. It may be used again."""
+        self.timers.close()
+        self.background.stop()
+
+    # -- timers --------------------------------------------------------------------------------------------------------
+
+    def set_timer(self, group_id: str, timer: StartTimer | StopTimer) -> None:
+        """Start a member's timer (again), or stop it."""
+        key = (group_id, timer.kind, timer.member_id)
+        if isinstance(timer, StopTimer):
+            self.timers.cancel(key)
+        else:
+            self.timers.set(key, timer.timeout_ms, partial(self._expired, group_id, timer))
+
+    def start_session(self, group_id: str, member: ConsumerGroupMember) -> None:
+        """Start a member's session (again)."""
+        if member.classic is None:
+            timeout_ms = self.config_of(group_id, SESSION_TIMEOUT_MS)
+        else:
+            timeout_ms = member.classic.session_timeout_ms
+        self.set_timer(group_id, StartTimer(MemberTimer.SESSION, member.member_id, timeout_ms))
+
+    def _expired(self, group_id: str, timer: StartTimer) -> None:
+        group = self._store.group(group_id)
+        if group is None or group.consumer is None:
+            return
+        member = group.consumer.members.get(timer.member_id)
+        if member is None or timer.member_epoch not in (None, member.member_epoch):
+            return
+        logger.info("group %s: member %s is removed: %s", group_id, member.member_id, timer.kind.value)
+        try:
+            self.fence(group.consumer, [member])
+        except REQUEST_ERRORS as error:
+            logger.warning("group %s: %s could not be removed: %s", group_id, member.member_id, error)
+            self.set_timer(group_id, timer._replace(timeout_ms=RETRY_MS))

@@ -1,0 +1,153 @@
+"""Requests of members of consumer groups (KIP-848). Every request is answered at once.
+
+Source: GroupCoordinatorService, GroupMetadataManager of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.config.group_table import HEARTBEAT_INTERVAL_MS
+from diamant.broker.groups.consumer import conversion
+from diamant.broker.groups.consumer.group import ConsumerGroup, ConsumerGroupState
+from diamant.broker.groups.consumer.member import JOIN_EPOCH, STATIC_LEAVE_EPOCH, EpochedPartitions
+from diamant.broker.groups.consumer.records import GroupRecord, creation
+from diamant.broker.groups.decisions.heartbeat import heartbeat
+from diamant.broker.groups.decisions.leaving import leave_for_a_while, leaving_member
+from diamant.broker.groups.decisions.members import check_room
+from diamant.broker.groups.decisions.request import MemberRequest, check_request, is_full_request
+from diamant.broker.groups.decisions.topic_patterns import check_pattern
+from diamant.broker.groups.membership.classic_members import ClassicMembers
+from diamant.broker.groups.membership.consumer_runner import ConsumerGroupRunner
+from diamant.broker.groups.membership.description import described
+from diamant.broker.groups.store.store import GroupStore
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE
+from diamant.protocol.internal_topics.group_records import GroupMetadataKey
+from diamant.storage.uuid_text import random_id, uuid_to_text
+
+if TYPE_CHECKING:
+    from diamant.broker.groups.classic.group import ClassicGroup
+    from diamant.broker.node.node import Node
+
+logger = logging.getLogger(__name__)
+
+FIRST_WITH_CLIENT_MEMBER_ID = 1
+"""ConsumerGroupHeartbeat from this version on has a member id that the client made (KIP-1082)."""
+
+
+class ConsumerGroups:
+    """All consumer groups of the broker. The loop's thread owns it; make it on that thread."""
+
+    def __init__(self, node: Node, store: GroupStore, rebalance: Callable[[ClassicGroup], None]) -> None:
+        """`rebalance` has the members of a classic group join again, that of one which was converted back."""
+        self._node = node
+        self._store = store
+        self.runner = ConsumerGroupRunner(node, store, rebalance)
+        self.classic_members = ClassicMembers(node, self.runner)
+
+    def heartbeat(self, group_id: str, request: MemberRequest, version: int) -> dict[str, Any]:
+        """Let a member join, stay or leave; return the fields of the answer.
+
+        KafkaError: UNSUPPORTED_VERSION, INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, GROUP_ID_NOT_FOUND, and what
+        `decisions.heartbeat` raises.
+        """
+        self._check_enabled()
+        check_request(
+            group_id,
+            request,
+            is_member_id_required=version >= FIRST_WITH_CLIENT_MEMBER_ID,
+            assignors=self._node.config.group_consumer_assignors,
+        )
+        self._store.check_usable(group_id)
+        if request.member_epoch < JOIN_EPOCH:
+            return self._leave(group_id, request)
+        group, prefix = self._group_for(group_id, is_joining=request.member_epoch == JOIN_EPOCH)
+        change = self.runner.change(group)
+        if not request.member_id:
+            check_room(change, "")
+            request = request._replace(member_id=uuid_to_text(random_id()))
+        before = group.members.get(request.member_id)
+        member = heartbeat(change, request, check_pattern)
+        self.runner.commit(change, prefix)
+        self.runner.start_session(group_id, member)
+        self.runner.background.resolve_if_due(group)
+        answer: dict[str, Any] = {
+            "member_id": member.member_id,
+            "member_epoch": member.member_epoch,
+            "heartbeat_interval_ms": self.runner.config_of(group_id, HEARTBEAT_INTERVAL_MS),
+        }
+        has_changed = before is None or before.assigned != member.assigned
+        if request.member_epoch == JOIN_EPOCH or has_changed or is_full_request(request):
+            answer["assignment"] = {"topic_partitions": _topic_partitions(member.assigned)}
+        return answer
+
+    @property
+    def is_enabled(self) -> bool:
+        """Source: KafkaApis.isConsumerGroupProtocolEnabled."""
+        return PROTOCOL_TYPE in self._node.config.group_coordinator_rebalance_protocols
+
+    def _check_enabled(self) -> None:
+        """KafkaError: UNSUPPORTED_VERSION, which comes without a message."""
+        if not self.is_enabled:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+    def _leave(self, group_id: str, request: MemberRequest) -> dict[str, Any]:
+        group = self._consumer_group(group_id)
+        member = leaving_member(group, request)
+        if request.member_epoch == STATIC_LEAVE_EPOCH:
+            change = self.runner.change(group)
+            leave_for_a_while(change, member)
+            self.runner.commit(change)
+            return {"member_id": member.member_id, "member_epoch": STATIC_LEAVE_EPOCH}
+        logger.info("group %s: member %s has left", group_id, member.member_id)
+        self.runner.fence(group, [member])
+        return {"member_id": request.member_id, "member_epoch": request.member_epoch}
+
+    def _consumer_group(self, group_id: str) -> ConsumerGroup:
+        group = self._store.group(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if group.consumer is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        return group.consumer
+
+    def _group_for(self, group_id: str, *, is_joining: bool) -> tuple[ConsumerGroup, list[GroupRecord]]:
+        """The group, made or converted if a member joins; and the records to be written before those of the decision.
+
+        What is made or converted is not the group yet: the commit makes it so.
+        """
+        group = self._store.group(group_id)
+        if group is not None and group.consumer is not None:
+            return group.consumer, []
+        if not is_joining:
+            if group is None:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+            return self._consumer_group(group_id), []
+        if group is None or group.classic is None:
+            return ConsumerGroup(group_id), []
+        config = self._node.config
+        tombstone: GroupRecord = (GroupMetadataKey(group_id), None)
+        if group.classic.is_empty:
+            return ConsumerGroup(group_id), [tombstone]
+        conversion.check_upgrade(group.classic, config.group_consumer_migration_policy, config.group_consumer_max_size)
+        converted = conversion.upgraded(group.classic, self.runner.image)
+        return converted, [tombstone, *creation(converted)]
+
+    def describe(self, group_id: str) -> dict[str, Any]:
+        """A group's fields in ConsumerGroupDescribe. KafkaError: GROUP_ID_NOT_FOUND, also for classic groups."""
+        self._check_enabled()
+        self._store.check_usable(group_id)
+        return described(self._consumer_group(group_id), self.runner.image, self.runner.default_assignor)
+
+    def count_by_state(self) -> Counter[ConsumerGroupState]:
+        """The number of consumer groups in each state."""
+        groups = self._store.groups.values()
+        return Counter(group.consumer.state for group in groups if group.consumer is not None)
+
+
+def _topic_partitions(owned: EpochedPartitions) -> list[dict[str, Any]]:
+    return [{"topic_id": topic_id, "partitions": sorted(epochs)} for topic_id, epochs in owned.items()]
