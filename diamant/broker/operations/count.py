@@ -109,7 +109,7 @@ class CountOperation:
     async def _at_once(self, log: Log) -> PartitionRecords:
         await asyncio.sleep(0)  # there may be thousands
         compactor = await self._compactions.compactor()
-        start = (await self._cleaning.service()).first_dirty(log) if log.config.is_compacted else 0
+        start = (await self._cleaning.service()).states.first_dirty(log) if log.config.is_compacted else 0
         census = compactor.census_of(log)
         segments = list(log.segments)
         # What a compaction has not been over is dirty; that segment as a whole, if it ends in one.

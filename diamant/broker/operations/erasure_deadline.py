@@ -91,7 +91,7 @@ async def take_deadlines(
             if seen >= SEGMENTS_PER_TURN:
                 seen = 0
                 await asyncio.sleep(0)
-            first_dirty = service.first_dirty(log)
+            first_dirty = service.states.first_dirty(log)
             if log.log_end_offset > first_dirty:
                 oldest_ms = oldest_append_ms(log, first_dirty, now_ms, with_active=True)
                 told = looks.get(log, Told(oldest_ms, True))
@@ -127,7 +127,7 @@ async def _looks(
             if seen >= SEGMENTS_PER_TURN:
                 seen = 0
                 await asyncio.sleep(0)
-            first_dirty = service.first_dirty(log)
+            first_dirty = service.states.first_dirty(log)
             if (
                 name in INTERNAL_TOPICS
                 or not log.config.is_compacted

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from diamant.cleaner.service.pace import pace
+from diamant.cleaner.rules.pace import pace
 
 Measure: TypeAlias = Callable[[], tuple[int, int]]
 """Returns how much is done, and of how much; on the loop thread."""

@@ -17,13 +17,13 @@ from typing import Any, Protocol, runtime_checkable
 
 from diamant.cleaner.kernels import cache
 from diamant.cleaner.rules.modes import INLINE, PROCESS, SPARK
+from diamant.cleaner.rules.pace import pace
 from diamant.cleaner.rules.plan import CleanPlan, most_io_bytes
 from diamant.cleaner.rules.result import CleaningAborted
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, Runner
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.service.metrics import RoundStatus
-from diamant.cleaner.service.pace import pace
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log

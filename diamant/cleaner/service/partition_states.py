@@ -189,7 +189,7 @@ class PartitionStates:
         return self._checkpoints.get(partition)
 
     def first_dirty(self, log: Log) -> int:
-        """Return from where on no round has been over all of a log."""
+        """Return from where on no round has been over all of a log: rounds around a segment in quarantine do not count."""
         return max(self._checkpoints.get((log.topic, log.partition), 0), log.log_start_offset)
 
     def checkpoints(self) -> dict[TopicPartition, int]:

@@ -28,6 +28,7 @@ from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.runners.contract import Runner
 from diamant.cleaner.service.cleaner_slot import CleanerSlot, Slots, WorkerRunner, WorkerWarmth
 from diamant.cleaner.service.log_picker import LogPicker, why_not
+from diamant.cleaner.service.loop import CleaningLoop
 from diamant.cleaner.service.metrics import CleanerMetrics, CleanerStatus, RoundStatus
 from diamant.cleaner.service.partition_states import CheckpointFile, PartitionStates
 from diamant.cleaner.service.partition_view import CleanerView
@@ -41,7 +42,6 @@ from diamant.cleaner.service.round_requests import (
     cancel,
 )
 from diamant.cleaner.service.settings import ServiceSettings, kept_hash_key, new_hash_key
-from diamant.cleaner.service.wakeup import Wakeup
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
@@ -109,12 +109,9 @@ class CleanerService:
         self._warmth: WorkerWarmth | None = None
         if new_process_runner is not None and settings.is_enabled:
             self._warmth = WorkerWarmth(new_process_runner, self._slots.warm_up)
-        self._wakeup = Wakeup(env.clock)
-        self._next_ms = 0
+        self._loop = CleaningLoop(env.clock, self._pause_ms, self._cycle)
         self._has_begun = False
-        """True if a round has begun since the loop began to look."""
-        self._settling: list[asyncio.Future[None]] = []
-        self._task: asyncio.Task[None] | None = None
+        """True if a round has begun since the cycle has."""
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -132,24 +129,19 @@ class CleanerService:
                 logger.warning("the key of hashes cannot be kept, another one serves until the next start: %s", error)
             self._rounds.settings = self.settings.for_rounds(self._hash_key)
         self.states.keep_only({*self._logs, *unopened})
-        self._wakeup.start()
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._loop.start()
 
     async def stop(self) -> None:
         """End the rounds in progress, whose finished groups stay, and write the checkpoints. Twice is harmless."""
         if self.states.is_stopping:
             return
         self.states.is_stopping = self.callers.is_stopping = True
-        self._wakeup.stop()
-        self._wakeup.notify()
-        if self._task is not None:
-            await asyncio.wait({self._task})
+        await self._loop.stop()
         await self._slots.close()
         if self._warmth is not None:
             await self._warmth.close()
         if self._prompt is not None:
             await self._prompt.stop()
-        cancel(self._settling)
         self.callers.stop()
         await self._checkpoints.close()
         await asyncio.to_thread(self.blocking.shutdown)
@@ -164,7 +156,7 @@ class CleanerService:
         get the same report. Cancelled when the service stops. Raises UnknownPartition.
         """
         future = self.callers.request(partition, request)
-        if self._task is not None:
+        if self._loop.is_started:
             self._begin_requested()
         return future
 
@@ -179,12 +171,8 @@ class CleanerService:
 
     async def settled(self) -> None:
         """Have everything looked at, now, and wait until at this time of the clock nothing is left to be done."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.states.is_stopping:
-            future.cancel()
-        self._settling.append(future)
-        self._look_now()
-        await future
+        self._picker.forget()
+        await self._loop.settled()
 
     async def abort_and_pause(self, partition: TopicPartition) -> None:
         """Stop cleaning a partition until `resume`; returns when no round is in progress there.
@@ -197,13 +185,13 @@ class CleanerService:
             await self.callers.until_paused(partition)
         except asyncio.CancelledError:
             self.states.give_up_pause(partition)
-            self._wakeup.notify()
+            self._loop.look_now()
             raise
 
     def resume(self, partition: TopicPartition) -> None:
         """Take back one `abort_and_pause`."""
         self.states.resume(partition)
-        self._wakeup.notify()
+        self._loop.look_now()
 
     # -- what others see -----------------------------------------------------------------------------------------
 
@@ -213,7 +201,7 @@ class CleanerService:
             (partition for partition, log in self._logs.items() if log.config.is_compacted),
             self.states,
             self._env.clock.now_ms(),
-            dead_threads=int(self._task is not None and self._task.done() and not self.states.is_stopping),
+            dead_threads=int(self._loop.is_dead),
             io_bytes_under_way=self._slots.progress_bytes,
             under_way=self._slots.status(),
             quarantined=self._quarantined,
@@ -235,10 +223,6 @@ class CleanerService:
         known = None if self._prompt is None or not log.config.is_compacted else self._prompt.of(log)
         return CleanerView.of(log, self.settings, self.states, known, self._hash_key, self._env.clock.now_ms())
 
-    def first_dirty(self, log: Log) -> int:
-        """Return from where on no round has been over all of a log: rounds around a segment in quarantine do not count."""
-        return self.states.first_dirty(log)
-
     def facts(self, log: Log, end_offset: int) -> list[SegmentFacts]:
         """Return what is known of the closed segments that end at `end_offset` or before; nothing in mode kafka."""
         return [] if self._prompt is None else self._prompt.of(log).facts.of(log, end_offset)
@@ -259,7 +243,7 @@ class CleanerService:
         self.settings = settings
         self._rounds.settings = settings.for_rounds(self._hash_key)
         self._slots.limit(settings.io_max_bytes_per_second / settings.threads)
-        self._look_by(self._env.clock.now_ms() + self._pause_ms)
+        self._loop.look_by(self._env.clock.now_ms() + self._pause_ms())
         if not self._is_kafka:
             self._look_now()
 
@@ -284,7 +268,7 @@ class CleanerService:
         """Forget the name of a log that is new, or being deleted: a round in progress there ends without effect."""
         partition = log.topic, log.partition
         self.states.forget(partition)
-        if self._task is not None and not self.states.is_stopping:
+        if self._loop.is_started and not self.states.is_stopping:
             # Soon: what the file says of a log must not be taken for another one's of its name.
             self._checkpoints.write_soon()
         self._metrics.forget(partition)
@@ -296,7 +280,7 @@ class CleanerService:
     def rolled(self, log: Log) -> None:
         """Record that a segment of `log` has become inactive."""
         if not self._is_kafka and log.config.is_compacted:
-            self._look_by(self._env.clock.now_ms() + ROLL_DELAY_MS)
+            self._loop.look_by(self._env.clock.now_ms() + ROLL_DELAY_MS)
 
     def saw_append(self, log: Log) -> None:
         """Record an append to a compacted log."""
@@ -305,38 +289,14 @@ class CleanerService:
 
     def _look_now(self) -> None:
         self._picker.forget()
-        self._wakeup.notify()
-
-    def _look_by(self, due_ms: int) -> None:
-        if due_ms < self._next_ms:
-            self._next_ms = due_ms
-            self._wakeup.ask_again()
+        self._loop.look_now()
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
-    @property
     def _pause_ms(self) -> int:
         return max(self.settings.backoff_ms, MIN_PAUSE_MS)
 
-    async def _run(self) -> None:
-        while not self.states.is_stopping:
-            self._wakeup.reset()
-            self._next_ms = self._env.clock.now_ms() + self._pause_ms
-            settling, self._settling = self._settling, []
-            is_settled = False
-            try:
-                is_settled = await self._cycle(is_settling=bool(settling))
-            except Exception:
-                logger.exception("the cleaner failed to look for work")
-            for future in settling if is_settled else ():
-                if not future.done():
-                    future.set_result(None)
-            self._settling += [] if is_settled else settling
-            await asyncio.sleep(0)  # without a pause, others have their turn nevertheless
-            while not self.states.is_stopping and not await self._wakeup.wait(self._next_ms):
-                pass
-
-    async def _cycle(self, *, is_settling: bool) -> bool:
+    async def _cycle(self, is_settling: bool) -> bool:
         """Begin what there is to do and slots for; return True if nothing is left to do at this time."""
         # What ends while this looks on may leave something to be done: the look that it asks for tells.
         self._has_begun = self._is_busy
@@ -354,9 +314,9 @@ class CleanerService:
         deadline_ms = self._picker.next_deadline_ms
         # One that went by while all slots were busy is met by the look that follows their rounds.
         if deadline_ms is not None and deadline_ms > self._env.clock.now_ms():
-            self._look_by(deadline_ms)
+            self._loop.look_by(deadline_ms)
         if self._prompt is not None and not self._prompt.is_learning and not self.states.is_stopping:
-            self._prompt.begin_learning(self._picker.take_to_learn(), lambda: bool(self._settling), self._look_now)
+            self._prompt.begin_learning(self._picker.take_to_learn(), lambda: self._loop.is_awaited, self._look_now)
         return not self.callers.requested and not self._has_begun and not self._is_busy
 
     @property
@@ -415,4 +375,4 @@ class CleanerService:
         finally:
             slot.end()
             self._begin_requested()
-            self._wakeup.notify()
+            self._loop.look_now()

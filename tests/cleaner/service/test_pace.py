@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.rules.pace import pace
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.service.cleaner_slot import RunningRound
-from diamant.cleaner.service.pace import pace
 from diamant.cleaner.service.round import run_plan
 from tests.cleaner.cleaner_log import START_MS, CleanerLog
 from tests.cleaner.held_runner import HeldRunner

@@ -1,0 +1,97 @@
+"""The loop of the cleaner: when it looks for work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from diamant.cleaner.service.wakeup import Wakeup
+from diamant.storage.env.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+
+class CleaningLoop:
+    """Calls `cycle` at once when it is told to, by the time that it is told, and after each pause at the latest.
+
+    `cycle` is told whether `settled` is waited for, and returns True if nothing is left to do at this time. Belongs to the
+    loop thread.
+    """
+
+    def __init__(self, clock: Clock, pause_ms: Callable[[], int], cycle: Callable[[bool], Awaitable[bool]]) -> None:
+        self._clock = clock
+        self._pause_ms = pause_ms
+        self._cycle = cycle
+        self._wakeup = Wakeup(clock)
+        self._next_ms = 0
+        self._settling: list[asyncio.Future[None]] = []
+        self._is_stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_started(self) -> bool:
+        """True once `start` was called."""
+        return self._task is not None
+
+    @property
+    def is_dead(self) -> bool:
+        """True if it has ended without having been told to."""
+        return self._task is not None and self._task.done() and not self._is_stopping
+
+    @property
+    def is_awaited(self) -> bool:
+        """True if a caller waits until nothing is left to do."""
+        return bool(self._settling)
+
+    def start(self) -> None:
+        """Begin."""
+        self._wakeup.start()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """End when the cycle in progress does; those who wait are cancelled."""
+        self._is_stopping = True
+        self._wakeup.stop()
+        self._wakeup.notify()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        for future in self._settling:
+            future.cancel()
+
+    def look_now(self) -> None:
+        """Have another cycle at once, or after the one in progress."""
+        self._wakeup.notify()
+
+    def look_by(self, due_ms: int) -> None:
+        """Have another cycle by this time of the clock."""
+        if due_ms < self._next_ms:
+            self._next_ms = due_ms
+            self._wakeup.ask_again()
+
+    async def settled(self) -> None:
+        """Wait until a cycle from now on leaves nothing to do."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._is_stopping:
+            future.cancel()
+        self._settling.append(future)
+        self._wakeup.notify()
+        await future
+
+    async def _run(self) -> None:
+        while not self._is_stopping:
+            self._wakeup.reset()
+            self._next_ms = self._clock.now_ms() + self._pause_ms()
+            settling, self._settling = self._settling, []
+            is_settled = False
+            try:
+                is_settled = await self._cycle(bool(settling))
+            except Exception:
+                logger.exception("the cleaner failed to look for work")
+            for future in settling if is_settled else ():
+                if not future.done():
+                    future.set_result(None)
+            self._settling += [] if is_settled else settling
+            await asyncio.sleep(0)  # without a pause, others have their turn nevertheless
+            while not self._is_stopping and not await self._wakeup.wait(self._next_ms):
+                pass
