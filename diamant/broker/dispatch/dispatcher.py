@@ -33,7 +33,7 @@ API_VERSIONS_KEY = 18
 class Dispatcher:
     """The handler table, ready for use by the server.
 
-    Served versions are the intersection of what the table has and what `protocol.apis` serves.
+    Served versions are the intersection of what the table has and what `protocol/wire/apis.py` serves.
     """
 
     def __init__(self, flusher: Flusher, keys: Collection[int], load: Callable[[int], tuple[Decode, Handler]]) -> None:

@@ -115,7 +115,7 @@ class MetricsSnapshot:
     cleaner: CleanerStatus | None
     deadlines: tuple[TopicDeadline, ...]
     erasures: tuple[int, int, int]
-    """Done and failed."""
+    """Done, failed and held."""
     redactions: tuple[int, int, int]
     """Done, failed and held."""
     requests: tuple[RequestFigures, ...]

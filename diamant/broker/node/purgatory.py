@@ -7,8 +7,8 @@ several appends within one turn cost one check. A producer without consumers pay
 A fetch session waits for the same logs again and again. It has a `Watch` on them, which remembers what changed also between
 two fetches, so that waiting once more does not cost anything per log.
 
-A session that was notified of a change is not notified of the next one in the same log before it has looked at the
-first. So appends cost nothing for a session whose client is gone or slow: each of its logs notifies it once.
+After a notification a session gets no other for that log until it has read it. So appends cost
+nothing for a session whose client is gone or slow: each of its logs notifies it once.
 
 Bounds: one waiter per connection, since a connection's requests are handled one after the other; one watch per session.
 """

@@ -1,6 +1,7 @@
 """The decision to keep or remove: on a batch, then on each of its records.
 
-Pure functions of numbers, with numbers for answers, so that a compiled loop can use the same rules. They read no bytes.
+Pure functions of numbers, with numbers for answers. `kernels/rewrite.py` restates them in a compiled loop: change both, the tests
+compare them. They read no bytes.
 
     batch_verdict     first                       DELETE without a look inside, or keep an empty header, or nothing if empty
     record_fate       for each record inside      KEEP or the reason why not

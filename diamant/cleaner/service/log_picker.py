@@ -244,7 +244,7 @@ class LogPicker:
     def _deadline_ms(self, known: PromptLog, found: CleanableRange | None, now_ms: int) -> int | None:
         """Return when a log is due next, or since when it is; notes the first deadline ahead and what is not known yet.
 
-        A round that was due before waits for something other than time, as does what a segment in quarantine keeps.
+        A deadline in the past is ignored: such a round waits for something other than time, as do quarantined segments.
         """
         log = known.log
         kept_ms: int | None = None

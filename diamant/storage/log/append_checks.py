@@ -31,7 +31,7 @@ LIGHT_DECOMPRESSED_BYTES = 1024 * 1024
 LIGHT_COMPRESSED_BYTES = 128 * 1024
 LIGHT_RECORDS = 10_000
 LIGHT_RECOMPRESSED_RECORDS = 500
-"""Limits of a batch to be checked in a thread that others wait for: each costs a few milliseconds at worst."""
+"""Limits of a batch that the event loop may check itself: each costs a few milliseconds at worst."""
 
 ZSTD_MIN_PRODUCE_VERSION = 7
 

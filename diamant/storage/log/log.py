@@ -490,7 +490,7 @@ class Log:
         return sum(segment.size for segment in removed)
 
     def exchange_segments(self, old: Sequence[Segment], new: Segment) -> None:
-        """Put `new` in the place of `old`, which follow each other; in memory only (see `replace`)."""
+        """Put `new` in the place of `old`, which follow each other; in memory only (see `segment_swap`)."""
         first = self.segments.index(old[0])
         self.segments[first : first + len(old)] = [new]
         self._bases[first : first + len(old)] = [new.base_offset]

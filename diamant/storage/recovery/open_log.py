@@ -80,10 +80,10 @@ def load_log(
 ) -> Log:
     """Open the partition directory `path`; may run in a worker thread, the result then belongs to the loop thread.
 
-    `recovery_point` and `log_start_offset` come from the checkpoints (0 if they say nothing of the partition). None is a recovery
-    point that is lost: all is scanned, and no whole batch is cut off; with CUT_NOTHING, as of a log that was refused, nothing is.
-    What recovery did that a person should know is appended to `messages`. `is_of_one_moment` says whether a broker left the files
-    so; else segments are looked for that were cleaned into others. None: it did if it stopped in order.
+    `recovery_point` and `log_start_offset` come from the checkpoints; 0 if they say nothing of the partition. None is a
+    recovery point that is lost: all is scanned, and no whole batch is cut off. CUT_NOTHING is that of a log that was refused:
+    nothing is cut off. What recovery did that a person should know is appended to `messages`. `is_of_one_moment` says whether a
+    broker left the files so; else segments are looked for that were cleaned into others. None: it did if it stopped in order.
     """
     said = messages if messages is not None else []
     epochs = LeaderEpochs.load(env, path)
@@ -221,12 +221,12 @@ def _remove_temporary_files(env: Env, path: str) -> None:
 def _complete_swaps(env: Env, path: str) -> None:
     """Finish a swap whose `.swap` files are complete: what they replace goes, then they lose their suffix (step 2).
 
-    See `replace` for the steps that may have been taken. Each of these here may be interrupted and done again. Beyond Kafka:
+    See `segment_swap` for the steps that may have been taken. Each of these here may be interrupted and done again. Beyond Kafka:
 
     * A segment at a `.swap` file's own base offset goes even if the `.swap` is empty, with all its indexes.
     * If the lowest `.swap` is empty or torn and nothing was taken away yet, it is dropped, and the old segments stay: it
       does not tell what it replaces, and may have been whole once.
-    * An empty `.swap` that is not the lowest is the end mark of `replace`: it goes.
+    * An empty `.swap` that is not the lowest is the end mark of `segment_swap`: it goes.
     * The `.log` files are renamed first, so that a `.log` without suffix never has indexes of another one.
     """
     entries = env.list_dir(path)

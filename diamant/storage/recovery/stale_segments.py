@@ -1,6 +1,6 @@
 """Segments that a round of the cleaner had replaced, beside what it replaced them with.
 
-No start of a broker finds such ones in its own directory: `replace` sees to that. They are in copies that were made while a
+No start of a broker finds such ones in its own directory: `segment_swap` sees to that. They are in copies that were made while a
 broker ran. A copying program lists a directory once and comes to its files one after the other, so it may have an old segment
 from before a round and the new one, which covers the old one's offsets too, from after it. Read in turn they hide records: an
 offset is looked for in the last segment that begins at or below it, and that is the old one.
@@ -32,9 +32,10 @@ def find_stale(segments: Sequence[Segment]) -> list[Stale]:
     """Return the segments that an earlier one covers, for sure.
 
     It is sure if the earlier one is whole and has, where the old ones are, only batches that they have too (a cleaned batch
-    keeps its last offset and producer). An old one may go on behind the new one's end, if the round removed its last records; the
-    last segment stays then, since the log would end earlier without it. Empty ones, such as end marks of `replace`, hold nothing
-    that could be missed. Reads the end of each segment, and all of those that overlap; changes nothing. Memory: the ends.
+    keeps its last offset and producer). An old one may go on behind the new one's end, if the round removed its last records;
+    the last segment stays then, since the log would end earlier without it. Empty ones, as end marks of `segment_swap`, hold
+    nothing that could be missed. Reads the end of each segment, and all of those that overlap; changes nothing. Memory: the
+    ends.
     """
     all_ends = [_end(segment) for segment in segments]
     empty = {

@@ -1,1 +1,1 @@
-"""Certificates: signing, files, verification, page."""
+"""Certificates: their form and signature (`certificate`), keys, files, verification against the data, page."""
