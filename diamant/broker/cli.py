@@ -139,15 +139,14 @@ def start(
     log_level: str,
     exit_with_parent: bool,
 ) -> None:
-    """Start a broker and run it until it is told to stop (Ctrl-C or SIGTERM).
+    """Start a broker and run it until Ctrl-C or SIGTERM.
 
-    When it answers, it prints a line to standard output, "Diamant listens on" and its addresses, and another one that says where
-    HTTP is.
+    When it is ready, it prints "Diamant listens on" with its addresses to standard output, and a line with the address of HTTP.
 
-    Metrics, health and /v1 are at http://127.0.0.1:9644 (--set diamant.http.listen=HOST:PORT for elsewhere, with nothing behind
-    the = for nowhere).
+    Metrics, health and /v1 are at http://127.0.0.1:9644 (--set diamant.http.listen=HOST:PORT for another
+    address, nothing behind the = for none).
 
-    Exit codes: 0 it was told to stop, and did so in order; 1 it cannot start, and says why in one line; 2 usage.
+    Exit codes: 0 stopped in order; 1 it cannot start, and says why in one line; 2 usage.
     """
     # At once: when it has gone, its place is taken by the one who takes in orphans.
     parent = os.getppid() if exit_with_parent else None

@@ -146,7 +146,7 @@ class Admin:
             left_ms = int((deadline_s - time.monotonic()) * 1000)
             if left_ms <= 0:
                 raise AdminError(
-                    f"{job['verb']} is still under way: wait longer, or look at it as {job['href']}",
+                    f"{job['verb']} is still in progress: wait longer, or look at it as {job['href']}",
                     status=504,
                     code="timed-out",
                 )

@@ -333,14 +333,14 @@ _KEYS = (
         _STRING,
         "local[*]",
         "Where partitions are cleaned that are too large for this machine: a master of Apache Spark, as `spark.master`. Each "
-        "`diamant.cleaner.spark.conf.NAME` is passed on to Spark as NAME. docs/how-to/spark-clean.md tells more.",
+        "`diamant.cleaner.spark.conf.NAME` is passed on to Spark as NAME. See docs/how-to/spark-clean.md.",
     ),
     ConfigKey(
         "diamant.cleaner.spark.min.bytes",
         _LONG,
         68_719_476_736,
         "From this size on a partition is cleaned on Spark if PySpark is installed and an estimate says that it will be quicker; "
-        "-1: only if somebody asks for it.",
+        "-1: only on request.",
         at_least(-1),
     ),
     ConfigKey(
@@ -387,8 +387,8 @@ _KEYS = (
         _BOOLEAN,
         False,
         "Whether the key of certificates may be made where it vanishes and the data stays: in a container's own layer "
-        "(outside of its volumes), or in memory. Without its secret nobody can compare digests, or go on "
-        "with an unfinished erasure.",
+        "(outside of its volumes), or in memory. Without its secret digests cannot be compared, and an "
+        "unfinished erasure cannot continue.",
     ),
     ConfigKey(
         "diamant.certificate.key.file",
@@ -402,8 +402,8 @@ _KEYS = (
         "diamant.clock",
         _STRING,
         SYSTEM_CLOCK,
-        "Whose time counts for everything that is stored. `manual`: a clock that follows the system's until somebody moves or "
-        "freezes it (`diamant clock`), for tests and demonstrations. Where it is, is kept in the data directory.",
+        "Whose time counts for everything that is stored. `manual`: a clock that follows the system's until it is moved or "
+        "frozen (`diamant clock`), for tests and demonstrations. Its position is kept in the data directory.",
         any_of(SYSTEM_CLOCK, MANUAL_CLOCK),
     ),
     ConfigKey(
@@ -411,7 +411,7 @@ _KEYS = (
         _INT,
         20_000,
         "How long IncrementalAlterConfigs with `diamant.compact=now` waits for the end of the compaction before it answers "
-        "REQUEST_TIMED_OUT; it goes on, and the same request joins it. Less than the time after which clients give up.",
+        "REQUEST_TIMED_OUT; the compaction continues, and the same request joins it. Less than the timeout of clients.",
         at_least(0),
         is_dynamic=True,
     ),

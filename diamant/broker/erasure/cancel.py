@@ -95,7 +95,7 @@ class Cancelling(Undertakings):
             ) from None
         except (StorageError, OSError) as error:
             raise self.failure(
-                f"{self.noun} {intent_id} could not be cancelled, it goes on: {reason_of(error)}"
+                f"{self.noun} {intent_id} could not be cancelled, it continues: {reason_of(error)}"
             ) from None
 
 
@@ -106,6 +106,6 @@ async def cancel_job(queues: Iterable[Cancelling], intent_id: str, *, reason: st
         if found is not None:
             return found
     raise NotFound(
-        f"there is no erasure or redaction {intent_id[:64]!r} under way, so nothing was cancelled: it is over, or has "
+        f"there is no erasure or redaction {intent_id[:64]!r} in progress, so nothing was cancelled: it has ended, or has "
         "another id. GET /v1/certificates lists those that are unfinished"
     )

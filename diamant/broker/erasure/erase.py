@@ -273,8 +273,8 @@ class Erasures(ErasureTombstones):
         except NotFound:
             pass  # A missing erasure, and one that ended without a certificate, get the same error.
         raise NotFound(
-            f"there is no erasure {erasure_id[:64]!r} under way: it is over, or has another id. GET /v1/certificates lists those "
-            "that are unfinished"
+            f"there is no erasure {erasure_id[:64]!r} in progress: it has ended, or has another id. GET /v1/certificates lists "
+            "those that are unfinished"
         )
 
     async def _as_certified(self, erasure_id: str) -> Erasure:

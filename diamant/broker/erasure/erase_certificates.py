@@ -216,9 +216,9 @@ class ErasureCertificates(Cancelling):
         unknown = await self._groups_not_known()
         if unknown:
             raise NotPossible(
-                "the tombstone cannot be removed before its horizon, as nobody knows which groups have not passed it: "
+                "the tombstone cannot be removed before its horizon, because it is not known which groups have not passed it: "
                 f"{'; '.join(unknown)}. Nothing was changed. Without --now (now=false) it goes at its horizon; to have it go "
-                "now, see in the broker's log what is wrong with that partition, mend it and start the broker anew"
+                "now, see in the broker's log what is wrong with that partition, repair it and restart the broker"
             )
 
     async def _groups_behind(self, intent: Intent) -> dict[str, list[str]]:

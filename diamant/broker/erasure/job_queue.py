@@ -61,7 +61,7 @@ MAX_UNFINISHED = 10_000
 READERS_WAIT_S = 10.0
 """How long a scan waits for clients that read from files that were removed; after that nothing is certified for now."""
 LOOK_AGAIN_S = 0.05
-STILL_READ = "it was removed, but somebody reads from it still, and until that ends its bytes are on the disk"
+STILL_READ = "it was removed, but is still being read, and until that ends its bytes are on the disk"
 MAX_TEXT = 1_000
 """Letters of a reason or reference."""
 ID_BYTES = 16
@@ -168,7 +168,7 @@ class Undertakings(EvidenceWork):
         try:
             key = await self._key()
         except (StorageError, OSError) as error:
-            logger.error("%d %ss are unfinished and cannot go on for now: %s", len(ids), self.noun, reason_of(error))
+            logger.error("%d %ss are unfinished and cannot continue for now: %s", len(ids), self.noun, reason_of(error))
             self._unread.update(ids)
             for intent_id in ids:
                 self._schedule(intent_id, self._env.clock.now_ms() + RETRY_MS)
@@ -183,9 +183,9 @@ class Undertakings(EvidenceWork):
             intent = await asyncio.to_thread(self._read_unfinished, intent_id, key)
         except (ValueError, StorageError, OSError) as error:
             self._due.pop(intent_id, None)
-            logger.error("%s %s is unfinished and cannot be gone on with: %s", self.noun, intent_id, error)
+            logger.error("%s %s is unfinished and cannot be continued: %s", self.noun, intent_id, error)
             return
-        logger.warning("%s %s is unfinished (%s), it goes on", self.noun, intent_id, intent.phase)
+        logger.warning("%s %s is unfinished (%s), it continues", self.noun, intent_id, intent.phase)
         self._note(intent, key)
         self._schedule(intent_id, self._env.clock.now_ms() if intent.due_ms is None else intent.due_ms)
 
@@ -416,13 +416,13 @@ class Undertakings(EvidenceWork):
             if not ending.result():
                 self._count_failure(intent_id)
                 raise self.failure(
-                    f"{self.noun} {intent_id} was to be cancelled meanwhile, and this attempt has ended for that; "
+                    f"{self.noun} {intent_id} is being cancelled, and this attempt has ended for that; "
                     f"{self._what_follows(intent_id)}"
                 ) from None
-            raise NotPossible(f"{self.noun} {intent_id} was cancelled meanwhile, it is not certified") from None
+            raise NotPossible(f"{self.noun} {intent_id} was cancelled, it is not certified") from None
         except (StorageError, OSError) as error:
             self._count_failure(intent_id)
-            raise self.failure(f"{self.noun} {intent_id} could not go on: {reason_of(error)}") from None
+            raise self.failure(f"{self.noun} {intent_id} could not continue: {reason_of(error)}") from None
         except VerbError:
             self._count_failure(intent_id)
             raise
@@ -434,7 +434,7 @@ class Undertakings(EvidenceWork):
         holder = self.lock.holder
         if intent_id not in self._waiting or not holder:
             return ""
-        return f", as its turn has not come: {holder} is under way (cancelling that ends it, if it hangs)"
+        return f", as its turn has not come: {holder} is in progress (cancelling that ends it, if it hangs)"
 
     def _count_failure(self, intent_id: str) -> None:
         """Count an attempt that has failed: as held if it goes on, and not at all if it was counted when it ended."""
@@ -446,7 +446,7 @@ class Undertakings(EvidenceWork):
     def _what_follows(self, intent_id: str) -> str:
         """Say what becomes of one that nobody waits for any more."""
         if intent_id in self._due:
-            return "it goes on in the broker"
+            return "it continues in the broker"
         return "it has ended just now, see its certificate" if intent_id in self._over else "nothing was changed"
 
     def _is_cancelling(self) -> bool:
@@ -456,7 +456,7 @@ class Undertakings(EvidenceWork):
 
     def _check_room(self, *, is_new: bool = True) -> None:
         if self._calls >= MAX_WAITING or (is_new and len(self._due) >= MAX_UNFINISHED):
-            raise TooMany(f"too many {self.noun}s wait already, try again when some of them are over")
+            raise TooMany(f"too many {self.noun}s wait already, try again when some of them have ended")
 
     def _check_reason(self, reason: str, reference: str) -> None:
         if not reason.strip():

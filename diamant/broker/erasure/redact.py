@@ -71,8 +71,8 @@ logger = logging.getLogger(__name__)
 __all__ = ["RedactFailed", "Redaction", "Redactions"]
 
 _REFUSES_WRITES = (
-    "the partition takes no writes since one has failed, so its active segment cannot be closed: see the broker's log, mend the "
-    "disk, and start the broker anew"
+    "the partition takes no writes since one has failed, so its active segment cannot be closed: see the broker's log, repair "
+    "the disk, and restart the broker"
 )
 
 

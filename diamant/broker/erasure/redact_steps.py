@@ -35,7 +35,7 @@ class RedactionSteps(RedactionCertificates):
 
     async def _rewrite(self, works: Sequence[Work], progress: Progress) -> None:
         total = sum(one.size for work in works for one in work.log.segments if one.base_offset in work.located.offsets)
-        progress.begin("writing segments anew", total, "bytes")
+        progress.begin("rewriting segments", total, "bytes")
         for work in works:
             log = work.log
             if not work.located.offsets or log.is_deleted:

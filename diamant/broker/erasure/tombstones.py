@@ -41,8 +41,8 @@ def write_tombstone(node: Node, log: Log, key: bytes) -> int:
 def _why_refused(log: Log, size: int, error: KafkaError) -> str:
     if log.write_failure is not None:
         return (
-            "no tombstone can be written, as the partition takes no writes since one has failed: see the broker's log, mend the "
-            "disk, and start the broker anew"
+            "no tombstone can be written, as the partition takes no writes since one has failed: see the broker's log, repair "
+            "the disk, and restart the broker"
         )
     limits = {
         ErrorCode.MESSAGE_TOO_LARGE: ("max.message.bytes", log.config.max_message_bytes),
@@ -52,7 +52,7 @@ def _why_refused(log: Log, size: int, error: KafkaError) -> str:
         return f"no tombstone can be written: {error}"
     name, limit = limits[error.code]
     return (
-        f"the tombstone would have {size} bytes, and {name} of the topic allows {limit}: raise it, and the erasure goes on by "
+        f"the tombstone would have {size} bytes, and {name} of the topic allows {limit}: raise it, and the erasure continues by "
         "itself"
     )
 

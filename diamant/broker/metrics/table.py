@@ -163,7 +163,7 @@ _ROWS = (
     ),
     _own("cleaner_removed_bytes_total", COUNTER, "Their bytes before compression, by reason.", "bytes", ("reason",)),
     _own("cleaner_rounds_total", COUNTER, "Finished rounds, by the runner that did them.", "rounds", ("runner",)),
-    _own("cleaner_round_log_bytes", GAUGE, "Log that the round under way is over, by runner.", "bytes", ("runner",)),
+    _own("cleaner_round_log_bytes", GAUGE, "Log that the round in progress covers, by runner.", "bytes", ("runner",)),
     _own(
         "cleaner_round_log_done_bytes",
         GAUGE,
@@ -174,11 +174,13 @@ _ROWS = (
     _own(
         "cleaner_round_left_seconds",
         GAUGE,
-        "How long the round under way will take yet, at its rate so far; missing in its first second.",
+        "How long the round in progress will still take, at its rate so far; missing in its first second.",
         "seconds",
         ("runner",),
     ),
-    _own("cleaner_round_io_bytes", GAUGE, "What the round under way has read and written.", "bytes", ("runner",)),
+    _own(
+        "cleaner_round_io_bytes", GAUGE, "Bytes that the round in progress has read and written.", "bytes", ("runner",)
+    ),
     _own(
         "cleaner_uncleanable_info",
         GAUGE,
@@ -231,7 +233,7 @@ _ROWS = (
         "erasures_total",
         COUNTER,
         "Erasures that ended since the start: `done` with the certificate for `key-gone` or `nothing-matched`, or `failed`: "
-        "without one, or cancelled; `held`: attempts that certified nothing, at what goes on by itself.",
+        "without one, or cancelled; `held`: attempts that certified nothing and are retried.",
         "erasures",
         ("outcome",),
         per_partition=False,
@@ -240,7 +242,7 @@ _ROWS = (
         "redactions_total",
         COUNTER,
         "Redactions that ended since the start: `done` with a certificate, or `failed`: without one, or cancelled; `held`: "
-        "attempts that certified nothing, at what goes on by itself.",
+        "attempts that certified nothing and are retried.",
         "redactions",
         ("outcome",),
         per_partition=False,
@@ -342,7 +344,9 @@ _ROWS = (
     ),
     # Transactions
     _own("transactional_ids", GAUGE, "Transactional ids by state.", "ids", ("state",), per_partition=False),
-    _own("transactions_open", GAUGE, "Transactions that are under way or ending.", "transactions", per_partition=False),
+    _own(
+        "transactions_open", GAUGE, "Transactions that are in progress or ending.", "transactions", per_partition=False
+    ),
     _own(
         "transaction_open_age_seconds",
         GAUGE,

@@ -213,7 +213,7 @@ class BrokerClock:
     async def _run_or_stand(self, *, is_frozen: bool) -> ClockReport:
         clock = self._movable()
         if not isinstance(clock, ManualClock):
-            raise NotAllowed("this clock moves only when it is told to, and cannot be made to run")
+            raise NotAllowed("this clock moves only on request, and cannot be made to run")
         async with self._turn:
             # Between the two it runs on a little; the file holds the earlier time, and the way in which it continues.
             await self._keep(clock, clock.now_ms(), is_frozen=is_frozen)

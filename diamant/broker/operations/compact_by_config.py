@@ -126,7 +126,7 @@ class CompactByConfig:
             return KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT,
                 f"{topic} was not compacted within {self._node.config.diamant_compact_wait_max_ms} ms "
-                "(diamant.compact.wait.max.ms); it goes on, and the same request joins it",
+                "(diamant.compact.wait.max.ms); it continues, and the same request joins it",
             )
         error = running.task.exception()
         if error is None:

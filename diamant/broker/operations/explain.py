@@ -102,8 +102,8 @@ class LogFiles(Iterable[OpenSegment]):
         problems = []
         if self._unread:
             problems.append(
-                f"{self._unread} outputs of a round that is under way, or was cut off, were not read (.cleaned, .swap, "
-                f"{names.STAGING_PREFIX}*): they may have copies of these and of older records; ask again when it is over"
+                f"{self._unread} outputs of a round that is in progress, or was cut off, were not read (.cleaned, .swap, "
+                f"{names.STAGING_PREFIX}*): they may have copies of these and of older records; ask again when it has ended"
             )
         if self._aside:
             problems.append(

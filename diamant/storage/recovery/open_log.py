@@ -99,7 +99,7 @@ def load_log(
     for segment in segments:
         if segment.is_index_damaged:  # as was found just now
             missing_index.add(segment.base_offset)
-            said.append(f"{segment.path}: its indexes are those of other content; they are made anew")
+            said.append(f"{segment.path}: its indexes are those of other content; they are rebuilt")
     log_end_offset = None
     if is_clean and segments:
         log_end_offset = segments[-1].sound_end()
@@ -129,7 +129,7 @@ def load_log(
     if dead:
         env.sync_dir(path)
     if is_clean and segments and log_end_offset is None:
-        said.append(f"{segments[-1].path}: its indexes are damaged; they are made anew")
+        said.append(f"{segments[-1].path}: its indexes are damaged; they are rebuilt")
     has_removed = False
     for index in recovered:
         segment = segments[index]

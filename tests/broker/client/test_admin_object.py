@@ -211,7 +211,7 @@ def test_a_call_that_takes_too_long_names_its_job(
     opened = threading.Event()
     admin.status()  # the first request of all has the web server loaded, and that takes its time
     hold(broker, monkeypatch, opened)
-    with pytest.raises(AdminError, match=r"still under way.*/v1/jobs/\d+") as caught:
+    with pytest.raises(AdminError, match=r"still in progress.*/v1/jobs/\d+") as caught:
         admin.call("POST", "/v1/clock/advance", {"by": "1d"}, query={"wait_ms": 0}, timeout_s=0.05)
     assert caught.value.code == "timed-out"
     job = admin.call("GET", "/v1/jobs")["jobs"][0]

@@ -35,7 +35,7 @@ def test_it_lists_what_there_is_and_what_is_not_over(broker: Broker) -> None:
         *cells, issued = line.split()
         assert (cells, issued[-1]) == ([one["id"], "erasure", one["state"]], "Z")
     assert lines[1:4:2] == ["    topics: users; reference: ticket 7", "    topics: users; reference: ticket [8]"]
-    assert any(line.startswith(f"not over: erasure {first['id']}, goes on from 2") for line in lines[4:])
+    assert any(line.startswith(f"in progress: erasure {first['id']}, continues from 2") for line in lines[4:])
     listed = json.loads(run(broker, "--json").output)["certificates"]
     assert [(one["topics"], one["reference"], one["kind"]) for one in listed] == [
         (["users"], "ticket 7", "erasure"), (["users"], "ticket [8]", "erasure"),

@@ -106,7 +106,7 @@ def test_an_interrupted_command_says_what_goes_on_and_how_to_end_it(broker: Brok
         assert (found.returncode, found.stdout, "Traceback" in found.stderr) == (130, "", False), found.stderr
         [job] = running_jobs(Admin(broker.bootstrap_servers))
         first, watch, end = found.stderr.splitlines()
-        assert first.startswith(f"diamant: interrupted; {name} goes on in the broker as job {job['id']} (")
+        assert first.startswith(f"diamant: interrupted; {name} continues in the broker as job {job['id']} (")
         assert f"job {job['id']}: POST /v1/{name}" in pasted(watch).output
         result = pasted(end)
         assert (result.exit_code, "was ended before it was over" in result.output) == (0, True), result.output
@@ -129,7 +129,7 @@ def test_an_interrupted_erasure_that_has_begun_is_named_by_its_id(
     found = interrupted(broker, COMMANDS["erase"], undertaking=True)
     assert (found.returncode, found.stdout) == (130, ""), found.stderr
     first, certificate, watch, end = found.stderr.splitlines()
-    erasure = re.fullmatch(r"diamant: interrupted; erasure ([0-9a-f]{32}) goes on in the broker \(.*\)", first)
+    erasure = re.fullmatch(r"diamant: interrupted; erasure ([0-9a-f]{32}) continues in the broker \(.*\)", first)
     assert erasure is not None, first
     assert erasure[1] in certificate
     [job] = running_jobs(Admin(broker.bootstrap_servers))
@@ -153,7 +153,7 @@ def test_a_command_whose_time_is_over_says_what_goes_on(broker: Broker) -> None:
     arguments = [*COMMANDS["compact"], "--timeout", "50ms", "-b", broker.bootstrap_servers]
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, result.stdout) == (1, ""), result.output
-    assert "is still under way" in result.stderr
+    assert "is still in progress" in result.stderr
     assert pasted(result.stderr.splitlines()[-1]).exit_code == 0
     result = CliRunner().invoke(main, [*arguments, "--json"])
     error = json.loads(result.stderr)

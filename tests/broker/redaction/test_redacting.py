@@ -200,7 +200,7 @@ async def test_how_far_it_is_is_told(broker: Broker) -> None:
     await redact(broker, progress=Progress(note))
     assert seen == [
         ("locating the records", "bytes"),
-        ("writing segments anew", "bytes"),
+        ("rewriting segments", "bytes"),
         ("waiting for readers of removed files", ""),
         ("scanning everything", "bytes"),
     ]
@@ -476,7 +476,7 @@ async def test_a_call_that_takes_too_long_goes_on_in_the_broker(
         return await real(self, *arguments)
 
     monkeypatch.setattr(redacting.Redactions, "_certify", never)
-    with pytest.raises(TimedOut, match="goes on in the broker"):
+    with pytest.raises(TimedOut, match="continues in the broker"):
         await redact(broker, timeout_ms=100_000)
     clock = broker.env.clock
     assert isinstance(clock, SettableClock)

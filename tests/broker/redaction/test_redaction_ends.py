@@ -141,7 +141,7 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
     limit.end()
     await wait_until(lambda: any(task.cancelling() for task in broker.services.redactions()._running))
     held.go_on.set()
-    with pytest.raises(TimedOut, match="it goes on in the broker"):
+    with pytest.raises(TimedOut, match="it continues in the broker"):
         await call
     assert len(intents_of(broker)) == 1
     move_to(broker, START_MS + RETRY_MS)
@@ -275,7 +275,7 @@ async def test_a_redaction_that_can_never_be_certified_is_cancelled(broker: Brok
     ) == (0, 1, 1)
     move_to(broker, START_MS + DAY_MS)
     assert not broker.services.redactions().is_at_work
-    with pytest.raises(NotFound, match=r"no erasure or redaction .* under way, so nothing was cancelled"):
+    with pytest.raises(NotFound, match=r"no erasure or redaction .* in progress, so nothing was cancelled"):
         await broker.cancel(redaction.id, reason="again")
 
 
@@ -294,7 +294,7 @@ async def test_a_redaction_that_somebody_waits_for_is_cancelled(
     await wait_until(lambda: any(task.cancelling() for task in broker.services.redactions()._running))
     held.go_on.set()
     assert (await cancelling).certificate["ended"]["what"] == "cancelled"
-    with pytest.raises(NotPossible, match="was cancelled meanwhile"):
+    with pytest.raises(NotPossible, match="was cancelled, it is not certified"):
         await call
     service = await broker.services.cleaning.service()
     assert service.states.state(("orders", 0)) == "none"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--reason", help="Why; it stands in the certificate: no key, no value.")
 @asking
 def cancel(undertaking: str | None, reason: str | None, asked: Asked) -> None:
-    """End the erasure or redaction ID, or the job of that number, without finishing it; without an ID list what is not over.
+    """End the erasure or redaction ID, or the job of that number, without finishing it; without an ID list what is in progress.
 
     What was done stays done. The last certificate says that nothing is certified, and why. Jobs (diamant status) need no reason;
     one that has begun an erasure or a redaction is ended by the id of that. Exit codes: 0 done, 1 failed, 2 usage.
@@ -55,9 +55,9 @@ def _print_unfinished(console: Console, unfinished: Sequence[Mapping[str, Any]])
     from rich.table import Table
 
     if not unfinished:
-        console.print("Every erasure and redaction is over.")
+        console.print("No erasure or redaction is in progress.")
         return
-    table = Table("id", "kind", "goes on", box=None)
+    table = Table("id", "kind", "continues", box=None)
     for one in unfinished:
         due_ms = one["due_ms"]
         table.add_row(one["id"], one["kind"], "never: it cannot be read" if due_ms is None else time_text(due_ms))

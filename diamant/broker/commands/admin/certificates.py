@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--as-it-is", is_flag=True, help="With an ID: also a certificate that is not as it was signed.")
 @asking
 def certificates(undertaking: str | None, file: str | None, page: str | None, *, as_it_is: bool, asked: Asked) -> None:
-    """List the certificates of erasures and redactions, and which of these are not over; with an ID show the last one of it.
+    """List the certificates of erasures and redactions, and those in progress; with an ID show its last certificate.
 
     The broker checks each of them, with its own key. Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, or no such
     certificate, 3 one is not as it was signed, or could not be checked.
@@ -85,7 +85,7 @@ def _print_list(console: Console, asked: Asked, listed: Mapping[str, Any]) -> No
     for one in listed["unfinished"]:
         due_ms = one["due_ms"]
         when = "never, since it cannot be read" if due_ms is None else f"from {time_text(due_ms)} on"
-        console.print(f"not over: {one['kind']} {one['id']}, goes on {when}")
+        console.print(f"in progress: {one['kind']} {one['id']}, continues {when}")
         at_once = f"at once: {asked.command('erase-now', one['id'])}; " if one["kind"] == "erasure" else ""
         never = asked.command("cancel", one["id"], "--reason", "ended by hand")
         console.print(f"    {at_once}not at all: {never}", soft_wrap=True, markup=False)

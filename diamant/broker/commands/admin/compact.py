@@ -48,7 +48,7 @@ _WORDS = {
 @click.option(
     "--engine",
     type=click.Choice(["inline", "process", "spark"]),
-    help="Who is to do it, whatever the size: a thread of the broker, a worker process, Spark.",
+    help="Where to clean, whatever the size: in a thread of the broker, a worker process, or Spark.",
 )
 @asking
 def compact(
@@ -60,12 +60,12 @@ def compact(
     engine: str | None,
     asked: Asked,
 ) -> None:
-    """Clean TOPIC now, wait until nothing superseded is left that may go, and print what went and what stays.
+    """Compact TOPIC now, wait until it is clean, and print what was removed and what stays.
 
     Open transactions always hold back what comes after their begin, and min.compaction.lag.ms what is younger; what is held
     back is printed below the table.
 
-    Exit codes: 0 it is clean (or its tombstones are gone); 1 it failed, or took longer than --timeout, and then goes on in the
+    Exit codes: 0 it is clean (or its tombstones are gone); 1 it failed, or took longer than --timeout, and then continues in the
     broker; 2 usage, or no such topic; 3 something is held back, or a horizon is not over yet.
     """
     report = asked.admin.compact(

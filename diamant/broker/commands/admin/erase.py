@@ -39,11 +39,11 @@ MAX_SHOWN = 20
     "--now", is_flag=True, help="Remove the tombstone before its horizon, after listing the groups that are behind."
 )
 @click.option("--yes", is_flag=True, help="With --now: do not ask.")
-@click.option("--force", is_flag=True, help="Pass over min.compaction.lag.ms.")
+@click.option("--force", is_flag=True, help="Ignore min.compaction.lag.ms.")
 @click.option(
     "--engine",
     type=click.Choice(["inline", "process", "spark"]),
-    help="Who is to compact, whatever the size: a thread of the broker, a worker process, Spark.",
+    help="Where to compact, whatever the size: in a thread of the broker, a worker process, or Spark.",
 )
 @click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
 @click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
@@ -64,7 +64,7 @@ def erase(
     """Erase a key from TOPICS and certify what is gone.
 
     Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, 3 if not everything is certified, the key was written again
-    meanwhile, or the tombstones stay because --now was answered with no, 4 if the topics have nothing under the key.
+    during the erasure, or the tombstones stay because --now was answered with no, 4 if the topics have nothing under the key.
     """
     wanted = required(key)
     options: dict[str, Any] = {
@@ -156,7 +156,7 @@ def _refusal(asked: Asked, found: Mapping[str, Any]) -> str:
     due_ms = found["next_due_ms"]
     until = "" if due_ms is None else f" until {time_text(due_ms)}; then the broker removes them by itself"
     return (
-        f"diamant: not agreed, so erasure {found['id']} goes on as one without --now: the values are gone, the tombstones "
+        f"diamant: not agreed, so erasure {found['id']} continues as one without --now: the values are gone, the tombstones "
         f"stay{until}. To have them go at once: {asked.command('erase-now', found['id'], '--yes')}; to end the erasure here: "
         f"{asked.command('cancel', found['id'], '--reason', 'tombstones stay')}"
     )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 )
 @click.option("--reason", required=True, help="Why; it stands in the certificate: no key, no value.")
 @click.option("--reference", default="", help="The request's case number; it stands in the certificate.")
-@click.option("--yes-all", is_flag=True, help="Go on even if every record of the topic matches.")
+@click.option("--yes-all", is_flag=True, help="Continue even if every record of the topic matches.")
 @click.option(
     "--undecided",
     type=click.Choice(["hold", "remove", "keep"]),
@@ -136,7 +136,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         count = written_since_count(certificate)
         console.print(f"[red]Records that match and were written since: {count:,}.[/red]")
     if found["next_due_ms"] is not None:
-        console.print(f"It goes on by itself from {time_text(found['next_due_ms'])} on.")
+        console.print(f"It continues by itself from {time_text(found['next_due_ms'])} on.")
     if not certificate["is_evidence"]:
         console.print("[yellow]A manual clock is in use: this is no evidence.[/yellow]")
 

@@ -68,7 +68,7 @@ def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[st
         f"cleaner: mode {cleaner['mode']}{on}, {counted(cleaner['compacted_partitions'], 'compacted partition')}{trouble}"
     )
     for one in cleaner["under_way"]:
-        console.print(f"under way: {escape(round_text(one))}")
+        console.print(f"in progress: {escape(round_text(one))}")
     for one in jobs:
         of = f", {one['undertaking']}" if one["undertaking"] is not None else ""
         console.print(f"job {one['id']}: {one['verb']}{of}: {escape(progress_text(one['progress']))}")

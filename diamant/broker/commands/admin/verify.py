@@ -62,7 +62,7 @@ def verify(
 ) -> None:
     """Check the signature of CERTIFICATE, a file of 16 MiB at most, and what has changed since. A broker takes 8 MiB.
 
-    Exit codes: 0 valid, 1 failed, 2 usage, 3 not valid, not trusted, no longer so, or not to be told, 4 nothing is against it,
+    Exit codes: 0 valid, 1 failed, 2 usage, 3 not valid, not trusted, no longer true, or not confirmed, 4 nothing contradicts it,
     but it says itself that nothing was found, and proves no removal.
     """
     from diamant.cleaner.evidence.certificates.certificate import (

@@ -42,7 +42,7 @@ from diamant.storage.errors import StorageError
 )
 @click.option("--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="A configuration, as for log clean.")
 @click.option(
-    "--mode", type=click.Choice(["kafka", "prompt"]), default="prompt", show_default=True, help="Of the cleaner."
+    "--mode", type=click.Choice(["kafka", "prompt"]), default="prompt", show_default=True, help="Mode of the cleaner."
 )
 @click.option("--now", "now_ms", type=click.IntRange(min=0), metavar="MS", help="The time that counts. Default: now.")
 @click.option(
@@ -128,7 +128,7 @@ def explain(
                 _show(topic, now_ms, wanted, offset, told, limit=None if is_all else MAX_ROWS, as_json=as_json)
                 bar.show()
     if folded:
-        click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all tells of them)")
+        click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all shows them)")
     for note in () if as_json else notes:
         say(f"a start would say: {note}")
     for problem in problems:

@@ -157,9 +157,9 @@ def _print_tables(
     if folded:
         click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all lists them)")
     if missing_indexes:
-        are_missing = "1 index is missing, the next start makes it anew"
+        are_missing = "1 index is missing, the next start rebuilds it"
         if missing_indexes > 1:
-            are_missing = f"{missing_indexes:,} indexes are missing, the next start makes them anew"
+            are_missing = f"{missing_indexes:,} indexes are missing, the next start rebuilds them"
         click.echo(f"the broker did not stop in order; {are_missing}")
     for topic in topics:
         if topic.shared_keys:

@@ -206,7 +206,7 @@ def whatif(
     Nothing in DIRECTORY is changed. The rounds are carried out all the same, in the system's directory for temporary files
     (TMPDIR), which must have room for what they write: once or twice the largest partition.
 
-    Exit codes: 0 done; 1 something is damaged, or cannot be read, the rest is told; 2 usage.
+    Exit codes: 0 done; 1 something is damaged, or cannot be read, the rest is reported; 2 usage.
     """
     request = WhatIfRequest.of(settings, mode, now_ms, until_ms, memory_mib)
     env = RealEnv()
@@ -423,7 +423,7 @@ def _print_tables(
     for partition, forecasts in shown:
         _print_partition(partition, forecasts, request)
     if folded := len(found) - len(shown):
-        click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all tells of them)")
+        click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all shows them)")
     if len(found) > 1:
         print_totals(totals([forecasts for _, forecasts in found]), _WIDTH)
 

@@ -57,7 +57,7 @@ def whatif(
 
     Nothing in DIRECTORY is changed. Each task takes --memory, and room for once or twice its partition in spark.local.dir.
 
-    Exit codes: 0 done; 1 something is damaged, or cannot be read, the rest is told; 2 usage.
+    Exit codes: 0 done; 1 something is damaged, or cannot be read, the rest is reported; 2 usage.
     """
     request = WhatIfRequest.of(settings, mode, now_ms, until_ms, memory_mib)
     env = RealEnv()

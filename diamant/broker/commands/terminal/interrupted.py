@@ -21,13 +21,13 @@ def fail_interrupted(asked: Asked) -> NoReturn:
     if not asked.has_begun:
         fail("interrupted", EXIT_INTERRUPTED)
     if asked.job is None:
-        hints = {"what goes on there": asked.command("status"), "what is not over": asked.command("cancel")}
-        _end("interrupted before the broker has answered: if it has begun, it goes on there", EXIT_INTERRUPTED, hints)
+        hints = {"what runs there": asked.command("status"), "what is in progress": asked.command("cancel")}
+        _end("interrupted before the broker has answered: if it has begun, it continues there", EXIT_INTERRUPTED, hints)
     try:
         job = asked.admin.call("GET", f"/v1/jobs/{path_step(asked.job)}", timeout_s=LOOK_TIMEOUT_S)
     except AdminError as error:
-        hints = {"what goes on there": asked.command("status")}
-        _end(f"interrupted; job {asked.job} goes on if the broker does: {error}", EXIT_INTERRUPTED, hints)
+        hints = {"what runs there": asked.command("status")}
+        _end(f"interrupted; job {asked.job} continues if the broker does: {error}", EXIT_INTERRUPTED, hints)
     message, hints = what_goes_on(asked, job)
     _end(f"interrupted; {message}", EXIT_INTERRUPTED, hints, job=job["id"], undertaking=job["undertaking"])
 
@@ -57,14 +57,14 @@ def what_goes_on(asked: Asked, job: Mapping[str, Any]) -> tuple[str, dict[str, s
         hints["to end it"] = asked.command("cancel", undertaking, "--reason", "interrupted")
         if job["state"] == "failed":
             return f"{noun} {undertaking}: {job['error']['error']}", hints
-        return f"{noun} {undertaking} goes on in the broker ({progress_text(job['progress'])})", hints
+        return f"{noun} {undertaking} continues in the broker ({progress_text(job['progress'])})", hints
     if job["state"] != "running":
         told = "was done by then" if job["state"] == "done" else f"had failed by then: {job['error']['error']}"
         return f"{verb} {told}", hints
     hints["how far it is"] = asked.command("status")
     if job["can_be_ended"]:
         hints["to end it"] = asked.command("cancel", job["id"])
-    return f"{verb} goes on in the broker as job {job['id']} ({progress_text(job['progress'])})", hints
+    return f"{verb} continues in the broker as job {job['id']} ({progress_text(job['progress'])})", hints
 
 
 def _end(message: str, exit_code: int, hints: Mapping[str, str], **fields: Any) -> NoReturn:

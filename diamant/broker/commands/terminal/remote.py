@@ -94,13 +94,13 @@ _OPTIONS = (
         default=DEFAULT_BOOTSTRAP,
         show_default=True,
         metavar="HOST:PORT",
-        help="The broker's Kafka address; that of HTTP is found out.",
+        help="The broker's Kafka address; the address of HTTP is found by itself.",
     ),
     click.option(
         "--token-file",
         type=click.Path(dir_okay=False),
         default=lambda: os.environ.get(TOKEN_VARIABLE),
-        help=f"File with the broker's token, if it wants one. Default: ${TOKEN_VARIABLE}.",
+        help=f"File with the broker's token, if it requires one. Default: ${TOKEN_VARIABLE}.",
     ),
     click.option(
         "--timeout",
@@ -108,7 +108,7 @@ _OPTIONS = (
         type=duration,
         default=DEFAULT_TIMEOUT,
         show_default=True,
-        help="How long to wait; what was begun goes on in the broker.",
+        help="How long to wait; work that has begun continues in the broker.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the answer as one JSON object."),
 )
@@ -147,7 +147,7 @@ def going_on(asked: Asked) -> Iterator[None]:
         if error.code != "went-away":
             raise
         fail(
-            f"{error}. What it had begun goes on by itself at its next start: then {listing} lists it, and gives its "
+            f"{error}. What it had begun continues at its next start: then {listing} lists it, and gives its "
             "certificate; if it is not listed, nothing was begun"
         )
 

@@ -47,11 +47,11 @@ ROUTES = (
             Param(
                 "engine",
                 "string",
-                "Who is to do it, whatever the size: a thread of the broker, a worker process, or Spark, where a job that fails "
+                "Where to clean, whatever the size: a thread of the broker, a worker process, or Spark, where a job that fails "
                 "goes to a worker process.",
                 choices=ENGINES,
             ),
-            Param("timeout_ms", "integer", "Give up waiting after this real time; rounds go on.", most=MAX_TIMEOUT_MS),
+            Param("timeout_ms", "integer", "Stop waiting after this real time; rounds continue.", most=MAX_TIMEOUT_MS),
         ),
         changes_data=True,
         is_job=True,

@@ -127,7 +127,7 @@ ROUTES = (
                 "now",
                 "boolean",
                 "Remove the tombstone before its horizon, too, unless groups are behind it: then it stays, "
-                "`is_now_refused` is true and `groups_behind` names them; `POST /v1/erase/{id}/now` goes on from there.",
+                "`is_now_refused` is true and `groups_behind` names them; `POST /v1/erase/{id}/now` continues from there.",
                 default=False,
             ),
             Param(
@@ -136,8 +136,8 @@ ROUTES = (
                 "With `now`: remove it even though groups have not passed it, and never will learn of the erasure.",
                 default=False,
             ),
-            Param("force", "boolean", "Pass over min.compaction.lag.ms.", default=False),
-            Param("engine", "string", "Who is to compact, as for `POST /v1/compact`.", choices=ENGINES),
+            Param("force", "boolean", "Ignore min.compaction.lag.ms.", default=False),
+            Param("engine", "string", "Where to compact, as for `POST /v1/compact`.", choices=ENGINES),
         ),
         answer="The state, when the next certificate is due, the certificate, and the public key.",
     ),

@@ -133,7 +133,7 @@ ROUTES = (
         "POST",
         "/v1/faults/{id}/release",
         _handle(FaultRoutes.release),
-        "Let go what it holds.",
+        "Release what it holds.",
         changes_data=True,
         takes_any_body=True,
         takes_any_query=True,

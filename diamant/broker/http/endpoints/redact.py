@@ -47,7 +47,7 @@ ROUTES = (
             ),
             Param("reason", "string", "Why; it stands in the certificate: no key, no value.", is_required=True),
             Param("reference", "string", "The request's case number; it stands in the certificate.", default=""),
-            Param("yes_all", "boolean", "Go on even if every record of the topic matches.", default=False),
+            Param("yes_all", "boolean", "Continue even if every record of the topic matches.", default=False),
             Param(
                 "undecided",
                 "string",

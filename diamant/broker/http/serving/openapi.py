@@ -118,7 +118,7 @@ def _operation(route: Route, *, needs_token: bool) -> dict[str, Any]:
     }
     if route.is_job:
         operation["responses"]["202"] = {
-            "description": "It goes on as a job.",
+            "description": "It continues as a job.",
             "headers": {"Location": {"schema": {"type": "string"}}},
             "content": {JSON: {"schema": {"$ref": "#/components/schemas/Job"}}},
         }

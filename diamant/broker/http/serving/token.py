@@ -52,8 +52,8 @@ def load_token_check(listener: Listener, path: str | None) -> TokenCheck:
         if is_loopback(listener.host):
             return TokenCheck(is_needed=False, token=None, problem=None)
         logger.warning(
-            "HTTP is open to whoever reaches %s: without a token they read metrics, status, certificates and what there is of a "
-            "key (explain, count); what changes data or hands out records is refused to everybody, until "
+            "HTTP is open to every client that reaches %s: without a token it reads metrics, status, certificates and what "
+            "there is of a key (explain, count); what changes data or hands out records is refused to all, until "
             "diamant.http.token.file names a file with a token (head -c 32 /dev/urandom | base64 > FILE && chmod 600 FILE). "
             "diamant.http.listen=127.0.0.1:%d is for this machine only",
             listener.address if listener.host else f"{listener.address} (every interface)",

@@ -34,9 +34,10 @@ def check_lasting(path: str, directory: str, mounts: str) -> None:
     reason = _vanishes_with(path, mounts)
     if reason is not None and _vanishes_with(directory, mounts) is None:
         raise StorageError(
-            f"{path} would vanish with {reason}, while the data in {directory} stays: without that key's secret nobody can "
-            "compare digests, or go on with an unfinished erasure. Let diamant.certificate.key.file name a place that stays, "
-            "in a container a volume (-v diamant-keys:/keys); diamant.certificate.key.ephemeral=true makes the key nevertheless"
+            f"{path} would vanish with {reason}, while the data in {directory} stays: without that key's secret digests "
+            "cannot be compared, and an unfinished erasure cannot continue. Let diamant.certificate.key.file name a place that "
+            "stays, in a container a volume (-v diamant-keys:/keys); diamant.certificate.key.ephemeral=true makes the "
+            "key nevertheless"
         )
 
 

@@ -120,7 +120,7 @@ def _compile() -> None:
         done = subprocess.run(command, capture_output=True, timeout=COMPILE_TIMEOUT_S, check=False)
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-            logger.warning("the kernels cannot be compiled, scans go on without them: %s", said[:500])
+            logger.warning("the kernels cannot be compiled, scans continue without them: %s", said[:500])
     except Exception as error:
         # Whatever it is: the plain search does without.
-        logger.warning("the kernels cannot be compiled, scans go on without them: %s", error)
+        logger.warning("the kernels cannot be compiled, scans continue without them: %s", error)

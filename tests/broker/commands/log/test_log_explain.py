@@ -158,7 +158,7 @@ def test_empty_partitions_of_internal_topics_are_counted_only(partition: Path) -
         empty.mkdir()
         (empty / f"{0:020d}.log").touch()
     found = run(partition.parent)
-    assert "and 3 empty partitions of internal topics (--all tells of them)" in found.stdout.splitlines()
+    assert "and 3 empty partitions of internal topics (--all shows them)" in found.stdout.splitlines()
     assert "__consumer_offsets" not in found.stdout
     assert "__consumer_offsets-2:" in run(partition.parent, "--all").stdout
     topics = [json.loads(line) for line in run(partition.parent, "--json").stdout.splitlines()]

@@ -156,7 +156,7 @@ def test_empty_partitions_of_internal_topics_are_not_told_of(data: Path, tmp_pat
     for text, named in ((told, ["__transaction_state-2"]), (everything, [one.name for one in directories])):
         assert [line.split()[0] for line in text.splitlines() if line.startswith("__transaction_state")] == named
         assert "5 partitions" in text
-    assert "and 2 empty partitions of internal topics (--all tells of them)" in told
+    assert "and 2 empty partitions of internal topics (--all shows them)" in told
     assert "empty partition" not in everything
 
 

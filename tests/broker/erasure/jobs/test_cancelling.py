@@ -54,7 +54,7 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
     limit.end()
     await wait_until(lambda: any(task.cancelling() for task in broker.services.erasures()._running))
     held.go_on.set()
-    with pytest.raises(TimedOut, match="it goes on in the broker"):
+    with pytest.raises(TimedOut, match="it continues in the broker"):
         await call
     assert len(intents_of(broker)) == 1
     await certified_at(broker, START_MS + RETRY_MS, "values-gone")
@@ -144,7 +144,7 @@ async def test_one_that_somebody_waits_for_is_cancelled(broker: Broker) -> None:
     assert one["kind"] == "erasure"
     ended = await broker.cancel(one["id"], reason="that producer never ends")
     assert ended.certificate["ended"]["what"] == "cancelled"
-    with pytest.raises(NotPossible, match="was cancelled meanwhile, it is not certified"):
+    with pytest.raises(NotPossible, match="was cancelled, it is not certified"):
         await call
     assert not broker.services.erasures().lock.locked()
     assert broker.services.erasures().failed == 1
@@ -169,7 +169,7 @@ async def test_whoever_waits_for_it_is_told_when_it_is_over(broker: Broker, monk
     await turns()
     assert not call.done()
     held.go_on.set()
-    with pytest.raises(NotPossible, match="was cancelled meanwhile, it is not certified"):
+    with pytest.raises(NotPossible, match="was cancelled, it is not certified"):
         await call
     assert (await cancelling).id == erasure_id
 
@@ -179,9 +179,9 @@ async def test_a_cancellation_that_fails_is_told_as_such(broker: Broker, monkeyp
     erasure_id, call = await held_call(broker)
     with monkeypatch.context() as patched:
         patched.setattr(erasure_certificates, "conclude", no_space)
-        with pytest.raises(erasing.EraseFailed, match="could not be cancelled, it goes on"):
+        with pytest.raises(erasing.EraseFailed, match="could not be cancelled, it continues"):
             await broker.cancel(erasure_id, reason="enough")
-    with pytest.raises(erasing.EraseFailed, match=r"was to be cancelled meanwhile.*it goes on in the broker"):
+    with pytest.raises(erasing.EraseFailed, match=r"is being cancelled.*it continues in the broker"):
         await call
     assert [one["id"] for one in broker.services.erasures().unfinished()] == [erasure_id]
     assert (await broker.cancel(erasure_id, reason="enough")).certificate["ended"]["what"] == "cancelled"
@@ -214,7 +214,7 @@ async def test_what_an_attempt_does_to_files_is_over_before_it_is_cancelled(
     assert broker.services.erasures()._running
     held.go_on.set()
     ended = await cancelling
-    with pytest.raises(NotPossible, match="was cancelled meanwhile"):
+    with pytest.raises(NotPossible, match="was cancelled, it is not certified"):
         await call
     assert await broker.services.erasures().certificate(one["id"]) == ended.certificate
 

@@ -142,7 +142,7 @@ async def test_one_that_is_not_certified_yet_goes_on_as_far_as_it_can(
     await create_with_key(broker)
     producer = Producer(broker, "users", 0, 5)
     producer.write((b"somebody", b"else"))
-    with pytest.raises(TimedOut, match="it goes on in the broker"):
+    with pytest.raises(TimedOut, match="it continues in the broker"):
         await erase_in_vain(broker, monkeypatch)
     (one,) = broker.services.erasures().unfinished()
     producer.end(is_commit=True)
@@ -217,7 +217,7 @@ async def test_attempts_at_what_goes_on_are_held_and_not_failed(
     assert (erasure.state, await erasures_counted(broker)) == ("not-certified", {"done": 0, "failed": 0, "held": 1})
     move_to(broker, START_MS + RETRY_MS)
     await wait_until(lambda: broker.services.erasures().held == 2 and not broker.services.erasures().is_at_work)
-    with pytest.raises(TimedOut, match="it goes on in the broker"):
+    with pytest.raises(TimedOut, match="it continues in the broker"):
         await broker.erase_now(erasure.id, timeout_ms=0)
     assert await erasures_counted(broker) == {"done": 0, "failed": 0, "held": 3}
     monkeypatch.setattr(erasing, "write_intent", no_space)

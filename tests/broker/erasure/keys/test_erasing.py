@@ -197,7 +197,7 @@ async def test_an_open_transaction_ends_in_a_timeout_that_says_so(
     """No certificate; the intent stays, and the erasure goes on."""
     await create_with_key(broker)
     hold_up(broker)
-    with pytest.raises(TimedOut, match="goes on"):
+    with pytest.raises(TimedOut, match="continues"):
         await erase_in_vain(broker, monkeypatch)
     assert list(data_of(broker).glob("*.json")) == []
     assert len(intents_of(broker)) == 1

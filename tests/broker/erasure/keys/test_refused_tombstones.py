@@ -81,7 +81,7 @@ async def test_a_partition_that_refuses_writes_holds_no_other_up(broker: Broker)
     assert [(one["topic"], one["state"]) for one in erasure.certificate["not_certified"]] == [
         ("orders", "no-tombstone")
     ]
-    assert "start the broker anew" in erasure.certificate["not_certified"][0]["problems"][0]["reason"]
+    assert "restart the broker" in erasure.certificate["not_certified"][0]["problems"][0]["reason"]
     assert files_with(data_of(broker) / "users-0", PERSON) == []
     for _ in range(9):
         before_ms = broker.env.clock.now_ms()
@@ -125,6 +125,6 @@ async def test_a_redaction_leaves_a_partition_that_refuses_writes_and_says_so(br
     assert (redaction.state, redaction.removed) == ("not-certified", 1)
     (refused,) = redaction.certificate["not_certified"]
     assert (refused["partition"], refused["state"]) == (0, "records-present")
-    assert any("start the broker anew" in one["reason"] for one in refused["problems"])
+    assert any("restart the broker" in one["reason"] for one in refused["problems"])
     assert [one["partition"] for one in redaction.certificate["claims"]] == [1]
     assert files_with(data_of(broker) / "events-1", redacting.ORDER) == []

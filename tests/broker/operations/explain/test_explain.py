@@ -469,7 +469,7 @@ async def test_a_log_that_is_cleaned_while_it_is_explained(tmp_path: Path) -> No
             present = [one for one in found.records if not one.segment.endswith(".deleted")]
             assert present[-1].status == explanation.IS_LIVE
             assert [one.offset for one in present][-1] == 19
-            assert all("outputs of a round that is under way" in one for one in found.problems)
+            assert all("outputs of a round that is in progress" in one for one in found.problems)
 
 
 async def test_questions_that_make_no_sense(tmp_path: Path) -> None:
