@@ -69,7 +69,7 @@ def test_the_client_cancels(broker: Broker) -> None:
 
 def test_the_command_lists_and_cancels(broker: Broker) -> None:
     """Without an id it says what is not over; with one it needs a reason."""
-    assert "Every erasure and redaction is over" in run(broker).output
+    assert "No erasure or redaction is in progress" in run(broker).output
     undertaking = held(broker)
     listed = run(broker)
     assert (listed.exit_code, undertaking in listed.output, "redaction" in listed.output) == (0, True, True)
@@ -83,7 +83,7 @@ def test_the_command_lists_and_cancels(broker: Broker) -> None:
     again = run(broker, undertaking, "--reason", "r")
     assert (again.exit_code, again.output.count("\n")) == (2, 1)
     for words in (
-        f"no erasure or redaction '{undertaking}' under way",
+        f"no erasure or redaction '{undertaking}' in progress",
         f"diamant certificates -b {broker.bootstrap_servers} lists",
     ):
         assert words in again.output

@@ -42,7 +42,7 @@ def test_what_was_begun_goes_on_if_the_broker_goes_away(command: list[str], monk
         result = CliRunner().invoke(main, command)
         thread.join()
     assert (result.exit_code, result.output.count("\n")) == (1, 1), result.output
-    for words in (f"the broker at {url} went away", "goes on by itself at its next start", "diamant certificates"):
+    for words in (f"the broker at {url} went away", "continues at its next start", "diamant certificates"):
         assert words in result.stderr
     assert "cannot be reached from elsewhere" not in result.stderr
 

@@ -77,7 +77,7 @@ async def test_with_another_secret_it_goes_on_at_no_time(tmp_path: Path, caplog:
         assert await broker.services.erasures().unfinished_on_disk() == [
             {"id": erasure.id, "kind": "erasure", "due_ms": None}
         ]
-        assert "cannot be gone on with" in caplog.text
+        assert "cannot be continued" in caplog.text
 
 
 async def test_no_other_key_is_made_where_certificates_are(tmp_path: Path) -> None:

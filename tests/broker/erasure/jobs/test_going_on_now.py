@@ -162,7 +162,7 @@ async def test_what_is_not_under_way_is_told(broker: Broker, monkeypatch: pytest
     with pytest.raises(NotPossible, match="its intent cannot be read"):
         await broker.erase_now("abc")
     await broker.cancel(erasure_id, reason="asked in vain")
-    with pytest.raises(NotFound, match="it is over"):
+    with pytest.raises(NotFound, match="it has ended"):
         await broker.erase_now(erasure_id, is_confirmed=True)
     monkeypatch.setattr("diamant.broker.erasure.job_queue.MAX_WAITING", 0)
     with pytest.raises(VerbError, match="too many"):

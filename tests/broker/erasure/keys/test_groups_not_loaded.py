@@ -115,7 +115,7 @@ async def test_groups_that_cannot_be_loaded_refuse_now(tmp_path: Path) -> None:
         assert (found.state, found.groups_behind) == ("values-gone", {})
         assert found.groups_not_known[0].startswith(NOT_LOADED)
         assert found.to_fields()["groups_not_known"] == found.groups_not_known
-        with pytest.raises(NotPossible, match="nobody knows which groups"):
+        with pytest.raises(NotPossible, match="it is not known which groups"):
             await broker.erase_now(found.id, is_confirmed=True)
         await certified_at(broker, broker.env.clock.now_ms() + DAY_MS + RETRY_MS, "key-gone")
 
