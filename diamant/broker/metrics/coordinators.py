@@ -106,9 +106,9 @@ def take_transactions(coordinator: TransactionCoordinator | None, clock: Clock) 
     if coordinator is None:
         return None
     now_ms = clock.now_ms()
-    opened = coordinator.open_transactions
+    opened = coordinator.store.open_transactions
     return TransactionFigures(
-        tuple(sorted(Counter(txn.state.label for txn in coordinator.transactions.values()).items())),
+        tuple(sorted(Counter(txn.state.label for txn in coordinator.store.transactions.values()).items())),
         tuple(
             TransactionAge(max(now_ms - txn.start_ms, 0), txn.transactional_id)
             for txn in opened[:MAX_OPEN_TRANSACTIONS]

@@ -268,7 +268,7 @@ class BrokerClock:
         """The next moment on the way at which something is due that later things count from."""
         times = [self._cleaning.next_deadline_ms]
         if self._transactions.made is not None:
-            times.append(self._transactions.made.next_timeout_ms)
+            times.append(self._transactions.made.store.next_timeout_ms)
         now_ms = clock.now_ms()
         if sessions:
             last = [timers.last_ms for timers in self._timers()]

@@ -407,7 +407,7 @@ class ExplainOperation:
     def _open_until(self, opened: Iterable[ProducerEntry]) -> list[OpenUntil]:
         known = {}
         if self._transactions.made is not None:
-            known = {one.producer_id: one for one in self._transactions.made.open_transactions}
+            known = {one.producer_id: one for one in self._transactions.made.store.open_transactions}
         found = []
         for one in opened:
             since_ms, abort_ms = one.timestamp, None

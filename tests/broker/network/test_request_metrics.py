@@ -281,7 +281,8 @@ def test_of_open_transactions_the_oldest_are_shown() -> None:
         SimpleNamespace(transactional_id=f"x{start_ms}", start_ms=start_ms, state=SimpleNamespace(label="Ongoing"))
         for start_ms in range(1_010)
     ]
-    coordinator = SimpleNamespace(open_transactions=opened, transactions={one.transactional_id: one for one in opened})
+    store = SimpleNamespace(open_transactions=opened, transactions={one.transactional_id: one for one in opened})
+    coordinator = SimpleNamespace(store=store)
     clock = SimpleNamespace(now_ms=lambda: 2_000)
     figures = coordinator_metrics.take_transactions(cast(TransactionCoordinator, coordinator), cast(Clock, clock))
     assert figures is not None

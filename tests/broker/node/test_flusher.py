@@ -175,7 +175,7 @@ async def begun(broker: Broker, wire: WireClient, second: WireClient) -> tuple[T
     txn, again = TxnProducer(wire, "id"), TxnProducer(second, "id")
     await txn.wait_for_coordinator()
     await wire.create("t", 1, flush_messages="1")
-    state = broker.node.topics.log("__transaction_state", broker.services.transactions().topic.partition_of("id"))
+    state = broker.node.topics.log("__transaction_state", broker.services.transactions().store.topic.partition_of("id"))
     state.update_config(dataclasses.replace(state.config, flush_messages=1))
     assert await txn.init() == "NONE"
     again.producer_id, again.epoch = txn.producer_id, txn.epoch

@@ -281,9 +281,9 @@ async def test_transactional_ids_expire() -> None:
         await txn.wait_for_init()
         limit_ms = broker.config.transactional_id_expiration_ms
         await broker.clock.advance(limit_ms - 1)
-        assert "id" in broker.services.transactions().transactions
+        assert "id" in broker.services.transactions().store.transactions
         await broker.clock.advance(1)
-        assert broker.services.transactions().transactions == {}
+        assert broker.services.transactions().store.transactions == {}
 
 
 async def test_committed_offsets_expire() -> None:

@@ -77,7 +77,7 @@ async def check(cut: Cut) -> None:
         assert values in ALLOWED[cut.answered]
         code, offset = await wait_for_committed_offset(wire, GROUP, TOPIC)
         assert (code, offset) == ("NONE", int(values[-1]) if values else -1)
-        assert broker.services.transactions().open_transactions == []
+        assert broker.services.transactions().store.open_transactions == []
         for name, count in ((TOPIC, 2), ("__consumer_offsets", 1)):
             for partition in range(count):
                 log = broker.node.topics.log(name, partition)

@@ -14,7 +14,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.coordinators import partition_loader
 from diamant.broker.coordinators.internal_topic import KeyValue, partition_of
-from diamant.broker.transactions import partition_scan as loading
+from diamant.broker.transactions import partition_scan
 from diamant.broker.transactions.transaction import Transaction
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.internal_topics.transaction_records import encode_key
@@ -43,11 +43,11 @@ async def test_a_state_that_cannot_be_written_does_not_count() -> None:
     async with running(env) as (broker, wire):
         txn = await started(wire)
         fault = env.fail("append", STATE_LOG, errno.ENOSPC, partial_bytes=20)
-        before = broker.services.transactions().transactions["id"]
+        before = broker.services.transactions().store.transactions["id"]
         assert await txn.init() == "NOT_COORDINATOR"
         assert await txn.add(("t", 0)) == ["NOT_COORDINATOR"]
         assert await txn.produce("t", 0, version=12) == "NOT_ENOUGH_REPLICAS"
-        assert broker.services.transactions().transactions["id"] == before
+        assert broker.services.transactions().store.transactions["id"] == before
         fault.clear()
         assert await txn.produce("t", 0, version=12, values=(b"1",)) == "NONE"
         fault = env.fail("append", STATE_LOG, errno.ENOSPC, times=1)
@@ -86,7 +86,7 @@ async def test_a_marker_that_cannot_be_written_comes_later(commit: bool) -> None
 
 async def wait_for_markers(broker: Broker) -> None:
     """Until what failed was tried again, without anybody asking."""
-    await wait_until(lambda: not broker.services.transactions().open_transactions)
+    await wait_until(lambda: not broker.services.transactions().store.open_transactions)
 
 
 async def test_an_abort_whose_index_entry_cannot_be_written() -> None:
@@ -223,15 +223,15 @@ async def test_requests_while_the_state_is_read(monkeypatch: pytest.MonkeyPatch)
         txn = await started(wire)
         assert await txn.add(("t", 0)) == ["NONE"]
         killed = env.copy()
-    monkeypatch.setattr(loading, "SMALL_LOG_BYTES", -1)
+    monkeypatch.setattr(partition_scan, "SMALL_LOG_BYTES", -1)
     gate = asyncio.Event()
-    load = loading.load
+    load = partition_scan.load
 
     async def load_when_told(log: Log) -> dict[str, Transaction]:
         await gate.wait()
         return await load(log)
 
-    monkeypatch.setattr(loading, "load", load_when_told)
+    monkeypatch.setattr(partition_scan, "load", load_when_told)
     async with running(killed) as (broker, wire):
         again = TxnProducer(wire, "id")
         again.producer_id, again.epoch = txn.producer_id, txn.epoch
@@ -245,9 +245,9 @@ async def test_requests_while_the_state_is_read(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(AssertionError, match=loading_code):
             await again.list()
         assert await again.produce("t", 0) == "NOT_ENOUGH_REPLICAS"
-        assert broker.services.transactions().is_loading
+        assert broker.services.transactions().store.is_loading
         gate.set()
-        await wait_until(lambda: not broker.services.transactions().is_loading)
+        await wait_until(lambda: not broker.services.transactions().store.is_loading)
         assert await again.produce("t", 1) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
         assert await again.produce("t", 0) == "NONE"
         assert await again.produce("t", 1) == "NONE"
@@ -260,14 +260,14 @@ async def test_records_that_make_no_sense(caplog: pytest.LogCaptureFixture) -> N
     env = MemoryEnv()
     async with running(env) as (broker, wire):
         await started(wire)
-        append = broker.services.transactions().topic.append
+        append = broker.services.transactions().store.topic.append
         append(0, [KeyValue(b"\x00\x09new kind of key", b"?")])
         append(0, [KeyValue(encode_key("cut"), b"\x00\x01\x02"), KeyValue(b"\x00", b"x")])
         append(0, [KeyValue(encode_key("strange"), b"\x00\x00" + bytes(14) + b"\x63" + bytes(20))])
     with caplog.at_level(logging.WARNING):
         async with running(env) as (broker, wire):
             await TxnProducer(wire, "id").wait_for_coordinator()
-            assert sorted(broker.services.transactions().transactions) == ["id"]
+            assert sorted(broker.services.transactions().store.transactions) == ["id"]
     assert sum("__transaction_state-0: the record at" in message for message in caplog.messages) == 3
     assert any("is of a newer version" in message for message in caplog.messages)
 
@@ -366,17 +366,17 @@ async def test_a_partition_of_the_state_that_cannot_be_read(
     async with running(env, transaction_state_log_num_partitions=3) as (_, wire):
         for name in names.values():
             await started(wire, transactional_id=name)
-    load = loading.load
+    load = partition_scan.load
 
     async def fail_in_the_first(log: Log) -> dict[str, Transaction]:
         if log.partition == 0:
             raise CorruptBatch(124, "magic is 9")
         return await load(log)
 
-    monkeypatch.setattr(loading, "SMALL_LOG_BYTES", -1)
-    monkeypatch.setattr(loading, "load", fail_in_the_first)
+    monkeypatch.setattr(partition_scan, "SMALL_LOG_BYTES", -1)
+    monkeypatch.setattr(partition_scan, "load", fail_in_the_first)
     async with running(env) as (broker, wire):
-        await wait_until(lambda: not broker.services.transactions().is_loading)
+        await wait_until(lambda: not broker.services.transactions().store.is_loading)
         codes = [(await TxnProducer(wire, names[partition]).describe()).code for partition in range(3)]
         assert codes == ["NOT_COORDINATOR", "NONE", "NONE"]
         assert sorted(await TxnProducer(wire, names[1]).list()) == sorted((names[1], names[2]))
@@ -396,7 +396,7 @@ async def test_a_disk_that_does_not_give_the_state(
         for name in names.values():
             await started(wire, transactional_id=name)
     reads = 0
-    load = loading.load
+    load = partition_scan.load
     is_well = False
 
     async def fail_in_the_first(log: Log) -> dict[str, Transaction]:
@@ -406,12 +406,12 @@ async def test_a_disk_that_does_not_give_the_state(
             raise OSError(errno.EIO, "Input/output error")
         return await load(log)
 
-    monkeypatch.setattr(loading, "load", fail_in_the_first)
+    monkeypatch.setattr(partition_scan, "load", fail_in_the_first)
     monkeypatch.setattr(partition_loader, "FIRST_RETRY_S", 20.0)
     async with running(env) as (broker, wire):
         first, second = TxnProducer(wire, names[0]), TxnProducer(wire, names[1])
         await broker.services.transactions().loaded()
-        loader = broker.services.transactions()._loader
+        loader = broker.services.transactions().store._loader
         assert loader is not None
 
         def end_pause() -> None:
@@ -430,7 +430,7 @@ async def test_a_disk_that_does_not_give_the_state(
         assert "it is tried again in 40 s" in caplog.text
         is_well = True
         end_pause()
-        await wait_until(lambda: reads == 3 and not broker.services.transactions().is_loading)
+        await wait_until(lambda: reads == 3 and not broker.services.transactions().store.is_loading)
         assert (await first.describe()).code == "NONE"
         assert set(await second.list()) == set(names.values())
 
@@ -449,7 +449,7 @@ async def test_a_state_topic_that_was_given_more_partitions(caplog: pytest.LogCa
         assert await txn.end(commit=True, version=5) == "NONE"
         before = await txn.describe()
     async with running(env) as (broker, wire):
-        await wait_until(lambda: not broker.services.transactions().is_loading)
+        await wait_until(lambda: not broker.services.transactions().store.is_loading)
         assert await TxnProducer(wire, moved).describe() == before
     assert "__transaction_state-1: 1 ids that belong elsewhere are left out" in caplog.text
 
@@ -464,7 +464,7 @@ async def test_a_state_topic_that_is_deleted_while_markers_are_missing() -> None
         assert await txn.end(commit=True, version=5) == "NONE"
         await broker.node.topics.delete(["__transaction_state"])
         await wait_for_markers(broker)
-        assert broker.services.transactions().transactions == {}
+        assert broker.services.transactions().store.transactions == {}
         fault.clear()
 
 

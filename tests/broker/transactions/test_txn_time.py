@@ -28,7 +28,7 @@ def clock() -> SettableClock:
 
 async def wait_for(broker: Broker, state: str, transactional_id: str = "id") -> None:
     """Until the jobs that are due have brought a transaction to `state`."""
-    await wait_until(lambda: broker.services.transactions().transactions[transactional_id].state.label == state)
+    await wait_until(lambda: broker.services.transactions().store.transactions[transactional_id].state.label == state)
 
 
 @pytest.mark.parametrize("version", [9, 12], ids=["tv1", "tv2"])
@@ -99,7 +99,7 @@ async def test_a_timeout_counts_over_a_restart(clock: SettableClock) -> None:
     async with running(killed) as (broker, wire):
         log = broker.node.topics.log("t", 0)
         assert log.last_stable_offset == 0
-        await wait_until(lambda: broker.services.transactions().transactions != {})
+        await wait_until(lambda: broker.services.transactions().store.transactions != {})
         clock.advance_ms(11_001)
         await wait_for(broker, "CompleteAbort")
         assert log.last_stable_offset == 2
@@ -114,8 +114,8 @@ async def test_a_timeout_at_the_last_epoch(clock: SettableClock, server_version:
         await wire.create("t")
         await txn.wait_for_init(timeout_ms=1000)
         broker.node.metadata.image.features["transaction.version"] = server_version
-        coordinator = broker.services.transactions()
-        coordinator._put(coordinator.transactions["id"]._replace(producer_epoch=LAST_CLIENT_EPOCH))
+        store = broker.services.transactions().store
+        store.put(store.transactions["id"]._replace(producer_epoch=LAST_CLIENT_EPOCH))
         txn.epoch = LAST_CLIENT_EPOCH
         assert await txn.add(("t", 0)) == ["NONE"]
         assert await txn.produce("t", 0) == "NONE"
@@ -143,8 +143,8 @@ async def test_ids_that_nobody_uses_are_forgotten(clock: SettableClock) -> None:
         clock.advance_ms(6 * DAY_MS)
         await txns[3].wait_for_init(timeout_ms=1000)
         clock.advance_ms(1 * DAY_MS + 3_600_000)
-        await wait_until(lambda: len(broker.services.transactions().transactions) <= 2)
-        assert sorted(broker.services.transactions().transactions) == ["open", "used"]
+        await wait_until(lambda: len(broker.services.transactions().store.transactions) <= 2)
+        assert sorted(broker.services.transactions().store.transactions) == ["open", "used"]
         assert (await txns[0].describe()).code == "TRANSACTIONAL_ID_NOT_FOUND"
         assert await txns[1].add(("t", 0)) == ["INVALID_PRODUCER_ID_MAPPING"]
         assert await txns[2].end(commit=True) == "NONE"
@@ -161,4 +161,4 @@ async def test_ids_that_nobody_uses_are_forgotten(clock: SettableClock) -> None:
         txn = TxnProducer(wire, "empty")
         await txn.wait_for_coordinator()
         assert (await txn.describe()).code == "TRANSACTIONAL_ID_NOT_FOUND"
-        assert sorted(broker.services.transactions().transactions) == ["open", "used"]
+        assert sorted(broker.services.transactions().store.transactions) == ["open", "used"]

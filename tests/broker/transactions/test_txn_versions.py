@@ -80,4 +80,4 @@ async def test_an_old_directory_has_no_transaction_version() -> None:
     format_directory(env, "/data", features={"metadata.version": 25, "group.version": 1})
     async with running(env) as (broker, wire):
         assert "transaction.version" not in await finalized(wire)
-        assert broker.services.transactions().server_version == 0
+        assert broker.services.transactions().store.server_version == 0

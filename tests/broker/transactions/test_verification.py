@@ -11,7 +11,7 @@ from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 from diamant.broker.transactions.verification import Support, Write
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.log import append_checks as leader_batch
+from diamant.storage.log import append_checks
 from tests.broker.transactions.conftest import running
 from tests.broker.transactions.txn_wire import TxnProducer, name_of, read_committed
 from tests.broker.wire import PRODUCE, WireClient, batch_of
@@ -90,7 +90,7 @@ async def test_internal_topics_are_not_added() -> None:
 
 async def test_a_batch_that_is_checked_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A heavy batch is verified again when it is appended: a transaction that ended meanwhile does not get it."""
-    monkeypatch.setattr(leader_batch, "LIGHT_RECORDS", 0)
+    monkeypatch.setattr(append_checks, "LIGHT_RECORDS", 0)
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
         log = broker.node.topics.log("t", 0)

@@ -13,8 +13,14 @@ from diamant.protocol.batches.batch import crc_is_valid, parse_header
 from diamant.protocol.batches.header import HEADER_SIZE, Header, Record
 from diamant.protocol.batches.records import build_batch, iter_records, records_payload
 from diamant.protocol.errors import CorruptBatch, DecompressionBomb
-from diamant.protocol.varint import read_unsigned_varint, read_varint, read_varlong, varint_size, write_varint
-from diamant.protocol.varint import write_unsigned_varint as write_unsigned
+from diamant.protocol.varint import (
+    read_unsigned_varint,
+    read_varint,
+    read_varlong,
+    varint_size,
+    write_unsigned_varint,
+    write_varint,
+)
 from tests import naive
 from tests.builder import TIMESTAMP, make_batch, make_record, make_records, with_header, with_payload
 from tests.effort import examples
@@ -311,7 +317,7 @@ def test_known_varints(value: int, encoded: str) -> None:
 def test_unsigned_varints_round_trip(value: int) -> None:
     """Unsigned integers of 32 bits come back."""
     out = bytearray(b"?")
-    write_unsigned(out, value)
+    write_unsigned_varint(out, value)
     assert read_unsigned_varint(out, 1) == (value, len(out))
 
 

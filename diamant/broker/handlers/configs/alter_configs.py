@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
-from diamant.broker.operations import clock_by_config as clock_config
+from diamant.broker.operations import clock_by_config
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
@@ -71,7 +71,7 @@ def _replace(node: Node, resource: Any, validate_only: bool) -> None:
         # What DescribeConfigs showed comes back from clients that replace one value and send all: it is no command here.
         changes = {name: value for name, value in changes.items() if name not in ROWS}
     elif resource.resource_type == BROKER_RESOURCE:
-        changes = {name: value for name, value in changes.items() if name not in clock_config.NAMES}
+        changes = {name: value for name, value in changes.items() if name not in clock_by_config.NAMES}
     change_configs(node, resource.resource_type, resource.resource_name, changes, validate_only=validate_only)
 
 

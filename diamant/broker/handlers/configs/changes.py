@@ -28,7 +28,7 @@ from diamant.broker.config.metadata_text import check_text
 from diamant.broker.config.topic_values import describe_topic_configs, validate_topic_configs
 from diamant.broker.node.cleaner import check_cleaner_change
 from diamant.broker.node.topics import check_name
-from diamant.broker.operations import clock_by_config as clock_config
+from diamant.broker.operations import clock_by_config
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import (
     BROKER_LOGGER_RESOURCE,
@@ -79,7 +79,7 @@ def describe_configs(node: Node, resource_type: int, resource_name: str) -> list
         _check_described_broker(node, resource_name, ", expected {} or empty string, but received {}")
         described = node.config.describe() + _unknown_configs(stored, stored_configs(node, resource_type, ""))
         described = [one for one in described if one.name != HTTP_ADDRESS]
-        return [*described, _http_address(node), *clock_config.described(node.env.clock)]
+        return [*described, _http_address(node), *clock_by_config.described(node.env.clock)]
     if resource_type == BROKER_LOGGER_RESOURCE:
         from diamant.broker.config.logger_levels import describe_loggers
 

@@ -20,7 +20,7 @@ from diamant.broker.config.topic_values import append_to_list, subtract_from_lis
 from diamant.broker.config.virtual_topic_table import COMPACT, NOW, READ_ONLY
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
-from diamant.broker.operations import clock_by_config as clock_config
+from diamant.broker.operations import clock_by_config
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
@@ -99,7 +99,7 @@ async def _alter(
     await node.topics.sync()
     for advance_ms, response in moves:
         if (
-            failed := await clock_config.advance(
+            failed := await clock_by_config.advance(
                 clock(), advance_ms, timeout_ms=node.config.diamant_compact_wait_max_ms
             )
         ) is not None:
@@ -134,12 +134,12 @@ def _taken_advance(node: Node, resource: Any, changes: dict[str, str | None]) ->
     """Take `diamant.clock.advance.ms` out of the changes; by how much the clock is to be moved, if at all. Raises KafkaError."""
     advance_ms = None
     for config in resource.configs:
-        if config.name == clock_config.NOW:
+        if config.name == clock_by_config.NOW:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} can only be read")
-        if config.name == clock_config.ADVANCE:
+        if config.name == clock_by_config.ADVANCE:
             del changes[config.name]
             if config.config_operation == SET:
-                advance_ms = clock_config.checked_ms(node.env.clock, config.value)
+                advance_ms = clock_by_config.checked_ms(node.env.clock, config.value)
             elif config.config_operation != DELETE:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name}: only SET is possible")
     return advance_ms
@@ -160,7 +160,7 @@ def _changes(resource: Any, present: Mapping[str, str]) -> dict[str, str | None]
         name, operation, value = config.name, config.config_operation, config.value
         if operation == DELETE:
             changes[name] = None
-        elif operation == SET or name in (COMPACT, clock_config.ADVANCE):
+        elif operation == SET or name in (COMPACT, clock_by_config.ADVANCE):
             changes[name] = value
         elif operation in (APPEND, SUBTRACT):
             changes[name] = _changed_list(resource.resource_type, operation, name, present.get(name), value)

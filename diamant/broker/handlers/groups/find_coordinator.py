@@ -45,8 +45,8 @@ def handle(
     key_type = getattr(request, "key_type", GROUP)
     if key_type == GROUP and not groups().topic.exists:
         return _create_and_answer(groups().topic, node, context, request, key_type)
-    if key_type == TRANSACTION and not transactions().topic.exists:
-        return _create_and_answer(transactions().topic, node, context, request, key_type)
+    if key_type == TRANSACTION and not transactions().store.topic.exists:
+        return _create_and_answer(transactions().store.topic, node, context, request, key_type)
     return _answer(node, context, request, key_type)
 
 

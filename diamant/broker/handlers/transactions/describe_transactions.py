@@ -31,7 +31,7 @@ def handle(
 
 def _describe(transactions: TransactionCoordinator, transactional_id: str) -> dict[str, Any]:
     try:
-        txn = transactions.look_up(transactional_id)
+        txn = transactions.store.look_up(transactional_id)
         if txn is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
     except REQUEST_ERRORS as error:
@@ -42,7 +42,7 @@ def _describe(transactions: TransactionCoordinator, transactional_id: str) -> di
             "transaction_start_time_ms": 0,
         }
     topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(transactions.partitions_without_marker(txn)):
+    for topic, partition in sorted(transactions.completion.partitions_without_marker(txn)):
         topics.setdefault(topic, []).append(partition)
     return {
         "transactional_id": transactional_id,

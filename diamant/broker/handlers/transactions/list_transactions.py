@@ -52,7 +52,7 @@ def _filtered(
 ) -> tuple[list[Transaction], list[str]]:
     from diamant.broker.transactions.transaction import TransactionState
 
-    transactions.check_all_loaded()
+    transactions.store.check_all_loaded()
     by_label = {state.label: state for state in TransactionState}
     states = {by_label[label] for label in request.state_filters if label in by_label}
     unknown = [label for label in request.state_filters if label not in by_label]
@@ -60,7 +60,7 @@ def _filtered(
     duration_ms = getattr(request, "duration_filter", -1)
     found = [
         txn
-        for txn in transactions.transactions.values()
+        for txn in transactions.store.transactions.values()
         if (not request.state_filters or txn.state in states)
         and (not producer_ids or txn.producer_id in producer_ids)
         and (duration_ms < 0 or now_ms - txn.start_ms > duration_ms)

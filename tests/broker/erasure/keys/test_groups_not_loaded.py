@@ -13,7 +13,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotPossible
 from diamant.broker.commands.admin.erase import _is_agreed
 from diamant.broker.groups.coordinator import committed_offsets as committed
-from diamant.broker.groups.coordinator import partition_scan as loader
+from diamant.broker.groups.coordinator import partition_scan
 from diamant.broker.groups.coordinator.partition_scan import PartitionScan
 from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
 from diamant.broker.operations import erasure_deadline
@@ -62,13 +62,13 @@ class Slow:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._go_on = threading.Event()
-        real = loader._feed
+        real = partition_scan._feed
 
         def feed(scan: PartitionScan, slices: tuple[FileSlice, ...]) -> None:
             assert self._go_on.wait(20)
             real(scan, slices)
 
-        monkeypatch.setattr(loader, "_feed", feed)
+        monkeypatch.setattr(partition_scan, "_feed", feed)
 
     def go_on(self) -> None:
         self._go_on.set()

@@ -14,7 +14,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.coordinators.internal_topic import partition_of
-from diamant.broker.groups.coordinator import partition_scan as loader
+from diamant.broker.groups.coordinator import partition_scan
 from diamant.broker.groups.coordinator.coordinator import GROUPS_PER_TURN, GroupCoordinator
 from diamant.broker.groups.coordinator.partition_scan import PartitionScan
 from diamant.broker.transactions.markers import write_marker
@@ -91,12 +91,12 @@ class HeldLoading:
         to_thread = asyncio.to_thread
 
         async def held(function: Callable[..., Any], *arguments: Any) -> Any:
-            if function is loader._feed:
+            if function is partition_scan._feed:
                 self.names.append(arguments[0]._name)
                 await self._may_go_on.wait()
             return await to_thread(function, *arguments)
 
-        monkeypatch.setattr(loader, "to_thread", held)
+        monkeypatch.setattr(partition_scan, "to_thread", held)
 
     def go_on(self) -> None:
         """Let them scan."""
@@ -319,7 +319,7 @@ async def test_a_topic_that_is_deleted_while_it_is_loaded(
             await may_go_on
         return result
 
-    monkeypatch.setattr(loader, "to_thread", when_told)
+    monkeypatch.setattr(partition_scan, "to_thread", when_told)
     async with make_broker() as broker:
         await is_read.wait()
         may_go_on.set_result(None)

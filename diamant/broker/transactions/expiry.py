@@ -1,0 +1,67 @@
+"""Transactional ids that were not used for `transactional.id.expiration.ms`: they are forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from diamant.broker.node.scheduler import Periodic, ScheduledTask
+from diamant.broker.transactions.store import TransactionStore
+from diamant.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from diamant.broker.node.node import Node
+
+logger = logging.getLogger(__name__)
+
+TOMBSTONE_BATCH = 500
+"""Tombstones in one batch: their keys stay far below any sensible `max.message.bytes`."""
+
+
+class TransactionExpiry:
+    """Looks at all ids every `transaction.remove.expired.transaction.cleanup.interval.ms`."""
+
+    def __init__(self, node: Node, store: TransactionStore) -> None:
+        self._node = node
+        self._store = store
+        interval_ms = node.config.transaction_remove_expired_transaction_cleanup_interval_ms
+        self._period = Periodic(node.env.clock, interval_ms)
+        node.scheduler.add(
+            ScheduledTask("expiry of transactional ids", self._due_ms, self._remove_expired, self._period.look_now)
+        )
+
+    def _due_ms(self) -> int | None:
+        return self._period.due_ms() if self._store.transactions else None
+
+    async def _remove_expired(self) -> None:
+        """Write tombstones for ids unused for `transactional.id.expiration.ms`, and forget them."""
+        self._period.done()
+        now_ms = self._node.env.clock.now_ms()
+        limit_ms = self._node.config.transactional_id_expiration_ms
+        expired: dict[int, list[str]] = {}
+        for count, txn in enumerate(list(self._store.transactions.values()), start=1):
+            if txn.is_expired(now_ms, limit_ms):
+                expired.setdefault(self._store.topic.partition_of(txn.transactional_id), []).append(
+                    txn.transactional_id
+                )
+            if count % 1000 == 0:
+                await asyncio.sleep(0)
+        for partition, ids in expired.items():
+            for start in range(0, len(ids), TOMBSTONE_BATCH):
+                self._remove(partition, ids[start : start + TOMBSTONE_BATCH], now_ms - limit_ms)
+                await asyncio.sleep(0)
+
+    def _remove(self, partition: int, transactional_ids: Iterable[str], limit_ms: int) -> None:
+        still = [
+            transactional_id
+            for transactional_id in transactional_ids
+            if (txn := self._store.transactions.get(transactional_id)) is not None and txn.is_expired(limit_ms, 0)
+        ]
+        if not still:
+            return
+        try:
+            self._store.remove(partition, still)
+        except KafkaError as error:
+            logger.error("%d transactional ids could not be removed: %s", len(still), error.detail)

@@ -1,0 +1,210 @@
+"""Transactions by id, loaded from and written to `__transaction_state`.
+
+Memory: one `Transaction` (about 500 bytes and 100 for each open partition) per transactional id that was used within
+`transactional.id.expiration.ms`; as in Kafka nothing else bounds their number.
+
+Source: TransactionStateManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from diamant.broker.coordinators.internal_topic import InternalTopic, KeyValue
+from diamant.broker.coordinators.partition_loader import PartitionLoader
+from diamant.broker.node.topics import TRANSACTION_STATE_TOPIC, Topic
+from diamant.broker.transactions import partition_scan
+from diamant.broker.transactions.transaction import ENDING, ONGOING, Transaction, to_value
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.internal_topics.transaction_records import encode_key, encode_value
+from diamant.storage.kraft.features import TRANSACTION_VERSION
+
+if TYPE_CHECKING:
+    from diamant.broker.node.node import Node
+
+logger = logging.getLogger(__name__)
+
+
+class TransactionStore:
+    """All transactions of the broker. The loop thread owns it."""
+
+    def __init__(self, node: Node, opened: Callable[[], None], unfinished: Callable[[Transaction], object]) -> None:
+        """`opened()` is called with the first open transaction; `unfinished` with those loaded whose end was decided."""
+        config = node.config
+        self._node = node
+        self._opened = opened
+        self._unfinished = unfinished
+        self.topic = InternalTopic(
+            node,
+            TRANSACTION_STATE_TOPIC,
+            config.transaction_state_log_num_partitions,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": "1",
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+        self.transactions: dict[str, Transaction] = {}
+        """By transactional id; to be read only."""
+        self._open: dict[str, None] = {}
+        """Ids of transactions in progress, oldest first."""
+        self._in_use: Topic | None = None  # whose records `transactions` is
+        self._loader: PartitionLoader[dict[str, Transaction]] | None = None  # None when every partition is loaded
+        self._is_stopped = False
+
+    async def stop(self) -> None:
+        """Cancel the loading in progress."""
+        self._is_stopped = True
+        if self._loader is not None:
+            await self._loader.stop()
+
+    # -- what others ask -------------------------------------------------------------------------------------------------
+
+    @property
+    def server_version(self) -> int:
+        """The finalized `transaction.version`: 0, 1 or 2."""
+        return self._node.metadata.image.features.get(TRANSACTION_VERSION, 0)
+
+    @property
+    def open_transactions(self) -> list[Transaction]:
+        """Transactions in progress or ending, the oldest first."""
+        return [self.transactions[transactional_id] for transactional_id in self._open]
+
+    @property
+    def has_open(self) -> bool:
+        """True with transactions in progress or ending."""
+        return bool(self._open)
+
+    @property
+    def next_timeout_ms(self) -> int | None:
+        """Time at which the first open transaction times out; None without any."""
+        found = (txn for txn in self.open_transactions if txn.state not in ENDING)
+        return min((txn.start_ms + txn.timeout_ms + 1 for txn in found), default=None)
+
+    def look_up(self, transactional_id: str) -> Transaction | None:
+        """Return what is known of an id.
+
+        KafkaError: INVALID_REQUEST for the empty id; NOT_COORDINATOR as long as the topic does not exist (FindCoordinator
+        makes it) or its partition cannot be used; COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        if self._in_use is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self.topic.name} does not exist: ask FindCoordinator first")
+        partition = self.topic.partition_of(transactional_id)
+        if partition not in self._in_use.logs:
+            raise KafkaError(
+                ErrorCode.NOT_COORDINATOR, f"{self.topic.name}-{partition} cannot be used, see the broker's log"
+            )
+        if self._loader is not None:
+            self._loader.check(partition)
+            if self._loader.is_complete:
+                self._loader = None
+        return self.transactions.get(transactional_id)
+
+    # -- changes ---------------------------------------------------------------------------------------------------------
+
+    def put(self, txn: Transaction) -> Transaction:
+        """Write a transaction down, then let it count. KafkaError if it could not be written; nothing changed then."""
+        transactional_id = txn.transactional_id
+        value = encode_value(to_value(txn), 1 if self.server_version >= 1 else 0)
+        record = KeyValue(encode_key(transactional_id), value)
+        try:
+            self.topic.append(self.topic.partition_of(transactional_id), [record])
+        except KafkaError as error:
+            raise _append_error(error) from error
+        self._take(txn)
+        return txn
+
+    def remove(self, partition: int, transactional_ids: Iterable[str]) -> None:
+        """Write tombstones for ids of one partition, and forget them. KafkaError if they could not be written."""
+        ids = list(transactional_ids)
+        self.topic.append(partition, [KeyValue(encode_key(transactional_id), None) for transactional_id in ids])
+        for transactional_id in ids:
+            del self.transactions[transactional_id]
+
+    def owe_flush(self, transactional_id: str) -> None:
+        """Have the answer in progress wait until the log of an id is as durable as configured."""
+        self._node.flusher.owe(self.topic.log(self.topic.partition_of(transactional_id)))
+
+    def _take(self, txn: Transaction) -> None:
+        self.transactions[txn.transactional_id] = txn
+        if txn.state is ONGOING or txn.state in ENDING:
+            if not self._open:
+                self._opened()
+            self._open.setdefault(txn.transactional_id)
+        else:
+            self._open.pop(txn.transactional_id, None)
+
+    # -- loading ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_loading(self) -> bool:
+        """True while some transactions are not in memory yet."""
+        return self._loader is not None and not self._loader.is_done
+
+    async def loaded(self) -> None:
+        """Wait until everything is loaded that can be now."""
+        if self._loader is not None:
+            await self._loader.done()
+
+    def check_all_loaded(self) -> None:
+        """KafkaError COORDINATOR_LOAD_IN_PROGRESS as long as some transactions are not in memory yet. Those that the disk does
+        not give are not waited for.
+        """
+        if self._loader is not None and not self._loader.is_done:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                f"{self._loader.waiting_count} partitions of {self.topic.name} are still to be read",
+            )
+
+    def use(self, topic: Topic | None) -> None:
+        """Load the transactions of a topic in place of what is known; None: there is no topic."""
+        if self._loader is not None:
+            self._loader.cancel()
+            self._loader = None
+        self.transactions.clear()
+        self._open.clear()
+        self._in_use = topic
+        if topic is None or self._is_stopped:
+            return
+        loader = PartitionLoader(
+            topic, self.topic.partition_count, "transactions", partition_scan.load, self._take_over
+        )
+        if not loader.is_complete:
+            self._loader = loader
+            loader.start()
+
+    async def _take_over(self, partition: int, found: dict[str, Transaction]) -> None:
+        """Take over a partition that was read, and finish the transactions whose end was decided."""
+        unfinished = []
+        strangers = 0
+        for txn in found.values():
+            if self.topic.partition_of(txn.transactional_id) != partition:
+                strangers += 1
+                continue
+            self._take(txn)
+            if txn.state in ENDING:
+                unfinished.append(txn)
+        if strangers:
+            # The topic was given more partitions. Records of these ids since then are in others, and count.
+            logger.warning("%s-%d: %d ids that belong elsewhere are left out", self.topic.name, partition, strangers)
+        for txn in unfinished:
+            logger.info("%s: %s of transaction %s is finished", self.topic.name, txn.state.label, txn.transactional_id)
+            self._unfinished(txn)
+        if found:
+            self._node.scheduler.poke()
+
+
+def _append_error(error: KafkaError) -> KafkaError:
+    """The client's error if the state cannot be written (TransactionStateManager.appendTransactionToLog)."""
+    code = error.code
+    if code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+        code = ErrorCode.NOT_COORDINATOR
+    elif code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+    return KafkaError(code, error.detail)
