@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
 from diamant.cleaner.prompt.quarantine import CorruptSegment, Quarantine
-from diamant.cleaner.prompt.segment_facts import PartitionFacts, horizon_round_end, prune, read_facts
-from diamant.cleaner.rules.eligibility import CleanableRange
-from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
-from diamant.cleaner.rules.planning import CleanerSettings, make_plan
+from diamant.cleaner.prompt.segment_facts import PartitionFacts, prune, read_facts
+from diamant.cleaner.rules.eligibility import CleanableRange, cleanable_range
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.time_based_roll import with_append_lag
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog
@@ -42,6 +42,18 @@ class PromptLog:
     def first_dirty(self, checkpoint: int | None) -> int | None:
         """Return where the next round begins."""
         return self.quarantine.first_dirty(checkpoint)
+
+    def cleanable_range(self, checkpoint: int | None, now_ms: int, *, is_forced: bool) -> CleanableRange:
+        """Return the range of the next round; segments that cannot be read on the way go into quarantine. CorruptLog."""
+        while True:
+            first_dirty = self.first_dirty(checkpoint)
+            try:
+                found = cleanable_range(self.log, first_dirty, now_ms, is_forced=is_forced)
+                return with_append_lag(found, self.log, now_ms)
+            except CorruptLog as error:
+                first = self.log.log_start_offset if first_dirty is None else first_dirty
+                if not self.add_corrupt(error, first, now_ms):
+                    raise
 
     def refresh(self) -> bool:
         """Let segments out of quarantine whose files are others now, and tell whether any; size and times of each."""
@@ -94,35 +106,16 @@ class PromptLog:
 
     # -- rounds --------------------------------------------------------------------------------------------------
 
-    def plan(
-        self,
-        found: CleanableRange,
-        now_ms: int,
-        settings: CleanerSettings,
-        known: Mapping[Segment, SegmentPlan],
-        *,
-        is_for_horizons: bool,
-    ) -> CleanPlan:
-        """Return the plan of a round over what was found, or over the clean section, where something expires.
+    def fit(self, plan: CleanPlan, clean_end: int) -> CleanPlan:
+        """Return the plan of a round that begins: around corrupt segments, and without a dirty range only where something is due.
 
-        `known` is what `make_plan` need not look up.
+        `clean_end` is the end of the clean section.
         """
-        log, first_dirty = self.log, found.first_dirty_offset
-        if is_for_horizons:
-            end = horizon_round_end(log, first_dirty)
-            plan = self.quarantine.plan_around(make_plan(log, end, end, now_ms, settings, known))
+        plan = self.quarantine.plan_around(plan)
+        if not plan.has_dirty_range:
             plan = self.facts.without_untouched(plan)
-        else:
-            plan = make_plan(log, first_dirty, found.first_uncleanable_offset, now_ms, settings, known)
-            plan = self.quarantine.plan_around(plan)
-        self.facts.note_round(log, first_dirty, now_ms)
+        self.facts.note_round(self.log, clean_end, plan.now_ms)
         return plan
-
-    def end_round(self, plan: CleanPlan, end_offset: int) -> int | None:
-        """Return the checkpoint after a round; None if it stays as it is."""
-        if plan.first_dirty_offset >= plan.first_uncleanable_offset:
-            return None
-        return self.quarantine.end_round(plan, end_offset)
 
 
 class PromptLogs:

@@ -21,17 +21,6 @@ stays where it is as long as there is no file, or one of another size: the broke
 one readers would run past the end, and of a longer one the next round would drop the rest. A file of the right size that comes
 after such a one counts as another one, whatever its times.
 That is all kept in memory: after a restart the first round meets the corruption again before it has replaced anything above it.
-
-For the service, one `Quarantine` for each log that has met CorruptLog, in mode prompt only:
-
-    cleanable_range(log, quarantine.first_dirty(checkpoint), now_ms)      instead of the checkpoint itself
-    plan = quarantine.plan_around(make_plan(...))                         for every round
-    set_checkpoint(quarantine.end_round(plan, result.end_offset))         instead of the round's end
-    if quarantine.add(log, error, plan.first_dirty_offset, now_ms) is None:               for CorruptLog
-        the partition is uncleanable; else try again at once
-    quarantine.refresh(log)                                               before each scan: size and times of each file
-    quarantine.release(log)                                               when the configuration has changed
-    next_horizon_ms(..., frozen_above=quarantine.frozen_above(now_ms))
 """
 
 from __future__ import annotations
@@ -222,7 +211,7 @@ class Quarantine:
 
     def plan_around(self, plan: CleanPlan) -> CleanPlan:
         """Return the plan of a round as the quarantine wants it."""
-        return plan_around(plan, self._corrupt, self.frozen_above(plan.now_ms))
+        return plan if self.is_over else plan_around(plan, self._corrupt, self.frozen_above(plan.now_ms))
 
     def end_round(self, plan: CleanPlan, end_offset: int) -> int:
         """Record that a round was completed; return its checkpoint. Not for rounds without a dirty range."""

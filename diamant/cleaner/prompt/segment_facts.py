@@ -18,18 +18,6 @@ name begins with no number. It is made again when it is not of that segment:
         m            the filter of the segment's keys, see `key_filter`
 
 Integers are big-endian. Lost or damaged files cost a look through the headers of the segment, and a segment less left alone.
-
-For the loop of the service, one `PartitionFacts` for each compacted log, in mode prompt only:
-
-    for base_offset, size in facts.unknown(log, first_dirty_offset):     owner's thread, after the scan
-        found = read_facts(env, log.path, base_offset, size)             any other thread; CorruptLog like a round's
-        facts.add(log, found)                                            owner's thread
-    due = facts.next_horizon_ms(log, first_dirty_offset, frozen_above)   a round is due if due <= now; wake up then
-    end = horizon_round_end(log, first_dirty_offset)
-    plan = make_plan(log, end, end, now_ms, settings)                    it has no dirty range; its end is no checkpoint
-    plan = facts.without_untouched(plan)
-    facts.note_round(log, first_dirty_offset, now_ms)                    at the start of this and of every other round
-    prune(env, log.path, bases of the log)                               in a thread, after rounds and retention
 """
 
 from __future__ import annotations

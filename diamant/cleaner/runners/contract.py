@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleanResult, OutputSegment, never_done
@@ -46,6 +46,35 @@ class Runner(Protocol):
 
     async def close(self) -> None:
         """End the work in progress and release everything. May be called twice; `run` must not be called any more."""
+        ...
+
+
+@runtime_checkable
+class WorkerRunner(Runner, Protocol):
+    """A runner with a worker process (`runners.process.ProcessRunner`)."""
+
+    @property
+    def worker_pid(self) -> int | None:
+        """Process id of the worker, if there is one."""
+        ...
+
+    async def warm_up(self) -> str:
+        """Make ready for work; what it will work with."""
+        ...
+
+
+@runtime_checkable
+class OffloadRunner(Runner, Protocol):
+    """A runner that has plans carried out on other machines (`spark.runner.runner.SparkRunner`)."""
+
+    progress_step: str
+
+    def suits(self, plan: CleanPlan) -> bool:
+        """Tell whether a plan is worth it."""
+        ...
+
+    def takes(self, plan: CleanPlan) -> bool:
+        """Tell whether it is, and can be carried out now."""
         ...
 
 

@@ -1,32 +1,25 @@
 """A slot for one of the concurrent rounds: its task, its runners, its share of the throttle.
 
 Kafka has a thread of its own for each, `log.cleaner.threads` in all. Here it is a task of the loop that waits for a runner.
-
-A worker process is made ready before there is a plan for it, once compacted topics take traffic that will need one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from diamant.cleaner.kernels import cache
 from diamant.cleaner.rules.modes import INLINE, PROCESS, SPARK
 from diamant.cleaner.rules.pace import pace
 from diamant.cleaner.rules.plan import CleanPlan, most_io_bytes
-from diamant.cleaner.rules.result import CleaningAborted
 from diamant.cleaner.rules.throttle import Throttle
-from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, Runner
+from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, OffloadRunner, Runner, WorkerRunner
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.service.metrics import RoundStatus
 from diamant.storage.env.env import Env
-from diamant.storage.errors import StorageError
-from diamant.storage.log.log import Log
 
 REQUESTED_INLINE = 4
 """A plan that a caller waits for is run inline up to so many times `MAX_INLINE_BYTES` if no worker is ready: starting
@@ -74,35 +67,6 @@ class RunningRound:
     def step(self) -> str:
         """The current step, in a few words, where the runner tells."""
         return self.runner.progress_step if isinstance(self.runner, OffloadRunner) else ""
-
-
-@runtime_checkable
-class WorkerRunner(Runner, Protocol):
-    """A runner with a worker process (`runners.process.ProcessRunner`)."""
-
-    @property
-    def worker_pid(self) -> int | None:
-        """Process id of the worker, if there is one."""
-        ...
-
-    async def warm_up(self) -> str:
-        """Make ready for work; what it will work with."""
-        ...
-
-
-@runtime_checkable
-class OffloadRunner(Runner, Protocol):
-    """A runner that has plans carried out on other machines (`spark.runner.runner.SparkRunner`)."""
-
-    progress_step: str
-
-    def suits(self, plan: CleanPlan) -> bool:
-        """Tell whether a plan is worth it."""
-        ...
-
-    def takes(self, plan: CleanPlan) -> bool:
-        """Tell whether it is, and can be carried out now."""
-        ...
 
 
 class CleanerSlot:
@@ -286,59 +250,3 @@ class Slots:
         """Stop the rounds in progress, and release everything."""
         for slot in self._made:
             await slot.close()
-
-
-logger = logging.getLogger(__name__)
-
-WORTH_BYTES = MAX_INLINE_BYTES // 2
-"""A log whose active segment has reached this will have plans that are not for a thread of the broker."""
-
-QUIET_S = 60.0
-"""Traffic counts as new after a pause of this length. A worker that is idle for as long is gone."""
-
-
-class WorkerWarmth:
-    """`new` makes a runner; `warm_up` makes the one ready that the next plan will be for, and says what it works with."""
-
-    def __init__(self, new: Callable[[], Runner], warm_up: Callable[[], Awaitable[str]]) -> None:
-        self._new = new
-        self._warm_up = warm_up
-        self._traffic_s = -math.inf
-        self._task: asyncio.Task[None] | None = None
-
-    def saw_append(self, log: Log) -> None:
-        """Record an append to a compacted log; returns at once."""
-        if log.active.size < WORTH_BYTES:
-            return
-        now_s = asyncio.get_running_loop().time()
-        is_beginning = now_s - self._traffic_s > QUIET_S
-        self._traffic_s = now_s
-        if is_beginning and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._make_ready())
-
-    async def _make_ready(self) -> None:
-        """Warm up a worker. One of its own compiles what is not compiled yet: rounds do not wait for that."""
-        try:
-            if await asyncio.to_thread(_is_to_be_compiled):
-                compiler = self._new()
-                try:
-                    if isinstance(compiler, WorkerRunner):
-                        await compiler.warm_up()
-                finally:
-                    await compiler.close()
-            logger.info("a worker for cleaning is ready; its engine is %s", await self._warm_up())
-        except CleaningAborted:
-            pass  # The cleaner stops.
-        except (StorageError, OSError) as error:
-            logger.warning("a worker for cleaning cannot be warmed up: %s", error)
-
-    async def close(self) -> None:
-        """Cancel it, if it is in progress."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-
-
-def _is_to_be_compiled() -> bool:
-    """Tell whether compiling the kernels once spares every worker to do it."""
-    return cache.cache_directory() is not None and not cache.is_cached()

@@ -22,7 +22,7 @@ from diamant.cleaner.service.partition_states import PartitionStates
 from diamant.cleaner.service.repeated_errors import RepeatedErrors
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
-from diamant.storage.errors import CorruptLog, StorageError
+from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment
 
@@ -121,16 +121,7 @@ class LogPicker:
         checkpoint = self._states.checkpoint(_name(log))
         if self._prompt is None:
             return cleanable_range(log, checkpoint, now_ms, is_forced=is_forced)
-        known = self._prompt.of(log)
-        while True:
-            first_dirty = known.first_dirty(checkpoint)
-            try:
-                found = cleanable_range(log, first_dirty, now_ms, is_forced=is_forced)
-                return time_based_roll.with_append_lag(found, log, now_ms)
-            except CorruptLog as error:
-                first = log.log_start_offset if first_dirty is None else first_dirty
-                if not known.add_corrupt(error, first, now_ms):
-                    raise
+        return self._prompt.of(log).cleanable_range(checkpoint, now_ms, is_forced=is_forced)
 
     def is_horizon_due(self, log: Log, found: CleanableRange, now_ms: int) -> bool:
         """Tell whether something expires in the clean section of a log that a round could remove."""

@@ -114,13 +114,12 @@ class Rounds:
         is_dirty = found.cleanable_bytes > 0 and (bool(requests.futures) or found.is_eligible)
         if not is_dirty and not (requests.request.is_for_horizons or self._picker.is_horizon_due(log, found, now_ms)):
             return None
-        if self._prompt is not None:
-            return self._prompt.of(log).plan(found, now_ms, self.settings, known, is_for_horizons=not is_dirty)
         first_dirty, end = found.first_dirty_offset, found.first_uncleanable_offset
         if not is_dirty:
             # Kafka has no such round. It is what one of Kafka's would be whose dirty part removes nothing.
             first_dirty = end = horizon_round_end(log, first_dirty)
-        return make_plan(log, first_dirty, end, now_ms, self.settings, known)
+        plan = make_plan(log, first_dirty, end, now_ms, self.settings, known)
+        return plan if self._prompt is None else self._prompt.of(log).fit(plan, found.first_dirty_offset)
 
     async def _run_plan(
         self, slot: CleanerSlot, log: Log, plan: CleanPlan, check_done: CheckDone, requests: RoundRequests
@@ -139,13 +138,13 @@ class Rounds:
 
     async def _end(self, log: Log, plan: CleanPlan, result: CleanResult) -> int | None:
         """Return the checkpoint after a round; None if it stays as it is."""
-        checkpoint: int | None = result.end_offset
-        if result.end_offset <= plan.first_dirty_offset < plan.first_uncleanable_offset:
-            raise StorageError(f"the round ended at {checkpoint}, where it had begun: the offset map is too small")
-        if plan.first_dirty_offset >= plan.first_uncleanable_offset:
-            checkpoint = None
-        elif self._prompt is not None:
-            checkpoint = self._prompt.of(log).end_round(plan, result.end_offset)
+        checkpoint: int | None = None
+        if plan.has_dirty_range:
+            checkpoint = result.end_offset
+            if checkpoint <= plan.first_dirty_offset:
+                raise StorageError(f"the round ended at {checkpoint}, where it had begun: the offset map is too small")
+            if self._prompt is not None:
+                checkpoint = self._prompt.of(log).quarantine.end_round(plan, checkpoint)
         if self._prompt is not None:
             await self._prompt.prune(log)
         return checkpoint

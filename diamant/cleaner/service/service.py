@@ -25,8 +25,9 @@ from diamant.cleaner.prompt.quarantine import CorruptSegment
 from diamant.cleaner.prompt.segment_facts import SegmentFacts
 from diamant.cleaner.rules.eligibility import CleanableRange
 from diamant.cleaner.rules.modes import KAFKA
-from diamant.cleaner.runners.contract import Runner
-from diamant.cleaner.service.cleaner_slot import CleanerSlot, Slots, WorkerRunner, WorkerWarmth
+from diamant.cleaner.runners.contract import Runner, WorkerRunner
+from diamant.cleaner.runners.worker_warmth import WorkerWarmth
+from diamant.cleaner.service.cleaner_slot import CleanerSlot, Slots
 from diamant.cleaner.service.log_picker import LogPicker, why_not
 from diamant.cleaner.service.loop import CleaningLoop
 from diamant.cleaner.service.metrics import CleanerMetrics, CleanerStatus, RoundStatus
