@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -16,6 +17,15 @@ pytest_plugins = ["tests.time_limits"]
 
 ONE_IN = 8
 """Of the rows of a test's parameters a quick run tries one in so many, and at least two."""
+
+
+@pytest.fixture
+def temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory where this process makes its temporary files, empty."""
+    directory = tmp_path / "temporary"
+    directory.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(directory))
+    return directory
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,7 +1,7 @@
 """The states of one partition in which `whatif.py` tries out what would happen: each is an overlay over the same files.
 
 A state is never changed. To continue from one, take a fork of it and work on that: this makes the next one. States to
-which several scenarios lead are kept, as long as the log that was written for them has room (`MAX_KEPT_BYTES`).
+which several scenarios lead are kept, as long as the log that was written for them has room (`max_kept_bytes`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from diamant.storage.recovery.open_log import load_log
 from diamant.storage.recovery.recovery import SyncedDamage
 from diamant.storage.uuid_text import ZERO_ID
 
-MAX_KEPT_BYTES = 1024 * 1024 * 1024
+DEFAULT_MAX_KEPT_BYTES = 1024 * 1024 * 1024
 """Log that is kept, in the scratch directory, for scenarios that have a round in common."""
 
 
@@ -65,6 +65,7 @@ class OverlayStates:
         scratch: str,
         *,
         max_key_bytes: int = DEFAULT_MAX_BYTES,
+        max_kept_bytes: int = DEFAULT_MAX_KEPT_BYTES,
         advance: Callable[[int], None] = lambda _count: None,
         report: Callable[[Problem], object] = lambda _problem: None,
     ) -> None:
@@ -74,6 +75,7 @@ class OverlayStates:
         self.advance = advance
         self._report = report
         self._max_key_bytes = max_key_bytes
+        self._max_kept_bytes = max_kept_bytes
         overlay = OverlayEnv(env, scratch_env, scratch, self.clock)
         overlay.add_directory(partition.directory)
         self._is_orderly = env.exists(f"{parent(partition.directory)}/{names.CLEAN_SHUTDOWN}")
@@ -173,7 +175,7 @@ class OverlayStates:
     def keep(self, key: bytes, state: State, result: CleanResult | None, size: int) -> None:
         """Keep the outcome of a step that has written `size` bytes, until others have taken its room."""
         self._kept[key] = (state, result, size)
-        while self._kept and sum(size for _, _, size in self._kept.values()) > MAX_KEPT_BYTES:
+        while self._kept and sum(size for _, _, size in self._kept.values()) > self._max_kept_bytes:
             self._kept.popitem(last=False)
 
     def demand_space(self, env: OverlayEnv, size: int) -> None:

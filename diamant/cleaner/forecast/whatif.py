@@ -17,7 +17,7 @@ Each round is the plain engine's, or above `MAX_PLAIN_BYTES` the compiled one's,
     states = OverlayStates(env, partition, checkpoint, now_ms, scratch_env, scratch_directory)
     for scenario in scenarios: forecast(states, scenario)
 
-What two scenarios have in common is done once, as far as it is kept (`overlay_states.MAX_KEPT_BYTES`).
+What two scenarios have in common is done once, as far as it is kept (`OverlayStates.max_kept_bytes`).
 
 Memory: one engine's (`plain_round` with `MAX_PLAIN_BYTES` of log, or `compiled` with the scenario's map), and
 `max_key_bytes` for counting keys. Disk, in the scratch directory: what a round writes and what it is made from, that is at
@@ -26,7 +26,7 @@ most twice the partition, as often again if it gets a new layout, and what is ke
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -75,19 +75,36 @@ _FAR_MS = 1 << 60
 """Times beyond this mean never: some 36 million years from 1970."""
 
 
-def forecast(states: OverlayStates, scenario: Scenario, until_ms: int | None = None) -> Forecast:
+def engine_for(size: int) -> Callable[..., CleanResult]:
+    """Return the `clean` of the engine for a round over `size` bytes of log."""
+    return plain_round.clean if size <= MAX_PLAIN_BYTES else compiled.clean
+
+
+def forecast(
+    states: OverlayStates,
+    scenario: Scenario,
+    until_ms: int | None = None,
+    engine_for: Callable[[int], Callable[..., CleanResult]] = engine_for,
+) -> Forecast:
     """Return what happens from `states.now_ms` on, up to `until_ms`. A round that fails ends the forecast, and is told in it.
     Groups of segments that it had finished before are left out.
 
     Raises CorruptLog and the like for a partition that cannot be opened, StorageError if the scratch directory is full.
     """
-    return _Course(states, scenario, until_ms).run(states.beginning(scenario))
+    return _Course(states, scenario, until_ms, engine_for).run(states.beginning(scenario))
 
 
 class _Course:
     """One scenario, from `now_ms` on."""
 
-    def __init__(self, states: OverlayStates, scenario: Scenario, until_ms: int | None) -> None:
+    def __init__(
+        self,
+        states: OverlayStates,
+        scenario: Scenario,
+        until_ms: int | None,
+        engine_for: Callable[[int], Callable[..., CleanResult]],
+    ) -> None:
+        self._engine_for = engine_for
         self.states = states
         self.scenario = scenario
         self.until_ms = _FAR_MS if until_ms is None else until_ms
@@ -264,8 +281,7 @@ class _Course:
             return kept[0], kept[1]
         size = sum(segment.size for segment in plan.segments)
         states.demand_space(env, size)
-        engine = plain_round.clean if size <= MAX_PLAIN_BYTES else compiled.clean
-        result = engine(env, plan, on_output=swap_into(log, plan), throttle=states.advance)
+        result = self._engine_for(size)(env, plan, on_output=swap_into(log, plan), throttle=states.advance)
         following = replace(state, env=env, key=key)
         states.keep(key, following, result, sum(output.size for output in result.outputs))
         return following, result

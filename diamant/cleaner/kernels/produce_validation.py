@@ -145,10 +145,15 @@ def walk(data: NDArray[np.uint8], record_count: int, base_timestamp: int) -> tup
 
 
 def walk_records(
-    payload: bytes | memoryview, record_count: int, base_timestamp: int, checks: RecordChecks
+    payload: bytes | memoryview,
+    record_count: int,
+    base_timestamp: int,
+    checks: RecordChecks,
+    *,
+    min_records: int = SMALL_BATCH_RECORDS,
 ) -> WalkOutcome:
     """Compiled twin of `protocol.validation.walk_records`, which still serves batches that are too small for it."""
-    if record_count < SMALL_BATCH_RECORDS:
+    if record_count < min_records:
         return plain_walk_records(payload, record_count, base_timestamp, checks)
     if not -_GREATEST_BASE_TIMESTAMP <= base_timestamp <= _GREATEST_BASE_TIMESTAMP:
         return WalkOutcome(TIMESTAMP_OVERFLOW, 0, 0, _NO_TIMESTAMP, -1, False, _INT64_MAX)

@@ -87,16 +87,18 @@ class KeyFilter:
         starts = np.searchsorted(leading, buckets).astype(np.uint32)
         return cls(bits, starts, leading.astype(np.uint32))
 
-    def may_have_any(self, hashes: NDArray[np.uint64]) -> bool:
+    def may_have_any(
+        self, hashes: NDArray[np.uint64], *, few_hashes: int = FEW_HASHES, keys_at_once: int = KEYS_AT_ONCE
+    ) -> bool:
         """Tell whether any of some ascending hashes may be a key's; False is certain."""
         import numpy as np
 
         if not len(self.keys) or not len(hashes):
             return False
-        if len(hashes) <= FEW_HASHES:
+        if len(hashes) <= few_hashes:
             return any(self._may_have(hashed) for hashed in hashes.tolist())
         shift = np.uint64(64 - _FINGERPRINT_BITS - self.bits)
-        step = max(1, min(1 << self.bits, KEYS_AT_ONCE >> _KEYS_PER_BUCKET_BITS))
+        step = max(1, min(1 << self.bits, keys_at_once >> _KEYS_PER_BUCKET_BITS))
         for first in range(0, 1 << self.bits, step):
             keys = self._leading(first, first + step)
             if not len(keys):
@@ -177,12 +179,18 @@ def segments_to_leave_alone(
     return _without_merged(plan, unchanged)
 
 
-def leave_alone(env: Env, plan: CleanPlan, dirty_hashes: Callable[[], NDArray[np.uint64]]) -> CleanPlan:
+def leave_alone(
+    env: Env,
+    plan: CleanPlan,
+    dirty_hashes: Callable[[], NDArray[np.uint64]],
+    *,
+    min_log_bytes: int = MIN_LOG_BYTES,
+) -> CleanPlan:
     """Return the plan with `untouched` as the files beside the segments tell; for an engine that has built its map.
 
     `dirty_hashes` is called only if there are such files. Any process that the plan was handed to.
     """
-    if plan.is_kafka or sum(segment.size for segment in plan.segments) < MIN_LOG_BYTES:
+    if plan.is_kafka or sum(segment.size for segment in plan.segments) < min_log_bytes:
         return plan
     facts = {}
     for segment in _of_clean_section(plan):

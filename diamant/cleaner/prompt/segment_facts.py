@@ -140,7 +140,9 @@ class SegmentFacts:
 # -- of one segment --------------------------------------------------------------------------------------------------
 
 
-def read_facts(env: Env, directory: str, base_offset: int, size: int) -> SegmentFacts:
+def read_facts(
+    env: Env, directory: str, base_offset: int, size: int, *, min_filed_bytes: int = MIN_FILED_BYTES
+) -> SegmentFacts:
     """Return the facts of a closed segment of `size` bytes: from their file if it is theirs, else from the segment.
 
     Any thread. Reads headers, and the records of batches with a horizon. Raises CorruptLog, and OSError if the segment is gone.
@@ -158,7 +160,7 @@ def read_facts(env: Env, directory: str, base_offset: int, size: int) -> Segment
     finally:
         file.close()
     facts = collector.facts(base_offset, size, modified_ms, birth_ms)
-    if size >= MIN_FILED_BYTES:
+    if size >= min_filed_bytes:
         file_facts(env, directory, facts)
     return facts
 
@@ -171,7 +173,8 @@ def is_of(facts: SegmentFacts, size: int, modified_ms: int, birth_ms: int | None
 class FactsCollector:
     """Takes the batches of a segment in order, and says what is to be remembered."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_steps: int = MAX_STEPS) -> None:
+        self._max_steps = max_steps
         self._first_offset: int | None = None
         self._horizons: dict[int, int] = {}
         self._steps: list[Step] | None = []
@@ -247,7 +250,7 @@ class FactsCollector:
         if steps is None or (steps and kind == DATA and steps[-1][:2] == (DATA, header.producer_id)):
             return
         steps.append(Step(kind, header.producer_id, header.base_offset))
-        if len(steps) > MAX_STEPS:
+        if len(steps) > self._max_steps:
             self._steps = None
 
     def _add_emptied(self, header: BatchHeader) -> None:

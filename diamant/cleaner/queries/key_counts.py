@@ -224,8 +224,9 @@ class TopKey(NamedTuple):
 class TopKeys:
     """Counts records and bytes by key."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, max_keys: int = MAX_KEYS) -> None:
         self._count = count
+        self._max_keys = max_keys
         self._found: dict[tuple[bytes, bytes], list[int]] = {}
         """By the key's beginning, and the hash of a key that is longer: records, bytes."""
         self.missed_bytes = 0
@@ -240,14 +241,14 @@ class TopKeys:
                 counts[0] += 1
                 counts[1] += size
                 continue
-            if len(found) >= MAX_KEYS:
+            if len(found) >= self._max_keys:
                 self._forget()
                 found = self._found
             found[name] = [1, size]
 
     def _forget(self) -> None:
         ascending = sorted(self._found.items(), key=lambda item: item[1][1])
-        kept = max(self._count, MAX_KEYS // 2)
+        kept = max(self._count, self._max_keys // 2)
         self.missed_bytes += ascending[-kept - 1][1][1]
         self._found = dict(ascending[-kept:])
 

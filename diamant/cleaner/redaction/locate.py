@@ -113,16 +113,17 @@ def locate_records(
     *,
     is_compacted: bool,
     offset_bytes: int = MAX_OFFSET_BYTES,
+    max_keys: int = MAX_KEYS,
     on_value: Callable[[bytes], object] = lambda _value: None,
     advance: Advance = lambda _count: None,
     check: Callable[[], object] = bool,
 ) -> Located:
     """Return what is to go of the segments, ascending, below an offset that no transaction has open. Blocks.
 
-    `offset_bytes`: what the offsets found may take of memory, beyond which there are TooManyMatches. `on_value` gets each value
-    that goes and is telling; `check` is called now and then, to raise what ends the search. OSError.
+    `offset_bytes`: what the offsets found may take of memory, beyond which, or beyond `max_keys`, there are TooManyMatches.
+    `on_value` gets each value that goes and is telling; `check` is called now and then, to raise what ends the search. OSError.
     """
-    search = _Search(env, segments, where, below_offset, offset_bytes, on_value, advance, check)
+    search = _Search(env, segments, where, below_offset, offset_bytes, max_keys, on_value, advance, check)
     search.find_matched(is_compacted=is_compacted)
     if search.newest:
         search.find_superseded()
@@ -142,6 +143,7 @@ class _Search:
         where: Meant,
         below_offset: int,
         offset_bytes: int,
+        max_keys: int,
         on_value: Callable[[bytes], object],
         advance: Advance,
         check: Callable[[], object],
@@ -151,6 +153,7 @@ class _Search:
         self._where = where
         self._below = below_offset
         self._offset_bytes = offset_bytes
+        self._max_keys = max_keys
         self._kept_bytes = 0
         """Memory of the offsets of segments that were finished."""
         self._on_value = on_value
@@ -254,8 +257,10 @@ class _Search:
 
     def _note_key(self, key: bytes, offset: int) -> None:
         self.newest[key] = offset
-        if len(self.newest) > MAX_KEYS:
-            raise TooManyMatches(f"records of more than {MAX_KEYS:,} keys match, which is more than can be remembered")
+        if len(self.newest) > self._max_keys:
+            raise TooManyMatches(
+                f"records of more than {self._max_keys:,} keys match, which is more than can be remembered"
+            )
 
     def _is_aborted(self, header: BatchHeader) -> bool:
         if not header.is_transactional or not header.has_producer_id:

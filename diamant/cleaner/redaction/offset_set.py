@@ -28,9 +28,10 @@ _Places = np.ndarray[tuple[int], np.dtype[np.int64]]
 class Offsets:
     """Of one segment. Not for several threads at once."""
 
-    def __init__(self, base_offset: int) -> None:
+    def __init__(self, base_offset: int, *, max_added: int = MAX_ADDED) -> None:
         """`base_offset` is the segment's: offsets are within 2^32 of it, as in its indexes."""
         self.base_offset = base_offset
+        self._max_added = max_added
         self._added = array("I")
         self._blocks: dict[int, _Block] = {}
         self._block_bytes = 0
@@ -48,7 +49,7 @@ class Offsets:
     def add(self, offset: int) -> None:
         """Add one; it counts from the next `seal` on. An offset may be added twice."""
         self._added.append(offset - self.base_offset)
-        if len(self._added) >= MAX_ADDED:
+        if len(self._added) >= self._max_added:
             self.seal()
 
     def seal(self) -> None:

@@ -49,7 +49,7 @@ MANY_SEGMENTS = 100
 POLL_S = 0.1
 """Interval between calls of `check_done`."""
 
-_BOOTSTRAP = bootstrap("diamant.cleaner.runners.worker")
+WORKER_PROGRAM = bootstrap("diamant.cleaner.runners.worker")
 
 
 def memory_limit_bytes(plan: CleanPlan, overhead_bytes: int = MEMORY_OVERHEAD_BYTES) -> int:
@@ -59,7 +59,9 @@ def memory_limit_bytes(plan: CleanPlan, overhead_bytes: int = MEMORY_OVERHEAD_BY
 
 
 class ProcessRunner:
-    """See the module. `memory_overhead_bytes`: see `memory_limit_bytes`; `idle_s`: how long an idle worker is kept."""
+    """See the module. `memory_overhead_bytes`: see `memory_limit_bytes`; `idle_s`: how long an idle worker is kept; `program`:
+    what Python runs as the worker.
+    """
 
     name = "process"
 
@@ -71,7 +73,9 @@ class ProcessRunner:
         idle_s: float = IDLE_S,
         niceness: int = NICENESS,
         cancel_timeout_s: float = CANCEL_TIMEOUT_S,
+        program: str = WORKER_PROGRAM,
     ) -> None:
+        self._program = program
         self.progress_bytes = 0
         """Bytes that the current round has read and written, as far as known."""
         self._env = env
@@ -206,7 +210,7 @@ class ProcessRunner:
         if self._worker is not None and self._worker.is_dead:
             await self._discard(self._worker)
         if self._worker is None:
-            self._worker = await _start_worker(self._niceness)
+            self._worker = await _start_worker(self._program, self._niceness)
         return self._worker
 
     def _rest(self) -> None:
@@ -298,10 +302,10 @@ class _WorkerProcess:
         await self._child.read_rest()
 
 
-async def _start_worker(niceness: int) -> _WorkerProcess:
+async def _start_worker(program: str, niceness: int) -> _WorkerProcess:
     try:
         child = await ChildProcess.start(
-            _BOOTSTRAP,
+            program,
             "--nice",
             str(niceness),
             what="the cleaner's worker",

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ import pytest
 
 import diamant
 from diamant.broker.broker import Broker
-from diamant.broker.client import admin as admin_module
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.config.broker_config import BrokerConfig
+from tests.broker.settling import run_when_settling
 
 DAY_MS = 86_400_000
 
@@ -185,11 +185,10 @@ def test_the_clock_is_moved(broker: Broker, admin: Admin) -> None:
         admin.clock.advance("8 parsecs")
 
 
-def test_a_long_call_is_waited_for(broker: Broker, admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_call_is_waited_for(broker: Broker, admin: Admin) -> None:
     """As a job, with its progress; the caller sees only the result."""
-    monkeypatch.setattr(admin_module, "JOB_PROGRESS_MS", 0)
     opened = threading.Event()
-    hold(broker, monkeypatch, opened)
+    hold(broker, opened)
     seen: list[dict[str, Any]] = []
 
     def on_progress(progress: dict[str, Any]) -> None:
@@ -204,13 +203,11 @@ def test_a_long_call_is_waited_for(broker: Broker, admin: Admin, monkeypatch: py
     assert (seen[0]["stage"], seen[0]["job"]) == ("asking the broker", None)
 
 
-def test_a_call_that_takes_too_long_names_its_job(
-    broker: Broker, admin: Admin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_that_takes_too_long_names_its_job(broker: Broker, admin: Admin) -> None:
     """After the caller's time; the job goes on, and a failure of it is the caller's when it waits."""
     opened = threading.Event()
     admin.status()  # the first request of all has the web server loaded, and that takes its time
-    hold(broker, monkeypatch, opened)
+    hold(broker, opened)
     with pytest.raises(AdminError, match=r"still in progress.*/v1/jobs/\d+") as caught:
         admin.call("POST", "/v1/clock/advance", {"by": "1d"}, query={"wait_ms": 0}, timeout_s=0.05)
     assert caught.value.code == "timed-out"
@@ -220,17 +217,14 @@ def test_a_call_that_takes_too_long_names_its_job(
     assert admin.call("GET", job["href"], query={"wait_ms": 10_000})["state"] == "done"
 
 
-def hold(broker: Broker, monkeypatch: pytest.MonkeyPatch, opened: threading.Event) -> None:
+def hold(broker: Broker, opened: threading.Event) -> None:
     """Have moves of the clock wait until somebody sets the event."""
     import asyncio
 
-    real = broker.node.scheduler.settled
+    def wait() -> Awaitable[object]:
+        return asyncio.to_thread(opened.wait, 20)
 
-    async def settled() -> list[str]:
-        await asyncio.to_thread(opened.wait, 20)
-        return await real()
-
-    monkeypatch.setattr(broker.node.scheduler, "settled", settled)
+    broker.loop.call_soon_threadsafe(run_when_settling, broker.node.scheduler, "held", wait)
 
 
 def test_the_token_is_sent(tmp_path: Path) -> None:

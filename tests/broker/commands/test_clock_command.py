@@ -18,6 +18,7 @@ from diamant.broker.commands.admin.clock import time
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.storage.recovery.log_directory import LoadFailure
 from tests.broker.broker_process import BrokerProcess
+from tests.broker.settling import run_when_settling
 from tests.broker.wire import WireClient
 
 DAY_MS = 86_400_000
@@ -120,16 +121,16 @@ def test_a_broker_with_the_systems_clock_refuses(tmp_path: Path) -> None:
         assert "the system's clock" in run(broker, "clock", "show").output
 
 
-def test_a_problem_on_the_way_is_exit_code_1(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_problem_on_the_way_is_exit_code_1(broker: Broker) -> None:
     """The clock has moved, and what failed is named."""
 
-    async def failed() -> list[str]:
-        return ["retention"]
+    async def fail() -> None:
+        raise OSError("no such disk")
 
-    monkeypatch.setattr(broker.node.scheduler, "settled", failed)
+    broker.loop.call_soon_threadsafe(run_when_settling, broker.node.scheduler, "rotation", fail)
     result = run(broker, "clock", "advance", "1d")
     assert result.exit_code == 1
-    assert "failed: retention" in result.output
+    assert "failed: rotation" in result.output
 
 
 def test_status_shows_the_broker_and_its_cleaner(broker: Broker) -> None:
@@ -151,10 +152,10 @@ def test_status_shows_the_broker_and_its_cleaner(broker: Broker) -> None:
     assert [one["topic"] for one in found["cleaner"]["partitions"]] == ["orders", "orders", "users", "users"]
 
 
-def test_status_of_a_broker_in_trouble(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_of_a_broker_in_trouble(broker: Broker) -> None:
     """Exit code 3: the answer is there, and it is not well."""
     broken = LoadFailure("lost[red]", 3, OSError("no such disk"))
-    monkeypatch.setattr(broker.node.directory, "failures", [broken])
+    broker.node.directory.failures.append(broken)
     result = run(broker, "status")
     assert result.exit_code == 3
     assert "offline: lost[red]-3" in result.output

@@ -16,6 +16,7 @@ from diamant.broker.http.serving.jobs import DONE, FAILED, RUNNING, Jobs
 from diamant.broker.http.serving.limits import JobLimits
 from diamant.broker.operations.progress import Progress
 from tests.broker.http_asking import ask, limit_http
+from tests.broker.settling import run_when_settling
 from tests.waiting import wait_until
 
 
@@ -184,16 +185,10 @@ async def test_jobs_end_with_the_broker() -> None:
 # -- over HTTP -----------------------------------------------------------------------------------------------------------
 
 
-async def hold(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> asyncio.Future[list[str]]:
-    """Have moves of the clock wait until the future is done."""
-    opened: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-    real = broker.node.scheduler.settled
-
-    async def settled() -> list[str]:
-        await asyncio.shield(opened)
-        return await real()
-
-    monkeypatch.setattr(broker.node.scheduler, "settled", settled)
+def hold(broker: Broker) -> asyncio.Event:
+    """Have moves of the clock wait for the event."""
+    opened = asyncio.Event()
+    run_when_settling(broker.node.scheduler, "held", opened.wait)
     return opened
 
 
@@ -207,15 +202,15 @@ async def test_a_quick_call_is_answered_with_its_result(broker: Broker) -> None:
     assert (job["verb"], job["state"], "result" in job) == ("POST /v1/clock/advance", "done", False)
 
 
-async def test_a_long_call_goes_on_as_a_job(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_call_goes_on_as_a_job(broker: Broker) -> None:
     """202 and where to look; there a wait ends with the job, and the result is the one that the call would have had."""
-    opened = await hold(broker, monkeypatch)
+    opened = hold(broker)
     answer = await ask(broker, "POST", "/v1/clock/advance?wait_ms=0", {"by": "8d"})
     assert (answer.status, answer.headers["location"]) == (202, answer.json["href"])
     assert (await ask(broker, "GET", answer.json["href"])).json["state"] == "running"
     waiting = asyncio.ensure_future(ask(broker, "GET", f"{answer.json['href']}?wait_ms=60000"))
     await asyncio.sleep(0)
-    opened.set_result([])
+    opened.set()
     job = (await waiting).json
     assert job["state"] == "done"
     assert job["result"]["to_ms"] == job["result"]["from_ms"] + 8 * 86_400_000
@@ -224,27 +219,30 @@ async def test_a_long_call_goes_on_as_a_job(broker: Broker, monkeypatch: pytest.
 
 
 @pytest.mark.slow
-async def test_a_wait_outlasts_the_time_of_a_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wait_outlasts_the_time_of_a_connection(broker: Broker) -> None:
     """A connection is cut after its time, but one that waits for a job lives for so much longer."""
     await limit_http(broker, timeout_s=1)
-    opened = await hold(broker, monkeypatch)
-    asyncio.get_running_loop().call_later(1.5, opened.set_result, [])
+    opened = hold(broker)
+    asyncio.get_running_loop().call_later(1.5, opened.set)
     answer = await ask(broker, "POST", "/v1/clock/advance?wait_ms=5000", {"by": "8d"})
     assert answer.status == 200
 
 
-async def test_a_broker_that_stops_answers_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_that_stops_answers_who_waits(tmp_path: Path) -> None:
     """503, at once, not a connection that hangs."""
     config = BrokerConfig(
         listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0", diamant_clock="manual"
     )
     async with Broker(config) as broker:
         await ask(broker, "GET", "/v1/clock")
-        await hold(broker, monkeypatch)
+        opened = hold(broker)
         begun = asyncio.ensure_future(ask(broker, "POST", "/v1/clock/advance?wait_ms=60000", {"by": "8d"}))
         while not (await ask(broker, "GET", "/v1/jobs")).json["jobs"]:
             await asyncio.sleep(0)
-    answer = await begun
+        stopping = asyncio.ensure_future(broker.stop())
+        answer = await begun
+        opened.set()
+        await stopping
     assert (answer.status, answer.json["code"]) == (503, "stopping")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,9 +33,9 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture(autouse=True)
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers without Spark."""
-    before, _, after = runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.runner.driver")
+    before, _, after = runner.DRIVER_PROGRAM.partition("from diamant.cleaner.spark.runner.driver")
     text = f"{before}sys.path.insert(0, {str(ROOT)!r}); from tests.cleaner.spark.fake_driver{after}"
-    monkeypatch.setattr(runner, "_DRIVER_BOOTSTRAP", text)
+    monkeypatch.setattr(runner, "SparkRunner", partial(runner.SparkRunner, program=text))
 
 
 @pytest.mark.slow

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from diamant.cleaner.engines import plain_round
-from diamant.cleaner.forecast import overlay_states, whatif
+from diamant.cleaner.engines import compiled, plain_round
+from diamant.cleaner.forecast import whatif
 from diamant.cleaner.forecast.forecast import (
     BY_HORIZON,
     CLEAN,
@@ -105,9 +105,9 @@ def written(history: History, *, checkpoint: int | None = None) -> MemoryEnv:
     return env
 
 
-def states_of(env: MemoryEnv, now_ms: int, **fields: Any) -> OverlayStates:
+def states_of(env: MemoryEnv, now_ms: int, *, scratch_bytes: int | None = None, **fields: Any) -> OverlayStates:
     """What forecasts begin with."""
-    scratch = MemoryEnv(SettableClock(0))
+    scratch = MemoryEnv(SettableClock(0), capacity_bytes=scratch_bytes)
     scratch.make_dirs("/scratch")
     with open_log_directory(env, PARTITION) as opened:
         (partition,) = opened.partitions
@@ -452,7 +452,7 @@ def test_the_files_stay_as_they_are(mode: str) -> None:
     assert read_offset_checkpoint(env, CLEANER) == {("t", 0): 2}
 
 
-def test_what_scenarios_have_in_common_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_scenarios_have_in_common_is_done_once() -> None:
     """A round with the same plan, and the count of what it leaves; forecasts are the same as one by one."""
     env = written(random_history(2))
     now_ms = env.clock.now_ms()
@@ -462,50 +462,50 @@ def test_what_scenarios_have_in_common_is_done_once(monkeypatch: pytest.MonkeyPa
 
     def clean(*arguments: Any, **fields: Any) -> Any:
         rounds.append(arguments)
-        return real(*arguments, **fields)
+        return plain_round.clean(*arguments, **fields)
 
-    real = plain_round.clean
-    monkeypatch.setattr(plain_round, "clean", clean)
     states = states_of(env, now_ms)
-    together = [forecast(states, one) for one in tried]
+    together = [forecast(states, one, engine_for=lambda _size: clean) for one in tried]
     assert together == alone
     assert len(rounds) == len({(told.cleaned_ms) for told in together})
 
 
 @pytest.mark.slow
-def test_nothing_is_kept_beyond_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_kept_beyond_its_room() -> None:
     """Scratch files go as soon as no state has them; without room for common ones forecasts are the same."""
     env = written(random_history(3))
     scratch = MemoryEnv(SettableClock(0))
     scratch.make_dirs("/scratch")
     with open_log_directory(env, PARTITION) as opened:
-        states = OverlayStates(env, opened.partitions[0], None, env.clock.now_ms(), scratch, "/scratch")
+        roomy, narrow = (
+            OverlayStates(env, opened.partitions[0], None, env.clock.now_ms(), scratch, "/scratch", max_kept_bytes=most)
+            for most in (1 << 30, -1)
+        )
     tried = scenario(min_cleanable_dirty_ratio=0.0)
-    kept = forecast(states, tried)
+    kept = forecast(roomy, tried)
     assert scratch.list_dir("/scratch") != []
-    monkeypatch.setattr(overlay_states, "MAX_KEPT_BYTES", -1)
-    assert forecast(states, scenario(min_cleanable_dirty_ratio=0.0, delete_retention_ms=7)).events
-    assert forecast(states, tried) == kept
+    del roomy
+    assert forecast(narrow, scenario(min_cleanable_dirty_ratio=0.0, delete_retention_ms=7)).events
+    assert forecast(narrow, tried) == kept
     gc.collect()
     assert scratch.list_dir("/scratch") == []
 
 
-def test_room_is_asked_for_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_is_asked_for_first() -> None:
     """Rather than fill the disk."""
     env = two_segments()
-    monkeypatch.setattr(MemoryEnv, "disk_usage", lambda _env, _path: (10, 9))
     with pytest.raises(StorageError, match="TMPDIR"):
-        forecast(states_of(env, env.clock.now_ms()), scenario())
+        forecast(states_of(env, env.clock.now_ms(), scratch_bytes=100), scenario())
 
 
-def test_large_rounds_are_for_the_compiled_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_rounds_are_for_the_compiled_engine() -> None:
     """With the same outcome."""
     env = written(random_history(4))
     now_ms = env.clock.now_ms()
     plain = forecast(states_of(env, now_ms), scenario(PROMPT))
-    monkeypatch.setattr(whatif, "MAX_PLAIN_BYTES", 0)
-    monkeypatch.setattr(plain_round, "clean", None)
-    assert forecast(states_of(env, now_ms), scenario(PROMPT)) == plain
+    assert (whatif.engine_for(16 << 20), whatif.engine_for(17 << 20)) == (plain_round.clean, compiled.clean)
+    states = states_of(env, now_ms)
+    assert forecast(states, scenario(PROMPT), engine_for=lambda _size: compiled.clean) == plain
 
 
 # -- other segments ----------------------------------------------------------------------------------------------------

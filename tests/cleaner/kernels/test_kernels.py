@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,7 @@ from tests import naive
 from tests.builder import make_batch, make_message, with_payload
 from tests.effort import examples
 
-
-@pytest.fixture(autouse=True)
-def _no_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce_validation, "SMALL_BATCH_RECORDS", 0)
-
+compiled_walk = partial(produce_validation.walk_records, min_records=0)
 
 CHECKS = validation.RecordChecks(True, 0, 0, 0, False)
 
@@ -54,9 +51,7 @@ def test_walk_of_valid_records_equals_the_plain_walk(records: list[Record], extr
     payload = payload_of(records)
     base = records[0].timestamp
     for count in (len(records), len(records) - 1, len(records) + extra):
-        assert produce_validation.walk_records(payload, count, base, CHECKS) == validation.walk_records(
-            payload, count, base, CHECKS
-        )
+        assert compiled_walk(payload, count, base, CHECKS) == validation.walk_records(payload, count, base, CHECKS)
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -71,7 +66,7 @@ def test_walk_of_damaged_records_equals_the_plain_walk(records: list[Record], da
             )
     damaged = bytes(payload[: data.draw(st.integers(0, len(payload)))])
     plain = validation.walk_records(damaged, len(records), 0, CHECKS)
-    compiled = produce_validation.walk_records(damaged, len(records), 0, CHECKS)
+    compiled = compiled_walk(damaged, len(records), 0, CHECKS)
     assert (compiled.fault == validation.NO_FAULT) == (plain.fault == validation.NO_FAULT)
     if plain.fault == validation.NO_FAULT:
         assert compiled == plain
@@ -79,7 +74,7 @@ def test_walk_of_damaged_records_equals_the_plain_walk(records: list[Record], da
 
 def test_walk_of_a_hostile_record_count_ends_with_the_bytes() -> None:
     """A count of two billion over a few bytes ends where the bytes end."""
-    assert produce_validation.walk_records(b"\x00" * 3, 2**31 - 1, 0, CHECKS).fault != validation.NO_FAULT
+    assert compiled_walk(b"\x00" * 3, 2**31 - 1, 0, CHECKS).fault != validation.NO_FAULT
 
 
 def test_the_compiled_walk_replaces_the_plain_one_after_enough_records() -> None:
@@ -115,7 +110,7 @@ def test_the_checksum_is_crc_32c(size: int) -> None:
     assert native.crc32c(array_of(data)) == naive.crc32c(data)
 
 
-def test_the_checksum_by_tables_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checksum_by_tables_is_the_same() -> None:
     """Processors without the instruction take tables; run as plain Python here."""
     data = bytes(range(64))
     crc = np.uint64(0xFFFFFFFF)

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from diamant.cleaner.offline.stats import MAX_PROBLEMS, PartitionStats, TopicStats, read_stats
 from diamant.cleaner.queries.key_counts import KeyCensus
-from diamant.cleaner.segments import tolerant_reader
-from diamant.cleaner.segments.tolerant_reader import open_log_directory
+from diamant.cleaner.segments.tolerant_reader import MAX_BATCH_BYTES, READ_BYTES, open_log_directory
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
-from diamant.storage.env.env import Env
+from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
 from tests.builder import make_batch, with_payload
@@ -177,20 +176,24 @@ def test_bytes_that_are_no_batch_end_their_segment(tail: bytes, reason: str) -> 
     assert reason in problem.reason
 
 
-def test_a_batch_that_is_too_large_ends_its_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_is_too_large_ends_its_segment(tmp_path: Path) -> None:
     """It is not read into memory."""
-    monkeypatch.setattr(tolerant_reader, "MAX_BATCH_BYTES", 1000)
     history = History()
-    history.batch((b"k", bytes(2000)))
-    [problem] = partition_stats(written(history), "/data").problems
-    assert "at most 1000 are read" in problem.reason
+    history.batch("k=1")
+    history.write(RealEnv(), str(tmp_path))
+    [segment] = tmp_path.glob("*/*.log")
+    with segment.open("r+b") as file:
+        file.seek(8)
+        file.write(MAX_BATCH_BYTES.to_bytes(4, "big"))
+        file.truncate(2 * MAX_BATCH_BYTES)
+    [problem] = partition_stats(RealEnv(), str(tmp_path)).problems
+    assert f"at most {MAX_BATCH_BYTES} are read" in problem.reason
 
 
-def test_batches_are_read_through_a_small_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_read_through_a_small_window() -> None:
     """Those that do not fit are read by themselves; every byte is told once."""
-    monkeypatch.setattr(tolerant_reader, "READ_BYTES", 100)
     history = History()
-    for size in (1, 50, 500, 1, 1):
+    for size in (1, READ_BYTES // 2, 5 * READ_BYTES, READ_BYTES // 2, READ_BYTES // 2):
         history.batch((b"k", bytes(size)))
     env = written(history)
     counted: list[int] = []
@@ -363,16 +366,15 @@ def test_a_census_counts_the_same_with_any_memory(sources: list[list[tuple[int, 
     assert counts.shared_keys == sum(number > 1 for number in live.values())
 
 
-def test_a_census_splits_what_does_not_fit_and_cleans_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_census_splits_what_does_not_fit_and_cleans_up(temporary_files: Path) -> None:
     """With 40,000 keys and room for 1,024 there are files within files; none is left."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with KeyCensus(1, max_bytes=1) as census:
         for start in range(0, 40_000, 4_000):
             census.add(0, [census.hash(b"%d" % key) for key in range(start, start + 4_000)], bytearray(4_000))
         census.add(0, [census.hash(b"7")], bytearray(b"\1"))
         assert census.has_spilled
         assert census.finish() == ([39_999], [1], [1], 40_000, 0)
-    assert list(tmp_path.iterdir()) == []
+    assert list(temporary_files.iterdir()) == []
 
 
 def test_keys_that_share_half_their_hash_are_told_apart() -> None:

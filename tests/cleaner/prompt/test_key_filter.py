@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from diamant.cleaner.engines.dirty_range import map_dirty_range
 from diamant.cleaner.engines.parsed_chunks import ParsedChunks
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.prompt import key_filter, segment_keys
-from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id, leave_alone, segments_to_leave_alone
+from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id, segments_to_leave_alone
 from diamant.cleaner.prompt.segment_facts import facts_path, file_facts, load_facts
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
@@ -60,10 +61,8 @@ quickly = settings(
 )
 
 
-@pytest.fixture(autouse=True)
-def _logs_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small logs count as large ones, but where a test says otherwise."""
-    monkeypatch.setattr(key_filter, "MIN_LOG_BYTES", 0)
+leave_alone = partial(key_filter.leave_alone, min_log_bytes=0)
+"""Small logs count as large ones, but where a test says otherwise."""
 
 
 def hashes(values: list[int]) -> np.ndarray[Any, Any]:
@@ -137,12 +136,12 @@ def clean_leaving_alone(log: CleanerLog) -> frozenset[int]:
     return plan.untouched
 
 
-def three_segments(**config: Any) -> CleanerLog:
+def three_segments(value_bytes: int = 60, **config: Any) -> CleanerLog:
     """Two segments of 7 records that were cleaned, and a dirty one; too large to be merged."""
-    log = CleanerLog(segment_bytes=1000, **config)
+    log = CleanerLog(segment_bytes=7 * (value_bytes + 73) + 69, **config)
     for name in "abc":
         for number in range(7):
-            log.data(f"{name}{number}={'x' * 60}")
+            log.data(f"{name}{number}={'x' * value_bytes}")
         log.roll()
         if name == "b":
             log.clean(mode=PROMPT)
@@ -157,27 +156,24 @@ def test_the_filter_knows_its_keys(own: list[int], others: list[int], few: int) 
     """A hash of its own is found always, whatever else is asked for, one by one or together; and after a stay on disk."""
     keys = KeyFilter.of(hashes(own))
     keys = KeyFilter.from_bytes(keys.to_bytes(), len(keys.keys))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_filter, "FEW_HASHES", few)
-        for value in own:
-            assert keys.may_have_any(np.sort(hashes([value, *others])))
-        for value in set(others) - set(own):
-            shift = 64 - 32 - keys.bits
-            assert keys.may_have_any(hashes([value])) == (value >> shift in {one >> shift for one in own})
+    for value in own:
+        assert keys.may_have_any(np.sort(hashes([value, *others])), few_hashes=few)
+    for value in set(others) - set(own):
+        shift = 64 - 32 - keys.bits
+        assert keys.may_have_any(hashes([value]), few_hashes=few) == (value >> shift in {one >> shift for one in own})
 
 
 @pytest.mark.slow
-def test_the_filter_hardly_ever_knows_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_filter_hardly_ever_knows_another_key() -> None:
     """Of a million absent keys none is found among 100,000; 4.25 to 4.5 bytes a key. In slices it says the same."""
     random = np.random.default_rng(5)
     own, others = (random.integers(0, 2**64, count, np.uint64) for count in (100_000, 1_000_000))
     keys = KeyFilter.of(own)
     assert not keys.may_have_any(np.sort(others))
     assert 4.2 * 100_000 <= len(keys.to_bytes()) <= 4.5 * 100_000 + 8
-    monkeypatch.setattr(key_filter, "KEYS_AT_ONCE", 1024)
-    assert not keys.may_have_any(np.sort(others))
+    assert not keys.may_have_any(np.sort(others), keys_at_once=1024)
     for value in own[:50]:
-        assert keys.may_have_any(np.sort(np.append(others, value)))
+        assert keys.may_have_any(np.sort(np.append(others, value)), keys_at_once=1024)
 
 
 def test_a_filter_of_no_keys_has_none() -> None:
@@ -313,14 +309,12 @@ def test_a_filter_of_another_file_or_key_counts_for_nothing() -> None:
     assert leave_alone(log.env, plan, lambda: dirty).untouched == {0}
 
 
-def test_filters_are_worth_it_where_little_is_dirty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filters_are_worth_it_where_little_is_dirty() -> None:
     """Large logs of which at most half is dirty; never in mode kafka."""
     log = three_segments()
     plan = plan_of(log)
-    assert key_filter.is_worth_filters(plan)
-    monkeypatch.undo()
     assert not key_filter.is_worth_filters(plan)
-    assert leave_alone(log.env, plan, lambda: hashes([])) is plan
+    assert key_filter.leave_alone(log.env, plan, lambda: hashes([])) is plan
     large = replace(plan, segments=tuple(replace(one, size=8 << 20) for one in plan.segments))
     assert key_filter.is_worth_filters(large)
     assert not key_filter.is_worth_filters(replace(large, mode=KAFKA))
@@ -402,7 +396,8 @@ def test_an_outputs_facts_are_filed_before_it_is_swapped_in() -> None:
 
 def test_the_compiled_engine_leaves_segments_alone_by_itself() -> None:
     """A round files the keys of what it writes; the next one touches only where it must, and writes what a whole one would."""
-    logs = [three_segments(), three_segments()]
+    large = key_filter.MIN_LOG_BYTES // 21
+    logs = [three_segments(large), three_segments(large)]
     for log in logs:
         plan = plan_of(log)
         compiled.clean(log.env, plan, on_output=log.swap)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from diamant.cleaner.prompt.segment_facts import (
     DATA,
     MARKER,
     STAMPED_MARKER,
+    FactsCollector,
     Horizon,
     PartitionFacts,
     SegmentFacts,
@@ -28,6 +30,7 @@ from diamant.cleaner.prompt.segment_facts import (
 from diamant.cleaner.rules.modes import PROMPT
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
+from diamant.storage.segments.segment import scan_headers
 from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, CleanerLog
 from tests.cleaner.engines.test_rewrite_properties import RETENTION_MS, committed_values, histories, play
 from tests.effort import examples
@@ -83,9 +86,9 @@ class Watched:
 
 
 def facts_of(log: CleanerLog, base_offset: int = 0) -> SegmentFacts:
-    """The facts of a segment."""
+    """The facts of a segment, which are filed."""
     segment = log.log.segments[log.log.floor_segment(base_offset)]
-    return read_facts(log.env, DIRECTORY, base_offset, segment.size)
+    return read_facts(log.env, DIRECTORY, base_offset, segment.size, min_filed_bytes=0)
 
 
 def test_a_stamped_tombstone_is_a_horizon() -> None:
@@ -129,15 +132,18 @@ def test_transactions_are_told_by_their_steps() -> None:
     assert Step(STAMPED_MARKER, 2, 5) in (facts_of(log).steps or ())
 
 
-def test_too_many_steps_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_steps_are_not_kept() -> None:
     """Then nothing is said of the segment's transactions; the same for horizons and empty batches."""
-    monkeypatch.setattr(segment_facts, "MAX_STEPS", 2)
     log = CleanerLog()
     for _ in range(2):
         log.data("a", producer=1, txn=True)
         log.marker(1, "commit")
     log.roll()
-    facts = facts_of(log)
+    segment = log.log.segments[0]
+    collector = FactsCollector(max_steps=2)
+    for position, header in scan_headers(segment.file, 0, segment.size):
+        collector.add(header, segment.file, position)
+    facts = collector.facts(0, segment.size, 0, 0)
     assert facts.steps is None
     assert facts.has_transactions
     assert segment_facts.markers_without_data([facts]) == []
@@ -340,9 +346,8 @@ def test_facts_of_segments_that_are_gone_are_forgotten() -> None:
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
-def filed(monkeypatch: pytest.MonkeyPatch) -> CleanerLog:
+def filed() -> CleanerLog:
     """A log of which each segment's facts are filed."""
-    monkeypatch.setattr(segment_facts, "MIN_FILED_BYTES", 0)
     log = CleanerLog(delete_retention_ms=100)
     log.data("a=", "b")
     log.data("t", producer=1, txn=True)
@@ -354,20 +359,20 @@ def filed(monkeypatch: pytest.MonkeyPatch) -> CleanerLog:
     return log
 
 
-def test_filed_facts_are_those_that_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filed_facts_are_those_that_were_read() -> None:
     """All fields, and nothing else is read then."""
-    log = filed(monkeypatch)
+    log = filed()
     read = facts_of(log)
     assert read.horizons
     assert read.steps
     assert load_facts(log.env, DIRECTORY, 0) == read
-    monkeypatch.setattr(segment_facts, "scan_headers", None)
+    log.env.fail("open", "*.log", errno.EIO)
     assert facts_of(log) == read
 
 
-def test_facts_of_another_file_are_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_of_another_file_are_read_anew() -> None:
     """Size, modification time and birth must all be those of the segment; without births nothing is believed."""
-    log = filed(monkeypatch)
+    log = filed()
     read = facts_of(log)
     for other in (
         replace(read, size=1),
@@ -382,9 +387,9 @@ def test_facts_of_another_file_are_read_anew(monkeypatch: pytest.MonkeyPatch) ->
     assert facts_of(log).horizons == read.horizons
 
 
-def test_damaged_files_are_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_files_are_no_files() -> None:
     """Any changed or missing byte, or JSON that is not ours."""
-    log = filed(monkeypatch)
+    log = filed()
     read = facts_of(log)
     path = facts_path(DIRECTORY, 0)
     data = log.env.read_bytes(path)
@@ -399,17 +404,17 @@ def test_damaged_files_are_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
     assert facts_of(log) == read
 
 
-def test_a_disk_that_takes_nothing_more_costs_only_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_takes_nothing_more_costs_only_the_file() -> None:
     """The facts are there all the same."""
-    log = filed(monkeypatch)
+    log = filed()
     log.env.fail("append", "*.facts*", OSError(28, "full"))
     assert facts_of(log).horizons
     assert load_facts(log.env, DIRECTORY, 0) is None
 
 
-def test_facts_of_vanished_segments_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_of_vanished_segments_are_removed() -> None:
     """Nothing else is."""
-    log = filed(monkeypatch)
+    log = filed()
     facts_of(log)
     others = [f"{DIRECTORY}/{name}" for name in ("diamant-x.facts", "diamant-1.other", "unknown")]
     for path in others:
@@ -422,9 +427,9 @@ def test_facts_of_vanished_segments_are_removed(monkeypatch: pytest.MonkeyPatch)
     prune(log.env, "/nowhere", set())
 
 
-def test_a_start_passes_over_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_passes_over_facts() -> None:
     """They are no segment files, for us as for Kafka, which looks for numbers in front of the first dot."""
-    log = filed(monkeypatch)
+    log = filed()
     facts_of(log)
     stored = [batch.data for batch in log.stored()]
     log.reload()

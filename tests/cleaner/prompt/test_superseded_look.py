@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.prompt import superseded_check
 from diamant.cleaner.prompt.segment_facts import file_facts
 from diamant.cleaner.prompt.segment_keys import read_key_facts
 from diamant.cleaner.prompt.superseded_check import CannotBeTold, LookedAtSegment, LookPlan, look
@@ -30,11 +29,10 @@ def plan_of(directory: Path, clean: bytearray, dirty: bytearray, first_dirty: in
     return LookPlan(str(directory), segments, first_dirty, 0, AHEAD_MS, HASH_KEY, **given)
 
 
-def test_the_filter_of_a_clean_segment_spares_reading_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_filter_of_a_clean_segment_spares_reading_it(tmp_path: Path) -> None:
     """As long as none of the dirty keys may be in it, and the filter is of this file; else it counts as read."""
-    monkeypatch.setattr(superseded_check, "MIN_FILED_BYTES", 0)
     env = RealEnv()
-    clean, dirty = make_log(["a=1", "b=1"] * 50), make_log(["c=1", "d=1"], base_offset=100)
+    clean, dirty = make_log([f"{key}={'x' * 11_000}" for key in "ab"] * 50), make_log(["c=1", "d=1"], base_offset=100)
     plan = plan_of(tmp_path, clean, dirty, 100, max_bytes=len(dirty))
     with pytest.raises(CannotBeTold):
         look(env, plan)
@@ -44,7 +42,7 @@ def test_the_filter_of_a_clean_segment_spares_reading_it(tmp_path: Path, monkeyp
     found = look(env, plan)
     assert (found.oldest_ms, found.bytes_read) == (None, len(dirty))
     other = make_log(["c=1", "a=2"], base_offset=100)
-    plan = plan_of(tmp_path, clean, other, 100)
+    plan = plan_of(tmp_path, clean, other, 100, max_bytes=1 << 21)
     assert look(env, plan).oldest_ms == TIMESTAMP + 1 - AHEAD_MS
 
 

@@ -18,9 +18,9 @@ from diamant.storage.env.env import RealEnv
 from tests.builder import make_batch
 
 
-def counted(count: int, records: list[tuple[bytes, int]], at_once: int = 7) -> TopKeys:
+def counted(count: int, records: list[tuple[bytes, int]], at_once: int = 7, **limits: int) -> TopKeys:
     """Count records, some at a time."""
-    found = TopKeys(count)
+    found = TopKeys(count, **limits)
     for start in range(0, len(records), at_once):
         found.add([(key, blake2b(key).digest(), size) for key, size in records[start : start + at_once]])
     return found
@@ -47,14 +47,13 @@ def test_counts_are_those_of_a_naive_count(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_with_more_keys_than_are_held_the_error_is_told(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_more_keys_than_are_held_the_error_is_told(seed: int) -> None:
     """A key's count is never too high, and too low by no more than is said."""
-    monkeypatch.setattr(key_counts, "MAX_KEYS", 100)
     records = some_records(seed)
     sizes: Counter[bytes] = Counter()
     for key, size in records:
         sizes[key] += size
-    found = counted(5, records)
+    found = counted(5, records, max_keys=100)
     assert found.missed_bytes > 0
     assert len(found.top()) == 5
     for one in found.top():
@@ -80,11 +79,10 @@ def test_a_long_text_is_cut_between_two_letters() -> None:
     assert [(one.key, one.is_cut) for one in found] == [(b"x" * (limit - 1), True), (b"\xff" * limit, True)]
 
 
-def test_no_more_keys_are_held_however_many_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_keys_are_held_however_many_come_at_once() -> None:
     """As out of a batch that decompresses to very many."""
-    monkeypatch.setattr(key_counts, "MAX_KEYS", 100)
     held: list[int] = []
-    found = TopKeys(5)
+    found = TopKeys(5, max_keys=100)
 
     def records() -> Iterator[tuple[bytes, bytes, int]]:
         for number in range(1000):

@@ -389,13 +389,12 @@ def test_a_changed_base_offset_is_damage(which: int, base_offset: int) -> None:
     assert located.matched == 1
 
 
-def test_more_than_can_be_remembered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_can_be_remembered_is_refused() -> None:
     """Offsets of all, and on compacted topics keys."""
     log = CleanerLog()
     log.data(*(f"key-{number}" for number in range(20)))
-    monkeypatch.setattr("diamant.cleaner.redaction.locate.MAX_KEYS", 10)
     with pytest.raises(TooManyMatches, match="more than 10 keys"):
-        locate(log.log, "value exists")
+        locate(log.log, "value exists", max_keys=10)
     located = locate(CleanerLogOf20().log, "value exists")
     with pytest.raises(TooManyMatches, match="20 records"):
         locate(CleanerLogOf20().log, "value exists", offset_bytes=located.nbytes - 1)

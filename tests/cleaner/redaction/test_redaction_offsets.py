@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.cleaner.redaction import offset_set as redaction_offsets
 from diamant.cleaner.redaction.offset_set import BLOCK, BLOCK_OVERHEAD_BYTES, Offsets
 
 offsets = st.lists(
@@ -62,10 +61,9 @@ def test_their_memory_is_bounded_and_told() -> None:
     assert sparse.nbytes == 4 + 2 * BLOCK_OVERHEAD_BYTES
 
 
-def test_what_is_added_is_taken_up_by_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_added_is_taken_up_by_the_way() -> None:
     """However many are added before they are sealed, no more of them than a bound lie about as they came."""
-    monkeypatch.setattr(redaction_offsets, "MAX_ADDED", 1_000)
-    found = Offsets(0)
+    found = Offsets(0, max_added=1_000)
     for one in range(0, 100_000, 2):
         found.add(one)
         assert found.nbytes <= 4 * 1_000 + 2 * (BLOCK // 8 + BLOCK_OVERHEAD_BYTES)

@@ -18,10 +18,9 @@ import pytest
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleaningAborted, OutputSegment
-from diamant.cleaner.runners import process
 from diamant.cleaner.runners.contract import MemoryLimit, RunnerFailed
 from diamant.cleaner.runners.inline import InlineRunner
-from diamant.cleaner.runners.process import ProcessRunner, memory_limit_bytes
+from diamant.cleaner.runners.process import WORKER_PROGRAM, ProcessRunner, memory_limit_bytes
 from diamant.cleaner.runners.worker import Engines
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
@@ -49,23 +48,26 @@ def log(tmp_path: Path) -> Log:
     return make_log(tmp_path)
 
 
+SLOW = WORKER_PROGRAM.replace(
+    "from diamant.cleaner.runners.worker",
+    "from functools import partial; import diamant.cleaner.runners.worker as worker; "
+    "worker.Throttle = partial(worker.Throttle, check_interval_s=0.0); from diamant.cleaner.runners.worker",
+)
+"""The program of workers that keep to the speed limit from the first chunk on, not only after the check interval."""
+
+
 @pytest.fixture
-async def runner(log: Log) -> AsyncIterator[ProcessRunner]:
-    runner = ProcessRunner(log.env)
+def slow() -> str:
+    """The program of the workers of a test that uses this."""
+    return SLOW
+
+
+@pytest.fixture
+async def runner(log: Log, request: pytest.FixtureRequest) -> AsyncIterator[ProcessRunner]:
+    runner = ProcessRunner(log.env, program=SLOW if "slow" in request.fixturenames else WORKER_PROGRAM)
     yield runner
     await runner.close()
     assert runner.worker_pid is None
-
-
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that keep to the speed limit from the first chunk on, not only after the check interval."""
-    at_once = (
-        "from functools import partial; import diamant.cleaner.runners.worker as worker; "
-        "worker.Throttle = partial(worker.Throttle, check_interval_s=0.0); "
-    )
-    before, importing, after = process._BOOTSTRAP.partition("from diamant.cleaner.runners.worker")
-    monkeypatch.setattr(process, "_BOOTSTRAP", before + at_once + importing + after)
 
 
 def slow_plan(log: Log, bytes_per_second: float = 200_000.0) -> CleanPlan:
@@ -145,7 +147,7 @@ async def test_a_worker_killed_at_any_moment_loses_nothing(
 async def test_a_worker_killed_together_with_its_broker_leaves_garbage_that_a_start_removes(log: Log) -> None:
     """Nobody sweeps: the `.cleaned` files are there until the directory is opened, and then they are not."""
     before = latest(log)
-    runner = ProcessRunner(log.env)
+    runner = ProcessRunner(log.env, program=SLOW)
     task = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
     await wait_until(lambda: bool(leftovers(log)))
     copied = Path(log.path).parent / "t-0-as-it-was"
@@ -201,7 +203,7 @@ async def test_cancelling_ends_the_round_and_keeps_the_worker(log: Log, runner: 
 @pytest.mark.usefixtures("slow")
 async def test_a_worker_that_does_not_hear_is_killed(log: Log) -> None:
     """A stopped process cannot end its round: after the timeout it is killed, and the next round has another one."""
-    runner = ProcessRunner(log.env, cancel_timeout_s=0.1)
+    runner = ProcessRunner(log.env, cancel_timeout_s=0.1, program=SLOW)
     task = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
     await wait_until(lambda: bool(leftovers(log)))
     pid = runner.worker_pid
@@ -304,7 +306,7 @@ async def test_an_idle_worker_goes_and_a_new_one_comes(log: Log) -> None:
 @pytest.mark.usefixtures("slow")
 async def test_closing_aborts_rounds(log: Log) -> None:
     """The round under way and the one that waits fail; the worker is gone afterwards."""
-    runner = ProcessRunner(log.env)
+    runner = ProcessRunner(log.env, program=SLOW)
     plan = slow_plan(log)
     tasks = [asyncio.create_task(runner.run(plan, on_output=Swapper(log))) for _ in range(2)]
     await wait_until(lambda: bool(leftovers(log)))
@@ -364,15 +366,17 @@ async def test_a_worker_ends_with_its_broker(log: Log, tmp_path: Path) -> None:
     await wait_until(lambda: not is_running(pid))
 
 
-async def test_a_worker_that_cannot_begin_is_told_of(
-    log: Log, runner: ProcessRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_worker_that_cannot_begin_is_told_of(log: Log, tmp_path: Path) -> None:
     """What the worker wrote to its standard error is in the error; the next round may fare better."""
-    with monkeypatch.context() as patch:
-        patch.setattr(process, "_BOOTSTRAP", "import sys; sys.exit('no such thing')")
-        with pytest.raises(RunnerFailed, match="exited with status 1\nno such thing"):
-            await runner.run(plan_of(log), on_output=Swapper(log))
+    mark = tmp_path / "mark"
+    mark.touch()
+    fails_once = f"import os, sys; os.path.exists({str(mark)!r}) and sys.exit('no such thing'); {WORKER_PROGRAM}"
+    runner = ProcessRunner(log.env, program=fails_once)
+    with pytest.raises(RunnerFailed, match="exited with status 1\nno such thing"):
+        await runner.run(plan_of(log), on_output=Swapper(log))
+    mark.unlink()
     await runner.run(plan_of(log), on_output=Swapper(log))
+    await runner.close()
 
 
 @pytest.mark.slow

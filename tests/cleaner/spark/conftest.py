@@ -34,6 +34,12 @@ def java_home(environ: Mapping[str, str], jvm_directory: str = JVM_DIRECTORY) ->
         pytest.skip(str(error))
 
 
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session of Spark that must not be asked for."""
+    monkeypatch.setattr("diamant.cleaner.spark.session.session.spark_session", None)
+
+
 @pytest.fixture(scope="session")
 def java() -> str:
     """The home of the Java that there is."""

@@ -83,7 +83,7 @@ class Driver:
         try:
             job = CleanJob(context, plan, source=Location(*fields["source"]), target=Location(*fields["target"]))
             threading.Thread(target=self._tell_progress, args=(job.progress,), daemon=True).start()
-            return list(_messages(job.run()))
+            return list(messages(job.run()))
         except Exception as error:
             return [{"type": "error", **fields_of(_plain(context, error))}]
 
@@ -112,14 +112,17 @@ class Driver:
                     told = now
 
 
-def _messages(manifest: Manifest) -> Iterator[Message]:
+def messages(
+    manifest: Manifest, *, outputs_together: int = OUTPUTS_TOGETHER, sources_together: int = SOURCES_TOGETHER
+) -> Iterator[Message]:
+    """Yield what tells the broker of a manifest, in parts."""
     outputs = manifest.outputs
     sources = 0
     begin = 0
     for end, one in enumerate(outputs, 1):
         sources += len(one.output.source_base_offsets)
         # The broker reads a message in one go, on its loop.
-        if end - begin == OUTPUTS_TOGETHER or sources >= SOURCES_TOGETHER or end == len(outputs):
+        if end - begin == outputs_together or sources >= sources_together or end == len(outputs):
             yield {"type": "outputs", "outputs": [asdict(staged) for staged in outputs[begin:end]]}
             begin, sources = end, 0
     yield {"type": "manifest", "manifest": replace(manifest, outputs=()).to_fields()}

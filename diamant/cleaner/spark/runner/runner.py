@@ -80,7 +80,7 @@ and a session, and for Spark to give up a master that does not answer (60 s)."""
 STOP_TIMEOUT_S = 5.0
 """Time that a driver has to end by itself once it has reported everything."""
 
-_DRIVER_BOOTSTRAP = bootstrap("diamant.cleaner.spark.runner.driver")
+DRIVER_PROGRAM = bootstrap("diamant.cleaner.spark.runner.driver")
 
 
 class SparkRunner:
@@ -101,7 +101,10 @@ class SparkRunner:
         turns: SparkTurns | None = None,
         niceness: int = NICENESS,
         start_timeout_s: float = START_TIMEOUT_S,
+        program: str = DRIVER_PROGRAM,
     ) -> None:
+        """`program` is what Python runs as the driver."""
+        self._program = program
         self.settings = settings
         self.progress_step = ""
         """The step of the current job; empty without one."""
@@ -271,7 +274,7 @@ class SparkRunner:
                 "target": [place.path, place.filesystem],
             }
             await threads.run(scratch.write_job, fields)
-            driver = self._driver = await _start_driver(scratch, self._niceness)
+            driver = self._driver = await _start_driver(scratch, self._program, self._niceness)
             try:
                 return await self._listen(driver, plan, threads.check)
             finally:
@@ -395,10 +398,10 @@ class _DriverProcess:
         await self._child.read_rest(STOP_TIMEOUT_S)
 
 
-async def _start_driver(scratch: DriverScratch, niceness: int) -> _DriverProcess:
+async def _start_driver(scratch: DriverScratch, program: str, niceness: int) -> _DriverProcess:
     try:
         child = await ChildProcess.start(
-            _DRIVER_BOOTSTRAP,
+            program,
             "--nice",
             str(niceness),
             scratch.job,

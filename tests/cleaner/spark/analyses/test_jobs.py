@@ -346,11 +346,9 @@ def test_mistakes_are_one_line(spark: SparkSession, directory: Path, arguments: 
         ),
     ],
 )
-def test_mistakes_in_paths_are_told_before_spark_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
-) -> None:
+@pytest.mark.usefixtures("no_spark")
+def test_mistakes_in_paths_are_told_before_spark_is_started(tmp_path: Path, arguments: list[str], message: str) -> None:
     """Which takes ten seconds, and a query may take hours."""
-    monkeypatch.setattr("diamant.cleaner.spark.session.session.spark_session", None)
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-0" / f"{0:020d}.log").touch()
     (tmp_path / "empty").mkdir()

@@ -126,20 +126,18 @@ def test_it_has_the_options_of_the_local_command() -> None:
         (["file://{data}", "--set", "segment.ms=soon"], "soon"),
     ],
 )
-def test_mistakes_are_told_before_spark_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
-) -> None:
+@pytest.mark.usefixtures("no_spark")
+def test_mistakes_are_told_before_spark_is_started(tmp_path: Path, arguments: list[str], message: str) -> None:
     """As usage errors, without secrets."""
-    monkeypatch.setattr("diamant.cleaner.spark.session.session.spark_session", None)
     result = run("spark", "whatif", *(one.format(data=tmp_path) for one in arguments))
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
     assert "secret" not in result.stderr
 
 
-def test_a_directory_of_a_running_broker_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("no_spark")
+def test_a_directory_of_a_running_broker_is_refused(tmp_path: Path) -> None:
     """As by `diamant log whatif`, and before Spark is started."""
-    monkeypatch.setattr("diamant.cleaner.spark.session.session.spark_session", None)
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)):
         result = run("spark", "whatif", tmp_path)
     assert (result.exit_code, result.stdout) == (1, "")

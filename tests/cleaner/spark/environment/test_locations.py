@@ -95,12 +95,11 @@ def test_a_glob_matches_within_names(tmp_path: Path) -> None:
     assert names("one") == ["one"]
 
 
-def test_a_remote_file_is_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_file_is_read_ahead(tmp_path: Path) -> None:
     """Small reads one after the other are few requests; any order gives the right bytes."""
-    monkeypatch.setattr("diamant.cleaner.spark.environment.locations.READ_AHEAD_BYTES", 100)
     content = bytes(range(250))
     (tmp_path / "file").write_bytes(content)
-    with LocationFile(Location(str(tmp_path / "file"))) as file:
+    with LocationFile(Location(str(tmp_path / "file")), read_ahead_bytes=100) as file:
         for count, position in ((10, 0), (10, 90), (20, 95), (250, 0), (5, 3), (50, 240), (10, 250)):
             assert file.pread(count, position) == content[position : position + count]
         assert (file.size(), file.fileno()) == (250, None)

@@ -16,8 +16,7 @@ import pytest
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.spark.environment.settings import SparkSettings
-from diamant.cleaner.spark.runner import runner as spark_runner
-from diamant.cleaner.spark.runner.runner import SparkRunner
+from diamant.cleaner.spark.runner.runner import DRIVER_PROGRAM, SparkRunner
 from diamant.storage.log.log import Log
 from tests.cleaner.engines.test_golden import PASSES, STEPS
 from tests.cleaner.runners.test_runner import Swapper, leftovers, make_log, plan_of, segment_files
@@ -74,14 +73,12 @@ def slow_plan(log: Log) -> CleanPlan:
     return replace(plan_of(log), io_max_bytes_per_second=200_000.0)
 
 
-def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have drivers wait as long as ever until executors have come, but 3 s when they are lost."""
-    impatient = (
-        "import diamant.cleaner.spark.session.session as session; watch = session.ExecutorWatch; "
-        "session.ExecutorWatch = lambda context, _: watch(context, 3000); "
-    )
-    before, importing, after = spark_runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.runner.driver")
-    monkeypatch.setattr(spark_runner, "_DRIVER_BOOTSTRAP", before + impatient + importing + after)
+IMPATIENT = DRIVER_PROGRAM.replace(
+    "from diamant.cleaner.spark.runner.driver",
+    "import diamant.cleaner.spark.session.session as session; watch = session.ExecutorWatch; "
+    "session.ExecutorWatch = lambda context, _: watch(context, 3000); from diamant.cleaner.spark.runner.driver",
+)
+"""The program of drivers that wait as long as ever until executors have come, but 3 s when they are lost."""
 
 
 async def wait_for_step(runner: SparkRunner, step: str, round_: asyncio.Task[object]) -> None:
@@ -157,17 +154,14 @@ async def test_what_an_executor_that_hangs_was_at_is_done_again(cluster: Cluster
 
 
 @pytest.mark.long
-async def test_a_cluster_all_of_which_hangs_is_given_up(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cluster_all_of_which_hangs_is_given_up(cluster: Cluster, tmp_path: Path) -> None:
     """As one without executors: a local runner takes over. What goes on afterwards harms nobody."""
     log = make_log(tmp_path)
     staging = tmp_path / "staging"
     staging.mkdir()
     inline = InlineRunner(log.env)
-    be_impatient(monkeypatch)
     settings = SparkSettings(cluster.master, staging.as_uri(), conf=cluster.conf | SOON_SILENT)
-    runner = SparkRunner(log.env, settings, inline)
+    runner = SparkRunner(log.env, settings, inline, program=IMPATIENT)
     round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
     await wait_for_step(runner, "map", round_)
     hung = cluster.executors()
@@ -183,14 +177,12 @@ async def test_a_cluster_all_of_which_hangs_is_given_up(
     await inline.close()
 
 
-async def test_a_cluster_that_has_lost_its_workers_is_given_up(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cluster_that_has_lost_its_workers_is_given_up(cluster: Cluster, tmp_path: Path) -> None:
     """Not at once, for others may come; then a local runner takes over. The last test: the cluster is of no use afterwards."""
     log = make_log(tmp_path)
     inline = InlineRunner(log.env)
-    be_impatient(monkeypatch)
-    runner = SparkRunner(log.env, SparkSettings(cluster.master, conf=cluster.conf), inline)
+    settings = SparkSettings(cluster.master, conf=cluster.conf)
+    runner = SparkRunner(log.env, settings, inline, program=IMPATIENT)
     round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
     await wait_for_step(runner, "map", round_)
     cluster.stop_workers()

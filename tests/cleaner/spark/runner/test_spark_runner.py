@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import shutil
-import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -35,8 +34,9 @@ from diamant.cleaner.spark.environment.settings import SparkSettings, is_worth_i
 from diamant.cleaner.spark.runner import driver, driver_scratch
 from diamant.cleaner.spark.runner import runner as spark_runner
 from diamant.cleaner.spark.runner.driver_scratch import DriverScratch
-from diamant.cleaner.spark.runner.runner import SparkRunner
+from diamant.cleaner.spark.runner.runner import DRIVER_PROGRAM, SparkRunner
 from diamant.cleaner.spark.runner.turns import REST_FIRST_S, SparkTurns
+from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
 from tests.cleaner.runners.test_runner import Swapper, damage, latest, leftovers, load, make_log, plan_of, segment_files
@@ -54,22 +54,24 @@ def log(tmp_path: Path) -> Log:
     return make_log(tmp_path)
 
 
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drivers without Spark."""
-    before, importing, after = spark_runner._DRIVER_BOOTSTRAP.partition("from diamant.cleaner.spark.runner.driver")
-    assert importing
-    monkeypatch.setattr(
-        spark_runner,
-        "_DRIVER_BOOTSTRAP",
-        f"{before}sys.path.insert(0, {str(ROOT)!r}); from tests.cleaner.spark.fake_driver{after}",
-    )
+FAKE = DRIVER_PROGRAM.replace(
+    "from diamant.cleaner.spark.runner.driver",
+    f"sys.path.insert(0, {str(ROOT)!r}); from tests.cleaner.spark.fake_driver",
+)
+"""The program of drivers without Spark."""
 
 
 @pytest.fixture
-async def runner(log: Log) -> AsyncIterator[SparkRunner]:
+def fake() -> str:
+    """The program of the drivers of a test that uses this."""
+    return FAKE
+
+
+@pytest.fixture
+async def runner(log: Log, request: pytest.FixtureRequest) -> AsyncIterator[SparkRunner]:
     """A runner whose failures nobody takes over."""
-    runner = SparkRunner(log.env, LOCAL)
+    program = FAKE if "fake" in request.fixturenames else DRIVER_PROGRAM
+    runner = SparkRunner(log.env, LOCAL, program=program)
     yield runner
     await runner.close()
     assert runner.driver_pid is None
@@ -117,15 +119,12 @@ def is_group_alive(group_id: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.usefixtures("java")
 async def test_the_result_is_that_of_the_inline_runner(
-    log: Log, runner: SparkRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: Log, runner: SparkRunner, tmp_path: Path, temporary_files: Path
 ) -> None:
     """Same files byte for byte, same result apart from times and the runner's name; the driver and its JVM are gone.
 
     They give way to others, show nobody what is configured, and leave nothing in the temporary directory.
     """
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     runner.settings = replace(runner.settings, conf={"spark.x.secret": "= hunter\\ 2ü", "spark.driver.memory": "512m"})
     round_ = asyncio.create_task(check_result(log, runner, tmp_path))
     await wait_until(lambda: round_.done() or runner.progress_step in ("map", "rewrite"), WAIT_S)
@@ -133,14 +132,14 @@ async def test_the_result_is_that_of_the_inline_runner(
     pid = runner.driver_pid
     assert pid is not None
     # A process that it is starting has its arguments, too, at first.
-    [jvm] = {one for one in arguments_of_processes() if f"-Djava.io.tmpdir={temporary}" in one}
+    [jvm] = {one for one in arguments_of_processes() if f"-Djava.io.tmpdir={temporary_files}" in one}
     assert "-Xmx512m" in jvm
     assert not [one for one in arguments_of_processes() if "hunter" in one]
     assert os.getpriority(os.PRIO_PGRP, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
     await round_
     await wait_until(lambda: not is_group_alive(pid), WAIT_S)
     assert runner.progress_bytes > 0
-    assert not list(temporary.iterdir())
+    assert not os.listdir(temporary_files)
 
 
 def arguments_of_processes() -> list[str]:
@@ -154,21 +153,18 @@ def arguments_of_processes() -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("fake")
-async def test_outputs_on_another_file_system_are_copied(
-    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_outputs_on_another_file_system_are_copied(log: Log, tmp_path: Path) -> None:
     """Where a staged file cannot be moved beside the segments it is copied; the staging place is empty afterwards."""
     staging = tmp_path / "staging"
     staging.mkdir()
-    rename = log.env.rename
 
-    def rename_within(old: str, new: str) -> None:
-        if Path(old).is_relative_to(staging):
-            raise OSError(18, "Invalid cross-device link", old)
-        rename(old, new)
+    class Apart(RealEnv):
+        def rename(self, old: str, new: str) -> None:
+            if Path(old).is_relative_to(staging):
+                raise OSError(18, "Invalid cross-device link", old)
+            super().rename(old, new)
 
-    monkeypatch.setattr(log.env, "rename", rename_within)
-    runner = SparkRunner(log.env, replace(LOCAL, staging=staging.as_uri()))
+    runner = SparkRunner(Apart(), replace(LOCAL, staging=staging.as_uri()), program=FAKE)
     await check_result(log, runner, tmp_path)
     assert not os.listdir(staging)
 
@@ -192,19 +188,23 @@ async def test_outputs_on_another_file_system_are_copied(
 )
 @pytest.mark.usefixtures("fake")
 async def test_what_is_not_as_the_job_says_is_not_swapped_in(
-    log: Log, runner: SparkRunner, mischief: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: Log,
+    runner: SparkRunner,
+    mischief: str,
+    message: str,
+    tmp_path: Path,
+    temporary_files: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The round fails and says why, the old files are in place, no stray ones anywhere; the next round works."""
-    temporary, local = tmp_path / "temporary", tmp_path / "local"
-    temporary.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    local = tmp_path / "local"
     runner.settings = replace(runner.settings, conf={"spark.local.dir": str(local)})
     before = segment_files(log)
     monkeypatch.setenv(MISCHIEF, mischief)
     with pytest.raises(SparkError, match=message):
         await runner.run(plan_of(log), on_output=Swapper(log))
     check_untouched(log, before)
-    assert [*temporary.iterdir(), *local.iterdir()] == []
+    assert [*os.listdir(temporary_files), *os.listdir(local)] == []
     assert runner.rests_for_s > 0
     assert message in str(runner.last_failure)
     monkeypatch.delenv(MISCHIEF)
@@ -218,7 +218,7 @@ async def test_a_local_runner_takes_over_and_spark_rests(log: Log, monkeypatch: 
     """A driver that dies costs a round nothing but time; for a while no plan is sent to Spark, longer each time."""
     monkeypatch.setenv(MISCHIEF, "die")
     inline = InlineRunner(log.env)
-    runner = SparkRunner(log.env, replace(LOCAL, min_bytes=0, master="local[1000]"), inline)
+    runner = SparkRunner(log.env, replace(LOCAL, min_bytes=0, master="local[1000]"), inline, program=FAKE)
     assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "inline"
     first_rest_s = runner.rests_for_s
     assert 0 < first_rest_s <= REST_FIRST_S
@@ -255,7 +255,7 @@ async def test_a_driver_that_never_begins_is_given_up(log: Log, monkeypatch: pyt
     monkeypatch.setenv(MISCHIEF, "mute")
     inline = InlineRunner(log.env)
     settings = replace(LOCAL, executor_timeout_ms=300)
-    runner = SparkRunner(log.env, settings, inline, start_timeout_s=0.2)
+    runner = SparkRunner(log.env, settings, inline, start_timeout_s=0.2, program=FAKE)
     assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "inline"
     assert "no job began on local[2] within 0.5 s" in str(runner.last_failure)
     await runner.close()
@@ -268,7 +268,7 @@ async def test_a_job_of_which_no_task_ends_is_given_up(log: Log, monkeypatch: py
     """An executor that waits for a disk for ever is there, as far as Spark can see: a local runner takes over."""
     monkeypatch.setenv(MISCHIEF, "stall")
     inline = InlineRunner(log.env)
-    runner = SparkRunner(log.env, LOCAL, inline)
+    runner = SparkRunner(log.env, LOCAL, inline, program=FAKE)
     assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "inline"
     assert "no task on local[2] has come to its end for 0.5 s (rewrite)" in str(runner.last_failure)
     assert runner.driver_pid is None
@@ -297,9 +297,9 @@ async def test_one_driver_at_a_time_has_the_machine(log: Log, tmp_path: Path, mo
     """With local[N] a second runner of the broker takes nothing by itself meanwhile, and waits if it is asked to work."""
     monkeypatch.setenv(MISCHIEF, "hang")
     turns = SparkTurns(LOCAL)
-    first = SparkRunner(log.env, replace(LOCAL, min_bytes=0), turns=turns)
+    first = SparkRunner(log.env, replace(LOCAL, min_bytes=0), turns=turns, program=FAKE)
     other = make_log(tmp_path / "other")
-    second = SparkRunner(other.env, replace(LOCAL, min_bytes=0, master="local[64]"), turns=turns)
+    second = SparkRunner(other.env, replace(LOCAL, min_bytes=0, master="local[64]"), turns=turns, program=FAKE)
     plan = plan_of(other)
     huge = replace(plan, segments=(replace(plan.segments[0], size=1 << 40),))
     assert second.takes(huge)
@@ -318,12 +318,9 @@ async def test_one_driver_at_a_time_has_the_machine(log: Log, tmp_path: Path, mo
     assert SparkTurns(replace(LOCAL, master="spark://h:1")).is_free
 
 
-def test_what_a_killed_broker_has_left_of_its_driver_goes_with_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("temporary_files")
+def test_what_a_killed_broker_has_left_of_its_driver_goes_with_the_next_one(tmp_path: Path) -> None:
     """Directories whose lock nobody holds are removed, wherever they are; those of others that run stay."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
     conf = {"spark.local.dir": str(tmp_path / "local")}
     running, killed, following = DriverScratch(conf), DriverScratch(conf), DriverScratch({})
     running.make()
@@ -339,12 +336,9 @@ def test_what_a_killed_broker_has_left_of_its_driver_goes_with_the_next_one(
     assert [*(tmp_path / "local").iterdir(), *(tmp_path / "temporary").iterdir()] == []
 
 
-def test_a_driver_s_directories_that_are_being_made_are_not_abandoned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_s_directories_that_are_being_made_are_not_abandoned(temporary_files: Path) -> None:
     """A lock that says nothing yet may be about to be held; after a minute nobody will."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    lock = tmp_path / "diamant-driver-x" / "lock"
+    lock = temporary_files / "diamant-driver-x" / "lock"
     lock.parent.mkdir()
     lock.touch()
     driver_scratch._remove_abandoned()
@@ -354,14 +348,15 @@ def test_a_driver_s_directories_that_are_being_made_are_not_abandoned(
     assert not lock.parent.exists()
 
 
-def test_a_driver_s_directory_that_is_gone_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_s_directory_that_is_gone_is_not_made_again(
+    temporary_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without its lock nobody would remove it."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     scratch = DriverScratch({})
     flock = fcntl.flock
 
     def remove_first(descriptor: int, how: int) -> None:
-        for home in tmp_path.iterdir():
+        for home in temporary_files.iterdir():
             shutil.rmtree(home)
         flock(descriptor, how)
 
@@ -369,21 +364,19 @@ def test_a_driver_s_directory_that_is_gone_is_not_made_again(tmp_path: Path, mon
     with pytest.raises(FileNotFoundError):
         scratch.make()
     scratch.remove()
-    assert not list(tmp_path.iterdir())
+    assert not list(temporary_files.iterdir())
 
 
 @pytest.mark.slow
-def test_a_manifest_is_told_in_parts(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_is_told_in_parts(log: Log, tmp_path: Path) -> None:
     """None of which is long to read; all outputs are there, in order."""
-    monkeypatch.setattr(driver, "OUTPUTS_TOGETHER", 2)
     manifest = CleanJob(OneProcess(), plan_of(log), source=Location(log.path), target=Location(f"{tmp_path}/job")).run()
-    *parts, end = json.loads(json.dumps(list(driver._messages(manifest))))
+    *parts, end = json.loads(json.dumps(list(driver.messages(manifest, outputs_together=2))))
     assert len(manifest.outputs) > 2
     assert max(len(part["outputs"]) for part in parts) == 2
     outputs = [StagedOutput.from_fields(one) for part in parts for one in part["outputs"]]
     assert replace(Manifest.from_fields(end["manifest"]), outputs=tuple(outputs)) == manifest
-    monkeypatch.setattr(driver, "SOURCES_TOGETHER", 1)
-    assert len(list(driver._messages(manifest))) == len(manifest.outputs) + 1
+    assert len(list(driver.messages(manifest, sources_together=1))) == len(manifest.outputs) + 1
 
 
 @pytest.mark.slow
@@ -404,11 +397,15 @@ async def test_a_round_leaves_the_loop_s_threads_to_others(log: Log, runner: Spa
 
 
 @pytest.mark.slow
-async def test_without_room_on_the_disk_nobody_takes_over(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_room_on_the_disk_nobody_takes_over(log: Log) -> None:
     """A round that does not fit here fails with Spark's reason and that. A master that does not answer is found out at once."""
-    inline = InlineRunner(log.env)
-    runner = SparkRunner(log.env, SparkSettings(master="spark://127.0.0.1:1"), inline)
-    monkeypatch.setattr(log.env, "disk_usage", lambda _: (10**12, 10_000))
+
+    class Full(RealEnv):
+        def disk_usage(self, path: str) -> tuple[int, int]:
+            return 10**12, 10_000
+
+    inline = InlineRunner(Full())
+    runner = SparkRunner(Full(), SparkSettings(master="spark://127.0.0.1:1"), inline)
     before = segment_files(log)
     with pytest.raises(
         NoRoom, match=r"no Spark master answers at spark://127\.0\.0\.1:1[^$]*may need \d+ bytes of disk"
