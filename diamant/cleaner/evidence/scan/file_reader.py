@@ -11,7 +11,7 @@ from diamant.cleaner.evidence.scan.file_names import hits_in_name, masked
 from diamant.cleaner.evidence.scan.files_to_read import FilesToRead, FoundFile, Scope
 from diamant.cleaner.evidence.search.batch_finder import find_batches
 from diamant.cleaner.evidence.search.file_census import RAW, add_to, changed_at, declared
-from diamant.cleaner.evidence.search.findings import ListCapacity
+from diamant.cleaner.evidence.search.findings import FoundList, ListCapacity
 from diamant.cleaner.evidence.search.offset_order import order_of
 from diamant.cleaner.evidence.search.record_search import MAX_BATCH_BYTES, FileSearch, OnRecord, Subject, file_size
 from diamant.cleaner.evidence.search.search_engine import SearchEngine
@@ -24,9 +24,6 @@ Advance = Callable[[int, int], object]
 MAX_RETRIES = 3
 """Times that a file is read again that changed while it was read."""
 
-COMPILED_FROM_BYTES = 64 * 1024 * 1024
-"""Below this loading the compiled walk takes longer than it saves."""
-
 
 class FileReader:
     """Reads the files of one scan. Several threads."""
@@ -38,6 +35,7 @@ class FileReader:
         files: FilesToRead,
         scope: Scope,
         engine: SearchEngine,
+        capacity: ListCapacity,
         *,
         on_record: OnRecord | None,
         check: Callable[[], object],
@@ -51,7 +49,7 @@ class FileReader:
         self._on_record = on_record
         self._check = check
         self._advance = advance
-        self.capacity = ListCapacity()
+        self.capacity = capacity
         self._lock = threading.Lock()
         self._read_bytes = 0
 
@@ -78,7 +76,7 @@ class FileReader:
         outcome = self._search(found, found.place.name, None)
         if outcome is None:
             return None
-        outcome[0].found.settle(ListCapacity())
+        outcome[0].found.settle(ListCapacity(self.capacity.limits))
         return outcome[0]
 
     def _search(self, found: FoundFile, name: str, on_record: OnRecord | None) -> tuple[FileSearch, FileRow] | None:
@@ -93,6 +91,7 @@ class FileReader:
                 on_record,
                 order,
                 self._scope.is_locating,
+                FoundList(self.capacity.limits.listed),
                 check=self._check,
             )
             search.check()
@@ -144,7 +143,7 @@ class FileReader:
         in_batches = 0
         for start, end in find_batches(file, size, search.fail, self._check):
             in_batches += end - start
-            self._engine.is_wanted |= end - start >= COMPILED_FROM_BYTES
+            self._engine.is_wanted |= end - start >= self._engine.from_bytes
             self._engine.search(search, file, end, start)
         if not self._scope.is_locating:
             search.search_raw(file, 0, size)

@@ -26,13 +26,13 @@ from dataclasses import dataclass, field
 from diamant.cleaner.evidence.scan.coverage import FileRow
 from diamant.cleaner.evidence.scan.coverage_account import CoverageAccount
 from diamant.cleaner.evidence.scan.file_listing import BATCHES, Place, is_in_use
-from diamant.cleaner.evidence.scan.file_reader import COMPILED_FROM_BYTES, Advance, FileReader
+from diamant.cleaner.evidence.scan.file_reader import Advance, FileReader
 from diamant.cleaner.evidence.scan.files_to_read import FilesToRead, FoundFile, Partitions, Scope
 from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, VALUES_GONE, VALUES_PRESENT, ScanReport
 from diamant.cleaner.evidence.scan.sight_check import SightCheck
 from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 from diamant.cleaner.evidence.search.file_census import FileCensus, FileKey
-from diamant.cleaner.evidence.search.findings import Unreadable
+from diamant.cleaner.evidence.search.findings import ListCapacity, Unreadable
 from diamant.cleaner.evidence.search.known_positives import make_known_positives
 from diamant.cleaner.evidence.search.offset_order import LogEnd
 from diamant.cleaner.evidence.search.record_search import FileSearch, OnRecord, Subject
@@ -71,18 +71,22 @@ def scan_directory(
     staging: StagingPlace | None = None,
     partitions: Partitions | None = None,
     prove_in: str | None = None,
+    census: FileCensus | None = None,
+    engine: SearchEngine | None = None,
+    capacity: ListCapacity | None = None,
 ) -> ScanReport:
     """Scan everything in `directory`, and what jobs on Spark have at their staging place; blocks.
 
     `prove_in`: where known positives are written to; None: into `directory`. Those of a local staging place are written there.
     What cannot be found, or not be written, lets nothing be claimed.
     `is_compiled` None: if there is enough to read for it to pay. `partitions` None: directories are what they are called.
+    `census`, `engine` and `capacity` None: new ones.
     `ends` are those of the logs in use; others are scanned whole. `check` is called every few MiB, in several threads: what it
     raises ends the scan. OSError if the directory cannot be listed.
     """
     started_s = time.monotonic()
     scope, prove_in = Scope(), prove_in or directory
-    account = CoverageAccount(FileCensus(env, directory, _besides(staging)), ends)
+    account = CoverageAccount(census or FileCensus(env, directory, _besides(staging)), ends)
     account.begin()
     is_apart = staging is not None and staging.is_apart(env, directory)
     known = make_known_positives(subject.needles.secret, staging.path_for if staging and is_apart else None)
@@ -101,8 +105,9 @@ def scan_directory(
         prove_in=prove_in,
         known_names=known.files,
     )
-    engine = _engine(is_compiled)
-    reader = FileReader(env, subject, files, scope, engine, on_record=on_record, check=check, advance=advance)
+    engine = engine or _engine(is_compiled)
+    capacity = capacity or ListCapacity()
+    reader = FileReader(env, subject, files, scope, engine, capacity, on_record=on_record, check=check, advance=advance)
     sight = SightCheck(env, known, prove_in)
     scan = _Scan(subject, ends, files, reader, engine, account, sight)
     try:
@@ -146,7 +151,9 @@ def scan_partitions(
     account = CoverageAccount(FileCensus(env, directory), ends)
     files = FilesToRead(env, directory, subject, ends, account, scope)
     engine = _engine(is_compiled)
-    reader = FileReader(env, subject, files, scope, engine, on_record=on_record, check=check, advance=advance)
+    reader = FileReader(
+        env, subject, files, scope, engine, ListCapacity(), on_record=on_record, check=check, advance=advance
+    )
     scan = _Scan(subject, ends, files, reader, engine, account)
     scan.read_everything(threads)
     scan.sum_up()
@@ -187,7 +194,7 @@ class _Scan:
             for _ in range(MAX_LISTINGS):
                 found = self.files.new()
                 large = sum(one.size for one in found if one.place.content == BATCHES)
-                self.engine.is_wanted |= large >= COMPILED_FROM_BYTES
+                self.engine.is_wanted |= large >= self.engine.from_bytes
                 for one, outcome in zip(found, pool.map(self.reader.search, found), strict=True):
                     self._take(one, outcome)
                 # A log that rolls all the time always has new ones of its own.

@@ -82,7 +82,12 @@ class _Candidate(NamedTuple):
 
 
 def find_batches(
-    file: File, end: int, fail: Callable[[int, str], object], check: Callable[[], object] = bool
+    file: File,
+    end: int,
+    fail: Callable[[int, str], object],
+    check: Callable[[], object] = bool,
+    *,
+    window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[tuple[int, int]]:
     """Yield from where to where there are batches, one behind the other, up to byte `end` of a file; ascending. Blocks; OSError.
 
@@ -91,11 +96,11 @@ def find_batches(
     position = run_start = run_end = wasted = 0
     while position < end:
         check()
-        position += hole_bytes(file, position, end, WINDOW_BYTES, WINDOW_BYTES + _AHEAD)
-        data = file.pread(min(WINDOW_BYTES + _AHEAD, end - position), position)
+        position += hole_bytes(file, position, end, window_bytes, window_bytes + _AHEAD)
+        data = file.pread(min(window_bytes + _AHEAD, end - position), position)
         if not data:
             break
-        for one in _candidates(data, min(WINDOW_BYTES, len(data)), end - position):
+        for one in _candidates(data, min(window_bytes, len(data)), end - position):
             start = position + one.at
             if start < run_end or not (one.is_framed or _may_begin(data, one)):
                 continue
@@ -116,7 +121,7 @@ def find_batches(
                     fail(start, _TOO_MANY)
                     position = end
                     break
-        position = max(position + WINDOW_BYTES, run_end)
+        position = max(position + window_bytes, run_end)
     if run_end:
         yield run_start, run_end
 

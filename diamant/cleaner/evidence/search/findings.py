@@ -11,7 +11,7 @@ Findings are kept file by file, within limits: however much there is, nothing th
 A sort is what a finding is, of tombstones also whether they have headers, and for what may lie in a file of no partition
 whether it says more than the key's bytes.
 
-Memory: some 400 bytes for each finding; of a scan `MAX_LISTED` or `MAX_DECIDING` of each sort, and ten of each file.
+Memory: some 400 bytes for each finding; of a scan as many of each sort as `ListLimits` say, and ten of each file.
 """
 
 from __future__ import annotations
@@ -78,9 +78,17 @@ class Unreadable(NamedTuple):
 
 
 MAX_LISTED = 1000
-"""Findings of a sort that are listed of a file; of a scan, too, unless they decide. The same for places that cannot be read."""
 MAX_DECIDING = 10_000
-"""Findings of a deciding sort that are listed of a scan."""
+
+
+class ListLimits(NamedTuple):
+    """The number of findings that are listed."""
+
+    listed: int
+    """Of a sort in a file; of a scan, too, unless they decide. The same for places that cannot be read."""
+    deciding: int
+    """Of a deciding sort in a scan."""
+
 
 _UNREADABLE = "unreadable"
 
@@ -88,13 +96,14 @@ _UNREADABLE = "unreadable"
 class ListCapacity:
     """The room that a scan has left in its list for each sort. Any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ListLimits | None = None) -> None:
+        self.limits = ListLimits(MAX_LISTED, MAX_DECIDING) if limits is None else limits
         self._taken: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def take(self, what: str, wanted: int) -> int:
         """Return for how many of `wanted` there is room, which then is taken."""
-        most = MAX_DECIDING if what in DECIDING else MAX_LISTED
+        most = self.limits.deciding if what in DECIDING else self.limits.listed
         with self._lock:
             granted = max(0, min(wanted, most - self._taken[what]))
             self._taken[what] += granted
@@ -110,9 +119,11 @@ class ListCapacity:
 class FoundList:
     """The findings in one file."""
 
+    most: int = MAX_LISTED
+    """Of each sort, and of the places that cannot be read."""
     findings: list[Finding] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
-    """Places that cannot be read, `MAX_LISTED` at most."""
+    """Places that cannot be read."""
     unlisted: Counter[str] = field(default_factory=Counter)
     """Findings that are not listed, by what they are."""
     taken: Counter[str] = field(default_factory=Counter)
@@ -128,7 +139,7 @@ class FoundList:
             least = self._least.setdefault((what, kind), finding)
             if _offset(finding) < _offset(least):
                 self._least[what, kind] = finding
-        if self._listed[what] < MAX_LISTED:
+        if self._listed[what] < self.most:
             self._listed[what] += 1
             self.findings.append(finding)
         else:
@@ -136,7 +147,7 @@ class FoundList:
 
     def fail(self, place: Unreadable) -> None:
         """Record a place that cannot be read."""
-        if len(self.unreadable) < MAX_LISTED:
+        if len(self.unreadable) < self.most:
             self.unreadable.append(place)
 
     def settle(self, room: ListCapacity) -> None:

@@ -257,13 +257,13 @@ class Needles:
             )
         return self._windows
 
-    def find(self, data: Buffer) -> list[Hit]:
+    def find(self, data: Buffer, *, slice_bytes: int = SLICE_BYTES) -> list[Hit]:
         """Return where needles are in `data`, ascending; the plain search, about 0.5 GB a second."""
         if not self._by_window or len(data) < MIN_BYTES:
             return []
         found = set()
-        for start in range(0, len(data), SLICE_BYTES):
-            for place in self._window_places(data, start, min(len(data), start + SLICE_BYTES + WINDOW - STRIDE)):
+        for start in range(0, len(data), slice_bytes):
+            for place in self._window_places(data, start, min(len(data), start + slice_bytes + WINDOW - STRIDE)):
                 for needle, at in self._by_window[_word(data, place)]:
                     begin = place - at
                     if begin >= 0 and self._is_at(needle, data, begin):

@@ -13,8 +13,9 @@ import logging
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from diamant.cleaner.engines import compiled
 from diamant.cleaner.evidence.search.record_search import FileSearch, search_plain
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STEP_BYTES = 4 * 1024 * 1024
-"""After so much the plain search asks whether the compiled one is there."""
 COMPILE_TIMEOUT_S = 300
 NICENESS = 10
 
@@ -37,14 +36,50 @@ _BOOTSTRAP = (
     "from diamant.cleaner.engines import compiled; compiled.warm_up()"
 )
 
-_compiling = threading.Lock()
-_compiler: threading.Thread | None = None
+
+class Compiler(Protocol):
+    """The kernels, there or in the making."""
+
+    def is_warm(self) -> bool:
+        """Tell whether they are there."""
+        ...
+
+    def start(self) -> None:
+        """Start compiling them, unless that is in progress or has failed; returns at once."""
+        ...
+
+
+class KernelCompiler:
+    """Compiles the kernels once."""
+
+    def __init__(self, compile_all: Callable[[], object]) -> None:
+        """`compile_all` does it, and does not raise."""
+        self._lock = threading.Lock()
+        self._compile_all = compile_all
+        self.thread: threading.Thread | None = None
+
+    def is_warm(self) -> bool:
+        return compiled.is_warm()
+
+    def start(self) -> None:
+        with self._lock:
+            if self.thread is None:
+                self.thread = threading.Thread(target=self._compile_all, name="compile-kernels", daemon=True)
+                self.thread.start()
 
 
 class SearchEngine:
     """The engine of one scan."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, compiler: Compiler | None = None, *, from_bytes: int = 64 * 1024 * 1024, step_bytes: int = 4 * 1024 * 1024
+    ) -> None:
+        """`compiler` None: that of all scans of this process. `from_bytes`: with less to read loading the compiled walk takes
+        longer than it saves. After `step_bytes` the plain search asks whether the compiled one is there.
+        """
+        self.from_bytes = from_bytes
+        self._compiler = _compiler if compiler is None else compiler
+        self._step_bytes = step_bytes
         self.is_wanted = False
         """True if there is enough to read for the compiled search to pay."""
         self.has_compiled = False
@@ -76,7 +111,7 @@ class SearchEngine:
             if self._is_ready(search):
                 self._compiled().search(search, file, end, position)
                 return
-            position = search_plain(search, file, end, position, STEP_BYTES)
+            position = search_plain(search, file, end, position, self._step_bytes)
 
     def _is_ready(self, search: FileSearch) -> bool:
         if search.subject.walked_keys(search.topic) is None:
@@ -85,9 +120,9 @@ class SearchEngine:
             return self._forced
         if not self.is_wanted:
             return False
-        if compiled.is_warm():
+        if self._compiler.is_warm():
             return True
-        start_compiling()
+        self._compiler.start()
         return False
 
     def _compiled(self) -> CompiledSearch:
@@ -101,22 +136,14 @@ class SearchEngine:
         return found
 
 
-def start_compiling() -> None:
-    """Start compiling the kernels, unless that is in progress or has failed; returns at once."""
-    global _compiler
-    with _compiling:
-        if _compiler is None:
-            _compiler = threading.Thread(target=_compile, name="compile-kernels", daemon=True)
-            _compiler.start()
-
-
-def _compile() -> None:
+def compile_kernels(program: str = _BOOTSTRAP) -> None:
+    """Compile the kernels into their cache, by a process that runs `program`; into this one without a cache. Never raises."""
     try:
         if cache.cache_directory() is None:
             compiled.warm_up()
             return
         place = str(Path(__file__).resolve().parents[4])
-        command = [sys.executable, "-c", _BOOTSTRAP, str(NICENESS), place]
+        command = [sys.executable, "-c", program, str(NICENESS), place]
         done = subprocess.run(command, capture_output=True, timeout=COMPILE_TIMEOUT_S, check=False)
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
@@ -124,3 +151,6 @@ def _compile() -> None:
     except Exception as error:
         # Whatever it is: the plain search does without.
         logger.warning("the kernels cannot be compiled, scans continue without them: %s", error)
+
+
+_compiler = KernelCompiler(compile_kernels)

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence.scan import coverage, files_to_read
+from diamant.cleaner.evidence.scan import coverage
 from diamant.cleaner.evidence.scan.coverage import FileRow, coverage_problems
-from diamant.cleaner.evidence.scan.file_listing import list_places
 from diamant.cleaner.evidence.scan.files_to_read import FilesToRead
 from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE
 from diamant.cleaner.evidence.scan.scan import LogEnd, ScanReport, scan_directory
@@ -25,6 +24,8 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from tests.builder import make_message, make_wrapper
+from tests.cleaner.evidence.scan.listed_env import ListedEnv
+from tests.mutants import Mutant, put_in, returns
 
 TOPIC = ("users", 0)
 LOG = "users-0/00000000000000000000.log"
@@ -50,8 +51,9 @@ def batch(count: int, codec: int = 0, size: int = 40, **options: Any) -> bytes:
     return bytes(build_batch(records, codec=codec, **options))
 
 
-def scanned(directory: Path, **options: Any) -> ScanReport:
-    return scan_directory(ENV, str(directory), subject(), options.pop("ends", {}), **options)
+def scanned(directory: Path, env: RealEnv = ENV, **options: Any) -> ScanReport:
+    options.setdefault("census", FileCensus(ENV, str(directory)))
+    return scan_directory(env, str(directory), subject(), options.pop("ends", {}), **options)
 
 
 def state(report: ScanReport) -> str:
@@ -129,26 +131,28 @@ def test_what_is_no_batch_counts_as_bytes(tmp_path: Path) -> None:
     assert amounts_in(put(tmp_path, LOG)) == {}
 
 
-def without_a_record(self: FileSearch, _real: Any, one: Any) -> None:
+def without_a_record(real: Any) -> Any:
     """Look at a batch, and count a record less."""
-    _real(self, one)
-    next(iter(self.amounts.values()))[1] -= 1
+
+    def look_at(self: FileSearch, one: Any) -> None:
+        real(self, one)
+        next(iter(self.amounts.values()))[1] -= 1
+
+    return look_at
 
 
-def nothing_of_zstd(self: FileSearch, _real: Any, one: Any) -> None:
+def nothing_of_zstd(real: Any) -> Any:
     """Leave a codec out."""
-    if one.header.codec != 4:
-        _real(self, one)
+    return lambda self, one: None if one.header.codec == 4 else real(self, one)
 
 
 @pytest.mark.parametrize("sabotage", [without_a_record, nothing_of_zstd])
 def test_a_plain_search_that_leaves_something_out_is_caught(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sabotage: Callable[[Any, Any, Any], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sabotage: Callable[[Any], Any]
 ) -> None:
     """A codec, or one record."""
     put(tmp_path, LOG, batch(3), moved(batch(3, codec=4), 3))
-    real = FileSearch.look_at
-    monkeypatch.setattr(FileSearch, "look_at", lambda self, one: sabotage(self, real, one))
+    put_in(monkeypatch, Mutant(FileSearch, "look_at", sabotage))
     report = scanned(tmp_path, is_compiled=False)
     assert not_accounted(report) == [LOG]
     assert state(report) == INCONCLUSIVE
@@ -157,7 +161,7 @@ def test_a_plain_search_that_leaves_something_out_is_caught(
 def test_a_compiled_search_that_does_not_decompress_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing in place of the records: the kernel finds fewer than are declared, and the plain search reads them."""
     put(tmp_path, LOG, batch(3, codec=3))
-    monkeypatch.setattr(Unpacker, "unpack", lambda self, *_, **__: (0, 0))
+    put_in(monkeypatch, Mutant(Unpacker, "unpack", returns((0, 0))))
     report = scanned(tmp_path, is_compiled=True)
     assert (report.counts.compiled_batches, report.counts.records, state(report)) == (0, 3, KEY_GONE)
 
@@ -166,27 +170,20 @@ def test_a_compiled_search_that_ends_early_is_caught(tmp_path: Path, monkeypatch
     """Bytes that nobody counts."""
     first = batch(3)
     put(tmp_path, LOG, first, batch(3))
-    real = CompiledSearch.search
-    monkeypatch.setattr(
-        CompiledSearch, "search", lambda self, one, file, _end, position: real(self, one, file, len(first), position)
-    )
+
+    def early(real: Any) -> Any:
+        return lambda self, one, file, _end, position: real(self, one, file, len(first), position)
+
+    put_in(monkeypatch, Mutant(CompiledSearch, "search", early))
     report = scanned(tmp_path, is_compiled=True)
     assert (not_accounted(report), state(report)) == ([LOG], INCONCLUSIVE)
 
 
-def test_a_file_that_is_not_listed_anywhere_else_is_caught_wherever_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_not_listed_anywhere_else_is_caught_wherever_it_is(tmp_path: Path) -> None:
     """In a partition of another topic, too: a scan that passes over a file has not covered the directory."""
     put(tmp_path, LOG, batch(1))
     put(tmp_path, "other-3/00000000000000000000.timeindex", b"x" * 12)
-    real = list_places
-    monkeypatch.setattr(
-        files_to_read,
-        "list_places",
-        lambda *arguments: (one for one in real(*arguments) if "timeindex" not in one.name),
-    )
-    report = scanned(tmp_path)
+    report = scanned(tmp_path, ListedEnv(tmp_path, is_shown=lambda name: "timeindex" not in name))
     assert [one.file for one in report.unaccounted] == ["other-3/00000000000000000000.timeindex"]
     assert state(report) == INCONCLUSIVE
     assert row_of(report, "other-3/00000000000000000000.timeindex").size == 12
@@ -208,17 +205,12 @@ def test_files_that_come_grow_and_go_meanwhile_are_accounted_for(tmp_path: Path)
         if len(moves) == 3:
             put(tmp_path, "later", b"z")
 
-    real_look = FileCensus.look
-
-    def look(self: FileCensus) -> None:
-        if self.looks == 1 and (tmp_path / "new").exists():
+    def grow(looks: int) -> None:
+        if looks == 1 and (tmp_path / "new").exists():
             with (tmp_path / "new").open("ab") as file:
                 file.write(b"y" * 500)
-        real_look(self)
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(FileCensus, "look", look)
-        report = scanned(tmp_path, advance=advance, threads=1)
+    report = scanned(tmp_path, census=FileCensus(ListedEnv(tmp_path, grow), str(tmp_path)), advance=advance, threads=1)
     assert report.unaccounted == []
     sizes = {row.file: row.size for row in report.rows}
     assert sizes["new"] == 510
@@ -226,27 +218,22 @@ def test_files_that_come_grow_and_go_meanwhile_are_accounted_for(tmp_path: Path)
     assert "gone" not in sizes
 
 
-def test_a_file_that_is_replaced_between_a_listing_and_a_look_is_not_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_replaced_between_a_listing_and_a_look_is_not_missed(tmp_path: Path) -> None:
     """A checkpoint is renamed into its place while the directory is listed, more than once: it is read, nothing is missing."""
     put(tmp_path, LOG, batch(3))
-    listings: list[str] = []
 
-    def after_the_first_listing_a_little_late(env: Any, directory: str, on_link: Any) -> Any:
-        for place in list_places(env, directory, on_link):
-            if place.name != "cleaner-offset-checkpoint" or listings.count("late") == 2:
-                yield place
-        if (tmp_path / "cleaner-offset-checkpoint").exists():
-            listings.append("late")
-        else:
+    def come(look: int) -> None:
+        if look == 1:
             put(tmp_path, "cleaner-offset-checkpoint", b"0\n0\n")
 
-    monkeypatch.setattr(files_to_read, "list_places", after_the_first_listing_a_little_late)
-    report = scanned(tmp_path)
+    def is_shown(name: str) -> bool:
+        return name != "cleaner-offset-checkpoint" or census.env.listings > 3
+
+    census = FileCensus(ListedEnv(tmp_path, come), str(tmp_path))
+    report = scanned(tmp_path, ListedEnv(tmp_path, is_shown=is_shown), census=census)
     assert (report.unaccounted, state(report)) == ([], KEY_GONE)
     assert row_of(report, "cleaner-offset-checkpoint").read == {"bytes": [0, 0, 4]}
-    assert listings.count("late") > 2
+    assert census.looks > 4
 
 
 def test_a_segment_after_the_recorded_end_is_listed_as_such(tmp_path: Path) -> None:
@@ -266,37 +253,27 @@ def test_a_segment_after_the_recorded_end_is_listed_as_such(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".log.deleted"])
-def test_a_log_that_rolls_all_the_time_is_no_obstacle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
-) -> None:
+def test_a_log_that_rolls_all_the_time_is_no_obstacle(tmp_path: Path, suffix: str) -> None:
     """What was begun after the recorded end is passed over, indexes and snapshots included, also once it is deleted."""
     put(tmp_path, LOG, batch(1))
     put(tmp_path, "busy-0/00000000000000000000.log", batch(1))
     rolls: list[int] = []
 
-    def roll_first(env: Any, directory: str, on_link: Any) -> Any:
-        roll()
-        return list_places(env, directory, on_link)
-
-    def roll() -> None:
+    def roll(_listings: int) -> None:
         rolls.append(len(rolls) + 1)
         content = moved(batch(1), rolls[-1]) if ".log" in suffix else b"x" * 12
         put(tmp_path, f"busy-0/{rolls[-1]:020}{suffix}", content)
 
-    real_look = FileCensus.look
-
-    def look(self: FileCensus) -> None:
-        if self.looks:
-            roll()
-        real_look(self)
+    def roll_after_the_first(looks: int) -> None:
+        if looks:
+            roll(looks)
 
     ends = {
         TOPIC: LogEnd(1, 0, len(batch(1))),
         ("busy", 0): LogEnd(1, 0, len(batch(1)), dict.fromkeys(range(99), 1).get, has_each),
     }
-    monkeypatch.setattr(files_to_read, "list_places", roll_first)
-    monkeypatch.setattr(FileCensus, "look", look)
-    report = scanned(tmp_path, ends=ends)
+    census = FileCensus(ListedEnv(tmp_path, roll_after_the_first), str(tmp_path))
+    report = scanned(tmp_path, ListedEnv(tmp_path, roll), census=census, ends=ends)
     assert (report.unaccounted, report.unreadable, state(report)) == ([], [], KEY_GONE)
     assert len(rolls) < 10
     assert {row.sort for row in report.rows if row.size == 0 and row.beyond_end} <= {"after the recorded end"}
@@ -305,45 +282,38 @@ def test_a_log_that_rolls_all_the_time_is_no_obstacle(
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".log.deleted"])
 @pytest.mark.parametrize("when", [1, 2])
-def test_a_copy_that_comes_under_the_name_of_a_later_segment_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, when: int
-) -> None:
+def test_a_copy_that_comes_under_the_name_of_a_later_segment_is_read(tmp_path: Path, suffix: str, when: int) -> None:
     """It is not what the log has by that name, which is passed over: also if it replaces that."""
     put(tmp_path, LOG, batch(1))
     own = f"users-0/{1:020}.log"
     copy = build_batch([Record(0, 1, b"customer-42", b"Anna")], codec=1)
     files: list[Identity] = []
 
-    def come(env: Any, directory: str, on_link: Any) -> Any:
+    def come(_listings: int) -> None:
         if not files:
             files.append(file_identity(ENV, str(put(tmp_path, own, moved(batch(1), 1))))[0])
         if len(files) == when:
             put(tmp_path, "copy", copy).replace(tmp_path / f"users-0/{1:020}{suffix}")
         files.append(files[0])
-        return list_places(env, directory, on_link)
 
-    monkeypatch.setattr(files_to_read, "list_places", come)
     end = LogEnd(1, 0, len(batch(1)), {1: len(batch(1))}.get, lambda base, identity: base == 1 and identity == files[0])
-    assert state(scanned(tmp_path, ends={TOPIC: end})) != KEY_GONE
+    assert state(scanned(tmp_path, ListedEnv(tmp_path, come), ends={TOPIC: end})) != KEY_GONE
 
 
 @pytest.mark.parametrize("name", ["00000000000000000007.log", "00000000000000000007.log.deleted"])
-def test_an_output_of_the_cleaner_is_no_later_segment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_an_output_of_the_cleaner_is_no_later_segment(tmp_path: Path, name: str) -> None:
     """It may begin above the segment that took appends and replace that; what begins below the recorded end is read."""
     active = put(tmp_path, LOG, batch(9))
     output = moved(batch(1), 7)
 
-    def replaced(env: Any, directory: str, on_link: Any) -> Any:
+    def replace(_listings: int) -> None:
         if active.exists():
             active.unlink()
             put(tmp_path, f"users-0/{name}", output)
             put(tmp_path, "users-0/00000000000000000009.log", batch(1))
-        return list_places(env, directory, on_link)
 
-    monkeypatch.setattr(files_to_read, "list_places", replaced)
-    report = scanned(tmp_path, ends={TOPIC: LogEnd(9, 0, len(batch(9)), {9: len(batch(1))}.get, has_each)})
+    end = LogEnd(9, 0, len(batch(9)), {9: len(batch(1))}.get, has_each)
+    report = scanned(tmp_path, ListedEnv(tmp_path, replace), ends={TOPIC: end})
     assert (row_of(report, f"users-0/{name}").size, report.later) == (len(output), 1)
 
 
@@ -394,9 +364,11 @@ def test_a_damaged_file_that_grows_for_ever_is_read_again_a_few_times(tmp_path: 
 def test_calling_a_segment_later_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a segment is beyond the recorded end is asked again."""
     put(tmp_path, LOG, batch(1))
-
-    monkeypatch.setattr(FilesToRead, "_is_of_later", lambda *_: True)
-    monkeypatch.setattr(FilesToRead, "_is_passed_over", lambda self, place, _: self.later.add(place.name) or True)
+    put_in(
+        monkeypatch,
+        Mutant(FilesToRead, "_is_of_later", returns(True)),
+        Mutant(FilesToRead, "_is_passed_over", lambda _real: lambda self, place, _: self.later.add(place.name) or True),
+    )
     report = scanned(tmp_path, ends={TOPIC: LogEnd(1, 0, len(batch(1)))})
     assert (not_accounted(report), state(report)) == ([LOG], INCONCLUSIVE)
 

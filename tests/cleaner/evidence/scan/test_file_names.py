@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence.scan import files_to_read
-from diamant.cleaner.evidence.scan.file_listing import Place
 from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE
+from diamant.cleaner.evidence.search.file_census import FileCensus
 from diamant.cleaner.evidence.search.findings import RAW
 from diamant.protocol.batches.records import build_batch
+from diamant.storage.env.env import RealEnv
+from tests.cleaner.evidence.scan.listed_env import ListedEnv
 from tests.cleaner.evidence.scan.test_scan import LOG, put, record, scan, state, subject
 
 KEY = "customer-000042"
@@ -36,18 +35,14 @@ def test_a_name_with_the_key_is_a_finding(tmp_path: Path, name: str) -> None:
     assert state(report, looked_for) != KEY_GONE or report.astray
 
 
-def test_a_file_that_was_not_read_does_not_give_its_name_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_was_not_read_does_not_give_its_name_away(tmp_path: Path) -> None:
     """Nor does a link to a directory: the account has neither with the key."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     put(tmp_path, f"exports/{KEY}.csv")
     (tmp_path / "exports" / KEY).symlink_to(tmp_path)
-    real = files_to_read.list_places
-
-    def listed(*arguments: Any) -> Iterator[Place]:
-        return (one for one in real(*arguments) if ".csv" not in one.name)
-
-    monkeypatch.setattr(files_to_read, "list_places", listed)
-    coverage = scan(tmp_path, looked_for := subject(KEY.encode())).coverage()
+    env = ListedEnv(tmp_path, is_shown=lambda name: ".csv" not in name)
+    census = FileCensus(RealEnv(), str(tmp_path))
+    coverage = scan(tmp_path, looked_for := subject(KEY.encode()), env=env, census=census).coverage()
     label = f"[key {looked_for.key_digest.hex()[:8]}]"
     assert coverage["links_not_followed"] == [f"exports/{label}"]
     assert f"exports/{label}.csv" in [one["file"] for one in coverage["not_read"]]

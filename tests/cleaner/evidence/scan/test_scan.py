@@ -23,8 +23,17 @@ from diamant.cleaner.evidence.scan.scan import (
     scan_directory,
     scan_partitions,
 )
-from diamant.cleaner.evidence.search import findings as found_list
-from diamant.cleaner.evidence.search.findings import RAW, SAME_BYTES, SAME_KEY, TOMBSTONE, VALUE, Finding
+from diamant.cleaner.evidence.search.findings import (
+    MAX_LISTED,
+    RAW,
+    SAME_BYTES,
+    SAME_KEY,
+    TOMBSTONE,
+    VALUE,
+    Finding,
+    ListCapacity,
+    ListLimits,
+)
 from diamant.cleaner.evidence.search.needles import KEY, Needles
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.record_search import Subject
@@ -61,7 +70,8 @@ def record(key: bytes | None, value: bytes | None, offset: int = 0, *headers: He
 
 
 def scan(directory: Path, looked_for: Subject | None = None, **options: Any) -> ScanReport:
-    return scan_directory(RealEnv(), str(directory), looked_for or subject(), options.pop("ends", {}), **options)
+    env = options.pop("env", None) or RealEnv()
+    return scan_directory(env, str(directory), looked_for or subject(), options.pop("ends", {}), **options)
 
 
 def state(report: ScanReport, looked_for: Subject | None = None, end: int = END) -> str:
@@ -422,7 +432,7 @@ def test_a_key_that_is_everywhere_is_found_where_it_is_a_key(tmp_path: Path) -> 
 
 def test_thousands_of_values_are_not_taken_for_none(tmp_path: Path) -> None:
     """Findings are listed up to a bound, and count beyond it."""
-    records = [record(b"customer-42", b"v", offset) for offset in range(found_list.MAX_LISTED + 10)]
+    records = [record(b"customer-42", b"v", offset) for offset in range(MAX_LISTED + 10)]
     put(tmp_path, LOG, build_batch(records))
     report = scan(tmp_path)
     assert report.unlisted == {VALUE: 10}
@@ -431,12 +441,12 @@ def test_thousands_of_values_are_not_taken_for_none(tmp_path: Path) -> None:
 
 def test_thousands_of_writes_behind_the_claim_are_no_obstacle(tmp_path: Path) -> None:
     """The lowest is known, so those that are not listed lie behind the claim as well."""
-    count = found_list.MAX_LISTED + 10
+    count = MAX_LISTED + 10
     records = [record(b"customer-42", b"v", offset) for offset in range(50, 50 + count)]
     put(tmp_path, LOG, build_batch([record(b"customer-42", None, 49)]), build_batch(records))
     report = scan(tmp_path)
     assert (state(report, end=50), state(report, end=51)) == (VALUES_GONE, VALUES_PRESENT)
-    assert len(report.written_since(TOPIC, 50)) == found_list.MAX_LISTED
+    assert len(report.written_since(TOPIC, 50)) == MAX_LISTED
     # Of those that are not listed nobody knows on which side of 51 they are.
     assert (report.unlisted_since(TOPIC, 50), report.unlisted_since(TOPIC, 51)) == (10, 0)
 
@@ -445,7 +455,7 @@ def test_thousands_of_writes_behind_the_claim_are_no_obstacle(tmp_path: Path) ->
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_a_stray_copy_does_not_hide_behind_the_same_key_in_other_topics(tmp_path: Path, is_compiled: bool) -> None:
     """However often that is there, and however many records of the key the copy itself has."""
-    count = found_list.MAX_LISTED + 100
+    count = MAX_LISTED + 100
     put(tmp_path, LOG, build_batch([record(b"customer-42", None)]))
     others = [record(b"customer-42", b"v" * 30, offset) for offset in range(count)]
     put(tmp_path, "events-0/00000000000000000000.log", build_batch(others))
@@ -478,16 +488,15 @@ def test_a_stray_value_that_equals_its_key_is_no_tombstone(tmp_path: Path) -> No
     assert (state(report), [one.has_value for one in report.astray]) == (VALUES_GONE, [False])
 
 
-@pytest.mark.parametrize("limit", ["MAX_LISTED", "MAX_DECIDING"])
-def test_what_is_kept_is_bounded_and_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+@pytest.mark.parametrize("limits", [ListLimits(20, 10_000), ListLimits(1000, 20)], ids=["listed", "deciding"])
+def test_what_is_kept_is_bounded_and_hides_nothing(tmp_path: Path, limits: ListLimits) -> None:
     """Of all files together; the lowest of each file and sort is there, and the rest is counted."""
-    monkeypatch.setattr(found_list, limit, 20)
     for file in range(30):
         base = file * 100
         records = [record(b"customer-42", b"v" if offset % 2 else None, base + offset) for offset in range(40)]
         put(tmp_path, f"users-0/{base:020}.log", build_batch(records[20:]), build_batch(records[:20]) + b"\0" * 9)
-    report = scan(tmp_path)
-    assert len(report.findings) <= 2 * (20 if limit == "MAX_DECIDING" else 30 * 20) + 2 * 30
+    report = scan(tmp_path, capacity=ListCapacity(limits))
+    assert len(report.findings) <= 2 * (20 if limits.deciding == 20 else 30 * 20) + 2 * 30
     assert len(report.findings) + report.unlisted.total() == 30 * 40
     offsets = {one.offset for one in report.findings}
     assert {file * 100 for file in range(30)} | {file * 100 + 1 for file in range(30)} <= offsets
@@ -620,7 +629,7 @@ def test_gaps_and_what_was_appended_meanwhile_are_no_damage(tmp_path: Path, is_c
 def test_bytes_of_the_key_do_not_hide_those_of_a_value(tmp_path: Path) -> None:
     """However often they are in a file of the partition, or in one that belongs to none."""
     looked_for = subject(b"customer-number-42")
-    flood = b"customer-number-42 " * (found_list.MAX_LISTED + 50)
+    flood = b"customer-number-42 " * (MAX_LISTED + 50)
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     put(tmp_path, "users-0/00000000000000000000.index", flood, PERSON)
     report = scan(tmp_path, looked_for)
@@ -638,7 +647,7 @@ def test_bytes_of_the_key_do_not_hide_those_of_a_value(tmp_path: Path) -> None:
 
 def test_the_lowest_of_very_many_records_decides(tmp_path: Path) -> None:
     """Wherever in the file it is: files that nobody uses may have been put together in any way."""
-    count = found_list.MAX_LISTED + 10
+    count = MAX_LISTED + 10
     put(tmp_path, LOG, build_batch([record(b"customer-42", None, offset) for offset in range(50, 50 + count)]))
     report = scan(tmp_path)
     assert state(report, end=50) == KEY_GONE

@@ -30,14 +30,14 @@ def batch(codec: int = 0, key: bytes = b"customer-42", value: bytes | None = PER
     return bytes(build_batch([*others, record(key, value, 9)], codec=codec, **options))
 
 
-def found_in(directory: Path, *parts: bytes) -> tuple[list[tuple[int, int]], list[tuple[int, str]]]:
+def found_in(directory: Path, *parts: bytes, **limits: int) -> tuple[list[tuple[int, int]], list[tuple[int, str]]]:
     """Return runs of batches, and problems, in a file of these parts."""
     path = put(directory, "file", *parts)
     problems: list[tuple[int, str]] = []
     file = RealEnv().open(str(path), read_only=True)
     try:
-        runs = find_batches(file, path.stat().st_size, lambda position, reason: problems.append((position, reason)))
-        return list(runs), problems
+        size = path.stat().st_size
+        return list(find_batches(file, size, lambda *problem: problems.append(problem), **limits)), problems
     finally:
         file.close()
 
@@ -97,14 +97,13 @@ def test_batches_are_found_whatever_their_client_has_written(
     assert found_in(tmp_path, b"front", data) == ([(5, 5 + len(data))], [])
 
 
-def test_batches_are_found_across_the_borders_of_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_found_across_the_borders_of_windows(tmp_path: Path) -> None:
     """Whatever part of them is in which window, and if they are longer than one."""
-    monkeypatch.setattr(batch_finder, "WINDOW_BYTES", 256)
     data = batch(1)
     long = batch(0)
     assert len(data) < 256 < len(long)
     for front in range(0, 600, 7):
-        runs, problems = found_in(tmp_path, b"\x02" * front, data, long, b"\x01" * 300, data)
+        runs, problems = found_in(tmp_path, b"\x02" * front, data, long, b"\x01" * 300, data, window_bytes=256)
         middle = front + len(data) + len(long)
         assert (runs, problems) == ([(front, middle), (middle + 300, middle + 300 + len(data))], []), front
 
@@ -172,15 +171,12 @@ def test_hardly_anything_is_summed_up_in_vain(tmp_path: Path, monkeypatch: pytes
     assert sum(summed) < len(data)
 
 
-def test_a_file_of_headers_that_fit_is_given_up_and_never_clean(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_headers_that_fit_is_given_up_and_never_clean(tmp_path: Path) -> None:
     """Who lays such a trap gets no certificate, and no scan that takes for ever."""
-    monkeypatch.setattr(batch_finder, "FALSE_BYTES", 0)
     trap = bytearray(batch(0)[:80])
-    trap[8:12] = (40_000).to_bytes(4, "big")
+    trap[8:12] = (160_000).to_bytes(4, "big")
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
-    put(tmp_path, "users-0/notes", bytes(trap) * 1000)
+    put(tmp_path, "users-0/notes", bytes(trap) * 4000)
     report = scan(tmp_path)
     assert state(report) == INCONCLUSIVE
     assert "headers of batches" in report.unreadable[0].reason

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from diamant.cleaner.evidence.search import findings as found_list
 from diamant.cleaner.evidence.search.findings import (
     RAW,
     SAME_BYTES,
@@ -13,15 +10,11 @@ from diamant.cleaner.evidence.search.findings import (
     Finding,
     FoundList,
     ListCapacity,
+    ListLimits,
     Unreadable,
 )
 
-
-@pytest.fixture(autouse=True)
-def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that few findings are too many."""
-    monkeypatch.setattr(found_list, "MAX_LISTED", 3)
-    monkeypatch.setattr(found_list, "MAX_DECIDING", 4)
+LIMITS = ListLimits(3, 4)
 
 
 def found(what: str, offset: int | None, topic: str | None = "users") -> Finding:
@@ -34,14 +27,14 @@ def offsets(one: FoundList) -> list[int | None]:
 
 def test_the_lowest_that_decides_is_kept_wherever_it_is() -> None:
     """Also if there is no room at all."""
-    one = FoundList()
+    one = FoundList(LIMITS.listed)
     for offset in (9, 8, 7, 6, 2, 5):
         one.add(found(VALUE, offset))
-    one.settle(ListCapacity())
+    one.settle(ListCapacity(LIMITS))
     assert (offsets(one), one.unlisted) == ([9, 8, 7, 2], {VALUE: 2})
-    room = ListCapacity()
+    room = ListCapacity(LIMITS)
     room.take(VALUE, 4)
-    late = FoundList()
+    late = FoundList(LIMITS.listed)
     for offset in (4, 3, 5):
         late.add(found(VALUE, offset))
     late.settle(room)
@@ -50,10 +43,10 @@ def test_the_lowest_that_decides_is_kept_wherever_it_is() -> None:
 
 def test_what_does_not_decide_is_counted_only() -> None:
     """The same key in another topic, say."""
-    one = FoundList()
+    one = FoundList(LIMITS.listed)
     for offset in range(5):
         one.add(found(SAME_KEY, offset, "orders"))
-    room = ListCapacity()
+    room = ListCapacity(LIMITS)
     room.take(SAME_KEY, 2)
     one.settle(room)
     assert (offsets(one), one.unlisted) == ([0], {SAME_KEY: 4})
@@ -61,12 +54,12 @@ def test_what_does_not_decide_is_counted_only() -> None:
 
 def test_of_a_file_of_nobody_each_sort_is_kept() -> None:
     """Records with a value behind those without, bytes of a value behind those of the key."""
-    one = FoundList()
+    one = FoundList(LIMITS.listed)
     for what, kinds in ((SAME_KEY, (False, True)), (SAME_BYTES, ("key", "value")), (RAW, ("key", "value"))):
         for kind in kinds:
             for offset in range(10):
                 one.add(found(what, None if what == RAW else offset + 100 * (kind == kinds[1]), None), kind)
-    room = ListCapacity()
+    room = ListCapacity(LIMITS)
     for what in (SAME_KEY, SAME_BYTES, RAW):
         room.take(what, 100)
     one.settle(room)
@@ -83,7 +76,7 @@ def test_of_a_file_of_nobody_each_sort_is_kept() -> None:
 
 def test_room_that_is_given_back_is_there_again() -> None:
     """By a file that is read once more."""
-    room, one = ListCapacity(), FoundList()
+    room, one = ListCapacity(LIMITS), FoundList(LIMITS.listed)
     for offset in range(3):
         one.add(found(VALUE, offset))
     one.settle(room)
@@ -94,9 +87,9 @@ def test_room_that_is_given_back_is_there_again() -> None:
 
 def test_one_place_that_cannot_be_read_is_kept_of_each_file() -> None:
     """It is what nothing can be claimed for."""
-    room = ListCapacity()
+    room = ListCapacity(LIMITS)
     for kept in (3, 1, 1):
-        one = FoundList()
+        one = FoundList(LIMITS.listed)
         for position in range(5):
             one.fail(Unreadable("users", 0, "f", position, "torn"))
         one.settle(room)

@@ -15,8 +15,8 @@ from diamant.cleaner.evidence.scan.coverage import coverage_problems
 from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, ScanReport
 from diamant.cleaner.evidence.scan.scan import scan_directory
 from diamant.cleaner.evidence.scan.staging_files import StagingPlace
-from diamant.cleaner.evidence.search import compiled_search, needles, record_search
-from diamant.cleaner.evidence.search.known_positives import KnownPositives, make_known_positives
+from diamant.cleaner.evidence.search import compiled_search, record_search
+from diamant.cleaner.evidence.search.known_positives import make_known_positives
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
 from diamant.cleaner.kernels import search
@@ -26,8 +26,9 @@ from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.runner.staging_view import staging_place
 from diamant.protocol.batches.records import build_batch
-from diamant.storage.env.env import RealEnv
+from diamant.storage.env.env import File, RealEnv
 from tests.cleaner.evidence.scan.test_scan import LOG, TOPIC, put, record, subject
+from tests.mutants import Mutant, put_in, returns
 
 TEXT = 'value == "ada@example.com"'
 PLANTED = 49
@@ -52,9 +53,9 @@ def put_logs(directory: Path) -> None:
     put(directory, "orders-0/00000000000000000000.log", build_batch([record(b"a", b"b" * 30)], codec=2))
 
 
-def scanned(directory: Path, looked_for: Subject, **options: Any) -> ScanReport:
+def scanned(directory: Path, looked_for: Subject, *, env: RealEnv | None = None, **options: Any) -> ScanReport:
     put_logs(directory)
-    return scan_directory(RealEnv(), str(directory), looked_for, {}, **options)
+    return scan_directory(env or RealEnv(), str(directory), looked_for, {}, **options)
 
 
 def by_digest() -> Subject:
@@ -102,122 +103,96 @@ def test_compressed_bytes_do_not_show_what_was_written() -> None:
     assert shown < 3
 
 
-def blind_for_a_codec(patch: pytest.MonkeyPatch) -> None:
-    """Batches of lz4 are passed over as if there were nothing in them."""
-    real = FileSearch.look_at
-    patch.setattr(
-        FileSearch,
-        "look_at",
-        lambda self, one: (
-            record_search.add_to(self.amounts, "lz4", 1, one.header.record_count, one.header.size)
-            if one.header.codec == 3
-            else real(self, one)
-        ),
+def passes_over_lz4(real: Any) -> Any:
+    return lambda self, one: (
+        record_search.add_to(self.amounts, "lz4", 1, one.header.record_count, one.header.size)
+        if one.header.codec == 3
+        else real(self, one)
     )
-    search_rows = search.search_rows
 
+
+def rows_without_lz4(real: Any) -> Any:
     def rows(data: Any, unpacked: Any, rows: Any, count: int, *others: Any) -> int:
         lz4 = rows[compiled_search.fields.ATTRIBUTES, :count] & 7 == 3
-        found: int = search_rows(data, unpacked, rows, count, *others)
+        found: int = real(data, unpacked, rows, count, *others)
         rows[compiled_search.fields.STEP, :count][lz4] = search.CLEAN
         return found
 
-    patch.setattr(compiled_search, "search_rows", rows)
+    return rows
 
 
-def blind_for_old_formats(patch: pytest.MonkeyPatch) -> None:
-    """Batches of before 0.11 are passed over as if there were nothing in them."""
-    real = FileSearch.look_at
-    name = record_search.codec_name
-
+def passes_over_old_formats(real: Any) -> Any:
     def look_at(self: FileSearch, one: Any) -> None:
         header = one.header
         if header.magic == 2:
             real(self, one)
         else:
-            record_search.add_to(self.amounts, name(header.magic, header.codec), 1, 0, header.size)
+            name = record_search.codec_name(header.magic, header.codec)
+            record_search.add_to(self.amounts, name, 1, 0, header.size)
 
-    patch.setattr(FileSearch, "look_at", look_at)
-
-
-def blind_for_the_key(patch: pytest.MonkeyPatch) -> None:
-    """No record is one of the key, or one that matches."""
-    patch.setattr(Subject, "is_key", lambda *_: False)
-    patch.setattr(Where, "judge", lambda *_: 0)
+    return look_at
 
 
-def blind_for_bytes(patch: pytest.MonkeyPatch) -> None:
-    """What is no batch is counted, and not searched."""
-
-    def search_raw(self: FileSearch, file: Any, position: int, end: int) -> None:
-        record_search.add_to(self.amounts, "bytes", 0, 0, end - position)
-
-    patch.setattr(FileSearch, "search_raw", search_raw)
+def counts_bytes(_real: Any) -> Any:
+    return lambda self, _file, position, end: record_search.add_to(self.amounts, "bytes", 0, 0, end - position)
 
 
-def blind_for_needles(patch: pytest.MonkeyPatch) -> None:
-    """No needle is anywhere."""
-    patch.setattr(Needles, "find", lambda *_: [])
-
-
-def blind_for_needles_at_odd_places(patch: pytest.MonkeyPatch) -> None:
-    """Windows are looked at too rarely."""
-    real = needles.Needles._window_places
-    patch.setattr(Needles, "_window_places", lambda *arguments: [one for one in real(*arguments) if one % 8])
-
-
-def blind_for_batches_in_other_files(patch: pytest.MonkeyPatch) -> None:
-    """Only segments are read as batches."""
-    patch.setattr(file_reader, "find_batches", lambda *_: iter(()))
-
-
-def blind_for_what_is_decompressed(patch: pytest.MonkeyPatch) -> None:
-    """What zstd yields is something else."""
-    real = record_search.records_payload
-
+def empties_payload(real: Any) -> Any:
     def payload(buffer: Any, at: int, header: Any, **options: Any) -> bytes:
         found: bytes = real(buffer, at, header, **options)
         return bytes(len(found)) if header.codec == 4 else found
 
-    patch.setattr(record_search, "records_payload", payload)
-    unpack = Unpacker.unpack
+    return payload
 
-    def empty(self: Unpacker, codec: int, *arguments: Any, **options: Any) -> Any:
-        found = unpack(self, codec, *arguments, **options)
+
+def empties_unpacked(real: Any) -> Any:
+    def unpack(self: Unpacker, codec: int, *arguments: Any, **options: Any) -> Any:
+        found = real(self, codec, *arguments, **options)
         if codec == 4:
             self.buffer[found[0] : found[1]] = 0
         return found
 
-    patch.setattr(Unpacker, "unpack", empty)
+    return unpack
 
 
-def blind_for_another_topic(patch: pytest.MonkeyPatch) -> None:
-    """Of other topics' segments only their sizes count."""
-    real = FileSearch.look_at
-    patch.setattr(FileSearch, "look_at", lambda self, one: real(self, one) if self.is_in_scope else None)
+def at_odd_places(real: Any) -> Any:
+    return lambda *arguments: [one for one in real(*arguments) if one % 8]
 
 
-def blind_for_directories(patch: pytest.MonkeyPatch) -> None:
-    """Directories that were set aside are not listed, by nobody."""
-    real = files_to_read.list_places
-    patch.setattr(files_to_read, "list_places", lambda *them: (one for one in real(*them) if not one.is_set_aside))
+def in_scope_only(real: Any) -> Any:
+    return lambda self, one: real(self, one) if self.is_in_scope else None
 
 
-BLIND = [
-    blind_for_a_codec,
-    blind_for_old_formats,
-    blind_for_the_key,
-    blind_for_bytes,
-    blind_for_needles,
-    blind_for_needles_at_odd_places,
-    blind_for_batches_in_other_files,
-    blind_for_what_is_decompressed,
-    blind_for_another_topic,
-    blind_for_directories,
-]
+def without_those_set_aside(real: Any) -> Any:
+    return lambda *them: (one for one in real(*them) if not one.is_set_aside)
 
 
-@pytest.mark.parametrize("blind", BLIND)
+BLIND = {
+    "batches of lz4 are passed over as if there were nothing in them": (
+        Mutant(FileSearch, "look_at", passes_over_lz4),
+        Mutant(compiled_search, "search_rows", rows_without_lz4),
+    ),
+    "so are batches of before 0.11": (Mutant(FileSearch, "look_at", passes_over_old_formats),),
+    "no record is one of the key, or one that matches": (
+        Mutant(Subject, "is_key", returns(False)),
+        Mutant(Where, "judge", returns(0)),
+    ),
+    "what is no batch is counted, and not searched": (Mutant(FileSearch, "search_raw", counts_bytes),),
+    "no needle is anywhere": (Mutant(Needles, "find", returns([])),),
+    "windows are looked at too rarely": (Mutant(Needles, "_window_places", at_odd_places),),
+    "only segments are read as batches": (Mutant(file_reader, "find_batches", returns(())),),
+    "what zstd yields is something else": (
+        Mutant(record_search, "records_payload", empties_payload),
+        Mutant(Unpacker, "unpack", empties_unpacked),
+    ),
+    "of other topics' segments only their sizes count": (Mutant(FileSearch, "look_at", in_scope_only),),
+    "directories that were set aside are not listed, by nobody": (
+        Mutant(files_to_read, "list_places", without_those_set_aside),
+    ),
+}
+
+
+@pytest.mark.parametrize("blind", BLIND.values(), ids=BLIND)
 @pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize("looked_for", [subject, redacted])
 def test_a_blind_scan_says_so(
@@ -225,12 +200,12 @@ def test_a_blind_scan_says_so(
     monkeypatch: pytest.MonkeyPatch,
     looked_for: Callable[[], Subject],
     is_compiled: bool,
-    blind: Callable[[pytest.MonkeyPatch], None],
+    blind: tuple[Mutant, ...],
 ) -> None:
     """It claims nothing of any partition, names what it has missed, and leaves nothing behind."""
     what = looked_for()
     put_logs(tmp_path)
-    blind(monkeypatch)
+    put_in(monkeypatch, *blind)
     report = scanned(tmp_path, what, is_compiled=is_compiled)
     assert (state(report, what), report.seen < report.planted) == (INCONCLUSIVE, True)
     assert any("may be blind: " in one.reason for one in report.unaccounted)
@@ -239,27 +214,41 @@ def test_a_blind_scan_says_so(
 
 def test_a_compiled_search_that_is_blind_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if it calls everything clean, and the plain one sees."""
-    search_rows = search.search_rows
 
-    def rows(data: Any, unpacked: Any, rows: Any, count: int, *others: Any) -> int:
-        found: int = search_rows(data, unpacked, rows, count, *others)
-        rows[compiled_search.fields.STEP, :count] = search.CLEAN
-        return found
+    def all_clean(real: Any) -> Any:
+        def rows(data: Any, unpacked: Any, rows: Any, count: int, *others: Any) -> int:
+            found: int = real(data, unpacked, rows, count, *others)
+            rows[compiled_search.fields.STEP, :count] = search.CLEAN
+            return found
 
-    monkeypatch.setattr(compiled_search, "search_rows", rows)
+        return rows
+
+    put_in(monkeypatch, Mutant(compiled_search, "search_rows", all_clean))
     report = scanned(tmp_path, subject(), is_compiled=True)
     assert (state(report, subject()), report.seen < PLANTED) == (INCONCLUSIVE, True)
     assert scanned(tmp_path, subject(), is_compiled=False).seen == PLANTED
 
 
-def test_where_nothing_can_be_written_nothing_is_certain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class NotAll(RealEnv):
+    """The operating system, but for the disk below a directory, which takes no more than so many new files."""
+
+    def __init__(self, directory: Path, most: int, error: OSError) -> None:
+        super().__init__()
+        self._below, self._most, self._error = str(directory), most, error
+        self.made: list[str] = []
+
+    def create_new(self, path: str) -> File:
+        """Refuse the last one."""
+        if path.startswith(self._below):
+            self.made.append(path)
+            if len(self.made) > self._most:
+                raise OSError(self._error.errno, self._error.strerror, path)
+        return super().create_new(path)
+
+
+def test_where_nothing_can_be_written_nothing_is_certain(tmp_path: Path) -> None:
     """As on a full disk; the reason says so."""
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(KnownPositives, "write", full)
-    report = scanned(tmp_path, subject())
+    report = scanned(tmp_path, subject(), env=NotAll(tmp_path, 0, OSError(28, "No space left on device")))
     assert (state(report, subject()), report.planted, report.seen) == (INCONCLUSIVE, 0, 0)
     assert "No space left" in report.reasons(TOPIC, 1)[0]["reason"]
 
@@ -300,29 +289,26 @@ def test_a_staging_place_within_the_data_directory_is_proven_with_it(tmp_path: P
     assert (report.planted, report.seen, state(report, subject())) == (PLANTED, PLANTED, KEY_GONE)
 
 
-def passes_over_staging(patch: pytest.MonkeyPatch) -> None:
-    """Nobody lists it."""
-    patch.setattr(StagingPlace, "files", lambda *_: iter(()))
+def looks_empty(real: Any) -> Any:
+    return lambda *them: (replace(one, path=os.devnull) for one in real(*them))
 
 
-def reads_staging_as_nobodys(patch: pytest.MonkeyPatch) -> None:
-    """Partitions' places are not told by their names: records there are none of the erasure's topics."""
-    patch.setattr(StagingPlace, "with_known", lambda self, *_: self)
+BLIND_AT_STAGING = {
+    "nobody lists it": Mutant(StagingPlace, "files", returns(())),
+    "records there are none of the erasure's topics": Mutant(
+        StagingPlace, "with_known", lambda _real: lambda self, *_: self
+    ),
+    "files there look empty": Mutant(staging_files, "list_below", looks_empty),
+}
 
 
-def reads_staging_as_nothing(patch: pytest.MonkeyPatch) -> None:
-    """Files there look empty."""
-    real = staging_files.list_below
-    patch.setattr(staging_files, "list_below", lambda *them: (replace(one, path=os.devnull) for one in real(*them)))
-
-
-@pytest.mark.parametrize("blind", [passes_over_staging, reads_staging_as_nobodys, reads_staging_as_nothing])
+@pytest.mark.parametrize("blind", BLIND_AT_STAGING.values(), ids=BLIND_AT_STAGING)
 def test_a_scan_that_is_blind_at_the_staging_place_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blind: Callable[[pytest.MonkeyPatch], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blind: Mutant
 ) -> None:
     """It claims nothing, though it sees everything in the data directory, and leaves nothing behind."""
     place = staging_at(tmp_path / "staging")
-    blind(monkeypatch)
+    put_in(monkeypatch, blind)
     report = scanned(tmp_path / "data", subject(), staging=place)
     assert (state(report, subject()), report.planted) == (INCONCLUSIVE, 2 * PLANTED)
     assert PLANTED <= report.seen < 2 * PLANTED
@@ -332,24 +318,13 @@ def test_a_scan_that_is_blind_at_the_staging_place_says_so(
     assert list((tmp_path / "staging").iterdir()) == []
 
 
-def test_where_the_staging_place_cannot_be_written_nothing_is_certain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_staging_place_cannot_be_written_nothing_is_certain(tmp_path: Path) -> None:
     """The reason names it, and what was written before is removed."""
-    place, real = staging_at(tmp_path / "staging"), RealEnv.create_new
-    made = []
-
-    def create_new(self: RealEnv, path: str) -> Any:
-        if path.startswith(str(tmp_path / "staging")):
-            made.append(path)
-            if len(made) == 3:
-                raise OSError(30, "Read-only file system", path)
-        return real(self, path)
-
-    monkeypatch.setattr(RealEnv, "create_new", create_new)
-    report = scanned(tmp_path / "data", subject(), staging=place)
+    place = staging_at(tmp_path / "staging")
+    env = NotAll(tmp_path / "staging", 2, OSError(30, "Read-only file system"))
+    report = scanned(tmp_path / "data", subject(), staging=place, env=env)
     assert (state(report, subject()), report.planted, report.seen) == (INCONCLUSIVE, 0, 0)
-    assert f"Read-only file system: {made[-1]}" in report.reasons(TOPIC, 1)[0]["reason"]
+    assert f"Read-only file system: {env.made[-1]}" in report.reasons(TOPIC, 1)[0]["reason"]
     assert list((tmp_path / "staging").iterdir()) == []
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["orders-0", "users-0"]
 

@@ -39,13 +39,13 @@ def test_a_needle_is_found_wherever_it_begins(has_sample: bool) -> None:
                 assert [(hit.start, hit.needle.digest) for hit in hits] == [(before, digest)], (size, before, after)
 
 
-def test_a_needle_across_two_slices_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_needle_across_two_slices_is_found() -> None:
     """The plain search looks at the data in slices; none of them hides what lies on its edge."""
-    monkeypatch.setattr("diamant.cleaner.evidence.search.needles.SLICE_BYTES", 64)
     needles = Needles(SECRET)
     needles.add(VALUE, b"0123456789abcdef")
     for before in range(200):
-        assert [hit.start for hit in needles.find(b"." * before + b"0123456789abcdef" + b"." * 70)] == [before]
+        data = b"." * before + b"0123456789abcdef" + b"." * 70
+        assert [hit.start for hit in needles.find(data, slice_bytes=64)] == [before]
 
 
 def test_short_strings_are_not_searched_for() -> None:

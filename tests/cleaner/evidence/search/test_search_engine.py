@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import random
-import subprocess
+from functools import partial
+from math import inf
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from diamant.cleaner.engines import compiled
-from diamant.cleaner.evidence.scan import scan
 from diamant.cleaner.evidence.scan.scan import ScanReport, scan_directory
 from diamant.cleaner.evidence.search import search_engine
 from diamant.cleaner.evidence.search.findings import VALUE
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.cleaner.evidence.search.search_engine import KernelCompiler, SearchEngine
 from diamant.cleaner.kernels import cache
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
@@ -39,9 +39,27 @@ def segment(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def scanned(directory: Path) -> ScanReport:
+class ToldCompiler:
+    """Compiles nothing, and says so, until it was asked so often."""
+
+    def __init__(self, warm_after: float) -> None:
+        self._warm_after = warm_after
+        self.asked = 0
+        self.starts = 0
+
+    def is_warm(self) -> bool:
+        """Count the question."""
+        self.asked += 1
+        return self.asked > self._warm_after
+
+    def start(self) -> None:
+        """Count it."""
+        self.starts += 1
+
+
+def scanned(directory: Path, compiler: ToldCompiler, **limits: int) -> ScanReport:
     subject = Subject(b"customer-42", frozenset({"users"}), Needles(b"s" * 32))
-    return scan_directory(RealEnv(), str(directory), subject, {})
+    return scan_directory(RealEnv(), str(directory), subject, {}, engine=SearchEngine(compiler, **limits))
 
 
 def check(report: ScanReport) -> None:
@@ -52,81 +70,53 @@ def check(report: ScanReport) -> None:
     assert (report.counts.batches, report.counts.records, report.unaccounted) == (200, 400, [])
 
 
-def test_the_plain_search_goes_on_while_kernels_are_compiled_and_hands_over_within_a_file(
-    segment: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_plain_search_goes_on_while_kernels_are_compiled_and_hands_over_within_a_file(segment: Path) -> None:
     """Compiling is begun once; from the moment it is over the rest of the file is read compiled."""
-    asked: list[bool] = []
-    began: list[bool] = []
-    monkeypatch.setattr(scan, "COMPILED_FROM_BYTES", 0)
-    monkeypatch.setattr(search_engine, "STEP_BYTES", 500)
-    monkeypatch.setattr(search_engine, "start_compiling", lambda: began.append(True))
-
-    def is_warm() -> bool:
-        asked.append(True)
-        return len(asked) > 20
-
-    monkeypatch.setattr(compiled, "is_warm", is_warm)
-    report = scanned(segment)
+    compiler = ToldCompiler(warm_after=20)
+    report = scanned(segment, compiler, from_bytes=0, step_bytes=500)
     check(report)
     assert report.engine == "compiled"
-    assert len(began) == 20
+    assert compiler.starts == 20
     assert 0 < report.counts.compiled_batches < 190
 
 
-def test_without_a_compiler_everything_is_read_plainly(segment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_everything_is_read_plainly(segment: Path) -> None:
     """Slower, and the same."""
-    monkeypatch.setattr(scan, "COMPILED_FROM_BYTES", 0)
-    monkeypatch.setattr(compiled, "is_warm", lambda: False)
-    monkeypatch.setattr(search_engine, "start_compiling", lambda: None)
-    report = scanned(segment)
+    report = scanned(segment, ToldCompiler(warm_after=inf), from_bytes=0)
     check(report)
     assert (report.engine, report.counts.compiled_batches) == ("plain", 0)
 
 
-def test_little_is_read_plainly_and_compiles_nothing(segment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_is_read_plainly_and_compiles_nothing(segment: Path) -> None:
     """Loading alone would take longer."""
-    monkeypatch.setattr(search_engine, "start_compiling", lambda: pytest.fail("not for so little"))
-    report = scanned(segment)
+    compiler = ToldCompiler(warm_after=0)
+    report = scanned(segment, compiler)
     check(report)
-    assert report.engine == "plain"
-
-
-class Done:
-    """A process that has ended."""
-
-    def __init__(self, returncode: int) -> None:
-        self.returncode = returncode
-        self.stderr = b"Traceback\nMemoryError: no\n"
+    assert (report.engine, compiler.asked, compiler.starts) == ("plain", 0, 0)
 
 
 @pytest.mark.parametrize(("code", "warnings"), [(0, 0), (1, 1)])
 def test_compiling_is_done_by_one_process_of_low_priority_and_a_failure_is_told_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path, code: int, warnings: int
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, code: int, warnings: int
 ) -> None:
     """However often it is asked for."""
-    commands: list[Any] = []
-
-    def run(command: list[str], **_options: Any) -> Done:
-        commands.append(command)
-        return Done(code)
-
-    monkeypatch.setattr(search_engine, "_compiler", None)
-    monkeypatch.setattr(cache, "cache_directory", lambda: tmp_path)
-    monkeypatch.setattr(subprocess, "run", run)
+    if cache.cache_directory() is None:
+        pytest.skip("there is no cache to compile into")
+    runs = tmp_path / "runs"
+    program = f"import sys; print(sys.argv[1], file=open({str(runs)!r}, 'a')); {code} and sys.exit('MemoryError: no')"
+    compiler = KernelCompiler(partial(search_engine.compile_kernels, program))
     for _ in range(3):
-        search_engine.start_compiling()
-    assert search_engine._compiler is not None
-    search_engine._compiler.join(20)
-    assert len(commands) == 1
-    assert "warm_up" in commands[0][2]
+        compiler.start()
+    assert compiler.thread is not None
+    compiler.thread.join(20)
+    assert runs.read_text().split() == [str(search_engine.NICENESS)]
     assert (len(caplog.records), "MemoryError" in caplog.text) == (warnings, bool(warnings))
 
 
 @pytest.mark.slow
 def test_the_process_that_compiles_leaves_the_code_in_the_cache(caplog: pytest.LogCaptureFixture) -> None:
     """The real program in a process of its own: afterwards nothing is left to compile."""
-    search_engine._compile()
+    search_engine.compile_kernels()
     assert caplog.messages == []
     assert cache.is_cached() == (cache.cache_directory() is not None)
 
