@@ -116,14 +116,14 @@ def main() -> None:
 @click.option(
     "--clock",
     type=click.Choice([SYSTEM_CLOCK, MANUAL_CLOCK]),
-    help="Whose time counts; manual: one that `diamant clock` moves. Default: system.",
+    help="Which time counts; manual: a clock that `diamant clock` moves. Default: system.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="What to say on standard error.",
+    help="How much to log on standard error.",
 )
 @click.option(
     "--exit-with-parent",

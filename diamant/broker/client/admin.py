@@ -368,7 +368,7 @@ class AdminClock:
         return self._admin.call("POST", "/v1/clock/set", fields, timeout_s=timeout_s, on_progress=on_progress)
 
     def freeze(self) -> dict[str, Any]:
-        """Stop it: from now on it moves only when told to."""
+        """Stop it: from now on it moves only on request."""
         return self._admin.call("POST", "/v1/clock/freeze")
 
     def resume(self) -> dict[str, Any]:

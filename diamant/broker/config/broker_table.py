@@ -58,7 +58,7 @@ _KEYS = (
     # Who and where
     ConfigKey("node.id", _INT, 1, "Number of this broker. Kafka has no default.", at_least(0)),
     ConfigKey("broker.id", _INT, None, "Older name of `node.id`; if both are set they must agree.", at_least(0)),
-    ConfigKey("broker.rack", _STRING, None, "Rack that clients are told."),
+    ConfigKey("broker.rack", _STRING, None, "Rack that is reported to clients."),
     ConfigKey(
         "process.roles",
         _LIST,
@@ -71,7 +71,7 @@ _KEYS = (
         _LIST,
         ["PLAINTEXT://127.0.0.1:9092"],
         "Where to listen, as `NAME://host:port`; an empty host is every interface, port 0 a free port. Kafka's "
-        "default is every interface; Diamant has no security yet and stays on this machine unless told otherwise. "
+        "default is every interface; Diamant has no security yet and stays on this machine by default. "
         "Listeners named in `controller.listener.names` are not opened.",
     ),
     ConfigKey(
@@ -372,7 +372,7 @@ _KEYS = (
         _STRING,
         None,
         "Where `/metrics` and `/health` are answered over HTTP, as `host:port`; an empty host is every interface, port 0 a "
-        f"free port, an empty text is off. `diamant start` sets `{DEFAULT_HTTP_LISTEN}` unless told otherwise; in "
+        f"free port, an empty text is off. `diamant start` sets `{DEFAULT_HTTP_LISTEN}` by default; in "
         "a program or a test it is off. If the address is in use the broker runs without.",
     ),
     ConfigKey(
@@ -402,7 +402,7 @@ _KEYS = (
         "diamant.clock",
         _STRING,
         SYSTEM_CLOCK,
-        "Whose time counts for everything that is stored. `manual`: a clock that follows the system's until it is moved or "
+        "Which time counts for everything that is stored. `manual`: a clock that follows the system's until it is moved or "
         "frozen (`diamant clock`), for tests and demonstrations. Its position is kept in the data directory.",
         any_of(SYSTEM_CLOCK, MANUAL_CLOCK),
     ),

@@ -15,31 +15,49 @@ from diamant.broker.config.topic_table import TOPIC_CONFIGS
 _INTRODUCTION = """\
 # Configuration
 
+Every configuration of topics and broker, with its default and limits.
+
 <!-- Written by `make docs` from diamant/broker/config/broker_table.py and topic_table.py: change those. -->
 
-Names, types and meanings are Apache Kafka's (4.3). A `server.properties` file of a Kafka broker can be used as it is:
-`diamant start --config server.properties`. Single values are set with `--set name=value`, in Python with keywords
-(`BrokerConfig(num_partitions=4)`) or texts (`BrokerConfig(properties={"num.partitions": "4"})`).
+- [How to set one](#how-to-set-one)
+- [What is refused](#what-is-refused)
+- [Topics](#topics)
+- [Broker](#broker)
 
-A broker configuration that is not in this list is accepted and has no effect; the broker says so, once for each, when
-it starts. Those that ask for security are refused, for there is none yet and everybody who reaches the port would come in:
-`authorizer.class.name`, `super.users`, `allow.everyone.if.no.acl.found=false`, `sasl.*`, `ssl.*` and
-`security.inter.broker.protocol`, also for a listener (`listener.name.NAME.ssl.*`), and listeners that are not PLAINTEXT. Kafka's
-defaults and empty values pass (`--set super.users=` empties what a file sets), and so do listeners that are not opened.
+*dynamic*: may be changed while the broker runs. *internal*: Kafka keeps it for its own tests.
+
+## How to set one
+
+Names, types and meanings are Apache Kafka's (4.3).
+
+| where | how |
+|---|---|
+| file | `diamant start --config server.properties`; the file of a Kafka broker can be used as it is |
+| command line | `diamant start --set name=value` |
+| Python | `BrokerConfig(num_partitions=4)`, or `BrokerConfig(properties={"num.partitions": "4"})` |
+| topic | any Kafka admin client |
+
+## What is refused
+
+A broker configuration that is not in this list is accepted and has no effect. The broker logs each one when it starts.
+
+Configurations that ask for security are refused. There is none yet, so every client that reaches the port would have access.
+These are `authorizer.class.name`, `super.users`, `allow.everyone.if.no.acl.found=false`, `sasl.*`, `ssl.*` and
+`security.inter.broker.protocol`, also for a listener (`listener.name.NAME.ssl.*`), and listeners that are not PLAINTEXT.
+Kafka's defaults and empty values pass (`--set super.users=` empties what a file sets), and so do listeners that are not
+opened.
 
 A topic configuration that is not in this list is refused, as in Kafka. Values are read as Kafka reads them,
 and refused with Kafka's words:
 
     Invalid value 10 for configuration segment.bytes: Value must be at least 1048576
-
-*dynamic*: may be changed while the broker runs. *internal*: Kafka keeps it for its own tests.
 """
 
 _TOPICS = """
 ## Topics
 
 Set when a topic is created, or later through any Kafka admin client. A topic that does not set one follows the broker
-configuration in the column *broker's default*, if there is one; of several the first that is set counts.
+configuration in the column *broker's default*, if there is one. Of several the first that is set counts.
 """
 
 _BROKER = """

@@ -14,17 +14,25 @@ from diamant.cleaner.rules.result import REASONS
 _PAGE = """\
 # Metrics and health
 
-<!-- Written by `make docs` from diamant/broker/reference/metrics.py and metric_table.py: change those. -->
+What a broker shows to monitoring systems, and where.
 
-`diamant start` answers HTTP on `127.0.0.1:9644`. The configuration `diamant.http.listen` takes another address
-(`0.0.0.0:9644` for every interface, port 0 for a free port; `diamant start` prints which), an empty one turns it off:
+<!-- Written by `make docs` from diamant/broker/reference/metrics.py and the table of metrics: change those. -->
+
+- [Paths](#paths)
+- [For Prometheus](#for-prometheus)
+- [About the metrics](#about-the-metrics)
+- [Metrics](#metrics)
+
+## Paths
+
+`diamant start` answers HTTP on `127.0.0.1:9644`. The configuration `diamant.http.listen` sets another address (`0.0.0.0:9644`
+for every interface, port 0 for a free port, which `diamant start` prints). An empty one turns HTTP off:
 
     diamant start --set diamant.http.listen=0.0.0.0:9644
     diamant start --set diamant.http.listen=
 
-A broker inside a Python program or a test has it off unless told otherwise: `BrokerConfig(diamant_http_listen="127.0.0.1:0")`,
-then `broker.http_url`. It has no passwords and no TLS; these paths only read. `/v1/faults` has a page of its own:
-[faults.md](../how-to/faults.md).
+A broker inside a Python program or a test has no HTTP by default: `BrokerConfig(diamant_http_listen="127.0.0.1:0")` turns it
+on, then use `broker.http_url`. There are no passwords and no TLS; these paths only read. [HTTP](http.md) has all others.
 
 | path | answer |
 |---|---|
@@ -37,42 +45,44 @@ then `broker.http_url`. It has no passwords and no TLS; these paths only read. `
     {"status": "ok", "live": true, "ready": true, "version": "0.1.0", "cluster_id": "…", "node_id": 1,
      "listeners": ["127.0.0.1:9092"], "uptime_s": 12.3, "partitions": 4, "partitions_offline": 0}
 
-`live`: the broker works on; as one thread does all work, an answer within a second or two says so. `ready`: it takes
-requests of Kafka clients. `partitions_offline`: how many could not be opened or cannot be written; the others are served,
-so that does not make it unready.
+- `live`: the broker works. One thread does all work, so an answer within a second or two proves it.
+- `ready`: it accepts requests of Kafka clients.
+- `partitions_offline`: how many could not be opened or cannot be written. The others are served, so the broker is still ready.
 
-- HTTP starts after the Kafka port answers. Its libraries are loaded by the first request, which therefore takes some tenths of a
-  second longer and makes the process about 17 MB larger.
-- If the address is in use, the broker says so in one line of its log and runs without HTTP: data counts for more than
-  its metrics, and several brokers on one machine need no settings.
-- Limits: 64 connections, one request each, 10 seconds for all of it, 8 KiB for the request's line and each header. While one
-  answer to `/metrics` is being made, further requests wait and get the same.
+HTTP starts after the Kafka port answers. The first request loads its libraries: it takes some tenths of a second longer, and
+makes the process about 17 MB larger. If the address is in use, the broker logs one line and runs without HTTP, so several
+brokers on one machine need no settings.
 
-For Prometheus:
+Limits: 64 connections, one request each, 10 seconds for all of it, 8 KiB for the request's line and each header. While one
+answer to `/metrics` is being made, further requests wait and get the same.
+
+## For Prometheus
 
     scrape_configs:
       - job_name: diamant
         static_configs: [{targets: ["127.0.0.1:9644"]}]
 
+[Alert rules](prometheus-rules.yaml) watch the deadlines of erasure.
+
+## About the metrics
+
+- **Names.** Where Kafka has the metric, the name is what Prometheus' JMX exporter makes of Kafka's MBean with its example
+  rules for Kafka (Strimzi's give the same). So dashboards and alerts made for Kafka work. Names that begin with `diamant_`
+  are Diamant's own. Counters begin at zero with the broker.
+- **Presence.** The metrics of the cleaner exist if there is a cleaner (`log.cleaner.enable`), its per-partition ones for each
+  compacted partition. Those of groups and of transactions exist once the broker has a group, or a transaction.
+- **Labels.** `topic` *and sum* means one sample for each topic, and one without the label for all topics, deleted ones
+  included. `logDirectory` is the path without the quotes that Kafka puts around it. `request` is the API's name, `error` the
+  name of the code; `NONE` is not counted. `reason` of removed records is one of: {reasons}.
+- **Limits of one scrape.** Requests by API and version, for those that were used; the 10,000 greatest of all lags; the age of
+  the 1,000 oldest open transactions.
+- **Times of requests.** Recording a request takes about a microsecond. A fetch that waits for data counts with its wait, as
+  in Kafka. Kafka's `FetchConsumer` is the same as `Fetch` here, because there are no followers. The upper ends of the
+  histogram's buckets are, in milliseconds, {bounds}.
+- **The process.** The Prometheus client library adds `process_cpu_seconds_total`, `process_resident_memory_bytes`,
+  `process_start_time_seconds`, `process_open_fds`, `process_max_fds` and `process_virtual_memory_bytes`.
+
 ## Metrics
-
-Where Kafka has the metric, the name is what Prometheus' JMX exporter makes of Kafka's MBean with its example rules for
-Kafka (Strimzi's give the same), so that dashboards and alerts made for Kafka find it. The label `logDirectory` is the path
-without the quotes that Kafka puts around it. What begins with `diamant_` is Diamant's own. The metrics of the cleaner are
-there if there is a cleaner (`log.cleaner.enable`); its per-partition ones are there for each compacted partition. Those of
-groups and of transactions are there once the broker has a group, or a transaction.
-
-Bounds of what one scrape shows: requests by API and version, for those that were asked for; the 10,000 greatest of all lags; the
-age of the 1,000 oldest open transactions. Recording a request takes about a microsecond. A fetch that waits for data counts
-with its wait, as in Kafka; Kafka's `FetchConsumer` is the same as `Fetch` here, as there are no followers. `request` is the API's
-name, `error` the code's; `NONE` is not counted. The upper ends of the histogram's buckets are, in
-milliseconds, {bounds}.
-
-`reason` of what was removed is one of: {reasons}.
-A metric with the label `topic` *and sum* has one sample for each topic and one without the label for all topics, those that
-were deleted included. Counters begin at zero with the broker. Besides there is
-what the Prometheus client library says of every process: `process_cpu_seconds_total`, `process_resident_memory_bytes`,
-`process_start_time_seconds`, `process_open_fds`, `process_max_fds`, `process_virtual_memory_bytes`.
 
 | name | Kafka's MBean | meaning | unit | type | labels |
 |---|---|---|---|---|---|

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("undertaking", metavar="[ID]", required=False)
-@click.option("--reason", help="Why; it stands in the certificate: no key, no value.")
+@click.option("--reason", help="The reason. It stands in the certificate, so it must hold no key and no value.")
 @asking
 def cancel(undertaking: str | None, reason: str | None, asked: Asked) -> None:
     """End the erasure or redaction ID, or the job of that number, without finishing it; without an ID list what is in progress.

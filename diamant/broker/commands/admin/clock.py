@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SESSIONS = click.option(
     "--sessions",
     is_flag=True,
-    help="Let group members' sessions and rebalances advance, too: idle members are thrown out.",
+    help="Let group members' sessions and rebalances advance, too: idle members are removed.",
 )
 
 
@@ -49,7 +49,7 @@ def clock(ctx: click.Context) -> None:
 @clock.command()
 @asking
 def show(asked: Asked) -> None:
-    """Print what the clock shows, and whether it can be moved."""
+    """Print the time of the clock, and whether it can be moved."""
     found = asked.admin.clock.get()
     asked.show(found, lambda console: _print(console, found))
 
@@ -61,9 +61,9 @@ def show(asked: Asked) -> None:
 def advance(by_ms: int, sessions: bool, asked: Asked) -> None:
     """Move the clock forward by DURATION, as 8d or 1h30m.
 
-    Returns once everything that is due then has happened: segments rolled, logs cleaned, what is past its time expired.
+    Returns when everything that is due by then has happened: segments closed, logs cleaned, expired data removed.
 
-    Exit codes: 0 done; 1 failed, also if a job on the way did (it is named); 2 usage.
+    Exit codes: 0 done; 1 failed, also if a job on the way failed (it is named); 2 usage.
     """
     moved = asked.admin.clock.advance(
         by_ms, sessions=sessions, timeout_s=asked.timeout_s, on_progress=asked.on_progress
@@ -78,7 +78,7 @@ def advance(by_ms: int, sessions: bool, asked: Asked) -> None:
 def set_to(to_ms: int, sessions: bool, asked: Asked) -> None:
     """Move the clock forward to TIME: milliseconds since 1970, or ISO 8601, in UTC unless it has a zone.
 
-    Exit codes: 0 done; 1 failed, also if a job on the way did (it is named); 2 usage, also a time that lies back.
+    Exit codes: 0 done; 1 failed, also if a job on the way failed (it is named); 2 usage, also a time in the past.
     """
     moved = asked.admin.clock.set(to_ms, sessions=sessions, timeout_s=asked.timeout_s, on_progress=asked.on_progress)
     _show_move(asked, moved)
@@ -87,7 +87,7 @@ def set_to(to_ms: int, sessions: bool, asked: Asked) -> None:
 @clock.command()
 @asking
 def freeze(asked: Asked) -> None:
-    """Let the clock stand until it is moved or resumed."""
+    """Stop the clock until it is moved or resumed."""
     found = asked.admin.clock.freeze()
     asked.show(found, lambda console: _print(console, found))
 
@@ -95,7 +95,7 @@ def freeze(asked: Asked) -> None:
 @clock.command()
 @asking
 def resume(asked: Asked) -> None:
-    """Let a frozen clock run with real time again, from where it stands."""
+    """Let a frozen clock run with real time again, from its present time."""
     found = asked.admin.clock.resume()
     asked.show(found, lambda console: _print(console, found))
 

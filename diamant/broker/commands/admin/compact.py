@@ -43,7 +43,7 @@ _WORDS = {
     "--no-wait",
     "return_at_horizon",
     is_flag=True,
-    help="With --until tombstones-gone: do not wait for horizons, print when the last one is over.",
+    help="With --until tombstones-gone: do not wait for horizons, print when the last one passes.",
 )
 @click.option(
     "--engine",
@@ -62,11 +62,11 @@ def compact(
 ) -> None:
     """Compact TOPIC now, wait until it is clean, and print what was removed and what stays.
 
-    Open transactions always hold back what comes after their begin, and min.compaction.lag.ms what is younger; what is held
-    back is printed below the table.
+    Open transactions always hold back the records behind their beginning, and min.compaction.lag.ms younger records. The table
+    is followed by what is held back.
 
     Exit codes: 0 it is clean (or its tombstones are gone); 1 it failed, or took longer than --timeout, and then continues in the
-    broker; 2 usage, or no such topic; 3 something is held back, or a horizon is not over yet.
+    broker; 2 usage, or no such topic; 3 something is held back, or a horizon has not passed yet.
     """
     report = asked.admin.compact(
         topic,

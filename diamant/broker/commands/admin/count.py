@@ -18,12 +18,12 @@ _KINDS = ("records", "live", "superseded", "tombstones", "other", "markers")
 @click.command()
 @click.argument("topic")
 @click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
-@click.option("--exact", "is_exact", is_flag=True, help="Read every record, in place of bounds at once.")
+@click.option("--exact", "is_exact", is_flag=True, help="Read every record, instead of bounds at once.")
 @asking
 def count(topic: str, partition: int | None, is_exact: bool, asked: Asked) -> None:
     """Print how many records TOPIC has: live ones, superseded ones, tombstones, others, and markers of transactions.
 
-    At once there are bounds, as far as headers tell; right after a compaction they are exact. "other" is aborted, of an open
+    Without --exact these are bounds from headers; right after a compaction they are exact. "other" is aborted, of an open
     transaction, or without a key. Markers are no records.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic.

@@ -33,7 +33,9 @@ MAX_SHOWN = 20
 @click.command()
 @click.argument("topics", nargs=-1, required=True)
 @key_options("What is to be erased")
-@click.option("--reason", required=True, help="Why; it stands in the certificate: no key, no value.")
+@click.option(
+    "--reason", required=True, help="The reason. It stands in the certificate, so it must hold no key and no value."
+)
 @click.option("--reference", default="", help="The request's case number; it stands in the certificate.")
 @click.option(
     "--now", is_flag=True, help="Remove the tombstone before its horizon, after listing the groups that are behind."
@@ -98,7 +100,7 @@ def erase(
 def erase_now(erasure_id: str, yes: bool, file: str | None, page: str | None, asked: Asked) -> None:
     """Remove the tombstones of the erasure ID before their horizon, and certify that the key is gone, too.
 
-    It asks if groups are behind them, and names these. Exit codes: as of `diamant erase`.
+    It names groups that are behind them, and asks. Exit codes: as of `diamant erase`.
     """
     found = _go_on_now(asked, erasure_id, is_confirmed=yes)
     is_refused = found["is_now_refused"]

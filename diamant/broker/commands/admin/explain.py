@@ -41,11 +41,11 @@ def explain(
     is_all: bool,
     asked: Asked,
 ) -> None:
-    """Say why records of TOPIC are still on the disk, when they go by themselves, and what has them go now.
+    """Explain why records of TOPIC are still on the disk, when they go by themselves, and what removes them now.
 
     Without a key, an offset or --tombstones: what keeps each partition from being clean.
 
-    Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 3 there is no record of the kind that was asked for.
+    Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 3 there is no such record.
     """
     options: dict[str, Any] = {"tombstones": True} if tombstones else {}
     if offset is None:

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     help="Which records: 'key == \"customer-42\"', 'header.user == \"42\"', 'value.customer.email == \"ada@example.com\"'; "
     "joined with and, or, parentheses.",
 )
-@click.option("--reason", required=True, help="Why; it stands in the certificate: no key, no value.")
+@click.option(
+    "--reason", required=True, help="The reason. It stands in the certificate, so it must hold no key and no value."
+)
 @click.option("--reference", default="", help="The request's case number; it stands in the certificate.")
 @click.option("--yes-all", is_flag=True, help="Continue even if every record of the topic matches.")
 @click.option(
@@ -44,8 +46,8 @@ if TYPE_CHECKING:
     type=click.Choice(["hold", "remove", "keep"]),
     default="hold",
     show_default=True,
-    help="What becomes of values that are no JSON and may be meant: nothing is certified, they go, or they stay and the "
-    "certificate says so.",
+    help="What to do with values that are no JSON and may be meant: certify nothing, remove them, or keep them and "
+    "list them in the certificate.",
 )
 @click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
 @click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
@@ -64,7 +66,7 @@ def redact(
     """Remove the records of TOPIC that match and certify what is gone. All other records keep their offsets.
 
     Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, 3 if something is left, or could not be checked, or if no
-    record matches although some of the topic hold what was looked for, 4 if nothing matches.
+    record matches although some of the topic hold the searched text, 4 if nothing matches.
     """
     try:
         with going_on(asked):

@@ -33,8 +33,8 @@ _NAME_WIDTH = 30
 def status(is_all: bool, asked: Asked) -> None:
     """Print what a broker is, its clock, and how far its cleaner is with each compacted partition.
 
-    Exit codes: 0 all is well; 1 failed; 2 usage; 3 the broker is stopping, or a partition is offline, or it or a damaged segment
-    of it is left alone by the cleaner.
+    Exit codes: 0 all is well; 1 failed; 2 usage; 3 the broker is stopping, a partition is offline, or the cleaner skips it or a
+    damaged segment of it.
     """
     found = asked.admin.status(timeout_s=asked.timeout_s)
     jobs = [one for one in asked.admin.call("GET", "/v1/jobs")["jobs"] if one["state"] == "running"]

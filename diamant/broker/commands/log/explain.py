@@ -62,13 +62,13 @@ def explain(
     is_all: bool,
     as_json: bool,
 ) -> None:
-    """Say why records are still in DIRECTORY, a log directory or the directory of one partition, and when they would go.
+    """Explain why records are still in DIRECTORY, a log directory or the directory of one partition, and when they would go.
 
     It is what a broker would say that was started on these files now, with the topics' configurations of the directory's
     metadata log (else cleanup.policy=compact and Kafka's defaults) and --set. Without a key or an offset: what keeps each
     partition from being clean. Nothing is changed.
 
-    Exit codes: 0 done; 1 something cannot be read; 2 usage; 3 there is no record of the kind that was asked for.
+    Exit codes: 0 done; 1 something cannot be read; 2 usage; 3 there is no such record.
     """
     wanted = key
     try:

@@ -193,7 +193,7 @@ def whatif(
     as_json: bool,
     memory_mib: int,
 ) -> None:
-    """Say what settings would leave of DIRECTORY, a log directory or the directory of one partition, and when.
+    """Predict what settings would leave of DIRECTORY, a log directory or the directory of one partition, and when.
 
     Tried is every combination of the values given, at most 64, over what the directory's metadata say of the topic (without
     metadata: cleanup.policy=compact and Kafka's defaults).

@@ -50,7 +50,7 @@ def whatif(
     as_json: bool,
     memory_mib: int,
 ) -> None:
-    """Say what settings would leave of DIRECTORY, and when, as `diamant log whatif` does: a task for each partition.
+    """Predict what settings would leave of DIRECTORY, and when, as `diamant log whatif` does: a task for each partition.
 
     What is tried, what is assumed and what is printed are the same. DIRECTORY is a log directory, or that of one partition,
     which no broker may be using. The driver and all executors have it at the same path: a local or a mounted one, no s3: URI.

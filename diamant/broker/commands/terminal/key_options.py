@@ -42,7 +42,7 @@ def key_options(what: str) -> Callable[[F], F]:
                 click.option(
                     "--key-file",
                     type=click.Path(exists=True, dir_okay=False),
-                    help="The key: all bytes of this file, a line end at its end among them.",
+                    help="The key: all bytes of this file, including a line end at its end.",
                 ),
             )
         ):

@@ -23,7 +23,12 @@ ROUTES = (
         is_job=True,
         fields=(
             Param("id", "string", "Its id, from `GET /v1/certificates` or an error.", is_required=True),
-            Param("reason", "string", "Why; it stands in the certificate: no key, no value.", is_required=True),
+            Param(
+                "reason",
+                "string",
+                "The reason. It stands in the certificate, so it must hold no key and no value.",
+                is_required=True,
+            ),
         ),
         answer="As of the call that is ended: the state `not-certified`, and the certificate, whose `ended` says what ended it.",
     ),

@@ -30,7 +30,10 @@ ROUTES = (
             Param("topic", "string", "The topic.", is_required=True),
             Param("partition", "integer", "One partition; all without it.", most=(1 << 31) - 1),
             Param(
-                "exact", "boolean", "Read every record; without it bounds are told at once, by headers.", default=False
+                "exact",
+                "boolean",
+                "Read every record; without it the answer is bounds at once, from headers.",
+                default=False,
             ),
         ),
         answer="`is_exact`, and of each kind, in all and by partition, `least` and `most`, which are the same where it is known.",

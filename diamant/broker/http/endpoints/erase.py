@@ -120,7 +120,12 @@ ROUTES = (
         fields=(
             Param("key", "key", "The key.", is_required=True),
             Param("topics", "strings", "Compacted topics; all their partitions are searched.", is_required=True),
-            Param("reason", "string", "Why; it stands in the certificate: no key, no value.", is_required=True),
+            Param(
+                "reason",
+                "string",
+                "The reason. It stands in the certificate, so it must hold no key and no value.",
+                is_required=True,
+            ),
             Param("reference", "string", "The request's case number; it stands in the certificate.", default=""),
             Param("timeout_ms", "integer", "How long values may take to go.", most=366 * 24 * 3_600_000),
             Param(

@@ -45,8 +45,8 @@ ROUTES = (
         "GET",
         "/healthz",
         healthz,
-        "Whether the broker lives; with ?erasure whether every deadline of erasure is kept (503: no).",
-        query=(Param("erasure", "boolean", "Look at the deadlines of erasure, too.", default=False),),
+        "Whether the broker is alive; with ?erasure also whether every erasure deadline is met (503: no).",
+        query=(Param("erasure", "boolean", "Check the deadlines of erasure, too.", default=False),),
     ),
-    Route("GET", "/readyz", readyz, "Whether clients may be sent here (503: no)."),
+    Route("GET", "/readyz", readyz, "Whether the broker accepts clients (503: no)."),
 )

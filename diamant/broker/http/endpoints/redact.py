@@ -45,14 +45,19 @@ ROUTES = (
                 'Which records: key == "customer-42", header.user == "42", value.customer.email == "ada@example.com".',
                 is_required=True,
             ),
-            Param("reason", "string", "Why; it stands in the certificate: no key, no value.", is_required=True),
+            Param(
+                "reason",
+                "string",
+                "The reason. It stands in the certificate, so it must hold no key and no value.",
+                is_required=True,
+            ),
             Param("reference", "string", "The request's case number; it stands in the certificate.", default=""),
             Param("yes_all", "boolean", "Continue even if every record of the topic matches.", default=False),
             Param(
                 "undecided",
                 "string",
-                "What becomes of values that are no JSON and may be meant: they stay and nothing is certified, they go, or they "
-                "stay and the certificate says so.",
+                "What to do with values that are no JSON and may be meant: certify nothing, remove them, or keep them and list "
+                "them in the certificate.",
                 default="hold",
                 choices=("hold", "remove", "keep"),
             ),

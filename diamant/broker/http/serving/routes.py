@@ -75,7 +75,7 @@ class Routes:
                 answer="Text, not JSON.",
                 takes_any_query=True,
             ),
-            Route("GET", "/health", self._health, "Whether the broker lives and is ready.", takes_any_query=True),
+            Route("GET", "/health", self._health, "Whether the broker is alive and ready.", takes_any_query=True),
             Route("GET", "/v1/openapi.json", self._openapi, "This document."),
             Route(
                 "GET", "/v1/jobs", self._list_jobs, "The jobs that are remembered, the latest first, without results."
