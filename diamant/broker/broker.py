@@ -135,11 +135,7 @@ class Broker:
         offset: int | None = None,
         is_tombstones: bool = False,
     ) -> Explanation:
-        """Say of every record of `key` that is on the disk, or of the one at `offset`, what keeps it and when it goes.
-
-        Without either: the same of the topic's partitions as a whole; `is_tombstones`: of every tombstone, and which groups
-        have not passed it.
-        """
+        """Say what keeps records on the disk, and when they go; `ExplainRequest` says what the arguments mean."""
         from diamant.broker.operations.explain import ExplainRequest
 
         request = ExplainRequest(topic, partition, key, offset, is_tombstones)

@@ -393,7 +393,7 @@ def _of_cleaner(status: CleanerStatus, directory: str) -> Iterator[Sample]:
     yield "diamant_cleaner_must_clean_partitions", (), status.must_clean_partitions
     yield "diamant_cleaner_must_clean_ratio", (), status.must_clean_ratio
     yield "kafka_utils_throttler_cleaner_io_count", (), status.io_bytes_total
-    for one in status.under_way:
+    for one in status.in_progress:
         labels = (one.topic, str(one.partition), one.runner)
         yield "diamant_cleaner_round_log_bytes", labels, one.log_bytes
         yield "diamant_cleaner_round_log_done_bytes", labels, one.log_bytes_done

@@ -205,7 +205,10 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class ExplainRequest:
-    """A question for records; with none of `key`, `offset` and `is_tombstones` for the partitions as a whole."""
+    """A question about records: what keeps each on the disk, and when it goes.
+
+    With none of `key`, `offset` and `is_tombstones` it is about the partitions as a whole.
+    """
 
     topic: str
     partition: int | None = None

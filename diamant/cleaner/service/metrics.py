@@ -115,7 +115,7 @@ class CleanerStatus:
     """Since the start of the last scan."""
     io_bytes_total: int = 0
     """Bytes read and written by the cleaner, as counted by its throttle (Kafka's meter cleaner-io)."""
-    under_way: tuple[RoundStatus, ...] = ()
+    in_progress: tuple[RoundStatus, ...] = ()
     """Rounds in progress that a runner has begun."""
     partitions: tuple[PartitionStatus, ...] = ()
     """Ascending by topic and partition."""
@@ -200,8 +200,8 @@ class CleanerMetrics:
         now_ms: int,
         *,
         dead_threads: int,
-        io_bytes_under_way: int,
-        under_way: Sequence[RoundStatus] = (),
+        io_bytes_in_progress: int,
+        in_progress: Sequence[RoundStatus] = (),
         quarantined: Callable[[TopicPartition], Sequence[CorruptSegment]],
     ) -> CleanerStatus:
         """Return the status with these partitions."""
@@ -228,8 +228,8 @@ class CleanerMetrics:
             ),
             max_dirty_percent=int(100 * self.max_dirty_ratio),
             time_since_last_run_ms=0 if self.scan_started_ms is None else max(0, now_ms - self.scan_started_ms),
-            io_bytes_total=self._io_bytes + io_bytes_under_way,
-            under_way=tuple(under_way),
+            io_bytes_total=self._io_bytes + io_bytes_in_progress,
+            in_progress=tuple(in_progress),
             partitions=tuple(
                 self._partition_status(partition, states, now_ms, segments) for partition, segments in left_out.items()
             ),

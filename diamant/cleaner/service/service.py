@@ -203,12 +203,12 @@ class CleanerService:
             self.states,
             self._env.clock.now_ms(),
             dead_threads=int(self._loop.is_dead),
-            io_bytes_under_way=self._slots.progress_bytes,
-            under_way=self._slots.status(),
+            io_bytes_in_progress=self._slots.progress_bytes,
+            in_progress=self._slots.status(),
             quarantined=self._quarantined,
         )
 
-    def under_way(self) -> list[RoundStatus]:
+    def in_progress(self) -> list[RoundStatus]:
         """Return how far the rounds are that runners are at."""
         return self._slots.status()
 

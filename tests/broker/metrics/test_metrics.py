@@ -49,7 +49,9 @@ STATUS = CleanerStatus(
     max_dirty_percent=66,
     time_since_last_run_ms=1234,
     io_bytes_total=987_654_321_012,
-    under_way=(RoundStatus("c", 1, "spark", "rewriting", 5_000_000_000, 2_000_000_000, 7_000_000_000, 0, left_s=1.5),),
+    in_progress=(
+        RoundStatus("c", 1, "spark", "rewriting", 5_000_000_000, 2_000_000_000, 7_000_000_000, 0, left_s=1.5),
+    ),
     partitions=(
         PartitionStatus("c", 0),
         PartitionStatus(

@@ -70,15 +70,15 @@ async def test_a_round_under_way_is_told_and_counted_once(logs: SeveralLogs, hel
     service = await logs.start(new_process_runner=lambda: held)
     await wait_until(lambda: bool(held.plans))
     held.progress_bytes = 300
-    [found] = service.under_way()
+    [found] = service.in_progress()
     size = sum(segment.size for segment in log.segments[:-1])
     assert (found.topic, found.log_bytes, found.io_bytes) == ("t", size, 300)
     assert found.log_bytes_done == size * 300 // (3 * size)
-    assert service.status().under_way == (found,) or service.status().under_way[0].log_bytes_done == 100
+    assert service.status().in_progress == (found,) or service.status().in_progress[0].log_bytes_done == 100
     assert service.status().io_bytes_total == 300
     held.go_on.set()
     await service.settled()
-    assert service.under_way() == []
+    assert service.in_progress() == []
     counted = service.status().io_bytes_total
     assert counted > 0
     assert counted == service._metrics._io_bytes

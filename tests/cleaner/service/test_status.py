@@ -13,8 +13,8 @@ def test_before_the_first_scan_everything_is_zero() -> None:
     """Without values the status says what Kafka's gauges say before the cleaner has done anything."""
     status = CleanerStatus()
     assert status.partitions == ()
-    assert status.under_way == ()
-    lists = ("partitions", "under_way")
+    assert status.in_progress == ()
+    lists = ("partitions", "in_progress")
     gauges = {name: getattr(status, name) for name in CleanerStatus.__slots__ if name not in lists}
     assert set(gauges.values()) == {0}
 
