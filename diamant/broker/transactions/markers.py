@@ -52,10 +52,10 @@ def write_marker(
         leader_epoch=log.leader_epoch,
         timestamp=node.env.clock.now_ms(),
     )
-    offset = log.append_internal(marker).base_offset
+    log.append_internal(marker)
     node.flusher.owe(log)
     if log.topic == GROUP_OFFSETS_TOPIC and groups.made is not None:
-        groups.made.transaction_ended(log.partition, producer_id, is_commit, offset)
+        groups.made.transaction_ended(log.partition, producer_id, is_commit)
 
 
 def write_markers(

@@ -37,7 +37,7 @@ async def test_a_start_counts_partitions(tmp_path: Path, caplog: pytest.LogCaptu
     """Those of internal topics apart; after an orderly stop there is nothing to warn of, after another there is."""
     async with Broker(config(tmp_path)) as broker:
         await broker.node.topics.ensure(["clicks"])
-        await broker.services.groups().topic.ensure()
+        await broker.services.groups().log.topic.ensure()
         await broker.stop()
     with caplog.at_level(logging.INFO, "diamant"):
         async with Broker(config(tmp_path)):

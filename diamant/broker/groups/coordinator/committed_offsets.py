@@ -45,7 +45,7 @@ async def groups_not_known(
             await groups().loaded()
     except TimeoutError:
         pass
-    found = groups().not_loaded()
+    found = groups().loading.not_loaded()
     told = [f"{GROUP_OFFSETS_TOPIC}-{partition}: {why}" for partition, why in list(found.items())[:MAX_TOLD]]
     return told if len(found) <= MAX_TOLD else [*told, f"{len(found) - MAX_TOLD} more partitions"]
 

@@ -41,6 +41,7 @@ from diamant.broker.groups.classic.group import ClassicGroup, GroupState
 from diamant.broker.groups.classic.turn import ClassicGroupLimits, GroupTurn
 from diamant.broker.groups.membership.timers import Timers
 from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.log import GroupLog
 from diamant.broker.groups.store.store import GroupStore
 from diamant.broker.network.api import REQUEST_ERRORS, CloseConnection, error_of
 from diamant.broker.node.flusher import check_synced
@@ -100,10 +101,11 @@ class Waiter(Generic[_Answer]):
 class ClassicGroups:
     """All classic groups of the broker. The loop's thread owns it; make it on that thread."""
 
-    def __init__(self, node: Node, store: GroupStore, members: Callable[[], ClassicMembers]) -> None:
+    def __init__(self, node: Node, store: GroupStore, log: GroupLog, members: Callable[[], ClassicMembers]) -> None:
         """`members()` answers the classic members of consumer groups."""
         self._node = node
         self._store = store
+        self._log = log
         self._classic_members = members
         self.timers = Timers(asyncio.get_running_loop())
 
@@ -255,7 +257,7 @@ class ClassicGroups:
             return group
         if not is_new_member:
             if group is not None:
-                self._store.append(group_id, group.tombstones())
+                self._log.append(group_id, group.tombstones())
                 self._store.become(group)
                 self._store.forget(group_id)
             return None
@@ -265,7 +267,7 @@ class ClassicGroups:
         # So that the group is there after a restart, though it has no members yet.
         value = GroupMetadataValue("", 0, None, None, self._now_ms())
         records.append(encode_record(GroupMetadataKey(group_id), value))
-        self._store.append(group_id, records)
+        self._log.append(group_id, records)
         group = self._store.group_or_new(group_id)
         self._store.become(group)
         return group
@@ -309,7 +311,7 @@ class ClassicGroups:
         waiter, answer = effect.waiter, effect.answer
         assert isinstance(waiter, Waiter)
         if answer.error is ErrorCode.NONE:
-            log = self._store.log_of(group_id)
+            log = self._log.log_of(group_id)
             flush = self._node.flusher.pending(log)
             if flush is not None:
                 waiter.answer_when_synced(answer, log, flush)
@@ -318,7 +320,7 @@ class ClassicGroups:
 
     def _write(self, group_id: str, value: GroupMetadataValue) -> ErrorCode:
         try:
-            self._store.append(group_id, [encode_record(GroupMetadataKey(group_id), value)])
+            self._log.append(group_id, [encode_record(GroupMetadataKey(group_id), value)])
         except (*REQUEST_ERRORS, OverflowError) as error:
             logger.warning("group %s, generation %d could not be written: %s", group_id, value.generation, error)
             return _answer_code(error)

@@ -33,6 +33,7 @@ from diamant.broker.groups.decisions.change import (
 from diamant.broker.groups.membership.consumer_background import ConsumerBackground
 from diamant.broker.groups.membership.timers import Timers
 from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.log import GroupLog
 from diamant.broker.groups.store.store import GroupStore
 from diamant.broker.network.api import REQUEST_ERRORS
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -53,10 +54,11 @@ RETRY_MS = 1_000
 class ConsumerGroupRunner:
     """All consumer groups of the broker. The loop's thread owns it; make it on that thread."""
 
-    def __init__(self, node: Node, store: GroupStore, rebalance: Callable[[ClassicGroup], None]) -> None:
+    def __init__(self, node: Node, store: GroupStore, log: GroupLog, rebalance: Callable[[ClassicGroup], None]) -> None:
         """`rebalance` has the members of a classic group join again, that of one which was converted back."""
         self._node = node
         self._store = store
+        self._log = log
         self._rebalance = rebalance
         self.timers = Timers(asyncio.get_running_loop())
         self.background = ConsumerBackground(node, self.change, self.commit)
@@ -108,7 +110,7 @@ class ConsumerGroupRunner:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"a name of group {group_id} or its members is too long for a record"
             ) from None
-        self._store.append(group_id, encoded)
+        self._log.append(group_id, encoded)
 
     def _adopt(self, consumer: ConsumerGroup) -> None:
         """Make a new or converted group the one of its name."""

@@ -23,6 +23,7 @@ from diamant.broker.groups.decisions.topic_patterns import check_pattern
 from diamant.broker.groups.membership.classic_members import ClassicMembers
 from diamant.broker.groups.membership.consumer_runner import ConsumerGroupRunner
 from diamant.broker.groups.membership.description import described
+from diamant.broker.groups.store.log import GroupLog
 from diamant.broker.groups.store.store import GroupStore
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE
@@ -42,11 +43,11 @@ FIRST_WITH_CLIENT_MEMBER_ID = 1
 class ConsumerGroups:
     """All consumer groups of the broker. The loop's thread owns it; make it on that thread."""
 
-    def __init__(self, node: Node, store: GroupStore, rebalance: Callable[[ClassicGroup], None]) -> None:
+    def __init__(self, node: Node, store: GroupStore, log: GroupLog, rebalance: Callable[[ClassicGroup], None]) -> None:
         """`rebalance` has the members of a classic group join again, that of one which was converted back."""
         self._node = node
         self._store = store
-        self.runner = ConsumerGroupRunner(node, store, rebalance)
+        self.runner = ConsumerGroupRunner(node, store, log, rebalance)
         self.classic_members = ClassicMembers(node, self.runner)
 
     def heartbeat(self, group_id: str, request: MemberRequest, version: int) -> dict[str, Any]:

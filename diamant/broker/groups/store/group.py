@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from diamant.broker.groups.classic.group import ClassicGroup
     from diamant.broker.groups.consumer.group import ConsumerGroup
 from diamant.protocol.internal_topics.group_records import (
-    NO_TIMESTAMP,
     GroupMetadataKey,
     encode_key,
     encode_record,
-    parse_offset_commit_value,
 )
 
 
@@ -77,34 +75,3 @@ class Group:
         from diamant.broker.groups.consumer.records import tombstones
 
         return [encode_record(*record) for record in tombstones(self.consumer)]
-
-
-def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[tuple[str, int]]:
-    """The (topic, partition) whose offsets have expired at `now_ms`."""
-    may_expire, since_ms = _base_time(group)
-    if not may_expire:
-        return []
-    expired = []
-    for topic, partitions in group.offsets.committed.items():
-        if group.is_subscribed(topic):
-            continue
-        for partition, (value, _) in partitions.items():
-            commit = parse_offset_commit_value(value)
-            if commit.expire_timestamp != NO_TIMESTAMP:
-                is_expired = now_ms >= commit.expire_timestamp
-            else:
-                is_expired = now_ms - (commit.commit_timestamp if since_ms is None else since_ms) >= retention_ms
-            if is_expired and not group.offsets.is_pending(topic, partition):
-                expired.append((topic, partition))
-    return expired
-
-
-def _base_time(group: Group) -> tuple[bool, int | None]:
-    """Tell if offsets may expire, and the start of their retention; None for the time of the commit."""
-    classic = group.classic
-    if classic is None or not classic.protocol_type:
-        return True, None
-    if classic.is_empty:
-        return True, classic.current_state_timestamp_ms
-    is_stable = group.state == "Stable"
-    return is_stable and classic.uses_consumer_protocol and classic.subscriptions.topics is not None, None

@@ -8,7 +8,7 @@ Source: OffsetMetadataManager.Offsets.
 From the offsets in a request to those that can be committed, and back to its answer (OffsetCommit, TxnOffsetCommit).
 
     selection = Selection(broker.topics, request.topics, has_topic_ids=False)
-    refused = broker.groups.commit(group_id, selection.known, ...)
+    refused = coordinator.commits.commit(group_id, selection.known, ...)
     selection.refuse(refused, ErrorCode.OFFSET_METADATA_TOO_LARGE)        or refuse_all(code) if it raised
     selection.codes                                                       of what is refused, for the answer
 

@@ -1,13 +1,12 @@
-"""The interfaces through which the services of both protocols use the group coordinator, and each other."""
+"""The interface through which the parts of the group coordinator use the groups."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from diamant.broker.groups.store.group import Group
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.groups.classic.group import ClassicGroup
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class GroupStore(Protocol):
-    """The groups by id and their records in `__consumer_offsets`. Belongs to the loop thread."""
+    """The groups by id. Belongs to the loop thread."""
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -38,12 +37,8 @@ class GroupStore(Protocol):
         """Drop a group that has neither members nor offsets from memory."""
         ...
 
-    def log_of(self, group_id: str) -> Log:
-        """Return the log in which a group's records are."""
-        ...
-
-    def append(self, group_id: str, records: Sequence[tuple[bytes, bytes | None]]) -> int:
-        """Write records of a group as one batch; return the offset of the first."""
+    def adopt(self, group: Group) -> None:
+        """Make a group that has offsets now one of the broker's."""
         ...
 
     def become(

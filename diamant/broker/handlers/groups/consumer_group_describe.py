@@ -33,7 +33,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerG
     group_ids = [str(group_id) for group_id in request.group_ids]
     if groups.consumer.is_enabled:
         empty_ids = [group_id for group_id in group_ids if not group_id]
-        group_ids = empty_ids + in_asked_order(groups.topic, filter(None, group_ids))
+        group_ids = empty_ids + in_asked_order(groups.log.topic, filter(None, group_ids))
     for group_id in group_ids:
         try:
             fields = {"authorized_operations": operations, **groups.consumer.describe(group_id)}

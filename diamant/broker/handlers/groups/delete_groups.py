@@ -26,7 +26,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: DeleteGro
     for group_id in dict.fromkeys(map(str, request.groups_names)):
         code = 0
         try:
-            groups.delete_group(group_id)
+            groups.deletion.delete(group_id)
         except REQUEST_ERRORS as error:
             code = error_of(error)[0]
         results.append({"group_id": group_id, "error_code": code})

@@ -31,7 +31,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: DescribeG
     """Describe groups; those that do not exist, too."""
     version = context.api_version
     described = []
-    for group_id in in_asked_order(groups.topic, map(str, request.groups)):
+    for group_id in in_asked_order(groups.log.topic, map(str, request.groups)):
         try:
             groups.check_usable(group_id, may_be_empty=True)
             group = groups.group(group_id)

@@ -43,8 +43,8 @@ def handle(
 ) -> Answer:
     """Name this broker for every key. The first to ask for a coordinator waits until its topic is there."""
     key_type = getattr(request, "key_type", GROUP)
-    if key_type == GROUP and not groups().topic.exists:
-        return _create_and_answer(groups().topic, node, context, request, key_type)
+    if key_type == GROUP and not groups().log.topic.exists:
+        return _create_and_answer(groups().log.topic, node, context, request, key_type)
     if key_type == TRANSACTION and not transactions().store.topic.exists:
         return _create_and_answer(transactions().store.topic, node, context, request, key_type)
     return _answer(node, context, request, key_type)

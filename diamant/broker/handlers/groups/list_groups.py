@@ -28,13 +28,13 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 def handle(groups: GroupCoordinator, context: RequestContext, request: ListGroupsRequest) -> Answer:
     """List the groups that the filters let through."""
-    if groups.is_loading:
+    if groups.loading.is_loading:
         fields: dict[str, Any] = {"error_code": int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)}
         return encode_response_fields(KEY, context.api_version, fields)
     states = {str(state).lower() for state in getattr(request, "states_filter", ())}
     types = {str(kind).lower() for kind in getattr(request, "types_filter", ())}
     listed = []
-    for group_id in in_listed_order(groups.topic, groups.groups):
+    for group_id in in_listed_order(groups.log.topic, groups.groups):
         group = groups.groups[group_id]
         state = group.state
         if (not states or state.lower() in states) and (not types or group.group_type in types):

@@ -35,7 +35,7 @@ def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, re
     selection = Selection(topics, request.topics, has_topic_ids=version >= FIRST_WITH_TOPIC_ID)
     if selection.known or not request.topics:
         try:
-            too_long = groups.commit(
+            too_long = groups.commits.commit(
                 request.group_id,
                 selection.known,
                 member_id=request.member_id,

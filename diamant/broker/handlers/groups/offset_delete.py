@@ -35,7 +35,7 @@ def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, re
         if topic in topics.by_name and partition in images[topic].partitions
     )
     try:
-        subscribed = groups.delete_offsets(str(request.group_id), existing)
+        subscribed = groups.removal.delete(str(request.group_id), existing)
     except REQUEST_ERRORS as error:
         return encode_response_fields(KEY, context.api_version, {"error_code": error_of(error)[0]})
     results: dict[str, list[dict[str, int]]] = {}

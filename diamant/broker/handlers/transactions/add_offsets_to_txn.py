@@ -38,7 +38,7 @@ def handle(
     version = context.api_version
     code = int(ErrorCode.NONE)
     try:
-        partition = groups.topic.partition_of(request.group_id)
+        partition = groups.log.partition_of(request.group_id)
         transactions.add_partitions(
             request.transactional_id,
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.groups.store.offsets import CODES, Selection
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
-from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -65,8 +64,7 @@ def _commit(
     from diamant.broker.transactions.verification import Support, Write
 
     groups.check_usable(request.group_id)
-    partition = groups.topic.partition_of(request.group_id)
-    log = groups.topic.log(partition)
+    log = groups.log.log_of(request.group_id)
     refused = transactions.verification.check(
         request.transactional_id,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
@@ -75,8 +73,8 @@ def _commit(
         is_enabled=node.config.transaction_partition_verification_enable,
     )
     if refused:
-        raise refused[GROUP_OFFSETS_TOPIC, partition]
-    return groups.commit_transactional(
+        raise refused[log.topic, log.partition]
+    return groups.commits.commit_transactional(
         request.group_id,
         selection.known,
         producer_id=request.producer_id,

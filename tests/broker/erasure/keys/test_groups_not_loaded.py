@@ -89,7 +89,7 @@ async def test_now_waits_until_the_groups_are_loaded(tmp_path: Path, monkeypatch
     await have_a_group_behind(tmp_path)
     slow = Slow(monkeypatch)
     async with restarted(tmp_path) as broker:
-        assert broker.services.groups().is_loading
+        assert broker.services.groups().loading.is_loading
         waiting = asyncio.create_task(erase(broker, is_now=True))
         await wait_until(lambda: broker.services.erasures()._calls == 1)
         slow.go_on()
@@ -169,7 +169,9 @@ async def test_many_partitions_are_told_in_few_words(tmp_path: Path, monkeypatch
     async with restarted(tmp_path) as broker:
         async with WireClient(broker.bootstrap_servers) as client:
             await find_coordinator(client, GROUP)
-        monkeypatch.setattr(broker.services.groups(), "not_loaded", lambda: {number: "why" for number in range(13)})
+        monkeypatch.setattr(
+            broker.services.groups().loading, "not_loaded", lambda: {number: "why" for number in range(13)}
+        )
         found = await committed.groups_not_known(broker.services.groups, broker.node.topics)
         assert (len(found), found[0], found[-1]) == (11, f"{GROUP_OFFSETS_TOPIC}-0: why", "3 more partitions")
 

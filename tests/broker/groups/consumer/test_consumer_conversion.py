@@ -270,7 +270,7 @@ async def test_a_refused_join_removes_an_empty_consumer_group(members: ClassicMe
     assert members.broker.services.groups().group("g") is None
     data = (
         members.broker.services.groups()
-        .log_of("g")
+        .log.log_of("g")
         .read(0, 1 << 20, isolation_level=0, min_one_message=True)
         .slices[0]
         .read()

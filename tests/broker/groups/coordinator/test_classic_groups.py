@@ -245,7 +245,7 @@ async def test_errors_of_the_log(
         raise KafkaError(raised, "as the test wants it")
 
     with monkeypatch.context() as patch:
-        patch.setattr(direct.broker.services.groups(), "append", fail)
+        patch.setattr(direct.broker.services.groups().log, "append", fail)
         direct.join("new", "b", join_request(fresh_id="b"))
         assert direct.joins["b"] == JoinAnswer(answered)
         assert direct.broker.services.groups().group("new") is None

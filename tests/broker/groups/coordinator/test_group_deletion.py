@@ -12,8 +12,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.groups.coordinator import coordinator
 from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+from diamant.broker.groups.store import log as group_log
 from diamant.broker.groups.store.offsets import GroupOffsets
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader
@@ -49,7 +49,7 @@ def headers(log: Log, start: int) -> list[BatchHeader]:
 def log_of(broker: Broker, group_id: str) -> Log:
     """Where the group's records are."""
     groups: GroupCoordinator = broker.services.groups()
-    return groups.log_of(group_id)
+    return groups.log.log_of(group_id)
 
 
 @pytest.mark.parametrize("kind", ["simple", "classic"])
@@ -74,7 +74,7 @@ async def test_a_large_group_goes_in_several_batches(
     """What no batch can hold goes in several, the group with the last of them: what a crash leaves between can be deleted
     again.
     """
-    monkeypatch.setattr(coordinator, "TOMBSTONES_PER_BATCH", 10)
+    monkeypatch.setattr(group_log, "TOMBSTONES_PER_BATCH", 10)
     partition_count = 15
     async with make_broker(offsets_topic_num_partitions=1) as broker, WireClient(broker.bootstrap_servers) as client:
         await client.create("large", partition_count)
@@ -107,7 +107,7 @@ async def test_a_group_that_expires_goes_in_one_batch(groups_broker: Broker, cli
     log = log_of(groups_broker, "g")
     end = log.log_end_offset
     groups_broker.env.clock.advance_ms(8 * 86_400_000)  # type: ignore[attr-defined]
-    await groups_broker.services.groups().expire()
+    await groups_broker.services.groups().expiry.expire()
     assert [header.record_count for header in headers(log, end)] == [3]
     assert await list_groups(client) == {}
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from diamant.broker.broker import Broker
 from diamant.broker.groups.classic.group import ClassicGroup
-from diamant.broker.groups.store.group import Group, expired_offsets
+from diamant.broker.groups.coordinator.offset_expiry import expired_offsets
+from diamant.broker.groups.store.group import Group
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_subscription
@@ -113,7 +114,7 @@ async def test_offsets_and_then_the_group_expire(
     clock.advance_ms(DAY_MS)
     await wait_until(lambda: not groups_broker.services.groups().groups)
     assert await list_groups(client) == {}
-    log = groups_broker.services.groups().topic.log(groups_broker.services.groups().topic.partition_of("g"))
+    log = groups_broker.services.groups().log.topic.log(groups_broker.services.groups().log.topic.partition_of("g"))
     records = [
         record
         for offset in range(log.log_start_offset, log.log_end_offset)
@@ -138,17 +139,17 @@ async def test_groups_with_members_stay(client: WireClient, groups_broker: Broke
     await commit(client, "g", {("t", 0): 1}, member=member)
     idle = await join(client, "idle", "t")
     clock.advance_ms(3 * RETENTION_MS)
-    await groups_broker.services.groups().expire()
+    await groups_broker.services.groups().expiry.expire()
     assert await fetch(client, "g") == {("t", 0): 1}
     await leave(client, member)
     await leave(client, idle)
-    await groups_broker.services.groups().expire()
+    await groups_broker.services.groups().expiry.expire()
     assert set(await list_groups(client)) == {"g"}
     clock.advance_ms(RETENTION_MS - 1)
-    await groups_broker.services.groups().expire()
+    await groups_broker.services.groups().expiry.expire()
     assert await fetch(client, "g") == {("t", 0): 1}
     clock.advance_ms(1)
-    await groups_broker.services.groups().expire()
+    await groups_broker.services.groups().expiry.expire()
     assert await list_groups(client) == {}
     codes = await commit(client, "g", {("t", 0): 1}, member=member)
     assert codes == [ErrorCode.GROUP_ID_NOT_FOUND]
@@ -160,8 +161,10 @@ async def test_thousands_of_offsets_expire_in_batches(
     """More tombstones than fit into one batch are written in several."""
     for start in range(0, 2500, 500):
         topic = TopicOffsets("t", None, range(start, start + 500), [1] * 500, [-1] * 500, None)
-        groups_broker.services.groups().commit("g", [topic], member_id="", instance_id=None, generation=-1, version=9)
-    log = groups_broker.services.groups().topic.log(groups_broker.services.groups().topic.partition_of("g"))
+        groups_broker.services.groups().commits.commit(
+            "g", [topic], member_id="", instance_id=None, generation=-1, version=9
+        )
+    log = groups_broker.services.groups().log.topic.log(groups_broker.services.groups().log.topic.partition_of("g"))
     before = log.log_end_offset
     clock.advance_ms(RETENTION_MS)
     await wait_until(lambda: not groups_broker.services.groups().groups)
@@ -172,15 +175,15 @@ async def test_empty_consumer_groups_go_with_all_their_records(
     client: WireClient, groups_broker: Broker, make_broker: Callable[..., Broker]
 ) -> None:
     """A group of the consumer protocol without members and offsets leaves nothing behind."""
-    partition = groups_broker.services.groups().topic.partition_of("g")
+    partition = groups_broker.services.groups().log.topic.partition_of("g")
     record = encode_record(ConsumerGroupMetadataKey("g"), ConsumerGroupMetadataValue(3))
-    groups_broker.services.groups().topic.append(partition, [record])
+    groups_broker.services.groups().log.topic.append(partition, [record])
     await groups_broker.stop()
     async with make_broker() as broker:
         await wait_until_loaded(broker)
         async with WireClient(broker.bootstrap_servers) as other:
             assert await list_groups(other) == {"g": ("consumer", "Empty", "consumer")}
-            await broker.services.groups().expire()
+            await broker.services.groups().expiry.expire()
             assert await list_groups(other) == {}
     async with make_broker() as broker:
         await wait_until_loaded(broker)

@@ -33,7 +33,7 @@ async def test_sequences_are_those_of_kafka(broker: Broker, wire: WireClient, tm
         assert await txn.commit_offset("g", "t", offset, version=5) == "NONE"
         assert await txn.end(commit=True, version=5) == "NONE"
         assert await commit(wire, "g", {("t", 0): offset + 10}) == [NONE]
-    partition = broker.services.groups().topic.partition_of("g")
+    partition = broker.services.groups().log.topic.partition_of("g")
     written = (tmp_path / f"{GROUP_OFFSETS_TOPIC}-{partition}" / f"{0:020d}.log").read_bytes()
     for log in (written, consumer_offsets_log()):
         found = {(header.is_transactional, header.base_sequence) for header in data_batches(log)}

@@ -24,7 +24,7 @@ async def test_a_commit_is_on_disk_when_it_is_answered(make_broker: Callable[...
         assert await find_coordinator(client) is ErrorCode.NONE
         await wait_until_loaded(broker)
         await commit(client, "g", {("t", 0): 7})
-        log = broker.services.groups().topic.log(broker.services.groups().topic.partition_of("g"))
+        log = broker.services.groups().log.topic.log(broker.services.groups().log.topic.partition_of("g"))
         assert log.log_end_offset > 0
         assert log.recovery_point == log.log_end_offset
 
@@ -34,7 +34,7 @@ async def test_a_commit_that_cannot_be_synced_is_not_answered(make_broker: Calla
     async with make_broker(log_flush_interval_messages=1) as broker, WireClient(broker.bootstrap_servers) as client:
         await client.create("t", 1)
         await find_coordinator(client)
-        log = broker.services.groups().topic.log(broker.services.groups().topic.partition_of("g"))
+        log = broker.services.groups().log.topic.log(broker.services.groups().log.topic.partition_of("g"))
         broker.node.flusher.flushed = lambda logs: _failing(log)  # type: ignore[method-assign,misc]
         fields = {
             "group_id": "g",
@@ -127,7 +127,7 @@ async def test_assignments_wait_for_the_disk(make_broker: Callable[..., Broker])
         members = Members(broker, ("leader", "waits", "comes", "late"))
         await members.join()
         await broker.node.flusher.settled()
-        log = broker.services.groups().log_of("g")
+        log = broker.services.groups().log.log_of("g")
         held = HeldFlush(broker, log)
         waiting = [members.sync("waits"), members.sync("leader")]
         await wait_until(lambda: log not in broker.node.flusher._due)  # it is under way
@@ -151,7 +151,7 @@ async def test_assignments_that_cannot_be_synced(make_broker: Callable[..., Brok
         members = Members(broker, ("leader", "waits"))
         await members.join()
         await broker.node.flusher.settled()
-        held = HeldFlush(broker, broker.services.groups().log_of("g"))
+        held = HeldFlush(broker, broker.services.groups().log.log_of("g"))
         waiting = [members.sync("waits"), members.sync("leader")]
         held.go_on(OSError("no space"))
         for answer in waiting:
@@ -170,7 +170,7 @@ async def test_without_flush_messages_nobody_waits(make_broker: Callable[..., Br
         await find_coordinator(client)
         members = Members(broker, ("leader", "waits"))
         await members.join()
-        log = broker.services.groups().log_of("g")
+        log = broker.services.groups().log.log_of("g")
         held = HeldFlush(broker, log)
         broker.node.flusher.request(log)
         waits = members.sync("waits")

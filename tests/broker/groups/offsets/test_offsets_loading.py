@@ -15,7 +15,8 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.coordinators.internal_topic import partition_of
 from diamant.broker.groups.coordinator import partition_scan
-from diamant.broker.groups.coordinator.coordinator import GROUPS_PER_TURN, GroupCoordinator
+from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+from diamant.broker.groups.coordinator.offset_removal import GROUPS_PER_TURN
 from diamant.broker.groups.coordinator.partition_scan import PartitionScan
 from diamant.broker.transactions.markers import write_marker
 from diamant.protocol.errors import ErrorCode
@@ -55,7 +56,7 @@ def commit_pending(
     groups: GroupCoordinator, group_id: str, producer_id: int, offset: int, *, partition: int = 0
 ) -> None:
     """Commit an offset for topic "t" in a transaction."""
-    refused = groups.commit_transactional(
+    refused = groups.commits.commit_transactional(
         group_id,
         [TopicOffsets("t", None, [partition], [offset], [-1], None)],
         producer_id=producer_id,
@@ -70,7 +71,7 @@ def commit_pending(
 
 def end_transaction(broker: Broker, group_id: str, producer_id: int, *, is_commit: bool) -> None:
     """Write the marker, as the transaction coordinator does."""
-    log = broker.services.groups().topic.log(broker.services.groups().topic.partition_of(group_id))
+    log = broker.services.groups().log.topic.log(broker.services.groups().log.topic.partition_of(group_id))
     write_marker(
         broker.node,
         broker.services.groups,
@@ -220,7 +221,7 @@ async def test_a_partition_that_cannot_be_read_is_not_served(
         await commit(client, bad, {("t", 0): 1})
         for group_id in others.values():
             await commit(client, group_id, {("t", 0): 2})
-        broker.services.groups().topic.append(0, [(commit_record(1, bad)[0], b"\x00\x63what is this")])
+        broker.services.groups().log.topic.append(0, [(commit_record(1, bad)[0], b"\x00\x63what is this")])
     caplog.clear()
     async with started(make_broker) as (broker, client):
         await wait_until_loaded(broker)
@@ -261,7 +262,7 @@ async def test_records_of_share_groups_are_left_alone(
     """A directory that Kafka has used for groups we do not know is no problem."""
     async with started(make_broker) as (broker, client):
         await commit(client, "g", {("t", 0): 1})
-        broker.services.groups().topic.append(0, [(b"\x00\x0b\x00\x05share", b"\x00\x00\x00\x00\x00\x01\x00")])
+        broker.services.groups().log.topic.append(0, [(b"\x00\x0b\x00\x05share", b"\x00\x00\x00\x00\x00\x01\x00")])
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         async with started(make_broker) as (broker, client):
@@ -323,7 +324,7 @@ async def test_a_topic_that_is_deleted_while_it_is_loaded(
     async with make_broker() as broker:
         await is_read.wait()
         may_go_on.set_result(None)
-        broker.services.groups()._drop_everything()
+        broker.services.groups()._use(None)
         for _ in range(5):
             await asyncio.sleep(0)
         assert broker.services.groups().groups == {}
@@ -353,7 +354,7 @@ async def test_deleting_a_topic_of_many_groups(groups_broker: Broker, client: Wi
     groups = groups_broker.services.groups()
     names = [f"g{number}" for number in range(2 * GROUPS_PER_TURN)]
     for name in names:
-        groups.commit(
+        groups.commits.commit(
             name,
             [TopicOffsets("t", None, [0], [1], [-1], None)],
             member_id="",

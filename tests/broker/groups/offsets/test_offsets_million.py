@@ -28,7 +28,7 @@ async def test_a_million_commits_are_loaded_within_three_seconds(make_broker: Ca
         for number in range(ROUNDS):
             for group in range(GROUPS):
                 name = f"group-{group}"
-                broker.services.groups().append(
+                broker.services.groups().log.append(
                     name, [commit_record(number, name, "t", each) for each in range(PARTITIONS)]
                 )
             await asyncio.sleep(0)

@@ -223,7 +223,7 @@ async def test_each_row_of_a_mixed_request_has_its_own_result(client: WireClient
         [(2, NONE), (7, UNKNOWN_TOPIC), (2, NONE)],
     ]
     assert await fetch(client, "g") == {("t", 1): 3, ("t", 2): 8}
-    log = groups_broker.services.groups().topic.log(groups_broker.services.groups().topic.partition_of("g"))
+    log = groups_broker.services.groups().log.topic.log(groups_broker.services.groups().log.topic.partition_of("g"))
     data = log.read(0, 1 << 20, isolation_level=0, min_one_message=True).slices[0].read()
     written = [
         (parse_key(record.key or b""), parse_offset_commit_value(record.value or b"")) for record in iter_records(data)

@@ -1,0 +1,52 @@
+"""Deletion of groups without members, with all their offsets."""
+
+from __future__ import annotations
+
+from diamant.broker.groups.coordinator.offset_removal import OffsetRemoval
+from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.log import GroupLog
+from diamant.broker.groups.store.store import GroupStore
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.internal_topics.group_records import encode_offset_commit_key
+
+
+class GroupDeletion:
+    """Deletes groups. The loop thread owns it."""
+
+    def __init__(self, store: GroupStore, log: GroupLog, removal: OffsetRemoval) -> None:
+        self._store = store
+        self._log = log
+        self._removal = removal
+
+    def delete(self, group_id: str) -> None:
+        """Delete a group without members, with all its offsets.
+
+        KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, what `GroupStore.check_usable` and `GroupLog` raise.
+        Source: GroupCoordinatorShard.deleteGroups.
+        """
+        self._store.check_usable(group_id, may_be_empty=True)
+        group = self._store.group(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if group.has_members:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+        self.delete_empty(group)
+
+    def delete_empty(self, group: Group) -> None:
+        """Write the tombstones of a group without members and of its offsets, and drop it.
+
+        In one batch, so that a crash leaves all of it or nothing. Where that would be too large the offsets go first, and the
+        last of them with the group: what a crash leaves is then a group with fewer offsets, to be deleted again.
+        """
+        group_id = group.group_id
+        records = group.tombstones()
+        places = list(group.offsets.places())
+        limit = self._log.tombstones_per_batch(group_id, records)
+        rest = max(len(places) - limit, 0)
+        self._removal.remove([(group, *place) for place in places[:rest]])
+        tombstones = [(encode_offset_commit_key(group_id, *place), None) for place in places[rest:]]
+        self._log.append(group_id, [*tombstones, *records])
+        for place in places[rest:]:
+            group.offsets.remove(*place)
+        self._store.become(group, error=ErrorCode.GROUP_ID_NOT_FOUND)
+        self._store.forget(group_id)

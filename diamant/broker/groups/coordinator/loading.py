@@ -1,0 +1,156 @@
+"""Loading of groups from `__consumer_offsets`, in the background, after a start (`coordinators/partition_loader.py`).
+
+Until a partition is loaded, requests about its groups are refused, and move it to the front.
+
+Bounds: what the topic holds, which its cleaner keeps at one record per key; `partition_scan.py` says what reading it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from diamant.broker.coordinators.partition_loader import PartitionLoader
+from diamant.broker.groups.coordinator.offset_commits import OffsetCommits
+from diamant.broker.groups.coordinator.offset_removal import GROUPS_PER_TURN, OffsetRemoval
+from diamant.broker.groups.coordinator.partition_scan import PartitionScan, finished, left_behind, scanned
+from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.log import GroupLog
+from diamant.broker.groups.store.store import GroupStore
+from diamant.broker.node.topics import Topic
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.internal_topics.group_records import GroupRecordKey
+
+if TYPE_CHECKING:
+    from diamant.broker.node.node import Node
+
+logger = logging.getLogger(__name__)
+
+OFFSET_GROUPS_PER_TURN = 2_000
+"""As `GROUPS_PER_TURN`, for those that only have to be put in their place."""
+
+
+class GroupLoading:
+    """Loads the groups of the topic that is in use. The loop thread owns it."""
+
+    def __init__(
+        self,
+        node: Node,
+        store: GroupStore,
+        log: GroupLog,
+        commits: OffsetCommits,
+        removal: OffsetRemoval,
+        restore: Callable[[Group, GroupRecordKey, Any], None],
+    ) -> None:
+        """`restore` takes in a record of a group that is not an offset."""
+        self._node = node
+        self._store = store
+        self._log = log
+        self._commits = commits
+        self._removal = removal
+        self._restore = restore
+        self._in_use: Topic | None = None
+        self._loader: PartitionLoader[PartitionScan] | None = None  # None when every partition is loaded
+        self._topic_ids: dict[str, UUID] = {}  # of the topics that there were when loading began
+
+    def use(self, topic: Topic | None) -> None:
+        """Load the groups of a topic; None: there is no topic."""
+        if self._loader is not None:
+            self._loader.cancel()
+            self._loader = None
+        self._in_use = topic
+        if topic is None:
+            return
+        buffer_size = self._node.config.offsets_load_buffer_size
+        loader = PartitionLoader(
+            topic, self._log.topic.partition_count, "groups", lambda log: scanned(log, buffer_size), self._take_over
+        )
+        if not loader.is_complete:
+            self._loader = loader
+            # As of now: nothing is committed for a later topic in a partition that is not loaded.
+            self._topic_ids = {name: image.topic_id for name, image in self._node.topics.image.topics.items()}
+            loader.start()
+
+    async def stop(self) -> None:
+        """Stop loading."""
+        if self._loader is not None:
+            await self._loader.stop()
+
+    def check(self, group_id: str) -> None:
+        """KafkaError: NOT_COORDINATOR if there is no topic, or the group's partition cannot be used;
+        COORDINATOR_LOAD_IN_PROGRESS while its partition is being loaded, which is then loaded next.
+        """
+        if self._in_use is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self._log.topic.name} does not exist yet")
+        if self._loader is not None:
+            self._loader.check(self._log.partition_of(group_id))
+            if self._loader.is_complete:
+                self._loader = None
+                self._topic_ids = {}
+
+    async def loaded(self) -> None:
+        """Wait until everything is loaded that can be."""
+        if self._loader is not None:
+            await self._loader.done()
+
+    @property
+    def is_loading(self) -> bool:
+        """True until every partition is loaded, or has failed."""
+        return self._loader is not None and not self._loader.is_done
+
+    def not_loaded(self) -> dict[int, str]:
+        """Return the partitions whose groups are not known as long as that is so, and why."""
+        return {} if self._loader is None else self._loader.not_loaded()
+
+    def when_read(self, partition: int, apply: Callable[[], None]) -> None:
+        """Call `apply` for what was appended just now: not for a partition that is not read yet, it will come across it."""
+        if self._loader is None:
+            apply()
+        else:
+            self._loader.when_read(partition, apply)
+
+    def when_loaded(self, apply: Callable[[], None]) -> None:
+        """Call `apply` once for each partition that is not loaded yet, when it is."""
+        if self._loader is not None:
+            for partition in self._loader.missing_partitions():
+                self._loader.when_loaded(partition, apply)
+
+    async def _take_over(self, partition: int, scan: PartitionScan) -> None:
+        loaded = await finished(scan)
+        left = await left_behind(loaded, self._topic_ids)
+        strangers = set()
+        for count, (group_id, group) in enumerate(loaded.groups.items(), start=1):
+            if self._log.partition_of(group_id) == partition:
+                self._store.adopt(group)
+            else:
+                strangers.add(group_id)
+            if count % OFFSET_GROUPS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        for group_id, producer_id in loaded.open_transactions:
+            if group_id not in strangers:
+                self._commits.open_transaction(partition, producer_id, group_id)
+        self._remove_left_behind([place for place in left if place[0].group_id not in strangers])
+        for count, (key, value) in enumerate(loaded.records, start=1):
+            if self._log.partition_of(key.group_id) != partition:
+                strangers.add(key.group_id)
+                continue
+            group = self._store.group_or_new(key.group_id)
+            self._restore(group, key, value)
+            if count % GROUPS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        if strangers:
+            # The topic was given more partitions. Records of these groups since then are in others, and count.
+            logger.warning(
+                "%s-%d: %d groups that belong elsewhere are left out", self._log.topic.name, partition, len(strangers)
+            )
+
+    def _remove_left_behind(self, places: Sequence[tuple[Group, str, int]]) -> None:
+        if places:
+            logger.info("%d offsets of topics that were deleted before the last stop are removed", len(places))
+            try:
+                self._removal.remove(places)
+            except KafkaError as error:
+                logger.error("offsets of deleted topics could not be removed: %s", error)

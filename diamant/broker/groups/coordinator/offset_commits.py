@@ -1,0 +1,167 @@
+"""Commits of offsets, also those that count with the end of a transaction.
+
+Source: OffsetMetadataManager.commitOffset, commitTransactionalOffset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.log import GroupLog
+from diamant.broker.groups.store.offsets import without_long_metadata
+from diamant.broker.groups.store.store import GroupStore
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.internal_topics.coordinator_batch import encode_offset_records
+from diamant.protocol.messages.offset_columns import TopicOffsets
+from diamant.storage.segments.log_config import LONG_MAX
+
+if TYPE_CHECKING:
+    from diamant.broker.groups.classic.group import ClassicGroup
+    from diamant.broker.node.node import Node
+
+FIRST_WITH_GROUP_ID_NOT_FOUND = 9
+"""OffsetCommit: before, a generation of a group that does not exist is ILLEGAL_GENERATION."""
+
+NO_RETENTION_MS = -1
+
+
+class OffsetCommits:
+    """Commits to all groups. The loop thread owns it."""
+
+    def __init__(self, node: Node, store: GroupStore, log: GroupLog, seen: Callable[[ClassicGroup, str], None]) -> None:
+        """`seen(group, member_id)` says that a member of a classic group is alive."""
+        self._node = node
+        self._store = store
+        self._log = log
+        self._seen = seen
+        self._open_transactions: dict[tuple[int, int], set[str]] = {}
+
+    def commit(
+        self,
+        group_id: str,
+        topics: Sequence[TopicOffsets],
+        *,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        version: int,
+        retention_ms: int = NO_RETENTION_MS,
+    ) -> list[tuple[int, int]]:
+        """Commit offsets; the (number, row) in `topics` of those that were not, as OFFSET_METADATA_TOO_LARGE.
+
+        `generation` is the member epoch for members of consumer groups, -1 without membership; `version` that of the
+        request. KafkaError when all are refused: what `check_usable`, the group's `validate_commit` and `append` raise,
+        GROUP_ID_NOT_FOUND or ILLEGAL_GENERATION for a group that is not there. Source: OffsetMetadataManager.commitOffset.
+        """
+        self._store.check_usable(group_id, may_be_empty=True)
+        group = self._store.group(group_id)
+        if group is None:
+            if generation >= 0:
+                is_known = version >= FIRST_WITH_GROUP_ID_NOT_FOUND
+                code = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
+                raise KafkaError(code, f"Group {group_id} not found.")
+            group = Group(group_id)
+        _check_member(group, topics, member_id, instance_id, generation, version, is_transactional=False)
+        if group.classic is not None and member_id:
+            self._seen(group.classic, member_id)
+        now_ms = self._node.env.clock.now_ms()
+        expire_ms = -1 if retention_ms == NO_RETENTION_MS else min(now_ms + retention_ms, LONG_MAX)
+        topics, too_long = without_long_metadata(topics, self._node.config.offset_metadata_max_bytes)
+        if topics:
+            encoded = encode_offset_records(group_id, topics, now_ms, expire_ms)
+            partition = self._log.partition_of(group_id)
+            log_offset = self._log.append_encoded(partition, encoded.payload, encoded.record_count, timestamp_ms=now_ms)
+            self._store.adopt(group)
+            group.offsets.put_encoded(topics, encoded, log_offset)
+        return too_long
+
+    def commit_transactional(
+        self,
+        group_id: str,
+        topics: Sequence[TopicOffsets],
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        version: int,
+    ) -> list[tuple[int, int]]:
+        """As `commit`, to count when `end_transaction` says that the transaction was committed (TxnOffsetCommit).
+
+        KafkaError as `commit`, ILLEGAL_GENERATION in place of STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND, and what the log
+        says about the producer. Source: OffsetMetadataManager.commitTransactionalOffset.
+        """
+        self._store.check_usable(group_id)
+        group = self._store.group(group_id)
+        if group is None:
+            if generation >= 0:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"Group {group_id} not found.")
+            group = Group(group_id)
+        try:
+            _check_member(group, topics, member_id, instance_id, generation, version, is_transactional=True)
+        except KafkaError as error:
+            if error.code == ErrorCode.STALE_MEMBER_EPOCH:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.detail) from None
+            raise
+        now_ms = self._node.env.clock.now_ms()
+        topics, too_long = without_long_metadata(topics, self._node.config.offset_metadata_max_bytes)
+        if topics:
+            encoded = encode_offset_records(group_id, topics, now_ms)
+            partition = self._log.partition_of(group_id)
+            log_offset = self._log.append_encoded(
+                partition,
+                encoded.payload,
+                encoded.record_count,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                timestamp_ms=now_ms,
+            )
+            self._store.adopt(group)
+            self.open_transaction(partition, producer_id, group_id)
+            group.offsets.put_encoded_pending(producer_id, topics, encoded, log_offset)
+        return too_long
+
+    def open_transaction(self, partition: int, producer_id: int, group_id: str) -> None:
+        """Note that a group in a partition has pending offsets of a producer."""
+        self._open_transactions.setdefault((partition, producer_id), set()).add(group_id)
+
+    def end_transaction(self, partition: int, producer_id: int, is_commit: bool) -> None:
+        """Let the pending offsets of a producer in a partition count, or go."""
+        for group_id in self._open_transactions.pop((partition, producer_id), ()):
+            group = self._store.group(group_id)
+            if group is not None:
+                group.offsets.end_transaction(producer_id, is_commit=is_commit)
+
+    def clear(self) -> None:
+        """Forget all transactions."""
+        self._open_transactions.clear()
+
+
+def _check_member(
+    group: Group,
+    topics: Sequence[TopicOffsets],
+    member_id: str,
+    instance_id: str | None,
+    generation: int,
+    version: int,
+    *,
+    is_transactional: bool,
+) -> None:
+    """Check that this member may commit these offsets; raises KafkaError for all of them."""
+    if group.classic is not None:
+        group.classic.validate_commit(member_id, instance_id, generation, version, is_transactional=is_transactional)
+    elif group.consumer is not None:
+        from diamant.broker.groups.consumer.offset_checks import validate_commit
+
+        check = validate_commit(
+            group.consumer, member_id, instance_id, generation, version, is_transactional=is_transactional
+        )
+        if check is not None:
+            for name, topic_id, partitions, *_ in topics:
+                for partition in partitions:
+                    check(name, topic_id, partition)
+    elif generation >= 0:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id} has no members")
