@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MAX_LINES = 70
 
 LONG = {
-    "_certificate_fields", "_decode_flexible", "audit", "build_batch", "clean", "clean_partition", "explain", "explain_partition",
+    "_certificate_fields", "_decode_flexible", "audit", "build_batch", "clean", "clean_partition", "explain",
     "hash_records", "iter_payload", "judge", "load_log", "read_run", "verify", "verify_certificate", "walk_records",
 }  # fmt: skip
 """Functions of more than `MAX_LINES` lines: kernels and codecs for the most part. The list only shrinks."""

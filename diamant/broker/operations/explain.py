@@ -31,13 +31,12 @@ from diamant.cleaner.explain.log_snapshot import LogState, OpenUntil
 from diamant.cleaner.explain.scans import (
     KeyScan,
     OpenSegment,
-    OpenTransaction,
-    Outcomes,
-    cannot_hold,
     scan_key,
     scan_tombstones,
 )
 from diamant.cleaner.explain.stranded import with_stranded
+from diamant.cleaner.prompt.key_filter import cannot_hold
+from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
 from diamant.cleaner.service.log_picker import look_at_first_timestamps
 from diamant.cleaner.service.partition_view import CleanerView
 from diamant.protocol.errors import KafkaError
@@ -402,7 +401,7 @@ class ExplainOperation:
             view,
             now_ms,
             tuple(log.segments),
-            Outcomes((), tuple(OpenTransaction(one.producer_id, one.current_txn_first_offset) for one in opened)),
+            TransactionOutcomes((), {one.producer_id: one.current_txn_first_offset for one in opened}),
             {path: at_ms for at_ms, path in node.directory.deletions.inside(log.path)},
             self._pending_erasures(log.topic),
         )
@@ -430,7 +429,7 @@ class Taken:
     view: CleanerView
     now_ms: int
     segments: tuple[Segment, ...]
-    outcomes: Outcomes
+    outcomes: TransactionOutcomes
     removals_ms: Mapping[str, int]
     erasures: WaitingErasures | None
 
@@ -470,7 +469,14 @@ class Taken:
         state = self.state
         aborted: set[AbortedTxn] = set()
         sizes = [(one.base_offset, one.size) for one in state.segments]
-        absent = set() if key is None else cannot_hold(self.env, state.path, sizes[:-1], key, self.view.hash_key)
+        absent = set()
+        if key is not None:
+            closed = zip(self.segments[:-1], sizes[:-1], strict=True)
+            absent = {
+                base_offset
+                for segment, (base_offset, size) in closed
+                if cannot_hold(self.env, segment.path, base_offset, size, [key], self.view.hash_key)
+            }
         files = LogFiles(self.env)
         try:
             for segment, (base_offset, size) in zip(self.segments, sizes, strict=True):
@@ -485,7 +491,7 @@ class Taken:
         except BaseException:
             files.close()
             raise
-        self.outcomes = replace(self.outcomes, aborted=tuple(sorted(aborted, key=lambda one: one.last_offset)))
+        self.outcomes = self.outcomes.with_aborted(aborted)
         return files
 
 

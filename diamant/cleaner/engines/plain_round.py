@@ -6,7 +6,7 @@ the row; if they are compressed, they are decompressed once, for their keys. Eve
 record (`batch_rewrite`), and so does what cannot be read: errors are told there.
 
 Memory: one chunk of the segment being read (`io_buffer_bytes`, or one larger batch), what a batch decompresses to (at most
-`chunk_batch.MAX_BATCH_BYTES`), what is kept of the first pass (`parsed_chunks`), the output's buffers, and the keys of the
+`compression.MAX_BATCH_BYTES`), what is kept of the first pass (`parsed_chunks`), the output's buffers, and the keys of the
 dirty range: in mode kafka at most `map_max_entries`, in mode prompt as many as there are, so large plans belong to the
 other engines.
 """

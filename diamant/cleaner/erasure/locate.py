@@ -7,7 +7,6 @@ Any thread. Memory: `MAX_OFFSETS` offsets for each partition, and `needles.MAX_N
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from diamant.cleaner.evidence.search.needles import (
 )
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
-from diamant.cleaner.prompt import key_hash
+from diamant.cleaner.prompt.key_filter import cannot_hold
 from diamant.cleaner.segments.strict_reader import read_chunks
 from diamant.protocol.batches.header import BatchHeader, Record
 from diamant.protocol.batches.records import records_payload
@@ -136,7 +135,19 @@ def filter_skip(env: Env, key: bytes | None, hash_key: bytes | None) -> Callable
 
     `hash_key` is that of the directory's filters.
     """
-    return None if key is None or hash_key is None else _Filters(env, key, hash_key).can_skip
+    if key is None or hash_key is None:
+        return None
+
+    def can_skip(place: Place) -> bool:
+        if place.base_offset is None:
+            return False
+        try:
+            size = env.file_size(place.path)
+        except OSError:
+            return False
+        return cannot_hold(env, place.path, place.base_offset, size, [key], hash_key)
+
+    return can_skip
 
 
 def take_sample(env: Env, directory: str, partitions: Iterable[TopicPartition]) -> Sample:
@@ -212,34 +223,3 @@ class _Collector:
                 self.left_out += 1
                 return
             self.needles[digest] = make_needle(VALUE_NEEDLE, value, digest, self._sample)
-
-
-class _Filters:
-    """The segments that cannot have the key, as far as their filters know."""
-
-    def __init__(self, env: Env, key: bytes, hash_key: bytes) -> None:
-        self._env = env
-        self._hash = key_hash.first_half(key, hash_key)
-        self._hash_key = hash_key
-
-    def can_skip(self, place: Place) -> bool:
-        if place.base_offset is None:
-            return False
-        import numpy as np
-
-        from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id
-        from diamant.cleaner.prompt.segment_facts import is_of, load_facts, load_filter_bytes
-
-        directory = os.path.dirname(place.path)
-        try:
-            facts = load_facts(self._env, directory, place.base_offset)
-            if facts is None or facts.keys is None or facts.keys.hash_id != hash_id(self._hash_key):
-                return False
-            found = self._env.file_size(place.path), self._env.mtime_ms(place.path), self._env.birth_ms(place.path)
-            data = load_filter_bytes(self._env, directory, place.base_offset) if is_of(facts, *found) else None
-            if data is None:
-                return False
-            key_filter = KeyFilter.from_bytes(data, facts.keys.key_count)
-        except (OSError, ValueError):
-            return False
-        return not key_filter.may_have_any(np.array([self._hash], np.uint64))

@@ -4,7 +4,8 @@
     found = scan_key(segments, key, outcomes, ...)                       any thread
 
 Which transactions were aborted is told by the log's indexes and its producers' state, as for a consumer, so that one pass does.
-Filters of keys only say which segments are not worth reading (`cannot_hold`); they never decide that something is there.
+Filters of keys only say which segments are not worth reading (`key_filter.cannot_hold`); they never decide that something is
+there.
 
 Memory: the window of `tolerant_reader`, `MAX_RECORDS` records that are told in full, and 8 bytes for each of the first
 `MAX_OFFSETS`.
@@ -20,52 +21,18 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import NamedTuple
 
-from diamant.cleaner.prompt import key_hash
-from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id
-from diamant.cleaner.prompt.segment_facts import MIN_FILED_BYTES, is_of, load_facts, load_filter_bytes
 from diamant.cleaner.segments.tolerant_reader import Batch, Problem, Report, SegmentFile, iter_open_batches
-from diamant.cleaner.segments.transaction_outcomes import Outcome
-from diamant.protocol.batches.header import CURRENT_MAGIC, HEADER_SIZE, BatchHeader, Record
-from diamant.protocol.batches.records import records_payload
+from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
+from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import CorruptBatch
-from diamant.storage import names
 from diamant.storage.env.env import Env, File
-from diamant.storage.segments.txn_index import AbortedTxn
 
 MAX_RECORDS = 1_000
 MAX_OFFSETS = 1_000_000
-
-
-class OpenTransaction(NamedTuple):
-    """A producer's transaction that has not ended."""
-
-    producer_id: int
-    first_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Outcomes:
-    """The aborted and the open transactions of a log; all others were committed."""
-
-    aborted: tuple[AbortedTxn, ...] = ()
-    open: tuple[OpenTransaction, ...] = ()
-
-    def of(self, header: BatchHeader) -> Outcome:
-        """Return what became of a data batch."""
-        if header.is_transactional:
-            offset, producer_id = header.base_offset, header.producer_id
-            if any(one.producer_id == producer_id and one.first_offset <= offset for one in self.open):
-                return Outcome.OPEN
-            if any(
-                one.producer_id == producer_id and one.first_offset <= offset < one.last_offset for one in self.aborted
-            ):
-                return Outcome.ABORTED
-        return Outcome.COMMITTED
 
 
 @dataclass(slots=True)
@@ -145,7 +112,7 @@ class KeyScan:
 def scan_key(
     segments: Iterable[OpenSegment],
     key: bytes | None,
-    outcomes: Outcomes,
+    outcomes: TransactionOutcomes,
     log_start_offset: int,
     *,
     at_offset: int | None = None,
@@ -168,7 +135,7 @@ def scan_key(
             if key is not None and header.is_control:
                 continue
             try:
-                if key is not None and _may_skip(batch, key):
+                if key is not None and not batch.may_have(key):
                     continue
                 for record in batch.records():
                     if record.key == key if key is not None else record.offset == at_offset:
@@ -182,7 +149,7 @@ def scan_key(
 
 
 def found_record(
-    record: Record, segment: OpenSegment, batch: Batch, outcomes: Outcomes, *, with_key: bool = True
+    record: Record, segment: OpenSegment, batch: Batch, outcomes: TransactionOutcomes, *, with_key: bool = True
 ) -> FoundRecord:
     """Return what is remembered of a record."""
     header = batch.header
@@ -223,47 +190,6 @@ def _add(found: KeyScan, record: FoundRecord, log_start_offset: int) -> None:
         found.offsets[-1] = record.offset
 
 
-def _may_skip(batch: Batch, key: bytes) -> bool:
-    """True if the key cannot be in a batch, judged by the bytes as a whole."""
-    if not key or batch.header.magic != CURRENT_MAGIC:
-        return False
-    if batch.header.codec == 0:
-        return batch.buffer.find(key, batch.at + HEADER_SIZE, batch.at + batch.header.size) < 0
-    return key not in records_payload(batch.buffer, batch.at, batch.header)
-
-
-def cannot_hold(env: Env, directory: str, segments: Sequence[tuple[int, int]], key: bytes, hash_key: bytes) -> set[int]:
-    """Return the base offsets of those `segments` (base offset, size) that do not hold `key`, as their filters tell for certain.
-
-    Blocks for the disk; a segment without a filter of its present file, or under another hash key, is not among them.
-    """
-    absent: set[int] = set()
-    for base_offset, size in segments:
-        if size < MIN_FILED_BYTES:
-            continue
-        path = names.log_file(directory, base_offset)
-        try:
-            facts = load_facts(env, directory, base_offset)
-            if facts is None or not is_of(facts, size, env.mtime_ms(path), env.birth_ms(path)):
-                continue
-        except OSError:
-            continue
-        if facts.keys is None or facts.keys.hash_id != hash_id(hash_key):
-            continue
-        data = load_filter_bytes(env, directory, base_offset)
-        if data is None:
-            continue
-        import numpy as np
-
-        try:
-            key_filter = KeyFilter.from_bytes(data, facts.keys.key_count)
-        except ValueError:
-            continue
-        if not key_filter.may_have_any(np.array([key_hash.first_half(key, hash_key)], np.uint64)):
-            absent.add(base_offset)
-    return absent
-
-
 MAX_TOMBSTONES = 100_000
 _HASH_BYTES = 16
 
@@ -281,7 +207,7 @@ class TombstoneScan:
 
 def scan_tombstones(
     segments: Iterable[OpenSegment],
-    outcomes: Outcomes,
+    outcomes: TransactionOutcomes,
     log_start_offset: int,
     *,
     check_done: Callable[[], None] = lambda: None,

@@ -16,10 +16,11 @@ from dataclasses import replace
 from diamant.cleaner.explain.explainer import Explainer
 from diamant.cleaner.explain.explanation import PartitionExplanation
 from diamant.cleaner.explain.log_snapshot import LogState, OpenUntil
-from diamant.cleaner.explain.scans import KeyScan, OpenSegment, OpenTransaction, Outcomes, scan_key
+from diamant.cleaner.explain.scans import KeyScan, OpenSegment, scan_key
 from diamant.cleaner.prompt.segment_facts import PartitionFacts, read_facts
 from diamant.cleaner.rules.eligibility import cleanable_range
 from diamant.cleaner.segments.tolerant_reader import PartitionFiles
+from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
 from diamant.cleaner.service.log_picker import look_at_first_timestamps
 from diamant.cleaner.service.partition_view import CleanerView
 from diamant.storage import names
@@ -86,14 +87,9 @@ def explain_partition(
             view,
             now_ms,
         )
-        outcomes = Outcomes(
-            tuple(
-                sorted(
-                    {one for segment in log.segments for one in segment.txn_index.all()},
-                    key=lambda one: one.last_offset,
-                )
-            ),
-            tuple(OpenTransaction(one.producer_id, one.current_txn_first_offset) for one in opened),
+        outcomes = TransactionOutcomes(
+            (one for segment in log.segments for one in segment.txn_index.all()),
+            {one.producer_id: one.current_txn_first_offset for one in opened},
         )
 
         def scan(key: bytes | None, at_offset: int | None) -> KeyScan:

@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import IO
 
-from diamant.cleaner.segments.tolerant_reader import Advance, Batch, PartitionFiles, Problem, Report
+from diamant.cleaner.segments.tolerant_reader import Advance, PartitionFiles, Problem, Report
 from diamant.cleaner.segments.transaction_outcomes import DecidedBatches, Outcome
-from diamant.protocol.batches.header import CURRENT_MAGIC, HEADER_SIZE, Record
-from diamant.protocol.batches.records import records_payload
+from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env
 
@@ -151,7 +150,9 @@ class _Round:
             if header.is_control or header.last_offset < self._start or not header.record_count:
                 continue
             try:
-                if self._may_skip(batch):
+                # A pattern does not find the later records of a key that it has found.
+                needle = b"" if self._query.pattern is not None and self._latest else self._needle
+                if not batch.may_have(needle):
                     continue
                 for record in batch.records():
                     if record.offset >= self._start:
@@ -166,15 +167,6 @@ class _Round:
         for _ in range(self._found):
             match, hashed = pickle.load(self._spool)
             yield match if hashed is None else replace(match, status=self._status(match.offset, hashed))
-
-    def _may_skip(self, batch: Batch) -> bool:
-        """True if nothing in the batch can matter, judged by the bytes as a whole."""
-        needle = self._needle
-        if not needle or batch.header.magic != CURRENT_MAGIC or (self._query.pattern is not None and self._latest):
-            return False
-        if batch.header.codec == 0:
-            return batch.buffer.find(needle, batch.at + HEADER_SIZE, batch.at + batch.header.size) < 0
-        return needle not in records_payload(batch.buffer, batch.at, batch.header)
 
     def _look_at(self, record: Record, path: str, position: int, outcome: Outcome) -> None:
         offset, timestamp, key, value, _, _ = record

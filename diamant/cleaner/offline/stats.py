@@ -233,8 +233,8 @@ def _count_partition(
         elif header.record_count:
             _count_records(count, keys, segment, batch, outcome, log_start_offset)
     keys.flush()
-    if batches.outcomes is not None:
-        count.last_stable_offset = batches.outcomes.first_open_offset
+    if batches.transactions is not None:
+        count.last_stable_offset = batches.transactions.first_open_offset
     _check_indexes(env, partition, batches, count, was_orderly=was_orderly)
     return count
 
@@ -339,7 +339,7 @@ def _check_indexes(
                 marker_offsets.update(aborted.last_offset for aborted in read_txn_index(env, path))
         except OSError as error:
             count.report(Problem(path, None, f"cannot be read: {error.strerror or error}"))
-    for aborted in batches.outcomes.aborted if batches.outcomes is not None else ():
+    for aborted in () if batches.transactions is None else batches.transactions.aborted_with_records:
         if aborted.last_offset not in marker_offsets:
             reason = (
                 f"no index has the aborted transaction of producer {aborted.producer_id} with the marker at offset "

@@ -20,9 +20,6 @@ from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment, scan_headers
 
-MAX_BATCH_BYTES = 256 * 1024 * 1024
-"""Limit for a decompressed batch with tombstones."""
-
 
 @dataclass(frozen=True, slots=True)
 class SegmentCensus:
@@ -76,7 +73,7 @@ def take_census(env: Env, path: str, size: int, log_start_offset: int = 0) -> Se
                 if not crc_is_valid(data, 0, header.size):
                     raise CorruptLog(path, position, "the batch's CRC is wrong")
                 try:
-                    nulls = sum(record.value is None for record in iter_records(data, max_bytes=MAX_BATCH_BYTES))
+                    nulls = sum(record.value is None for record in iter_records(data))
                 except CorruptBatch as error:
                     raise CorruptLog(path, position, error.reason) from error
                 if nulls:

@@ -31,13 +31,14 @@ is rewritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from diamant.cleaner.prompt.segment_facts import SegmentFacts, is_of, load_facts, load_filter_bytes
+from diamant.cleaner.prompt import key_hash
+from diamant.cleaner.prompt.segment_facts import MIN_FILED_BYTES, SegmentFacts, is_of, load_facts, load_filter_bytes
 from diamant.cleaner.rules import record_fate
 from diamant.cleaner.rules.grouping import group_segments
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
@@ -200,21 +201,48 @@ def leave_alone(
             facts[segment.base_offset] = found
     if not facts:
         return plan
-    untouched = segments_to_leave_alone(plan, facts, dirty_hashes(), lambda base: load_filter(env, plan, facts[base]))
+
+    def load(base_offset: int) -> KeyFilter | None:
+        return load_filter(env, plan.directory, facts[base_offset], plan.hash_key)
+
+    untouched = segments_to_leave_alone(plan, facts, dirty_hashes(), load)
     return replace(plan, untouched=plan.untouched | untouched)
 
 
-def load_filter(env: Env, plan: CleanPlan, facts: SegmentFacts) -> KeyFilter | None:
-    """Return the filter of a segment of the plan; None if there is none under the plan's hash key."""
-    if facts.keys is None or facts.keys.hash_id != hash_id(plan.hash_key):
+def load_filter(env: Env, directory: str, facts: SegmentFacts, hash_key: bytes) -> KeyFilter | None:
+    """Return the filter of the segment with these facts; None if there is none under this hash key."""
+    if facts.keys is None or facts.keys.hash_id != hash_id(hash_key):
         return None
-    data = load_filter_bytes(env, plan.directory, facts.base_offset)
+    data = load_filter_bytes(env, directory, facts.base_offset)
     if data is None:
         return None
     try:
         return KeyFilter.from_bytes(data, facts.keys.key_count)
     except ValueError:
         return None
+
+
+def cannot_hold(env: Env, path: str, base_offset: int, size: int, keys: Iterable[bytes], hash_key: bytes) -> bool:
+    """Return True if a filter tells for certain that the segment in `path`, of so many bytes, holds none of `keys`.
+
+    Blocks for the disk. False without a filter of just this file under this hash key, or where that cannot be read.
+    """
+    if size < MIN_FILED_BYTES:
+        return False
+    directory = path.rpartition("/")[0]
+    try:
+        facts = load_facts(env, directory, base_offset)
+        if facts is None or not is_of(facts, size, env.mtime_ms(path), env.birth_ms(path)):
+            return False
+        key_filter = load_filter(env, directory, facts, hash_key)
+    except OSError:
+        return False
+    if key_filter is None:
+        return False
+    import numpy as np
+
+    hashes = sorted(key_hash.first_half(key, hash_key) for key in keys)
+    return not key_filter.may_have_any(np.array(hashes, np.uint64))
 
 
 def is_worth_filters(plan: CleanPlan) -> bool:

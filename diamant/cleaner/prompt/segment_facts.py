@@ -50,7 +50,6 @@ MAX_STEPS = 10_000
 MAX_EMPTIED = 64
 MIN_FILED_BYTES = 1024 * 1024
 """Facts of smaller segments are not filed: reading them again takes some milliseconds."""
-MAX_BATCH_BYTES = 256 * 1024 * 1024
 
 PREFIX = "diamant-"
 SUFFIX = ".facts"
@@ -265,7 +264,7 @@ def _records(file: File, position: int, header: BatchHeader) -> Iterator[Any]:
     if not crc_is_valid(data, 0, header.size):
         raise CorruptLog(file.path, position, "the batch's CRC is wrong")
     try:
-        yield from iter_records(data, max_bytes=MAX_BATCH_BYTES)
+        yield from iter_records(data)
     except CorruptBatch as error:
         raise CorruptLog(file.path, position, error.reason) from error
 

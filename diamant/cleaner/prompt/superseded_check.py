@@ -16,9 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from diamant.cleaner.prompt import key_hash
-from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id
-from diamant.cleaner.prompt.segment_facts import MIN_FILED_BYTES, is_of, load_facts, load_filter_bytes
+from diamant.cleaner.prompt.key_filter import cannot_hold
 from diamant.cleaner.segments.strict_reader import read_chunks
 from diamant.protocol.batches.batch import crc_is_valid
 from diamant.protocol.batches.control import ControlType, parse_control_type
@@ -153,22 +151,6 @@ class _Look:
     def _cannot_hold_any(self, segment: LookedAtSegment) -> bool:
         if not self._since:
             return True
-        if segment.size < MIN_FILED_BYTES or len(self._since) > MAX_FILTERED_KEYS:
+        if len(self._since) > MAX_FILTERED_KEYS:
             return False
-        env, directory, base_offset = self._env, self._plan.directory, segment.base_offset
-        facts = load_facts(env, directory, base_offset)
-        if facts is None or not is_of(facts, segment.size, env.mtime_ms(segment.path), env.birth_ms(segment.path)):
-            return False
-        if facts.keys is None or facts.keys.hash_id != hash_id(self._plan.hash_key):
-            return False
-        data = load_filter_bytes(env, directory, base_offset)
-        if data is None:
-            return False
-        import numpy as np
-
-        try:
-            key_filter = KeyFilter.from_bytes(data, facts.keys.key_count)
-        except ValueError:
-            return False
-        hashes = sorted(key_hash.first_half(key, self._plan.hash_key) for key in self._since)
-        return not key_filter.may_have_any(np.array(hashes, np.uint64))
+        return cannot_hold(self._env, segment.path, segment.base_offset, segment.size, self._since, self._plan.hash_key)

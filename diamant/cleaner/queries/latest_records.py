@@ -19,9 +19,9 @@ from typing import NoReturn
 import numpy as np
 
 from diamant.cleaner.engines.offset_map import LatestOffsets, OffsetMap, open_spill_file
-from diamant.cleaner.explain.scans import OpenSegment, Outcomes
+from diamant.cleaner.explain.scans import OpenSegment
 from diamant.cleaner.segments.tolerant_reader import Batch, Problem
-from diamant.cleaner.segments.transaction_outcomes import Outcome
+from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
 from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import RealEnv
@@ -33,7 +33,7 @@ _HASHES_AT_ONCE = 8192
 
 def latest_records(
     segments: Callable[[], Iterable[OpenSegment]],
-    outcomes: Outcomes,
+    outcomes: TransactionOutcomes,
     log_start_offset: int,
     last_stable_offset: int,
     *,

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from diamant.cleaner.explain.scans import OpenSegment, Outcomes
+from diamant.cleaner.explain.scans import OpenSegment
 from diamant.cleaner.on_demand.record_counts import SegmentCensus
 from diamant.cleaner.queries.key_counts import KeyCensus
 from diamant.cleaner.segments.tolerant_reader import Problem
-from diamant.cleaner.segments.transaction_outcomes import Outcome
+from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
 from diamant.protocol.errors import CorruptBatch
 
 MAX_KEY_BYTES = 64 * 1024 * 1024
@@ -104,7 +104,7 @@ class _Kinds:
 
 def count_by_keys(
     segments: Iterable[OpenSegment],
-    outcomes: Outcomes,
+    outcomes: TransactionOutcomes,
     log_start_offset: int,
     *,
     check_done: Callable[[], None] = lambda: None,

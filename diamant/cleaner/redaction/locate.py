@@ -10,7 +10,7 @@ what cannot be read is a problem, never nothing. From a segment with a problem n
 nothing of the whole partition, as an older value in there could be the key's value again. A segment that retention
 removes during this is passed over.
 
-Any thread. Memory: `READ_BYTES` or one larger batch, what it decompresses to (`MAX_BATCH_BYTES` at most), the offsets
+Any thread. Memory: `READ_BYTES` or one larger batch, what it decompresses to (`compression.MAX_BATCH_BYTES` at most), the offsets
 (`offset_set`: `offset_bytes`, looked at after every `READ_BYTES`), `MAX_KEYS` keys on compacted topics, and digests of
 `MAX_NEEDLES` values.
 """
@@ -26,17 +26,15 @@ from diamant.cleaner.evidence.search.needles import is_telling
 from diamant.cleaner.evidence.search.offset_order import OffsetOrder
 from diamant.cleaner.redaction.offset_set import Offsets
 from diamant.cleaner.redaction.where import UNDECIDED, YES
-from diamant.cleaner.segments.strict_reader import Chunk, read_chunks
-from diamant.protocol.batches.batch import crc_is_valid
+from diamant.cleaner.segments.chunk_batch import ChunkBatch
+from diamant.cleaner.segments.strict_reader import read_chunks
+from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
 from diamant.protocol.batches.header import BatchHeader, Record
-from diamant.protocol.batches.records import iter_records, records_payload
-from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.segments.txn_index import AbortedTxn
 
 READ_BYTES = 4 * 1024 * 1024
-MAX_BATCH_BYTES = 256 * 1024 * 1024
 MAX_OFFSET_BYTES = 256 * 1024 * 1024
 """Of all partitions of a redaction together."""
 MAX_KEYS = 500_000
@@ -159,10 +157,7 @@ class _Search:
         self._on_value = on_value
         self._advance = advance
         self._check = check
-        self._aborted: dict[int, list[AbortedTxn]] = {}
-        for segment in segments:
-            for one in segment.aborted:
-                self._aborted.setdefault(one.producer_id, []).append(one)
+        self._outcomes = TransactionOutcomes(one for segment in segments for one in segment.aborted)
         self._ends = {one.base_offset: following.base_offset for one, following in pairwise(segments)}
         """By base offset of a segment that of the next one."""
         self.found = Located()
@@ -192,7 +187,7 @@ class _Search:
             if records is None:
                 count += header.record_count
                 continue
-            is_committed = not self._is_aborted(header)
+            is_committed = self._outcomes.of(header) == Outcome.COMMITTED
             for record in records:
                 if record.offset >= self._below:
                     break
@@ -262,14 +257,6 @@ class _Search:
                 f"records of more than {self._max_keys:,} keys match, which is more than can be remembered"
             )
 
-    def _is_aborted(self, header: BatchHeader) -> bool:
-        if not header.is_transactional or not header.has_producer_id:
-            return False
-        return any(
-            one.first_offset <= header.base_offset <= one.last_offset
-            for one in self._aborted.get(header.producer_id, ())
-        )
-
     def _batches(
         self, segment: Segment, below_offset: int, may_be_in: Callable[[bytes], bool]
     ) -> Iterator[tuple[BatchHeader, Iterator[Record] | None]]:
@@ -281,54 +268,28 @@ class _Search:
         order = OffsetOrder(segment.base_offset, segment.base_offset, self._ends.get(segment.base_offset))
         try:
             for chunk in read_chunks(file, 0, segment.size, READ_BYTES):
-                for at, header in chunk.headers:
-                    reason = order.problem(chunk.position + at, header.base_offset, header.last_offset)
+                for batch in chunk.batches():
+                    header = batch.header
+                    reason = order.problem(batch.position, header.base_offset, header.last_offset)
                     if reason:
-                        raise CorruptLog(segment.path, chunk.position + at, reason)
+                        raise batch.corrupt(reason)
                     # What is above is read on: it tells whether what is below is where its offsets say.
                     if header.base_offset >= below_offset or header.is_control or not header.record_count:
                         continue
-                    batch = _Batch(segment.path, chunk, at, header)
+                    if header.magic < 2:
+                        batch.check()
                     is_read = header.magic < 2 or may_be_in(batch.payload())
-                    yield header, batch.records() if is_read else None
+                    yield header, _records(batch) if is_read else None
                 self._advance(chunk.size)
                 self._check()
         finally:
             file.close()
 
 
-class _Batch(NamedTuple):
-    """A batch whose checksum has been verified once its payload or its records were asked for."""
-
-    path: str
-    chunk: Chunk
-    at: int
-    header: BatchHeader
-
-    def payload(self) -> bytes:
-        """Return the decompressed records of a batch of magic 2. CorruptLog."""
-        self._check()
-        try:
-            return records_payload(self.chunk.data, self.at, self.header, max_bytes=MAX_BATCH_BYTES)
-        except CorruptBatch as error:
-            raise self._corrupt(error.reason) from error
-
-    def records(self) -> Iterator[Record]:
-        """Yield the records. CorruptLog."""
-        if self.header.magic < 2:
-            self._check()
-        first, last = self.header.base_offset, self.header.last_offset
-        try:
-            for record in iter_records(self.chunk.data, self.at, max_bytes=MAX_BATCH_BYTES):
-                if not first <= record.offset <= last:
-                    raise self._corrupt("a record's offset is not within its batch")
-                yield record
-        except CorruptBatch as error:
-            raise self._corrupt(error.reason) from error
-
-    def _check(self) -> None:
-        if not crc_is_valid(self.chunk.data, self.at, self.header.size):
-            raise self._corrupt("the batch's CRC is wrong")
-
-    def _corrupt(self, reason: str) -> CorruptLog:
-        return CorruptLog(self.path, self.chunk.position + self.at, reason)
+def _records(batch: ChunkBatch) -> Iterator[Record]:
+    """Yield the records. CorruptLog."""
+    first, last = batch.header.base_offset, batch.header.last_offset
+    for record in batch.iter_records():
+        if not first <= record.offset <= last:
+            raise batch.corrupt("a record's offset is not within its batch")
+        yield record

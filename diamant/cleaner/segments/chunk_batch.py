@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from diamant.cleaner.segments.small_payloads import SmallPayloads
 from diamant.protocol.batches.batch import crc_is_valid
-from diamant.protocol.batches.compression import NONE
+from diamant.protocol.batches.compression import MAX_BATCH_BYTES, NONE
 from diamant.protocol.batches.control import parse_control_type
 from diamant.protocol.batches.header import CURRENT_MAGIC, HEADER_SIZE, BatchHeader, Record
-from diamant.protocol.batches.records import iter_payload, iter_records
+from diamant.protocol.batches.records import iter_payload, iter_records, records_payload
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Buffer
 from diamant.storage.errors import CorruptLog
-
-MAX_BATCH_BYTES = 256 * 1024 * 1024
-"""Limit for one decompressed batch, in bytes; more is CorruptLog."""
 
 _NOT_READ = -1
 
@@ -48,10 +45,29 @@ class ChunkBatch:
         """Return its bytes, in the chunk."""
         return memoryview(self._data)[self._at : self._at + self.header.size]
 
+    def check(self) -> None:
+        """Verify the checksum. CorruptLog."""
+        if not crc_is_valid(self._data, self._at, self.header.size):
+            raise self.corrupt("the batch's CRC is wrong")
+
+    def payload(self) -> bytes:
+        """Return the records of a batch of magic 2 as bytes, decompressed. CorruptLog if CRC or frame are wrong."""
+        self.check()
+        try:
+            return records_payload(self._data, self._at, self.header, max_bytes=MAX_BATCH_BYTES)
+        except CorruptBatch as error:
+            raise self.corrupt(error.reason) from error
+
+    def iter_records(self) -> Iterator[Record]:
+        """Yield its records, whose checksum was verified before. CorruptLog, possibly after some of them."""
+        try:
+            yield from iter_records(self._data, self._at, max_bytes=MAX_BATCH_BYTES)
+        except CorruptBatch as error:
+            raise self.corrupt(error.reason) from error
+
     def records(self) -> Sequence[Record]:
         """Return its records. CorruptLog if the CRC or the records are wrong: rebuilding would give wrong bytes a right CRC."""
-        if not crc_is_valid(self._data, self._at, self.header.size):
-            raise self._corrupt("the batch's CRC is wrong")
+        self.check()
         try:
             if (payload := self._small_payload()) is not None:
                 try:
@@ -60,7 +76,7 @@ class ChunkBatch:
                     pass  # The long way says what is wrong.
             return tuple(iter_records(self._data, self._at, max_bytes=MAX_BATCH_BYTES))
         except CorruptBatch as error:
-            raise self._corrupt(error.reason) from error
+            raise self.corrupt(error.reason) from error
 
     def control_type(self) -> int | None:
         """Return the type of a control batch's first record; None if there is none. CorruptLog."""
@@ -69,7 +85,7 @@ class ChunkBatch:
             try:
                 self._control_type = parse_control_type(records[0].key) if records else None
             except CorruptBatch as error:
-                raise self._corrupt(error.reason) from error
+                raise self.corrupt(error.reason) from error
         return self._control_type
 
     def _small_payload(self) -> bytes | None:
@@ -82,5 +98,6 @@ class ChunkBatch:
             return self._payloads.unpack(header.codec, packed) or None
         return packed or None
 
-    def _corrupt(self, reason: str) -> CorruptLog:
+    def corrupt(self, reason: str) -> CorruptLog:
+        """Return the error that names the batch."""
         return CorruptLog(self.path, self.position, reason)

@@ -12,13 +12,9 @@ from diamant.cleaner.rules.result import OutputSegment
 from diamant.cleaner.segments.rebuilt_batch import emptied_batch, rebuilt_batch
 from diamant.cleaner.segments.segment_writer import SegmentWriter
 from diamant.cleaner.segments.strict_reader import read_chunks
-from diamant.protocol.batches.batch import crc_is_valid
 from diamant.protocol.batches.header import BatchHeader, Record
-from diamant.protocol.batches.records import iter_records
-from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.env.env import Env
-from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.txn_index import AbortedTxn
 
 READ_BYTES = 1024 * 1024
@@ -53,15 +49,14 @@ def write_without(
     file = env.open(path, read_only=True)
     try:
         for chunk in read_chunks(file, 0, size, READ_BYTES):
-            for at, header in chunk.headers:
-                batch = chunk.data[at : at + header.size]
-                if not crc_is_valid(batch, 0, header.size):
-                    raise CorruptLog(path, chunk.position + at, "the batch's CRC is wrong")
-                records = [] if header.is_control or not touches(header) else list(iter_records(batch))
+            for batch in chunk.batches():
+                header = batch.header
+                batch.check()
+                records = [] if header.is_control or not touches(header) else list(batch.iter_records())
                 kept = [record for record in records if not goes(record)]
                 removed += len(records) - len(kept)
                 if len(kept) == len(records):
-                    writer.append(batch, header.last_offset, header.max_timestamp)
+                    writer.append(batch.view(), header.last_offset, header.max_timestamp)
                     continue
                 new = rebuilt_batch(header, kept, None) if kept else emptied_batch(header)
                 writer.append(new, header.last_offset, header.max_timestamp)
@@ -76,9 +71,6 @@ def write_without(
             if env.exists(cleaned):
                 env.sync_file(cleaned)
         return output
-    except CorruptBatch as error:
-        writer.abandon()
-        raise CorruptLog(path, error.position, error.reason) from error
     except BaseException:
         writer.abandon()
         raise

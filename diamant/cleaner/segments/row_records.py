@@ -12,10 +12,11 @@ import numpy as np
 
 from diamant.cleaner.kernels import fields, offset_map
 from diamant.cleaner.kernels.records import find_bad_crc
-from diamant.cleaner.segments.chunk_batch import MAX_BATCH_BYTES, ChunkBatch
+from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
 from diamant.protocol.batches.batch import parse_header
+from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.legacy import parse_legacy_header
 from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import CorruptBatch

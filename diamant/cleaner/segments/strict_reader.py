@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol, TypeVar
 
+from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, BatchHeader
 from diamant.protocol.errors import CorruptBatch
@@ -15,6 +16,8 @@ from diamant.storage.errors import CorruptLog
 class Chunk(NamedTuple):
     """Whole batches in a row."""
 
+    path: str
+    """The segment's file."""
     position: int
     """Start of the first one in the segment."""
     data: bytes
@@ -23,6 +26,11 @@ class Chunk(NamedTuple):
     """Position in `data` and header of each batch; one at least."""
     size: int
     """Bytes of the whole batches."""
+
+    def batches(self) -> Iterator[ChunkBatch]:
+        """Yield the batches one by one."""
+        for at, header in self.headers:
+            yield ChunkBatch(self.path, self.position, self.data, at, header)
 
 
 class _Sized(Protocol):
@@ -68,7 +76,7 @@ def _parse(file: File, position: int, data: bytes) -> Chunk:
     except CorruptBatch as error:
         raise CorruptLog(file.path, position + error.position, error.reason) from error
     size = headers[-1][0] + headers[-1][1].size if headers else 0
-    return Chunk(position, data, headers, size)
+    return Chunk(file.path, position, data, headers, size)
 
 
 def _batch_size(file: File, position: int, end: int) -> int:

@@ -24,9 +24,11 @@ from zlib import crc32
 
 from crc32c import crc32c
 
+from diamant.protocol.batches.compression import MAX_BATCH_BYTES, NONE
 from diamant.protocol.batches.header import (
     ATTRIBUTES,
     CURRENT_MAGIC,
+    HEADER_SIZE,
     HEADER_SIZE_UP_TO_MAGIC,
     HEADER_STRUCT,
     LOG_OVERHEAD,
@@ -37,7 +39,7 @@ from diamant.protocol.batches.header import (
     Record,
 )
 from diamant.protocol.batches.legacy import parse_legacy_header
-from diamant.protocol.batches.records import iter_records
+from diamant.protocol.batches.records import iter_records, records_payload
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
@@ -45,8 +47,6 @@ from diamant.storage.env.env import Env, File, ReadLock
 from diamant.storage.errors import CorruptLog, StorageError
 
 READ_BYTES = 4 * 1024 * 1024
-MAX_BATCH_BYTES = 256 * 1024 * 1024
-"""A larger batch is reported and its segment left there: more likely than such a batch is a damaged length."""
 
 _PREFIX = Struct(">qiIb")  # offset, length, epoch or CRC, magic
 
@@ -126,6 +126,14 @@ class Batch(NamedTuple):
     def records(self) -> Iterator[Record]:
         """Yield the records; CorruptBatch as from `iter_records`."""
         return iter_records(self.buffer, self.at)
+
+    def may_have(self, needle: bytes) -> bool:
+        """Tell whether bytes may be in its records, judged by them as a whole: if not, they need not be read. CorruptBatch."""
+        if not needle or self.header.magic != CURRENT_MAGIC:
+            return True
+        if self.header.codec == NONE:
+            return self.buffer.find(needle, self.at + HEADER_SIZE, self.at + self.header.size) >= 0
+        return needle in records_payload(self.buffer, self.at, self.header)
 
 
 @dataclass(slots=True)

@@ -1,18 +1,20 @@
-"""The outcomes of a partition's transactions, told by the markers in the log itself.
+"""The outcomes of a log's transactions: which aborted, which are open; all others were committed.
 
-A transactional batch is decided by the next marker of its producer: COMMIT or ABORT. Without one its transaction is still
-open. The indexes of aborted transactions say the same of aborted ones, but may be missing or damaged.
+`TransactionOutcomes` answers for a batch. It is made of the indexes of aborted transactions and the producers' state, which
+consumers are answered from; or, where those may be missing or damaged, of the markers in the log (`TransactionWalk`): a
+transactional batch is decided by the next marker of its producer: COMMIT or ABORT. Without one its transaction is still open.
 
-Memory: 17 bytes for each run of consecutive batches of a transaction that aborted or is open, some 100 bytes for each run
-of those in between their begin and their marker while reading.
+A cleaning decides otherwise, on what it reads: `rules.transaction_tracker`.
+
+Memory: some 200 bytes for each transaction that aborted, 100 for each open one.
 """
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
+from itertools import accumulate
 
 from diamant.cleaner.segments.tolerant_reader import (
     Advance,
@@ -40,68 +42,77 @@ class Outcome(IntEnum):
 
 
 class TransactionOutcomes:
-    """The batches whose transactions aborted or are open; every other counts as committed."""
+    """The aborted and the open transactions of a log. An aborted one may be named twice."""
 
-    def __init__(self) -> None:
-        self._starts: array[int] = array("q")
-        """First offsets of the runs, ascending."""
-        self._ends: array[int] = array("q")
-        """Last offsets."""
-        self._kinds = bytearray()
-        self.first_open_offset: int | None = None
-        """First offset of the oldest open transaction: the last stable offset, below which all is decided."""
-        self.aborted: list[AbortedTxn] = []
-        """Transactions that aborted and of which there are records; the last stable offset is not filled in (-1)."""
+    def __init__(self, aborted: Iterable[AbortedTxn] = (), open_since: Mapping[int, int] | None = None) -> None:
+        """`open_since`: producer id to the first offset of its open transaction."""
+        self._open_since = {} if open_since is None else dict(open_since)
+        entries: dict[int, list[tuple[int, int]]] = {}
+        for one in aborted:
+            entries.setdefault(one.producer_id, []).append((one.first_offset, one.last_offset))
+        self._aborted: dict[int, tuple[list[int], list[int]]] = {}
+        """Producer id to first offsets, ascending, and where all that began up to there has ended."""
+        for producer_id, found in entries.items():
+            found.sort()
+            self._aborted[producer_id] = (
+                [first for first, _ in found],
+                list(accumulate((end for _, end in found), max)),
+            )
 
-    @classmethod
-    def read(cls, batches: Iterable[Batch]) -> TransactionOutcomes:
-        """Learn the outcomes from all batches, in order, that come with or after the first transactional one."""
-        outcomes = cls()
-        open_runs: dict[int, list[list[int]]] = {}
-        has_records: set[int] = set()
-        undecided: list[tuple[int, int, Outcome]] = []
-        for batch in batches:
-            header = batch.header
-            producer_id = header.producer_id
-            if not header.is_transactional or producer_id < 0 or not batch.crc_is_valid:
-                continue
-            if not header.is_control:
-                _add_run(open_runs.setdefault(producer_id, []), header)
-                if header.record_count:
-                    has_records.add(producer_id)
-                continue
-            control_type = marker_type(batch)
-            if control_type not in (ControlType.ABORT, ControlType.COMMIT):
-                continue
-            runs = open_runs.pop(producer_id, [])
-            if control_type == ControlType.ABORT and runs:
-                undecided += [(first, last, Outcome.ABORTED) for first, last in runs]
-                if producer_id in has_records:
-                    outcomes.aborted.append(AbortedTxn(producer_id, runs[0][0], header.base_offset, -1))
-            has_records.discard(producer_id)
-        undecided += [(first, last, Outcome.OPEN) for runs in open_runs.values() for first, last in runs]
-        for first, last, kind in sorted(undecided):
-            outcomes._starts.append(first)
-            outcomes._ends.append(last)
-            outcomes._kinds.append(kind)
-        outcomes.first_open_offset = min((runs[0][0] for runs in open_runs.values()), default=None)
-        return outcomes
+    def with_aborted(self, aborted: Iterable[AbortedTxn]) -> TransactionOutcomes:
+        """Return the same open transactions with other aborted ones."""
+        return TransactionOutcomes(aborted, self._open_since)
 
     def of(self, header: BatchHeader) -> Outcome:
         """Return what became of a data batch."""
         if not header.is_transactional:
             return Outcome.COMMITTED
-        index = bisect_right(self._starts, header.base_offset) - 1
-        if index >= 0 and header.base_offset <= self._ends[index]:
-            return Outcome(self._kinds[index])
+        offset, producer_id = header.base_offset, header.producer_id
+        since = self._open_since.get(producer_id)
+        if since is not None and since <= offset:
+            return Outcome.OPEN
+        if producer_id in self._aborted:
+            firsts, ends = self._aborted[producer_id]
+            index = bisect_right(firsts, offset) - 1
+            if index >= 0 and offset < ends[index]:
+                return Outcome.ABORTED
         return Outcome.COMMITTED
 
 
-def _add_run(runs: list[list[int]], header: BatchHeader) -> None:
-    if runs and runs[-1][1] + 1 == header.base_offset:
-        runs[-1][1] = header.last_offset
-    else:
-        runs.append([header.base_offset, header.last_offset])
+class TransactionWalk:
+    """Follows the transactions of a log from batch to batch, in the order of offsets."""
+
+    def __init__(self) -> None:
+        self.open_since: dict[int, int] = {}
+        """Producer id to the first offset of its transaction, which no marker has ended."""
+        self.aborted: list[AbortedTxn] = []
+        """Transactions that aborted; the last stable offset is not filled in (-1)."""
+        self.aborted_with_records: list[AbortedTxn] = []
+        """Those of which there are records."""
+        self._with_records: set[int] = set()
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """First offset of the oldest open transaction: the last stable offset, below which all is decided."""
+        return min(self.open_since.values(), default=None)
+
+    def add(self, header: BatchHeader, control_type: ControlType | None) -> None:
+        """Take the next batch; `control_type` is that of a control batch."""
+        producer_id = header.producer_id
+        if not header.is_transactional or producer_id < 0:
+            return
+        if not header.is_control:
+            self.open_since.setdefault(producer_id, header.base_offset)
+            if header.record_count:
+                self._with_records.add(producer_id)
+        elif control_type in (ControlType.ABORT, ControlType.COMMIT):
+            first_offset = self.open_since.pop(producer_id, None)
+            if control_type == ControlType.ABORT and first_offset is not None:
+                aborted = AbortedTxn(producer_id, first_offset, header.base_offset, -1)
+                self.aborted.append(aborted)
+                if producer_id in self._with_records:
+                    self.aborted_with_records.append(aborted)
+            self._with_records.discard(producer_id)
 
 
 def marker_type(batch: Batch) -> ControlType | None:
@@ -125,26 +136,32 @@ class DecidedBatches:
         self._partition = partition
         self._report = report
         self._advance = advance
-        self.outcomes: TransactionOutcomes | None = None
+        self.transactions: TransactionWalk | None = None
         """None as long as there was no transactional batch."""
 
     def __iter__(self) -> Iterator[tuple[SegmentFile, Batch, Outcome]]:
         """Yield each data or control batch whose checksum is right; the outcome of a control batch means nothing."""
         segments = self._partition.segments
+        outcomes = None
         for index, segment in enumerate(segments):
             for batch in iter_batches(self._env, segment, self._report, self._advance):
                 if not batch.crc_is_valid:
                     continue
                 outcome = Outcome.COMMITTED
                 if batch.header.is_transactional and not batch.header.is_control:
-                    if self.outcomes is None:
-                        self.outcomes = TransactionOutcomes.read(self._read_ahead(segments[index:]))
-                    outcome = self.outcomes.of(batch.header)
+                    if outcomes is None:
+                        self.transactions = walk = self._read_ahead(segments[index:])
+                        outcomes = TransactionOutcomes(walk.aborted, walk.open_since)
+                    outcome = outcomes.of(batch.header)
                 yield segment, batch, outcome
 
-    def _read_ahead(self, segments: tuple[SegmentFile, ...]) -> Iterator[Batch]:
+    def _read_ahead(self, segments: tuple[SegmentFile, ...]) -> TransactionWalk:
+        walk = TransactionWalk()
         for segment in segments:
-            yield from iter_batches(self._env, segment, _nowhere)
+            for batch in iter_batches(self._env, segment, _nowhere):
+                if batch.crc_is_valid:
+                    walk.add(batch.header, marker_type(batch) if batch.header.is_control else None)
+        return walk
 
 
 def _nowhere(problem: Problem) -> None:

@@ -40,7 +40,7 @@ ZSTD: Final = 4
 
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
-DEFAULT_MAX_BYTES = 256 * 1024 * 1024
+MAX_BATCH_BYTES = 256 * 1024 * 1024
 """Limit of `decompress` and of the readers of records for one batch, unless the caller sets one."""
 
 DEFAULT_GZIP_LEVEL = -1
@@ -93,7 +93,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     raise ValueError(f"codec is {codec}, expected 0 to 4")
 
 
-def decompress(codec: int, data: Buffer, *, max_bytes: int = DEFAULT_MAX_BYTES, ignores_rest: bool = True) -> bytes:
+def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_BATCH_BYTES, ignores_rest: bool = True) -> bytes:
     """Return what `data` holds in the framing of `codec`, at most `max_bytes` bytes.
 
     CorruptBatch when the bytes are no such framing, are cut off, or the codec is not 0 to 4; DecompressionBomb when

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from zlib import crc32
 
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.compression import DEFAULT_MAX_BYTES
+from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.header import (
     CODEC_MASK,
     LOG_APPEND_TIME_FLAG,
@@ -105,7 +105,7 @@ def parse_entry(buffer: Buffer, position: int = 0) -> LegacyEntry:
     return LegacyEntry(offset, length, crc, magic, attributes, timestamp, key, value)
 
 
-def parse_legacy_header(buffer: Buffer, position: int = 0, *, max_bytes: int = DEFAULT_MAX_BYTES) -> BatchHeader:
+def parse_legacy_header(buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_BATCH_BYTES) -> BatchHeader:
     """Return the entry at `position` in the shape of a batch header, decompressing a wrapper for its first offset.
 
     Fields that the old formats lack are -1. CorruptBatch for bad structure, in the wrapped entries as well.
@@ -137,7 +137,7 @@ def parse_legacy_header(buffer: Buffer, position: int = 0, *, max_bytes: int = D
     )
 
 
-def iter_legacy_records(buffer: Buffer, position: int = 0, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Record]:
+def iter_legacy_records(buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_BATCH_BYTES) -> Iterator[Record]:
     """Yield the record of the plain entry at `position`, or those that the wrapper there holds, offsets absolute.
 
     CorruptBatch as for `parse_legacy_header`, and for a wrapped entry whose CRC is wrong.

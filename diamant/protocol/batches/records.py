@@ -24,7 +24,7 @@ from typing import NoReturn, TypeAlias
 
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import parse_header, update_crc
-from diamant.protocol.batches.compression import DEFAULT_MAX_BYTES
+from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.header import (
     CODEC_MASK,
     CONTROL_FLAG,
@@ -52,7 +52,7 @@ from diamant.protocol.varint import MAX_VARINT_SIZE, MAX_VARLONG_SIZE, read_vari
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
-def iter_records(buffer: Buffer, position: int = 0, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Iterator[Record]:
+def iter_records(buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_BATCH_BYTES) -> Iterator[Record]:
     """Yield the records of the one batch at `position`, of any magic, decompressed to at most `max_bytes`.
 
     Keys and values are copies. The CRC is not checked. CorruptBatch for anything but exactly the declared number of
@@ -75,7 +75,7 @@ def records_payload(
     position: int,
     header: BatchHeader,
     *,
-    max_bytes: int = DEFAULT_MAX_BYTES,
+    max_bytes: int = MAX_BATCH_BYTES,
     ignores_rest: bool = True,
 ) -> bytes:
     """Return the concatenated records of the magic 2 batch at `position`, decompressed to at most `max_bytes`.

@@ -13,8 +13,9 @@ from diamant.cleaner.evidence.search.batch_finder import find_batches
 from diamant.cleaner.evidence.search.file_census import RAW, add_to, changed_at, declared
 from diamant.cleaner.evidence.search.findings import FoundList, ListCapacity
 from diamant.cleaner.evidence.search.offset_order import order_of
-from diamant.cleaner.evidence.search.record_search import MAX_BATCH_BYTES, FileSearch, OnRecord, Subject, file_size
+from diamant.cleaner.evidence.search.record_search import FileSearch, OnRecord, Subject, file_size
 from diamant.cleaner.evidence.search.search_engine import SearchEngine
+from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.storage.env.env import Env, File
 from diamant.storage.errors import StorageError
 

@@ -21,8 +21,8 @@ from zlib import crc32
 import numpy as np
 from crc32c import crc32c
 
-from diamant.cleaner.evidence.search.record_search import MAX_BATCH_BYTES, hole_bytes
-from diamant.protocol.batches.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from diamant.cleaner.evidence.search.record_search import hole_bytes
+from diamant.protocol.batches.compression import GZIP, LZ4, MAX_BATCH_BYTES, NONE, SNAPPY, ZSTD
 from diamant.protocol.batches.header import (
     ATTRIBUTES,
     BATCH_LENGTH,

@@ -12,7 +12,6 @@ import numpy as np
 from diamant.cleaner.evidence.search.file_census import add_to, codec_name
 from diamant.cleaner.evidence.search.needles import Windows
 from diamant.cleaner.evidence.search.record_search import (
-    MAX_BATCH_BYTES,
     BatchBytes,
     FileSearch,
     batch_header,
@@ -22,6 +21,7 @@ from diamant.cleaner.kernels import fields
 from diamant.cleaner.kernels.search import CLEAN, LOOK_AGAIN, SEARCH, search_rows
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
+from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import File
 from diamant.storage.errors import CorruptLog

@@ -35,6 +35,7 @@ from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.needles import Buffer, Hit, Needle, Needles, keyed_digest
 from diamant.cleaner.evidence.search.offset_order import OffsetOrder
 from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.compression import NONE as NO_CODEC
 from diamant.protocol.batches.header import (
     CURRENT_MAGIC,
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from diamant.cleaner.evidence.search.known_positives import KnownPositives
 
 READ_BYTES = 4 * 1024 * 1024
-MAX_BATCH_BYTES = 256 * 1024 * 1024
 MAX_STEP_BYTES = 1 << 62
 CONTROL_KEY_BYTES = 4
 """Of a control record's key: version and type. One with another key is no marker, whatever its batch says."""
@@ -210,7 +210,7 @@ class FileSearch:
             if not hits and self._can_pass_over(batch, payload):
                 records = header.record_count
             else:
-                for record in iter_records(buffer, at, max_bytes=MAX_BATCH_BYTES):
+                for record in iter_records(buffer, at):
                     records += 1
                     places |= self._look_at_record(record, batch, has_hits=bool(hits))
         except CorruptBatch as error:
@@ -347,13 +347,11 @@ def _said(record: Record) -> bytes:
 def _payload(batch: BatchBytes, *, ignores_rest: bool) -> bytes:
     """Return the decompressed records of a compressed batch of any magic."""
     if batch.header.magic == CURRENT_MAGIC:
-        return records_payload(
-            batch.buffer, batch.at, batch.header, max_bytes=MAX_BATCH_BYTES, ignores_rest=ignores_rest
-        )
+        return records_payload(batch.buffer, batch.at, batch.header, ignores_rest=ignores_rest)
     from diamant.protocol.batches.compression import decompress
 
     entry = parse_entry(batch.buffer, batch.at)
-    return decompress(entry.codec, entry.value or b"", max_bytes=MAX_BATCH_BYTES, ignores_rest=ignores_rest)
+    return decompress(entry.codec, entry.value or b"", ignores_rest=ignores_rest)
 
 
 # -- the plain search --------------------------------------------------------------------------------------------------
@@ -403,7 +401,7 @@ def batch_header(buffer: bytes, at: int) -> BatchHeader:
     """Return the header of the batch at `at`, of any magic. CorruptBatch for old formats that cannot be read."""
     if buffer[at + 16] == CURRENT_MAGIC:
         return BatchHeader._make(HEADER_STRUCT.unpack_from(buffer, at))
-    return parse_legacy_header(buffer, at, max_bytes=MAX_BATCH_BYTES)
+    return parse_legacy_header(buffer, at)
 
 
 def _unsound(buffer: bytes, at: int, left: int) -> str:

@@ -28,6 +28,7 @@ from diamant.cleaner.spark.environment.errors import SegmentChanged
 from diamant.cleaner.spark.environment.locations import LocationFile
 from diamant.cleaner.spark.source.arrow_columns import ArrowColumns, ColumnBuffers, RowSource
 from diamant.cleaner.spark.source.filter_bounds import GREATEST, LEAST, FilterBounds
+from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.header import (
     CURRENT_MAGIC,
     HEADER_SIZE,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
 GROUP_BYTES = 8 * 1024 * 1024
 """About so many bytes of records make an Arrow batch."""
-MAX_BATCH_BYTES = 256 * 1024 * 1024
 _SKIP = 0
 READ = 1
 """STEP of a row that is to be read; `kernels.offset_map.MAP` is the same."""

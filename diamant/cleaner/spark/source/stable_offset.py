@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from diamant.cleaner.segments.transaction_outcomes import TransactionWalk
 from diamant.cleaner.spark.environment.errors import SegmentChanged
 from diamant.cleaner.spark.source.partition_logs import list_again
 from diamant.cleaner.spark.source.segment_indexes import ABORTED_FIELDS, read_aborted, read_offset_index
@@ -92,11 +93,11 @@ def read_decided(
 
 
 def _read(log: PartitionLog, trust_indexes: bool, damage: list[CorruptLog] | None) -> Decided:
-    open_since: dict[int, int] = {}
+    walk = TransactionWalk()
     start_offset = 0
     aborted = []
     if trust_indexes:
-        start_offset = _newest_snapshot(log, open_since)
+        start_offset = _newest_snapshot(log, walk.open_since)
         for segment in log.segments:
             location = segment.index(names.TXN_INDEX_SUFFIX)
             if log.has(location):
@@ -107,20 +108,13 @@ def _read(log: PartitionLog, trust_indexes: bool, damage: list[CorruptLog] | Non
                         raise
                     damage.append(error)
                     return _read(log, False, damage)
-    scanned: list[tuple[int, int, int]] = []
     for header, control in _headers_from(log, start_offset, is_permissive=damage is not None):
-        producer_id = header.producer_id
-        if not header.is_transactional or producer_id < 0 or header.base_offset < start_offset:
-            continue
-        if not header.is_control:
-            open_since.setdefault(producer_id, header.base_offset)
-        elif control in (ControlType.ABORT, ControlType.COMMIT):
-            first_offset = open_since.pop(producer_id, None)
-            if control == ControlType.ABORT and first_offset is not None:
-                scanned.append((producer_id, first_offset, header.base_offset))
+        if header.base_offset >= start_offset:
+            walk.add(header, control)
+    scanned = [(one.producer_id, one.first_offset, one.last_offset) for one in walk.aborted]
     aborted.append(np.array(scanned, np.int64).reshape(-1, ABORTED_FIELDS))
-    still_open = np.array(list(open_since.items()), np.int64).reshape(-1, 2)
-    return Decided(min(open_since.values(), default=None), np.concatenate(aborted), still_open)
+    still_open = np.array(list(walk.open_since.items()), np.int64).reshape(-1, 2)
+    return Decided(walk.first_open_offset, np.concatenate(aborted), still_open)
 
 
 def _newest_snapshot(log: PartitionLog, open_since: dict[int, int]) -> int:

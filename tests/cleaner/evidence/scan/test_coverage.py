@@ -18,8 +18,9 @@ from diamant.cleaner.evidence.search import known_positives
 from diamant.cleaner.evidence.search.compiled_search import CompiledSearch
 from diamant.cleaner.evidence.search.file_census import FileCensus, Identity, declared, file_identity
 from diamant.cleaner.evidence.search.needles import Needles
-from diamant.cleaner.evidence.search.record_search import MAX_BATCH_BYTES, FileSearch, Subject
+from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
 from diamant.cleaner.segments.payload_buffer import Unpacker
+from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
