@@ -6,15 +6,18 @@ transactional batch is decided by the next marker of its producer: COMMIT or ABO
 
 A cleaning decides otherwise, on what it reads: `rules.transaction_tracker`.
 
-Memory: some 200 bytes for each transaction that aborted, 100 for each open one.
+Memory: 16 bytes for each transaction that aborted, some 200 more for each producer of one and while a walk finds it; 100
+bytes for each open one.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from diamant.cleaner.segments.tolerant_reader import (
     Advance,
@@ -27,9 +30,14 @@ from diamant.cleaner.segments.tolerant_reader import (
 )
 from diamant.protocol.batches.control import ControlType, parse_control_type
 from diamant.protocol.batches.header import BatchHeader
+from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env
 from diamant.storage.segments.txn_index import AbortedTxn
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Outcome(IntEnum):
@@ -47,17 +55,16 @@ class TransactionOutcomes:
     def __init__(self, aborted: Iterable[AbortedTxn] = (), open_since: Mapping[int, int] | None = None) -> None:
         """`open_since`: producer id to the first offset of its open transaction."""
         self._open_since = {} if open_since is None else dict(open_since)
-        entries: dict[int, list[tuple[int, int]]] = {}
-        for one in aborted:
-            entries.setdefault(one.producer_id, []).append((one.first_offset, one.last_offset))
-        self._aborted: dict[int, tuple[list[int], list[int]]] = {}
+        self._aborted: dict[int, tuple[array[int], array[int]]] = {}
         """Producer id to first offsets, ascending, and where all that began up to there has ended."""
-        for producer_id, found in entries.items():
-            found.sort()
-            self._aborted[producer_id] = (
-                [first for first, _ in found],
-                list(accumulate((end for _, end in found), max)),
-            )
+        for one in aborted:
+            firsts, ends = self._aborted.setdefault(one.producer_id, (array("q"), array("q")))
+            firsts.append(one.first_offset)
+            ends.append(one.last_offset)
+        for producer_id, found in self._aborted.items():
+            entries = sorted(zip(*found, strict=True))
+            ends = array("q", accumulate((end for _, end in entries), max))
+            self._aborted[producer_id] = (array("q", (first for first, _ in entries)), ends)
 
     def with_aborted(self, aborted: Iterable[AbortedTxn]) -> TransactionOutcomes:
         """Return the same open transactions with other aborted ones."""
@@ -68,15 +75,31 @@ class TransactionOutcomes:
         if not header.is_transactional:
             return Outcome.COMMITTED
         offset, producer_id = header.base_offset, header.producer_id
-        since = self._open_since.get(producer_id)
-        if since is not None and since <= offset:
-            return Outcome.OPEN
         if producer_id in self._aborted:
             firsts, ends = self._aborted[producer_id]
             index = bisect_right(firsts, offset) - 1
             if index >= 0 and offset < ends[index]:
                 return Outcome.ABORTED
-        return Outcome.COMMITTED
+        since = self._open_since.get(producer_id)
+        return Outcome.COMMITTED if since is None or offset < since else Outcome.OPEN
+
+    def of_many(self, producer_ids: NDArray[np.int64], base_offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what became of transactional data batches, int64[n]."""
+        import numpy as np
+
+        found = np.full(len(base_offsets), Outcome.COMMITTED, np.int64)
+        if not self._aborted and not self._open_since:
+            return found
+        for producer_id in np.unique(producer_ids).tolist():
+            mine = np.flatnonzero(producer_ids == producer_id)
+            offsets = base_offsets[mine]
+            if producer_id in self._open_since:
+                found[mine[offsets >= self._open_since[producer_id]]] = Outcome.OPEN
+            if producer_id in self._aborted:
+                firsts, ends = self._aborted[producer_id]
+                index = np.searchsorted(np.asarray(firsts), offsets, side="right") - 1
+                found[mine[(index >= 0) & (offsets < np.asarray(ends)[index])]] = Outcome.ABORTED
+        return found
 
 
 class TransactionWalk:
@@ -115,10 +138,10 @@ class TransactionWalk:
             self._with_records.discard(producer_id)
 
 
-def marker_type(batch: Batch) -> ControlType | None:
-    """Return the type of a control batch's first record; None if it has none, or is damaged."""
+def marker_type(buffer: bytes, at: int) -> ControlType | None:
+    """Return the type of the first record of the control batch at `at`; None if it has none, or is damaged."""
     try:
-        record = next(batch.records(), None)
+        record = next(iter_records(buffer, at), None)
         return None if record is None else parse_control_type(record.key)
     except CorruptBatch:
         return None
@@ -160,7 +183,7 @@ class DecidedBatches:
         for segment in segments:
             for batch in iter_batches(self._env, segment, _nowhere):
                 if batch.crc_is_valid:
-                    walk.add(batch.header, marker_type(batch) if batch.header.is_control else None)
+                    walk.add(batch.header, marker_type(batch.buffer, batch.at) if batch.header.is_control else None)
         return walk
 
 

@@ -23,11 +23,11 @@ from diamant.cleaner.kernels.columns import BOUNDS, MAX_OFFSET, MAX_TIMESTAMP_BO
 from diamant.cleaner.kernels.records import find_bad_crc
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
-from diamant.cleaner.segments.transaction_outcomes import Outcome
+from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
 from diamant.cleaner.spark.environment.errors import SegmentChanged
 from diamant.cleaner.spark.environment.locations import LocationFile
 from diamant.cleaner.spark.source.arrow_columns import ArrowColumns, ColumnBuffers, RowSource
-from diamant.cleaner.spark.source.filter_bounds import GREATEST, LEAST, FilterBounds
+from diamant.cleaner.spark.source.filter_bounds import LEAST, FilterBounds
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.header import (
     CURRENT_MAGIC,
@@ -42,6 +42,7 @@ from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
+from diamant.storage.segments.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
     import pyarrow
@@ -114,11 +115,10 @@ class RangeReader:
         self._bounds = bounds_array(replace(bounds, max_offset=self._end_offset))
         self._needles = [needle for needle in (bounds.key, options.containing.encode()) if needle]
         self._is_at_end = False
-        self._aborted = _by_producer(task.aborted)
-        self._open: dict[int, int] = {}
-        """Producer id to the first offset of its open transaction."""
-        for producer_id, first_offset in task.open.tolist():
-            self._open[producer_id] = min(first_offset, self._open.get(producer_id, GREATEST))
+        self._outcomes = TransactionOutcomes(
+            (AbortedTxn(producer_id, first, last, -1) for producer_id, first, last in task.aborted.tolist()),
+            dict(task.open.tolist()),
+        )
         self._refused: list[CorruptLog] = []
         """Of mode PERMISSIVE: not told yet."""
 
@@ -226,21 +226,10 @@ class RangeReader:
     def _tell_outcomes(self, table: NDArray[np.int64], is_data: NDArray[np.bool_]) -> None:
         """Set KEPT of each row to its `Outcome`."""
         table[fields.KEPT] = Outcome.COMMITTED
-        if not self._aborted and not self._open:
-            return
-        is_transactional = table[fields.ATTRIBUTES] & fields.TRANSACTIONAL != 0
-        rows = np.flatnonzero(is_data & is_transactional)
-        offsets, producer_ids = table[fields.BASE_OFFSET, rows], table[fields.PRODUCER_ID, rows]
-        for producer_id in np.unique(producer_ids).tolist():
-            mine = producer_ids == producer_id
-            at = offsets[mine]
-            kept = np.full(len(at), Outcome.COMMITTED, np.int64)
-            kept[at >= self._open.get(producer_id, GREATEST)] = Outcome.OPEN
-            if producer_id in self._aborted:
-                firsts, ends = self._aborted[producer_id]
-                place = np.searchsorted(firsts, at, side="right") - 1
-                kept[(place >= 0) & (at < ends[place])] = Outcome.ABORTED
-            table[fields.KEPT, rows[mine]] = kept
+        rows = np.flatnonzero(is_data & (table[fields.ATTRIBUTES] & fields.TRANSACTIONAL != 0))
+        table[fields.KEPT, rows] = self._outcomes.of_many(
+            table[fields.PRODUCER_ID, rows], table[fields.BASE_OFFSET, rows]
+        )
 
     def _is_torn_end(self, file: LocationFile, position: int) -> bool:
         """True if the bytes from `position` on are a batch that is still being written, or was cut off by a crash."""
@@ -384,18 +373,6 @@ def bounds_array(bounds: FilterBounds) -> NDArray[np.int64]:
     found[MAX_OFFSET] = bounds.max_offset
     found[MIN_TIMESTAMP] = bounds.min_timestamp_ms
     found[MAX_TIMESTAMP_BOUND] = bounds.max_timestamp_ms
-    return found
-
-
-def _by_producer(aborted: NDArray[np.int64]) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Return, by producer id, first offsets of aborted transactions, ascending, and where what began up to there has ended."""
-    found = {}
-    ordered = aborted[np.lexsort((aborted[:, 1], aborted[:, 0]))]
-    producer_ids, starts = np.unique(ordered[:, 0], return_index=True)
-    ends = [*starts.tolist(), len(ordered)][1:]
-    for producer_id, start, end in zip(producer_ids.tolist(), starts.tolist(), ends, strict=True):
-        # One may be there twice, from an index and from the marker itself.
-        found[producer_id] = (ordered[start:end, 1], np.maximum.accumulate(ordered[start:end, 2]))
     return found
 
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from diamant.cleaner.segments.transaction_outcomes import TransactionWalk
+from diamant.cleaner.segments.transaction_outcomes import TransactionWalk, marker_type
 from diamant.cleaner.spark.environment.errors import SegmentChanged
 from diamant.cleaner.spark.source.partition_logs import list_again
 from diamant.cleaner.spark.source.segment_indexes import ABORTED_FIELDS, read_aborted, read_offset_index
-from diamant.protocol.batches.control import ControlType, parse_control_type
+from diamant.protocol.batches.control import ControlType
 from diamant.protocol.batches.header import (
     CURRENT_MAGIC,
     HEADER_SIZE_UP_TO_MAGIC,
@@ -28,8 +28,6 @@ from diamant.protocol.batches.header import (
     LOG_OVERHEAD,
     BatchHeader,
 )
-from diamant.protocol.batches.records import iter_records
-from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.checkpoints.producer_snapshot import read_snapshot
 from diamant.storage.errors import CorruptLog
@@ -188,14 +186,6 @@ def _headers(
             header = BatchHeader._make(HEADER_STRUCT.unpack_from(buffer, at))
             control = None
             if header.is_control and at + size <= len(buffer):
-                control = _marker_type(buffer, at)
+                control = marker_type(buffer, at)
             yield header, control
         position += size
-
-
-def _marker_type(buffer: bytes, at: int) -> ControlType | None:
-    try:
-        record = next(iter_records(buffer, at), None)
-        return None if record is None else parse_control_type(record.key)
-    except CorruptBatch:
-        return None
