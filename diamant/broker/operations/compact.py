@@ -115,7 +115,7 @@ class Compactions:
             service = await self._cleaning.service()
             from diamant.cleaner.on_demand.compaction import Compactor
 
-            self._compactor = self._compactor or Compactor(self._node.env, service)
+            self._compactor = self._compactor or Compactor(service)
         return self._compactor
 
     async def figures(self) -> TopicFigures:
@@ -123,7 +123,7 @@ class Compactions:
         compactor = await self.compactor()
         from diamant.broker.operations.topic_figures import TopicFigures
 
-        return TopicFigures(self._node, await self._cleaning.service(), compactor)
+        return TopicFigures(self._node, await self._cleaning.service(), compactor.counts)
 
     async def _partitions(self, request: CompactRequest, progress: Progress) -> CompactionReport:
         """Compact the partitions beside each other."""

@@ -4,7 +4,7 @@ The quick answer has bounds, from the headers of batches; nothing else is read. 
 the files of one moment, as `explain` has them, while writing and cleaning continue.
 
 Bounds: `MAX_AT_ONCE` counts; for each the descriptors of `explain.LogFiles` and the memory of `record_count.py`. The
-quick answer reads headers in at most `MAX_CENSUS_BYTES` of each partition that were not counted before; of a larger one
+quick answer reads headers in at most `MAX_COUNTED_BYTES` of each partition that were not counted before; of a larger one
 only the number of its offsets is known.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.client.errors import TooMany
 from diamant.broker.operations.progress import Progress
-from diamant.cleaner.on_demand.remaining import MAX_CENSUS_BYTES
+from diamant.cleaner.on_demand.remaining import MAX_COUNTED_BYTES
 from diamant.cleaner.queries.record_count import RecordCount, count_by_headers, count_by_keys, count_by_offsets
 from diamant.storage.log.log import Log
 
@@ -108,16 +108,15 @@ class CountOperation:
 
     async def _at_once(self, log: Log) -> PartitionRecords:
         await asyncio.sleep(0)  # there may be thousands
-        compactor = await self._compactions.compactor()
+        counted = (await self._compactions.compactor()).counts.of(log)
         start = (await self._cleaning.service()).states.first_dirty(log) if log.config.is_compacted else 0
-        census = compactor.census_of(log)
         segments = list(log.segments)
         # What a compaction has not been over is dirty; that segment as a whole, if it ends in one.
         clean = [one for one, after in pairwise(segments) if after.base_offset <= start]
         dirty = segments[len(clean) :]
-        if census.unknown_bytes(segments) <= MAX_CENSUS_BYTES and not log.is_exchanging:
-            of_clean = await census.count(clean, max_bytes=MAX_CENSUS_BYTES)
-            of_dirty = await census.count(dirty, max_bytes=MAX_CENSUS_BYTES)
+        if counted.unknown_bytes(segments) <= MAX_COUNTED_BYTES and not log.is_exchanging:
+            of_clean = await counted.count(clean, max_bytes=MAX_COUNTED_BYTES)
+            of_dirty = await counted.count(dirty, max_bytes=MAX_COUNTED_BYTES)
             if of_clean is not None and of_dirty is not None:
                 deleted = max(0, log.log_start_offset - segments[0].base_offset)
                 return PartitionRecords(log.partition, count_by_headers(of_clean, of_dirty, deleted))

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from diamant.broker.client.duration import time_text
 from diamant.broker.config.config_key import DescribedConfig
 from diamant.broker.config.virtual_topic_table import COMPACT, described
-from diamant.cleaner.on_demand.record_counts import SegmentCensus
+from diamant.cleaner.on_demand.record_counts import SegmentCounts
 from diamant.cleaner.rules.time_based_roll import oldest_append_ms
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
-    from diamant.cleaner.on_demand.compaction import Compactor
+    from diamant.cleaner.on_demand.record_counts import CountedLogs
     from diamant.cleaner.service.metrics import PartitionStatus
     from diamant.cleaner.service.service import CleanerService
 
@@ -37,10 +37,10 @@ UNKNOWN = "unknown"
 class TopicFigures:
     """The figures of any number of topics at one moment."""
 
-    def __init__(self, node: Node, service: CleanerService, compactor: Compactor) -> None:
+    def __init__(self, node: Node, service: CleanerService, counts: CountedLogs) -> None:
         self._node = node
         self._service = service
-        self._compactor = compactor
+        self._counts = counts
         self._now_ms = node.env.clock.now_ms()
         self._budget_bytes = MAX_COUNTED_BYTES
         self._status: Mapping[tuple[str, int], PartitionStatus] = {
@@ -88,19 +88,19 @@ class TopicFigures:
 
     async def _count(
         self, logs: Sequence[Log], starts: Sequence[int]
-    ) -> tuple[SegmentCensus | None, SegmentCensus | None]:
+    ) -> tuple[SegmentCounts | None, SegmentCounts | None]:
         """Counts of the clean parts and of the dirty parts; None where counting would take too long."""
-        clean, dirty = SegmentCensus(), SegmentCensus()
+        clean, dirty = SegmentCounts(), SegmentCounts()
         for log, start in zip(logs, starts, strict=True):
-            census = self._compactor.census_of(log)
-            unknown_bytes = census.unknown_bytes(log.segments)
+            counted = self._counts.of(log)
+            unknown_bytes = counted.unknown_bytes(log.segments)
             if unknown_bytes > self._budget_bytes or log.is_exchanging:
                 return None, None
             self._budget_bytes -= unknown_bytes
             below = [segment for segment in log.segments[:-1] if segment.base_offset < start]
             above = log.segments[len(below) :]
-            found = await census.count(below, max_bytes=MAX_COUNTED_BYTES)
-            rest = await census.count(above, max_bytes=MAX_COUNTED_BYTES)
+            found = await counted.count(below, max_bytes=MAX_COUNTED_BYTES)
+            rest = await counted.count(above, max_bytes=MAX_COUNTED_BYTES)
             if found is None or rest is None:
                 return None, None
             clean, dirty = clean + found, dirty + rest

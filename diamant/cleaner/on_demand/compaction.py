@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NoReturn, TypeAlias
 
-from diamant.cleaner.on_demand.record_counts import LogCensus
+from diamant.cleaner.on_demand.record_counts import CountedLogs, LogCounts
 from diamant.cleaner.on_demand.remaining import RemainingRecords, held_back
 from diamant.cleaner.on_demand.report import (
     CLEAN,
@@ -40,8 +40,6 @@ from diamant.cleaner.service.log_picker import why_not
 from diamant.cleaner.service.round_requests import RoundRequest, RoundWatch, UnknownPartition
 from diamant.cleaner.service.service import CleanerService
 from diamant.cleaner.service.wakeup import Wakeup
-from diamant.storage.checkpoints.checkpoints import TopicPartition
-from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 
@@ -59,28 +57,15 @@ def no_stage(_stage: str) -> None:
 class Compactor:
     """Compacts single partitions. Belongs to the loop thread; all calls share what was counted."""
 
-    def __init__(self, env: Env, service: CleanerService) -> None:
-        self._env = env
+    def __init__(self, service: CleanerService) -> None:
         self._service = service
-        self._censuses: dict[TopicPartition, LogCensus] = {}
-        self._next_tidying = 16
-        """Beyond so many, those of deleted logs are dropped."""
-
-    def census_of(self, log: Log) -> LogCensus:
-        """Return what was counted of a log's segments."""
-        found = self._censuses.get((log.topic, log.partition))
-        if found is None or found.log is not log:
-            found = self._censuses[log.topic, log.partition] = LogCensus(log, self._service.blocking)
-            if len(self._censuses) > self._next_tidying:
-                self._censuses = {name: one for name, one in self._censuses.items() if not one.log.is_deleted}
-                self._next_tidying = 2 * len(self._censuses)
-        return found
+        self.counts = CountedLogs(service.blocking)
 
     async def compact(self, log: Log, request: CompactRequest, on_stage: OnStage = no_stage) -> PartitionCompaction:
         """Compact the partition of `log` as the request says, and wait; what went wrong is in the report."""
         watch = self._service.callers.watch((log.topic, log.partition))
         try:
-            return await _PartitionJob(self._env, self._service, self.census_of(log), watch, request, on_stage).run()
+            return await _PartitionJob(self._service, self.counts.of(log), watch, request, on_stage).run()
         finally:
             self._service.callers.unwatch((log.topic, log.partition), watch)
 
@@ -98,28 +83,27 @@ class _PartitionJob:
 
     def __init__(
         self,
-        env: Env,
         service: CleanerService,
-        census: LogCensus,
+        counts: LogCounts,
         watch: RoundWatch,
         request: CompactRequest,
         on_stage: OnStage,
     ) -> None:
-        self._env = env
         self._service = service
-        self._log = log = census.log
+        self._log = log = counts.log
+        self._clock = log.env.clock
         self._partition = (log.topic, log.partition)
         self._request = request
         self._on_stage = on_stage
         self._watch = watch
         self._asked_offset = log.log_end_offset
-        self._remaining = RemainingRecords(service, census, self._watch, self._asked_offset)
+        self._remaining = RemainingRecords(service, counts, self._watch, self._asked_offset)
         self._first_dirty: int | None = None
         self._found: CleanableRange | None = None
         self._last_horizon_ms: int | None = None
         self._failed_rounds = 0
         self._start_s = asyncio.get_running_loop().time()
-        self._started_ms = env.clock.now_ms()
+        self._started_ms = self._clock.now_ms()
 
     async def run(self) -> PartitionCompaction:
         """Carry it out."""
@@ -142,7 +126,7 @@ class _PartitionJob:
             horizon_ms = await self._remove_expired()
             if self._request.until == CLEAN or self._request.return_at_horizon or horizon_ms is None:
                 return
-            if horizon_ms <= self._env.clock.now_ms():
+            if horizon_ms <= self._clock.now_ms():
                 return  # a round had its chance, and something else keeps it
             await self._wait_for(horizon_ms)
 
@@ -213,7 +197,7 @@ class _PartitionJob:
                 self._last_horizon_ms = None
                 return None
             self._last_horizon_ms = horizons[1]
-            if horizons[0] > self._env.clock.now_ms() or horizons == tried:
+            if horizons[0] > self._clock.now_ms() or horizons == tried:
                 return horizons[1]
             tried = horizons
             self._on_stage("removing what has expired")
@@ -232,7 +216,7 @@ class _PartitionJob:
             self._failed_rounds = 0
             return
         self._failed_rounds += 1
-        is_given_up = self._service.states.is_uncleanable(self._partition, self._env.clock.now_ms())
+        is_given_up = self._service.states.is_uncleanable(self._partition, self._clock.now_ms())
         if is_given_up or self._failed_rounds > MAX_FAILED_ROUNDS:
             self._fail_uncleanable(report.error or "no round was possible")
 
@@ -242,7 +226,7 @@ class _PartitionJob:
 
     async def _wait_for(self, time_ms: int) -> None:
         self._on_stage("waiting for the horizon of tombstones")
-        wakeup = Wakeup(self._env.clock)
+        wakeup = Wakeup(self._clock)
 
         def wake(_ended: object) -> None:
             wakeup.notify()
@@ -278,7 +262,7 @@ class _PartitionJob:
                 removed_bytes.update(report.result.stats.removed_bytes)
         held = None
         if self._found is not None and not self._log.is_deleted:
-            now_ms, is_forced = self._env.clock.now_ms(), self._request.is_forced
+            now_ms, is_forced = self._clock.now_ms(), self._request.is_forced
             held = held_back(self._log, self._found, self._asked_offset, now_ms, is_forced=is_forced)
         kept = markers_after = records_after = None
         if failure is None and (kept := await self._remaining.kept(self._cleaned_to, held)) is not None:
@@ -307,7 +291,7 @@ class _PartitionJob:
             held_back=held,
             horizon_ms=self._last_horizon_ms,
             started_ms=self._started_ms,
-            ended_ms=self._env.clock.now_ms(),
+            ended_ms=self._clock.now_ms(),
             duration_ms=(asyncio.get_running_loop().time() - self._start_s) * 1000,
             error_code=None if failure is None else failure.code,
             error=None if failure is None else str(failure),

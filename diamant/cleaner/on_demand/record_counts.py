@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from diamant.protocol.batches.batch import crc_is_valid
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
+from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.log.log import Log
@@ -22,7 +23,7 @@ from diamant.storage.segments.segment import Segment, scan_headers
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentCensus:
+class SegmentCounts:
     """Of one segment, or of several added up."""
 
     values: int = 0
@@ -40,10 +41,10 @@ class SegmentCensus:
         """Data records of both kinds."""
         return self.values + self.tombstones
 
-    def __add__(self, other: SegmentCensus) -> SegmentCensus:
+    def __add__(self, other: SegmentCounts) -> SegmentCounts:
         horizons = [one for one in (self.first_horizon_ms, other.first_horizon_ms) if one is not None]
         lasts = [one for one in (self.last_horizon_ms, other.last_horizon_ms) if one is not None]
-        return SegmentCensus(
+        return SegmentCounts(
             self.values + other.values,
             self.tombstones + other.tombstones,
             self.markers + other.markers,
@@ -52,7 +53,7 @@ class SegmentCensus:
         )
 
 
-def take_census(env: Env, path: str, size: int, log_start_offset: int = 0) -> SegmentCensus:
+def count_segment(env: Env, path: str, size: int, log_start_offset: int = 0) -> SegmentCounts:
     """Count what is in a `.log` file of `size` valid bytes; batches below `log_start_offset` do not count. Any thread.
 
     Raises CorruptLog, and OSError if the file is gone.
@@ -84,25 +85,25 @@ def take_census(env: Env, path: str, size: int, log_start_offset: int = 0) -> Se
                 values += header.record_count
     finally:
         file.close()
-    return SegmentCensus(values, tombstones, markers, min(horizons, default=None), max(horizons, default=None))
+    return SegmentCounts(values, tombstones, markers, min(horizons, default=None), max(horizons, default=None))
 
 
-class LogCensus:
+class LogCounts:
     """The counts of one log's closed segments. Belongs to the log's owner; `blocking` does the reading."""
 
     def __init__(self, log: Log, blocking: Executor) -> None:
         self.log = log
         self._blocking = blocking
-        self._known: dict[int, tuple[Segment, int, SegmentCensus]] = {}
+        self._known: dict[int, tuple[Segment, int, SegmentCounts]] = {}
         """By base offset: the segment, the log start it was counted at, what was found."""
 
     def unknown_bytes(self, segments: Sequence[Segment]) -> int:
         """Bytes to be read to count these."""
         return sum(segment.size for segment in segments if self._of(segment) is None)
 
-    def known(self, segments: Sequence[Segment]) -> SegmentCensus | None:
+    def known(self, segments: Sequence[Segment]) -> SegmentCounts | None:
         """The counts of these, if all were counted; reads nothing."""
-        total = SegmentCensus()
+        total = SegmentCounts()
         for segment in segments:
             found = self._of(segment)
             if found is None:
@@ -110,7 +111,7 @@ class LogCensus:
             total += found
         return total
 
-    async def count(self, segments: Sequence[Segment], *, max_bytes: int) -> SegmentCensus | None:
+    async def count(self, segments: Sequence[Segment], *, max_bytes: int) -> SegmentCounts | None:
         """The counts of these segments, the active one included if it is among them; None if they cannot be told.
 
         That is so if more than `max_bytes` would have to be read, or a file cannot be, or is being replaced.
@@ -122,7 +123,7 @@ class LogCensus:
         work = [(segment.path, segment.size) for segment in unknown]
         if work:
             found = await asyncio.get_running_loop().run_in_executor(
-                self._blocking, _take_all, self.log.env, work, start
+                self._blocking, _count_all, self.log.env, work, start
             )
             if found is None:
                 return None
@@ -134,7 +135,7 @@ class LogCensus:
                 self._known[segment.base_offset] = (segment, size, one)
         return self.known(segments)
 
-    def _of(self, segment: Segment) -> SegmentCensus | None:
+    def _of(self, segment: Segment) -> SegmentCounts | None:
         known = self._known.get(segment.base_offset)
         # The active one grows, and what is below the log start does not count.
         if known is None or known[0] is not segment or known[1] != segment.size:
@@ -142,8 +143,28 @@ class LogCensus:
         return known[2]
 
 
-def _take_all(env: Env, work: Sequence[tuple[str, int]], log_start_offset: int) -> list[SegmentCensus] | None:
+class CountedLogs:
+    """The counts of all logs, shared by those who ask for them. Belongs to the loop thread; `blocking` does the reading."""
+
+    def __init__(self, blocking: Executor) -> None:
+        self._blocking = blocking
+        self._logs: dict[TopicPartition, LogCounts] = {}
+        self._next_tidying = 16
+        """Beyond so many, those of deleted logs are dropped."""
+
+    def of(self, log: Log) -> LogCounts:
+        """Return what was counted of a log's segments."""
+        found = self._logs.get((log.topic, log.partition))
+        if found is None or found.log is not log:
+            found = self._logs[log.topic, log.partition] = LogCounts(log, self._blocking)
+            if len(self._logs) > self._next_tidying:
+                self._logs = {name: one for name, one in self._logs.items() if not one.log.is_deleted}
+                self._next_tidying = 2 * len(self._logs)
+        return found
+
+
+def _count_all(env: Env, work: Sequence[tuple[str, int]], log_start_offset: int) -> list[SegmentCounts] | None:
     try:
-        return [take_census(env, path, size, log_start_offset) for path, size in work]
+        return [count_segment(env, path, size, log_start_offset) for path, size in work]
     except (StorageError, OSError):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from diamant.cleaner.on_demand.record_counts import LogCensus, SegmentCensus
+from diamant.cleaner.on_demand.record_counts import LogCounts, SegmentCounts
 from diamant.cleaner.on_demand.report import (
     LIVE,
     MARKER,
@@ -23,20 +23,20 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment
 
-MAX_CENSUS_BYTES = 256 * 1024 * 1024
+MAX_COUNTED_BYTES = 256 * 1024 * 1024
 """Bytes read at most to count the records of a partition; for a larger one the report gives no record counts."""
 
-CENSUS_TRIES = 3
+COUNT_TRIES = 3
 """Restarts of a count that meets files being replaced."""
 
 
 class RemainingRecords:
     """The records below `asked_offset`. `watch` sees the rounds at the partition."""
 
-    def __init__(self, service: CleanerService, census: LogCensus, watch: RoundWatch, asked_offset: int) -> None:
+    def __init__(self, service: CleanerService, counts: LogCounts, watch: RoundWatch, asked_offset: int) -> None:
         self._service = service
-        self._census = census
-        self._log = census.log
+        self._counts = counts
+        self._log = counts.log
         self._watch = watch
         self._asked_offset = asked_offset
 
@@ -53,12 +53,12 @@ class RemainingRecords:
 
         A log too large to be counted is only looked through with `reads_all`; markers count then, too.
         """
-        census = await self._count(lambda: self.cleaned(end_offset))
-        if census is None:
+        found = await self._count(lambda: self.cleaned(end_offset))
+        if found is None:
             return await self._filed_horizons(end_offset) if reads_all else None
-        if census.first_horizon_ms is None or census.last_horizon_ms is None:
+        if found.first_horizon_ms is None or found.last_horizon_ms is None:
             return None
-        return census.first_horizon_ms, census.last_horizon_ms
+        return found.first_horizon_ms, found.last_horizon_ms
 
     async def kept(self, end_offset: int, held: HeldBack | None) -> dict[str, int] | None:
         """Return how many records there are below `end_offset`, and above it those held back; None if that is not known."""
@@ -82,11 +82,11 @@ class RemainingRecords:
         )
         return (min(found), max(found)) if found else None
 
-    async def _count(self, segments: Callable[[], list[Segment]]) -> SegmentCensus | None:
-        for _ in range(CENSUS_TRIES):
-            if (found := await self._census.count(segments(), max_bytes=MAX_CENSUS_BYTES)) is not None:
+    async def _count(self, segments: Callable[[], list[Segment]]) -> SegmentCounts | None:
+        for _ in range(COUNT_TRIES):
+            if (found := await self._counts.count(segments(), max_bytes=MAX_COUNTED_BYTES)) is not None:
                 return found
-            if self._census.unknown_bytes(segments()) > MAX_CENSUS_BYTES:
+            if self._counts.unknown_bytes(segments()) > MAX_COUNTED_BYTES:
                 return None
             if self._service.states.is_in_progress((self._log.topic, self._log.partition)):
                 await self._watch.until_next()

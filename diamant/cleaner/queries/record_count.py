@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from diamant.cleaner.explain.scans import OpenSegment
-from diamant.cleaner.on_demand.record_counts import SegmentCensus
+from diamant.cleaner.on_demand.record_counts import SegmentCounts
 from diamant.cleaner.queries.key_counts import KeyCensus
 from diamant.cleaner.segments.tolerant_reader import Problem
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
@@ -65,7 +65,7 @@ class RecordCount(NamedTuple):
         return {name: bounds._asdict() for name, bounds in zip(self._fields, self, strict=True)}
 
 
-def count_by_headers(clean: SegmentCensus, dirty: SegmentCensus, uncounted_offsets: int = 0) -> RecordCount:
+def count_by_headers(clean: SegmentCounts, dirty: SegmentCounts, uncounted_offsets: int = 0) -> RecordCount:
     """Return bounds, given what the clean part and the others hold.
 
     `uncounted_offsets`: so many offsets at the begin of the log are deleted, and yet may be among what was counted.

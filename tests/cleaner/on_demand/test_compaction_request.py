@@ -35,7 +35,7 @@ PART = ("t", 0)
 async def compactor(logs: SeveralLogs, **settings: Any) -> Compactor:
     """A cleaner that does nothing of its own accord, and what compacts on demand with it."""
     settings.setdefault("is_enabled", False)
-    return Compactor(logs.env, await logs.start(**settings))
+    return Compactor(await logs.start(**settings))
 
 
 async def compact(made: Compactor, log: Log, on_stage: OnStage = no_stage, **options: Any) -> PartitionCompaction:
@@ -475,7 +475,7 @@ async def test_a_paused_partition_is_compacted_when_it_is_resumed(logs: SeveralL
 
 async def test_a_log_too_large_to_be_counted(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The report says that it does not know how many records there are; tombstones are waited for all the same."""
-    monkeypatch.setattr("diamant.cleaner.on_demand.remaining.MAX_CENSUS_BYTES", 0)
+    monkeypatch.setattr("diamant.cleaner.on_demand.remaining.MAX_COUNTED_BYTES", 0)
     log = logs.add("t", delete_retention_ms=0)
     logs.data(log, "a=1", "b=1")
     logs.data(log, "a=")
