@@ -130,12 +130,15 @@ async def test_a_directory_with_zeros_before_the_partitions_number_is_none_in_us
 
 
 async def test_what_is_not_covered_stands_in_the_certificate_as_in_the_documentation(broker: Broker) -> None:
-    """Word for word, each sentence, and no other."""
+    """Word for word, each sentence, and no other; and each field of the certificate is explained."""
     await create_with_key(broker)
     page = (ROOT / "docs" / "explanation" / "erasure.md").read_text()
     section = page.partition("## What is not covered")[2].partition("\n##")[0]
     items = [" ".join(one.split()) for one in section.partition("\n\n* ")[2].partition("\n\n")[0].split("\n* ")]
-    assert (await erase(broker)).certificate["not_covered"] == items
+    certificate = (await erase(broker)).certificate
+    assert certificate["not_covered"] == items
+    fields = (ROOT / "docs" / "reference" / "certificates.md").read_text()
+    assert [name for name in certificate if f"`{name}`" not in fields] == []
     redaction = await broker.redact("users", where='key == "nobody"', reason="GDPR Art. 17")
     for promised in ("Compressed bytes that are no record batches", "Values that had gone from the disk before"):
         assert any(one.startswith(promised) for one in redaction.certificate["not_covered"])
