@@ -57,7 +57,9 @@ COMMANDS = {
     "clock": LazyCommand(
         "diamant.broker.commands.admin.clock:clock", "Show a broker's clock, or move one that is manual."
     ),
-    "compact": LazyCommand("diamant.broker.commands.admin.compact:compact", "Clean a topic now, and wait until it is."),
+    "compact": LazyCommand(
+        "diamant.broker.commands.admin.compact:compact", "Compact a topic now, and wait until it is clean."
+    ),
     "erase": LazyCommand(
         "diamant.broker.commands.admin.erase:erase", "Erase a key from topics and certify that it is gone."
     ),
@@ -66,15 +68,15 @@ COMMANDS = {
     ),
     "count": LazyCommand("diamant.broker.commands.admin.count:count", "Print how many records a topic has, by kind."),
     "explain": LazyCommand(
-        "diamant.broker.commands.admin.explain:explain", "Say why records are still there, and until when."
+        "diamant.broker.commands.admin.explain:explain", "Explain why records are still there, and until when."
     ),
     "redact": LazyCommand("diamant.broker.commands.admin.redact:redact", "Remove records that match from a topic."),
-    "status": LazyCommand("diamant.broker.commands.admin.status:status", "Say how a broker and its cleaner are."),
+    "status": LazyCommand("diamant.broker.commands.admin.status:status", "Show the state of a broker and its cleaner."),
     "verify": LazyCommand("diamant.broker.commands.admin.verify:verify", "Check a certificate of an erasure."),
     "latest": LazyCommand(
         "diamant.broker.commands.admin.latest:latest", "Print the latest record of each key of a topic."
     ),
-    "log": LazyCommand("diamant.broker.commands.log.group:log", "Look at log files, and clean them, without a broker."),
+    "log": LazyCommand("diamant.broker.commands.log.group:log", "Read and clean log files without a broker."),
     "spark": LazyCommand(
         "diamant.broker.commands.spark.group:spark", "Read and clean logs of any size on Apache Spark."
     ),

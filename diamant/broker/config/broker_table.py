@@ -324,7 +324,7 @@ _KEYS = (
         "diamant.cleaner.spark.executor.timeout.ms",
         _LONG,
         120_000,
-        "How long a job on Spark waits for executors, at its begin and whenever it has lost all of them, before it is ended and "
+        "How long a job on Spark waits for executors, at its start and whenever it has lost all of them, before it is ended and "
         "a local runner takes over.",
         at_least(1000),
     ),
@@ -379,7 +379,7 @@ _KEYS = (
         "diamant.http.token.file",
         _STRING,
         None,
-        "File with the bearer token that verbs which change data need over HTTP. Without it they need none on loopback, and "
+        "File with the bearer token for requests over HTTP that change data. Without it they need none on loopback, and "
         "are refused where HTTP is answered elsewhere. Should have mode 0600; read at the start.",
     ),
     ConfigKey(

@@ -11,13 +11,13 @@ _HERE = "diamant.broker.commands.log"
 COMMANDS = {
     "clean": LazyCommand(f"{_HERE}.clean:clean", "Compact a partition, as the cleaner of a broker would."),
     "dump": LazyCommand(f"{_HERE}.dump:dump", "Print the batches and records of a partition or segment."),
-    "explain": LazyCommand(f"{_HERE}.explain:explain", "Say why records are still there, and until when."),
+    "explain": LazyCommand(f"{_HERE}.explain:explain", "Explain why records are still there, and until when."),
     "find": LazyCommand(f"{_HERE}.find:find", "Find every place where a key is stored."),
-    "stats": LazyCommand(f"{_HERE}.stats:stats", "Say what a log consists of and how much of it is superseded."),
-    "whatif": LazyCommand(f"{_HERE}.whatif:whatif", "Say what a cleaning would remove under other settings."),
+    "stats": LazyCommand(f"{_HERE}.stats:stats", "Count the records of a log, and how many are superseded."),
+    "whatif": LazyCommand(f"{_HERE}.whatif:whatif", "Predict what the cleaner would leave under other settings."),
 }
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def log() -> None:
-    """Look at log files, and clean them, without a broker."""
+    """Read and clean log files without a broker."""

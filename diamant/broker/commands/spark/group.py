@@ -9,11 +9,11 @@ from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
 _HERE = "diamant.broker.commands.spark"
 
 COMMANDS = {
-    "audit": LazyCommand(f"{_HERE}.audit:audit", "Say which topics keep values that should be gone."),
+    "audit": LazyCommand(f"{_HERE}.audit:audit", "Find topics that keep values that should be gone."),
     "clean": LazyCommand(f"{_HERE}.clean:clean", "Compact every partition of a copied log directory."),
     "find": LazyCommand(f"{_HERE}.find:find", "Find every record of a key, or what a pattern matches."),
-    "stats": LazyCommand(f"{_HERE}.stats:stats", "Say what logs consist of and how much of them is superseded."),
-    "whatif": LazyCommand(f"{_HERE}.whatif:whatif", "Say what the cleaner would leave under other settings."),
+    "stats": LazyCommand(f"{_HERE}.stats:stats", "Count the records of logs, and how many are superseded."),
+    "whatif": LazyCommand(f"{_HERE}.whatif:whatif", "Predict what the cleaner would leave under other settings."),
 }
 
 

@@ -56,12 +56,12 @@ async def resume(call: Call) -> ClockReport:
 
 
 ROUTES = (
-    Route("GET", "/v1/clock", show, "What the broker's clock shows, and whether it can be moved."),
+    Route("GET", "/v1/clock", show, "The time of the broker's clock, and whether it can be moved."),
     Route(
         "POST",
         "/v1/clock/advance",
         advance,
-        "Move a manual clock forward; answered once everything that is due then has happened.",
+        "Move a manual clock forward; answered when everything that is due by then has happened.",
         fields=(
             Param("by", "string", "A duration: numbers with w, d, h, m, s or ms, as in 8d or 1h30m."),
             Param("by_ms", "integer", "The same in milliseconds.", most=MAX_TIME_MS),
@@ -75,7 +75,7 @@ ROUTES = (
         "POST",
         "/v1/clock/set",
         set_to,
-        "Move a manual clock forward to a time; answered once everything that is due then has happened.",
+        "Move a manual clock forward to a time; answered when everything that is due by then has happened.",
         fields=(
             Param("to_ms", "integer", "The time, since the epoch.", is_required=True, most=MAX_TIME_MS),
             _SESSIONS,
@@ -84,6 +84,6 @@ ROUTES = (
         changes_data=True,
         is_job=True,
     ),
-    Route("POST", "/v1/clock/freeze", freeze, "Let a manual clock stand until it is moved.", changes_data=True),
+    Route("POST", "/v1/clock/freeze", freeze, "Stop a manual clock until it is moved.", changes_data=True),
     Route("POST", "/v1/clock/resume", resume, "Let a frozen clock run with real time again.", changes_data=True),
 )

@@ -32,7 +32,7 @@ ROUTES = (
         "POST",
         "/v1/compact",
         compact,
-        "Clean a topic now, wait until nothing superseded is left that may go, and say what went and what stays and why.",
+        "Compact a topic now, wait until it is clean, and report what was removed and what stays.",
         fields=(
             Param("topic", "string", "The topic; its cleanup.policy has to include compact.", is_required=True),
             Param("partition", "integer", "One partition of it; all without this.", most=(1 << 31) - 1),

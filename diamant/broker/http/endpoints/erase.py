@@ -179,7 +179,7 @@ ROUTES = (
             Param("key", "key", "The key that was erased, to look for it by itself."),
             Param("where", "string", "What a redaction was about, to look for it again."),
         ),
-        answer="What came of the signature, the segments and the claims, and what has changed since.",
+        answer="The outcome for the signature, the segments and the claims, and what has changed since.",
     ),
     Route(
         "GET",

@@ -24,7 +24,7 @@ ROUTES = (
         "POST",
         "/v1/explain",
         explain,
-        "Why records are still on the disk, when they go, and what would have them go now.",
+        "Why records are still on the disk, when they go, and what removes them now.",
         is_job=True,
         can_be_ended=True,
         not_kept=("key",),

@@ -57,7 +57,7 @@ class FaultRoutes:
         return web.json_response({"removed": self._faults.made.clear() if self._faults.made is not None else 0})
 
     async def get(self, request: web.BaseRequest) -> web.Response:
-        """One fault, perhaps not before it has fired."""
+        """One fault; with `wait_fired` when it has fired."""
         fault = self._fault(request)
         count = read_int(request, "wait_fired", 0, 0, 1_000_000)
         timeout_ms = read_int(request, "timeout_ms", MAX_WAIT_MS, 0, MAX_WAIT_MS)
@@ -95,7 +95,7 @@ def _handle(answer: Callable[[FaultRoutes, web.BaseRequest], Awaitable[web.Respo
 
 
 _WAIT = (
-    Param("wait_fired", "integer", "Answer once it has fired so often.", default=0, most=1_000_000),
+    Param("wait_fired", "integer", "Answer when it has fired that often.", default=0, most=1_000_000),
     Param("timeout_ms", "integer", "How long to wait for that; then 408.", default=MAX_WAIT_MS, most=MAX_WAIT_MS),
 )
 
@@ -117,7 +117,7 @@ ROUTES = (
         "GET",
         "/v1/faults/{id}",
         _handle(FaultRoutes.get),
-        "One fault, perhaps not before it has fired.",
+        "One fault; with `wait_fired` when it has fired.",
         query=_WAIT,
         takes_any_query=True,
     ),

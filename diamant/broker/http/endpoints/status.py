@@ -15,4 +15,4 @@ async def show(call: Call) -> BrokerStatus:
     return broker_status(services.node, services.cleaning.status(), services.clock().state())
 
 
-ROUTES = (Route("GET", "/v1/status", show, "What the broker is, its clock, and how far its cleaner is."),)
+ROUTES = (Route("GET", "/v1/status", show, "The broker, its clock, and the progress of its cleaner."),)

@@ -7,7 +7,7 @@ A module of `http/endpoints/` has its rows in `ROUTES`:
             "POST",
             "/v1/topics/{topic}/compact",
             compact,                                       # async def compact(call: Call) -> Mapping | web.Response
-            "Clean a topic now and say what went.",
+            "Compact a topic now, and report what was removed.",
             changes_data=True,
             is_job=True,
             fields=(Param("until", "string", "How far.", default="clean", choices=("clean", "tombstones-gone")),),

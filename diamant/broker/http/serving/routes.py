@@ -77,14 +77,12 @@ class Routes:
             ),
             Route("GET", "/health", self._health, "Whether the broker is alive and ready.", takes_any_query=True),
             Route("GET", "/v1/openapi.json", self._openapi, "This document."),
-            Route(
-                "GET", "/v1/jobs", self._list_jobs, "The jobs that are remembered, the latest first, without results."
-            ),
+            Route("GET", "/v1/jobs", self._list_jobs, "The recent jobs, the latest first, without results."),
             Route(
                 "GET",
                 "/v1/jobs/{id}",
                 self._get_job,
-                "One job with its progress, and its result or error once it is over.",
+                "One job with its progress, and its result or error when it has ended.",
                 query=(WAIT_PARAM._replace(default=0, doc="How long to wait for the end."),),
             ),
             Route(
