@@ -1,0 +1,117 @@
+"""Certificates and intents keep their form: the same fields in the same order, told as they were told in version 0.1.
+
+The files in `tests/golden/certificates` were issued by 0.1.0 in the histories of this module. What differs from run to run is
+masked: digests, ids, and what a scan has counted. `tests/golden/intents.json` has intents that 0.1.0 left on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.cleaner.erasure.intent import Intent
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.redaction.intent import RedactionIntent
+from tests.broker.erasure.cases import KEY, PERSON, broker_at, create_with_key, fill, write
+from tests.broker.erasure.obstacles import damage, hold_up
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "certificates"
+INTENTS = Path(__file__).parents[3] / "golden" / "intents.json"
+HEX = re.compile(r"\b[0-9a-f]{32,}\b")
+COUNTED = ("coverage",)
+"""Counts of files and bytes there are those of the whole directory."""
+
+
+def masked(value: Any, *, is_counted: bool = False) -> Any:
+    """A certificate without what differs from run to run."""
+    if isinstance(value, dict):
+        return {
+            name: "id"
+            if name in ("cluster_id", "topic_id") or (name == "software")
+            else masked(one, is_counted=is_counted or name in COUNTED)
+            for name, one in value.items()
+            if name != "topic_ids"
+        }
+    if isinstance(value, list):
+        return [] if is_counted else [masked(one) for one in value]
+    if isinstance(value, str):
+        return HEX.sub(lambda found: f"{len(found[0])} digits", value)
+    return 0 if is_counted and isinstance(value, int) and not isinstance(value, bool) else value
+
+
+async def erased_at_once(broker: Broker) -> dict[str, Any]:
+    """A key in two partitions, of which both are erased at once; its last certificate."""
+    await create_with_key(broker, 2, others=5)
+    write(broker, (b"customer-7", b"so much as says " + PERSON))
+    return (await broker.erase(KEY, ["users"], reason="GDPR Art. 17", reference="4711", is_now=True)).certificate
+
+
+async def values_gone(broker: Broker) -> dict[str, Any]:
+    """A key that was deleted already in one partition, and is written again behind the claim."""
+    await create_with_key(broker, 2, others=5)
+    write(broker, (KEY, None), partition=1)
+    return (await broker.erase(KEY, ["users"], reason="GDPR Art. 17")).certificate
+
+
+async def damaged(broker: Broker) -> dict[str, Any]:
+    """A partition that can be read, and one that cannot."""
+    await create_with_key(broker, 2, others=5)
+    damage(broker, partition=1)
+    return (await broker.erase(KEY, ["users"], reason="GDPR Art. 17")).certificate
+
+
+async def cancelled(broker: Broker) -> dict[str, Any]:
+    """An erasure that was ended while it waited for its horizon."""
+    await create_with_key(broker)
+    erasure = await broker.erase(KEY, ["users"], reason="GDPR Art. 17")
+    return (await broker.cancel(erasure.id, reason="a mistake")).certificate
+
+
+async def records_gone(broker: Broker) -> dict[str, Any]:
+    """Records of two partitions that match, one of them with an older value of its key."""
+    await create_with_key(broker, 2, others=5)
+    write(broker, (KEY, b"another value, which is long enough"))
+    fill(broker, 5)
+    return (await broker.redact("users", where='key == "customer-42"', reason="r", reference="4711")).certificate
+
+
+async def redaction_held(broker: Broker) -> dict[str, Any]:
+    """A match in an open transaction, and a partition that cannot be read."""
+    await create_with_key(broker, 3, others=5)
+    hold_up(broker, 1)
+    damage(broker, partition=2)
+    return (await broker.redact("users", where='key == "customer-42"', reason="r")).certificate
+
+
+HISTORIES = (erased_at_once, values_gone, damaged, cancelled, records_gone, redaction_held)
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=lambda one: one.__name__)
+async def test_a_certificate_has_the_form_that_it_had(tmp_path: Path, history: Any) -> None:
+    """Names, values and their order, as the answer over HTTP has them; and the signature is over these very bytes."""
+    async with broker_at(tmp_path) as broker:
+        certificate = await history(broker)
+        public_key = bytes.fromhex(certificate["signature"]["public_key"])
+        assert certificates.check_signature(certificate, public_key) == certificates.TRUSTED
+        (path,) = (tmp_path / "data").glob(f"*-{certificate['id']}.{certificate['state']}.json")
+        assert path.read_bytes() == json.dumps(certificate, indent=1, sort_keys=True).encode()
+        found = json.dumps(masked(certificate), indent=1) + "\n"
+    golden = GOLDEN / f"{history.__name__}.json"
+    if os.environ.get("GOLDEN_CERTIFICATES"):
+        golden.write_text(found)
+    assert found == golden.read_text()
+
+
+def test_an_intent_has_the_form_that_it_had() -> None:
+    """In each phase: what 0.1 has written can be read, and is written again byte for byte."""
+    for one in json.loads(INTENTS.read_text()):
+        data = json.dumps(one["json"]).encode()
+        kind: Any = {"erase": Intent, "redact": RedactionIntent}[one["kind"]]
+        intent = kind.from_bytes(data)
+        assert (intent.phase, intent.to_bytes()) == (one["phase"], data)
