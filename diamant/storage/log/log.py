@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import errno
 import random
-from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from struct import Struct
@@ -22,7 +20,7 @@ from uuid import UUID
 
 from diamant.protocol.batches.batch import parse_header, set_base_offset, set_timestamps
 from diamant.protocol.batches.control import parse_control_type
-from diamant.protocol.batches.header import LOG_OVERHEAD, NO_PRODUCER_ID, BatchHeader
+from diamant.protocol.batches.header import NO_PRODUCER_ID, BatchHeader
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names
@@ -31,6 +29,8 @@ from diamant.storage.env.clock import bounds_now_ms
 from diamant.storage.env.env import Env
 from diamant.storage.log import time_search
 from diamant.storage.log.append_checks import BatchCheck, CheckedBatch, Validation
+from diamant.storage.log.log_reader import LogReader
+from diamant.storage.log.log_segments import LogSegments
 from diamant.storage.log.producer_state import DuplicateBatch, ProducerStateManager
 from diamant.storage.log.time_search import TimestampOffset
 from diamant.storage.segments.log_config import LogConfig
@@ -40,8 +40,6 @@ from diamant.storage.segments.txn_index import AbortedTxn
 READ_COMMITTED = 1
 _TRUSTED_FIELDS = Struct(">23xi8xqq")
 """Of a batch's header: last offset delta, max timestamp, producer id."""
-# Ends of recent reads that are remembered, so that a consumer's next fetch needs no index and no scan.
-MAX_READ_POSITIONS = 32
 
 
 class AppendResult(NamedTuple):
@@ -139,7 +137,9 @@ class Log:
         self.partition = partition
         self.topic_id = topic_id
         self.config = config
+        self._segments = LogSegments(segments)
         self.segments = segments
+        self._reader = LogReader(self._segments, self._index_damaged)
         self.epochs = epochs
         self.producers = producers
         self.log_start_offset = log_start_offset
@@ -154,8 +154,6 @@ class Log:
         self.on_index_damaged: Callable[[Log, Segment], object] | None = None
         """Told of closed segments that are read slowly because of their offset index."""
         self.on_files_removed: Callable[[list[str], int], None] | None = None
-        self._bases = [segment.base_offset for segment in segments]
-        self._read_positions: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
         self._pending_snapshots: list[str] = []
         self._rolled: list[Segment] = []
         """Segments that were rolled since the last flush began; what rolling added to their indexes is not synced."""
@@ -425,8 +423,7 @@ class Log:
         segment = self._new_segment(base_offset)
         self._name_changes += 1
         self._rolled.append(active)
-        self.segments.append(segment)
-        self._bases.append(base_offset)
+        self._segments.append(segment)
         path = self.producers.take_snapshot(base_offset)
         if path is not None:
             self._pending_snapshots.append(path)
@@ -449,7 +446,7 @@ class Log:
 
     def floor_segment(self, offset: int) -> int:
         """Index of the segment with the largest base offset <= `offset`; -1 if there is none."""
-        return bisect_right(self._bases, offset) - 1
+        return self._segments.floor(offset)
 
     def delete_oldest(self, count: int) -> int:
         """Remove the `count` oldest segments (rolling first if that is all of them); bytes freed.
@@ -481,8 +478,7 @@ class Log:
         removed = [segment for segment in oldest if segment.path.endswith(names.DELETED_SUFFIX)]
         for segment in oldest[len(removed) :]:
             segment.is_deleted = False
-        del self.segments[: len(removed)]
-        del self._bases[: len(removed)]
+        self._segments.drop_oldest(len(removed))
         first = self.segments[0].base_offset
         if removed and first > self.log_start_offset:
             self._move_log_start(first)
@@ -491,10 +487,8 @@ class Log:
 
     def exchange_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """Put `new` in the place of `old`, which follow each other; in memory only (see `segment_swap`)."""
-        first = self.segments.index(old[0])
-        self.segments[first : first + len(old)] = [new]
-        self._bases[first : first + len(old)] = [new.base_offset]
-        self._let_go(old)
+        self._segments.replace(old, new)
+        self._hide(old)
         self.producers.snapshots.forget({segment.base_offset for segment in old} - {new.base_offset})
 
     def remove_segment_files(self, segments: Sequence[Segment]) -> None:
@@ -504,7 +498,7 @@ class Log:
         the first that keeps its name; what is left then of one whose `.log` file has lost it goes at the next start.
         """
         self._name_changes += 1
-        self._let_go(segments)
+        self._hide(segments)
         removed: list[str] = []
         try:
             for segment in segments:
@@ -513,15 +507,13 @@ class Log:
         finally:
             self._remove_later(removed)
 
-    def _let_go(self, segments: Sequence[Segment]) -> None:
+    def _hide(self, segments: Sequence[Segment]) -> None:
         """Hide these segments from new readers. Current readers keep what they have found."""
         for segment in segments:
             segment.is_deleted = True
             # Otherwise any reference to it, such as the traceback of a failed round, keeps its bytes on the disk.
             segment.let_go_of_file()
-        stale = [offset for offset, (owner, _) in self._read_positions.items() if owner.is_deleted]
-        for offset in stale:
-            del self._read_positions[offset]
+        self._reader.forget_deleted()
 
     def remove_snapshots(self, offsets: Collection[int]) -> None:
         """Rename the producer snapshots at `offsets`, if there are any, to `.deleted`, to be removed after the delay."""
@@ -576,77 +568,21 @@ class Log:
             )
         is_committed = isolation_level == READ_COMMITTED
         limit = self.last_stable_offset if is_committed else self.log_end_offset
-        if offset >= limit:
-            return self._result((), 0, [] if is_committed else None)
-        found = self._find(offset)
+        found = None
+        if offset < limit:
+            found = self._reader.find(offset, limit, self.log_end_offset, max_bytes, min_one_message=min_one_message)
         if found is None:
             return self._result((), 0, [] if is_committed else None)
-        segment, start, first_size = found
-        end, next_offset = self._limit_position(segment, limit)
-        if end - start > max_bytes:
-            end, next_offset = segment.last_batch_before(start, start + max_bytes)
-            if next_offset < 0:
-                if not min_one_message:
-                    return self._result((), 0, [] if is_committed else None)
-                end, next_offset = segment.last_batch_before(
-                    start, start + self._batch_size(segment, start, first_size)
-                )
-        if end <= start:
-            return self._result((), 0, [] if is_committed else None)
-        self._remember(next_offset, segment, end)
-        aborted = self._aborted(offset, next_offset, segment) if is_committed else None
-        return self._result((FileSlice(segment.file, start, end - start),), end - start, aborted)
+        size = found.end - found.start
+        aborted = self._reader.aborted(offset, found) if is_committed else None
+        return self._result((FileSlice(found.segment.file, found.start, size),), size, aborted)
 
     def _result(self, slices: tuple[FileSlice, ...], size: int, aborted: list[AbortedTxn] | None) -> ReadResult:
         return ReadResult(slices, size, self.log_end_offset, self.last_stable_offset, self.log_start_offset, aborted)
 
-    def _find(self, offset: int) -> tuple[Segment, int, int] | None:
-        """Segment, position and size (0 if not known yet) of the first batch with last offset >= `offset`."""
-        known = self._read_positions.get(offset)
-        if known is not None and known[1] < known[0].size:
-            return known[0], known[1], 0
-        for segment in self.segments[max(0, self.floor_segment(offset)) :]:
-            located = segment.locate(offset)
-            if segment.is_index_damaged and self.on_index_damaged is not None and segment is not self.segments[-1]:
-                self.on_index_damaged(self, segment)
-            if located is not None:
-                return segment, located[0], located[1].size
-        return None
-
-    def _limit_position(self, segment: Segment, limit: int) -> tuple[int, int]:
-        """Byte position where `limit` is in `segment` and the offset that follows there."""
-        if segment is self.active:
-            if limit >= self.log_end_offset:
-                return segment.size, self.log_end_offset
-        else:
-            following = self._bases[self.floor_segment(segment.base_offset) + 1]
-            if limit >= following:
-                return segment.size, following
-        located = segment.locate(limit)
-        return (located[0], limit) if located is not None else (segment.size, limit)
-
-    def _batch_size(self, segment: Segment, start: int, size: int) -> int:
-        if size:
-            return size
-        prefix = segment.file.pread(LOG_OVERHEAD, start)
-        return int.from_bytes(prefix[8:12], "big") + LOG_OVERHEAD
-
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        positions = self._read_positions
-        positions[offset] = (segment, position)
-        positions.move_to_end(offset)
-        if len(positions) > MAX_READ_POSITIONS:
-            positions.popitem(last=False)
-
-    def _aborted(self, offset: int, upper_bound: int, segment: Segment) -> list[AbortedTxn]:
-        found: list[AbortedTxn] = []
-        for candidate in self.segments[max(0, self.floor_segment(segment.base_offset)) :]:
-            some, is_complete = candidate.txn_index.collect(offset, upper_bound)
-            found.extend(some)
-            if is_complete:
-                break
-        found.sort(key=lambda txn: txn.first_offset)
-        return found
+    def _index_damaged(self, segment: Segment) -> None:
+        if self.on_index_damaged is not None:
+            self.on_index_damaged(self, segment)
 
     # -- offsets by time and epoch -------------------------------------------------------------------------------
 
@@ -674,8 +610,7 @@ class Log:
         target = self.log_end_offset if offset is None else offset
         if target <= self.recovery_point and not self._rolled:
             return None
-        first = max(0, self.floor_segment(self.recovery_point))
-        segments = [segment for segment in self.segments[first:] if segment.base_offset < target]
+        segments = [segment for segment in self._segments.since(self.recovery_point) if segment.base_offset < target]
         for segment in segments:
             segment.flush_indexes()
         snapshots, self._pending_snapshots = self._pending_snapshots, []
@@ -717,7 +652,7 @@ class Log:
                 self._pending_snapshots.append(path)
             # Index files and the snapshot may be new.
             self._name_changes += 1
-            segments = self.segments[max(0, self.floor_segment(self.recovery_point)) :]
+            segments = self._segments.since(self.recovery_point)
             segments += self._take_rolled(segments)
             plan = FlushPlan(self, segments, self._pending_snapshots, self.log_end_offset, self._name_changes)
             plan.run()

@@ -54,7 +54,7 @@ def spoil(file: Path) -> None:
 
 def seek(log: Log, offset: int) -> bytes | None:
     """The first value of the batch at an offset, found by the index."""
-    log._read_positions.clear()
+    log._reader._positions.clear()
     return values(log.read(offset, 1, isolation_level=0, min_one_message=True))[0]
 
 

@@ -1,0 +1,112 @@
+"""Ranges of whole batches in the segments of a log.
+
+Only headers are looked at, and those only where no recent read has ended: a consumer that continues where it was needs no index
+and no scan.
+
+Source: LogSegment.read, LocalLog.read and collectAbortedTransactions.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
+
+from diamant.protocol.batches.header import LOG_OVERHEAD
+from diamant.storage.log.log_segments import LogSegments
+from diamant.storage.segments.segment import Segment
+from diamant.storage.segments.txn_index import AbortedTxn
+
+MAX_READ_POSITIONS = 32
+"""Ends of recent reads that are remembered."""
+
+
+class BatchRange(NamedTuple):
+    """Bytes `start` to `end` of a segment are whole batches; `next_offset` follows them."""
+
+    segment: Segment
+    start: int
+    end: int
+    next_offset: int
+
+
+class LogReader:
+    """Finds what a fetch is to be given. The owner of the log uses it."""
+
+    def __init__(self, segments: LogSegments, damaged: Callable[[Segment], None]) -> None:
+        """`damaged` is told of closed segments that are read slowly because of their offset index."""
+        self._segments = segments
+        self._damaged = damaged
+        self._positions: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
+
+    def find(
+        self, offset: int, limit: int, log_end_offset: int, max_bytes: int, *, min_one_message: bool
+    ) -> BatchRange | None:
+        """The batches from the one that holds `offset` up to offset `limit`, at most `max_bytes` of them (more only for the
+        first batch, KIP-74). Never crosses a segment. None if there is nothing.
+        """
+        found = self._locate(offset)
+        if found is None:
+            return None
+        segment, start, first_size = found
+        end, next_offset = self._limit_position(segment, limit, log_end_offset)
+        if end - start > max_bytes:
+            end, next_offset = segment.last_batch_before(start, start + max_bytes)
+            if next_offset < 0:
+                if not min_one_message:
+                    return None
+                end, next_offset = segment.last_batch_before(start, start + _batch_size(segment, start, first_size))
+        if end <= start:
+            return None
+        positions = self._positions
+        positions[next_offset] = (segment, end)
+        positions.move_to_end(next_offset)
+        if len(positions) > MAX_READ_POSITIONS:
+            positions.popitem(last=False)
+        return BatchRange(segment, start, end, next_offset)
+
+    def _locate(self, offset: int) -> tuple[Segment, int, int] | None:
+        """Segment, position and size (0 if not known yet) of the first batch with last offset >= `offset`."""
+        known = self._positions.get(offset)
+        if known is not None and known[1] < known[0].size:
+            return known[0], known[1], 0
+        for segment in self._segments.since(offset):
+            located = segment.locate(offset)
+            if segment.is_index_damaged and segment is not self._segments.items[-1]:
+                self._damaged(segment)
+            if located is not None:
+                return segment, located[0], located[1].size
+        return None
+
+    def _limit_position(self, segment: Segment, limit: int, log_end_offset: int) -> tuple[int, int]:
+        """Byte position where `limit` is in `segment` and the offset that follows there."""
+        is_active = segment is self._segments.items[-1]
+        following = log_end_offset if is_active else self._segments.following_base(segment)
+        if limit >= following:
+            return segment.size, following
+        located = segment.locate(limit)
+        return (located[0], limit) if located is not None else (segment.size, limit)
+
+    def aborted(self, offset: int, found: BatchRange) -> list[AbortedTxn]:
+        """The aborted transactions that reach into a range that was read from `offset` on."""
+        aborted: list[AbortedTxn] = []
+        for candidate in self._segments.since(found.segment.base_offset):
+            some, is_complete = candidate.txn_index.collect(offset, found.next_offset)
+            aborted.extend(some)
+            if is_complete:
+                break
+        aborted.sort(key=lambda txn: txn.first_offset)
+        return aborted
+
+    def forget_deleted(self) -> None:
+        """Forget where reads have ended in segments that are deleted."""
+        stale = [offset for offset, (segment, _) in self._positions.items() if segment.is_deleted]
+        for offset in stale:
+            del self._positions[offset]
+
+
+def _batch_size(segment: Segment, start: int, size: int) -> int:
+    if size:
+        return size
+    prefix = segment.file.pread(LOG_OVERHEAD, start)
+    return int.from_bytes(prefix[8:12], "big") + LOG_OVERHEAD

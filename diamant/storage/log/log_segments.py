@@ -1,0 +1,46 @@
+"""The segments of a log, ascending; the last one takes appends."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from diamant.storage.segments.segment import Segment
+
+
+class LogSegments:
+    """`items`: to be changed by these methods only. Base offsets are kept beside them, to find a segment quickly."""
+
+    __slots__ = ("_bases", "items")
+
+    def __init__(self, items: list[Segment]) -> None:
+        self.items = items
+        self._bases = [segment.base_offset for segment in items]
+
+    def floor(self, offset: int) -> int:
+        """Index of the segment with the largest base offset <= `offset`; -1 if there is none."""
+        return bisect_right(self._bases, offset) - 1
+
+    def since(self, offset: int) -> list[Segment]:
+        """The segments from the one on that would hold `offset`."""
+        return self.items[max(0, self.floor(offset)) :]
+
+    def following_base(self, segment: Segment) -> int:
+        """Base offset of the segment after one that is not the last."""
+        return self._bases[self.floor(segment.base_offset) + 1]
+
+    def append(self, segment: Segment) -> None:
+        """Put a segment behind the last one."""
+        self.items.append(segment)
+        self._bases.append(segment.base_offset)
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put `new` in the place of `old`, which follow each other."""
+        first = self.items.index(old[0])
+        self.items[first : first + len(old)] = [new]
+        self._bases[first : first + len(old)] = [new.base_offset]
+
+    def drop_oldest(self, count: int) -> None:
+        """Take out the `count` oldest segments."""
+        del self.items[:count]
+        del self._bases[:count]
