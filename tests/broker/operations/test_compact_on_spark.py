@@ -18,12 +18,14 @@ from diamant.broker.node.topics import NewTopic
 from diamant.broker.operations.status import broker_status
 from diamant.cleaner.offline.clean import Engine, inline_engine
 from diamant.cleaner.spark.clean import staging
+from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.settings import SparkSettings
 from diamant.cleaner.spark.runner import runner, staging_sweep
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.uuid_text import random_id
 from tests.cleaner.runners.test_runner import make_log
+from tests.cleaner.spark.clean.test_staging import age
 from tests.cleaner.spark.fake_driver import MISCHIEF
 from tests.waiting import wait_until
 
@@ -122,9 +124,9 @@ async def test_a_start_removes_what_a_killed_run_has_left_at_the_staging_place(
         await broker.node.topics.delete(["users"])
         await wait_until(lambda: not list(place.iterdir()))
     # As if another process had made it, and been killed.
+    stray = stray.with_name(stray.name.replace(staging.RUN, "00000000"))
     (tmp_path / "copy").rename(stray)
-    monkeypatch.setattr(staging, "RUN", "00000000")
-    monkeypatch.setattr(staging, "YOUNG_S", 0)
+    age(Location(str(stray)))
     async with Broker(config):
         await wait_until(lambda: not list(place.iterdir()))
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from struct import Struct
+from typing import TypeAlias
 from uuid import UUID
 
 from xxhash import xxh3_64_intdigest
@@ -33,37 +34,39 @@ _HASH = Struct("<Q")
 _TOPIC_ID = Struct("<bQQ")
 _HALF = (1 << 64) - 1
 
-_remembered: dict[UUID, tuple[int, int]] = {}
+Hashes: TypeAlias = dict[UUID, tuple[int, int]]
 """Number of partitions and hash of a topic without racks, by its id; its name never changes."""
 
+_remembered: Hashes = {}
 
-def metadata_hash(topic_names: Iterable[str], image: MetadataImage) -> int:
-    """The hash of those of `topic_names` that exist, an int64."""
+
+def metadata_hash(topic_names: Iterable[str], image: MetadataImage, remembered: Hashes = _remembered) -> int:
+    """The hash of those of `topic_names` that exist, an int64. `remembered`: those of topics that were computed before."""
     topics = [topic for name in topic_names if (topic := image.topics.get(name)) is not None]
     if not topics:
         return 0
     topics.sort(key=lambda topic: topic.name)
     if all(broker.rack is None for broker in image.brokers.values()):
-        _forget_deleted(image)
-        hashes = [_hash_without_racks(topic) for topic in topics]
+        _forget_deleted(image, remembered)
+        hashes = [_hash_without_racks(topic, remembered) for topic in topics]
     else:
         hashes = [_hash_with_racks(topic, image) for topic in topics]
     found = xxh3_64_intdigest(b"".join(map(_HASH.pack, hashes)))
     return found - (1 << 64) if found >> 63 else found
 
 
-def _forget_deleted(image: MetadataImage) -> None:
-    if len(_remembered) > 2 * len(image.topics_by_id) + SPARE_HASHES:
-        for topic_id in _remembered.keys() - image.topics_by_id.keys():
-            del _remembered[topic_id]
+def _forget_deleted(image: MetadataImage, remembered: Hashes) -> None:
+    if len(remembered) > 2 * len(image.topics_by_id) + SPARE_HASHES:
+        for topic_id in remembered.keys() - image.topics_by_id.keys():
+            del remembered[topic_id]
 
 
-def _hash_without_racks(topic: TopicImage) -> int:
+def _hash_without_racks(topic: TopicImage, remembered: Hashes) -> int:
     count = len(topic.partitions)
-    known = _remembered.get(topic.topic_id)
+    known = remembered.get(topic.topic_id)
     if known is None or known[0] != count:
         numbers = b"".join(map(_INT32.pack, range(count)))
-        known = _remembered[topic.topic_id] = (
+        known = remembered[topic.topic_id] = (
             count,
             xxh3_64_intdigest(_front(topic.topic_id, topic.name, count) + numbers),
         )

@@ -171,12 +171,12 @@ def staging_root(staging: str) -> Location:
         raise SparkError(f"the staging place cannot be used: {error}") from None
 
 
-def new_place(env: Env, plan: CleanPlan, staging: str) -> Location:
+def new_place(env: Env, plan: CleanPlan, staging: str, *, run: str = RUN) -> Location:
     """Return a place for a job, which is noted and not made yet (`CleanJob` does); SparkError for a URI that means nothing.
 
     A staging place that is local and not there is made if the directory above it is. OSError.
     """
-    name = new_name(owner_of(env, parent(plan.directory)), os.path.basename(plan.directory))
+    name = new_name(owner_of(env, parent(plan.directory)), os.path.basename(plan.directory), run)
     if not staging:
         return Location(plan.directory).child(name)
     root = staging_root(staging)
@@ -201,14 +201,20 @@ def remove_leftovers(env: Env, plan: CleanPlan, place: Location) -> None:
         # A partition's directory is the broker's own, and a run has one job at a partition at a time.
         return root == Location(plan.directory) or _run_of(name) == RUN
 
-    swept = _remove_all(root, is_over, is_safe)
+    swept = _remove_all(root, is_over, is_safe, YOUNG_S)
     if swept.stuck:
         logger.warning("%d places of earlier jobs at %s cannot be removed: %s", swept.stuck, root, swept.reason)
     forget_gone(env, parent(plan.directory), root, is_over)
 
 
 def sweep(
-    env: Env, log_directory: str, staging: str, run: str, is_stopped: Callable[[], bool] = lambda: False
+    env: Env,
+    log_directory: str,
+    staging: str,
+    run: str,
+    is_stopped: Callable[[], bool] = lambda: False,
+    *,
+    young_s: float = YOUNG_S,
 ) -> Swept:
     """Remove what earlier runs of a broker on this log directory have left at the staging place.
 
@@ -223,7 +229,7 @@ def sweep(
     def is_over(name: str) -> bool:
         return (name.startswith(owner) or name in noted) and _run_of(name) != run and not is_stopped()
 
-    swept = _remove_all(root, is_over, lambda _: False)
+    swept = _remove_all(root, is_over, lambda _: False, young_s)
     forget_gone(env, log_directory, root, is_over)
     return swept
 
@@ -261,14 +267,16 @@ def remove_place(env: Env, plan: CleanPlan, place: Location) -> None:
         )
 
 
-def _remove_all(root: Location, is_over: Callable[[str], bool], is_safe: Callable[[str], bool]) -> Swept:
+def _remove_all(
+    root: Location, is_over: Callable[[str], bool], is_safe: Callable[[str], bool], young_s: float
+) -> Swept:
     """Remove the directories in `root` that are over; those that are not safe to be so once they are not young."""
     try:
         found = root.entries()
     except FileNotFoundError:
         return Swept()
     # The files' own clock, not the broker's, which can be set.
-    young_ms = int((time.time() - YOUNG_S) * 1000)
+    young_ms = int((time.time() - young_s) * 1000)
     removed = young = 0
     stuck: list[str] = []
     for entry in found:
@@ -306,9 +314,9 @@ def _prefix(env: Env, plan: CleanPlan) -> str:
     return f"{owner_of(env, parent(plan.directory))}{whose(os.path.basename(plan.directory))}-"
 
 
-def new_name(owner: str, partition_directory: str) -> str:
-    """Return the name of a new place of this process for an owner (`owner_of`) and a partition's directory."""
-    return f"{owner}{whose(partition_directory)}-{RUN}{os.urandom(4).hex()}"
+def new_name(owner: str, partition_directory: str, run: str = RUN) -> str:
+    """Return the name of a new place of a process, this one or another, for an owner (`owner_of`) and a partition's directory."""
+    return f"{owner}{whose(partition_directory)}-{run}{os.urandom(4).hex()}"
 
 
 def whose(partition_directory: str) -> str:

@@ -8,7 +8,6 @@ from uuid import UUID
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from diamant.broker.groups.consumer import metadata_hash as hashing
 from diamant.broker.groups.consumer.metadata_hash import SPARE_HASHES, metadata_hash
 from diamant.protocol.kraft.records import PartitionRecord, TopicRecord
 from diamant.storage.kraft.image import BrokerImage, MetadataImage
@@ -66,37 +65,35 @@ def test_racks_and_partitions_count() -> None:
     assert metadata_hash(["t1"], image_of((*topic[:2], 7))) != before
 
 
-def test_hashes_of_topics_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hashes_of_topics_are_remembered() -> None:
     """Of any number of topics, until they are deleted: the next time only the group's own hash is computed. A topic that has
     grown is hashed again.
     """
     image = image_of(*((f"t{number}", str(UUID(int=number + 1)), 1) for number in range(2_000)))
-    computed: list[int] = []
+    computed: list[UUID] = []
 
-    def counted(data: bytes) -> int:
-        computed.append(len(data))
-        return xxh3_64_intdigest(data)
+    class Counted(dict[UUID, tuple[int, int]]):
+        def __setitem__(self, topic_id: UUID, value: tuple[int, int]) -> None:
+            computed.append(topic_id)
+            super().__setitem__(topic_id, value)
 
-    monkeypatch.setattr(hashing, "_remembered", {})
-    monkeypatch.setattr(hashing, "xxh3_64_intdigest", counted)
-    first = metadata_hash(image.topics, image)
-    assert len(computed) == 2_001
+    remembered = Counted()
+    first = metadata_hash(image.topics, image, remembered)
+    assert len(computed) == 2_000
     computed.clear()
-    assert metadata_hash(image.topics, image) == first
-    assert len(computed) == 1
+    assert metadata_hash(image.topics, image, remembered) == first
+    assert computed == []
     partitions = image.topics["t7"].partitions
     partitions[1] = partitions[0]._replace(partition_id=1)
-    computed.clear()
-    assert metadata_hash(image.topics, image) != first
-    assert len(computed) == 2
+    assert metadata_hash(image.topics, image, remembered) != first
+    assert computed == [UUID(int=8)]
 
 
-def test_hashes_of_deleted_topics_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hashes_of_deleted_topics_are_forgotten() -> None:
     """What is remembered stays within twice the topics that there are, and some."""
     remembered: dict[UUID, tuple[int, int]] = {}
-    monkeypatch.setattr(hashing, "_remembered", remembered)
     for number in range(5 * SPARE_HASHES):
         image = image_of(("t", str(UUID(int=number + 1)), 1))
-        metadata_hash(["t"], image)
+        metadata_hash(["t"], image, remembered)
         assert len(remembered) <= 2 + SPARE_HASHES + 1
     assert UUID(int=5 * SPARE_HASHES) in remembered

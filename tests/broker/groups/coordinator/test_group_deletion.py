@@ -6,6 +6,7 @@ import errno
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
-from diamant.broker.groups.store import log as group_log
 from diamant.broker.groups.store.offsets import GroupOffsets
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader
@@ -68,19 +68,19 @@ async def test_a_group_goes_in_one_batch(groups_broker: Broker, client: WireClie
     assert await list_groups(client) == {}
 
 
-async def test_a_large_group_goes_in_several_batches(
-    make_broker: Callable[..., Broker], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_group_goes_in_several_batches(make_broker: Callable[..., Broker]) -> None:
     """What no batch can hold goes in several, the group with the last of them: what a crash leaves between can be deleted
     again.
     """
-    monkeypatch.setattr(group_log, "TOMBSTONES_PER_BATCH", 10)
     partition_count = 15
     async with make_broker(offsets_topic_num_partitions=1) as broker, WireClient(broker.bootstrap_servers) as client:
         await client.create("large", partition_count)
         await find_coordinator(client)
         await commit(client, "g", {("large", partition): 1 for partition in range(partition_count)})
         log = log_of(broker, "g")
+        log.update_config(
+            replace(log.config, max_message_bytes=3_200)
+        )  # room for ten, by the longest names that there are
         end = log.log_end_offset
         assert await delete_groups(client, "g") == {"g": NONE}
         assert [header.record_count for header in headers(log, end)] == [5, 10 + 1]

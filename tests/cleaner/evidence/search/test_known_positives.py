@@ -329,9 +329,7 @@ def test_where_the_staging_place_cannot_be_written_nothing_is_certain(tmp_path: 
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["orders-0", "users-0"]
 
 
-def test_what_a_killed_scan_leaves_at_the_staging_place_goes_as_what_a_job_leaves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_scan_leaves_at_the_staging_place_goes_as_what_a_job_leaves(tmp_path: Path) -> None:
     """With a later start of the broker, once it was left alone for an hour; until then it is no obstacle."""
     root = tmp_path / "staging"
     made = make_known_positives(b"s" * 32, staging_at(root).path_for)
@@ -340,8 +338,7 @@ def test_what_a_killed_scan_leaves_at_the_staging_place_goes_as_what_a_job_leave
     assert (report.seen, state(report, subject()), len(list(root.iterdir()))) == (2 * PLANTED, KEY_GONE, 2)
     assert staging.sweep(RealEnv(), str(tmp_path), str(root), staging.RUN) == staging.Swept()
     assert staging.sweep(RealEnv(), str(tmp_path), str(root), "another0").young == 2
-    monkeypatch.setattr(staging, "YOUNG_S", -60)
-    assert staging.sweep(RealEnv(), str(tmp_path), str(root), "another0").removed == 2
+    assert staging.sweep(RealEnv(), str(tmp_path), str(root), "another0", young_s=-60).removed == 2
     assert list(root.iterdir()) == []
 
 

@@ -26,13 +26,12 @@ from diamant.storage.log.log import Log
 from tests.cleaner.runners.test_runner import Swapper, leftovers, make_log, plan_of, segment_files
 from tests.cleaner.spark.fake_driver import MISCHIEF
 from tests.cleaner.spark.object_store import SECRET, ObjectStore
-from tests.cleaner.spark.runner.test_spark_runner import check_result, check_untouched, fake
+from tests.cleaner.spark.runner.test_spark_runner import FAKE, check_result, check_untouched
 from tests.cleaner.spark.source.reading import read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["fake"]  # a fixture
 pytestmark = pytest.mark.slow
 COLUMNS = ("topic", "partition", "offset", "timestamp_ms", "key", "value")
 BUCKET = "bucket"
@@ -126,23 +125,21 @@ async def test_spark_cleans_by_way_of_the_store(
     assert store.keys(BUCKET) == []
 
 
-@pytest.mark.usefixtures("fake")
 async def test_the_runner_stages_in_the_store(store: ObjectStore, log: Log, tmp_path: Path) -> None:
     """Segments are copied there, outputs are brought back and verified; the bucket is empty afterwards."""
-    runner = SparkRunner(log.env, in_s3(store))
+    runner = SparkRunner(log.env, in_s3(store), program=FAKE)
     await check_result(log, runner, tmp_path)
     assert store.keys(BUCKET) == []
     await runner.close()
 
 
-@pytest.mark.usefixtures("fake")
 async def test_what_is_wrong_in_the_store_is_not_swapped_in(
     store: ObjectStore, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An output that is not what the job tells: the old files are in place, the bucket is empty."""
     before = segment_files(log)
     monkeypatch.setenv(MISCHIEF, "miscount")
-    runner = SparkRunner(log.env, in_s3(store))
+    runner = SparkRunner(log.env, in_s3(store), program=FAKE)
     with pytest.raises(SparkError, match="records"):
         await runner.run(plan_of(log), on_output=Swapper(log))
     await runner.close()
@@ -157,12 +154,9 @@ def put(place: Location) -> None:
 
 def of_another_run(plan: CleanPlan, log: Log, uri: str) -> Location:
     """The place of a job of an earlier process at the partition."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(staging, "RUN", "0" * 8)
-        return new_place(log.env, plan, uri)
+    return new_place(log.env, plan, uri, run="0" * 8)
 
 
-@pytest.mark.usefixtures("fake")
 async def test_what_a_killed_broker_has_left_goes(
     store: ObjectStore, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +172,7 @@ async def test_what_a_killed_broker_has_left_goes(
     assert sweep(log.env, directory, settings.staging, staging.RUN) == Swept(young=1)
     assert [note.name for note in read_notes(log.env, directory)] == [mine.name]
     monkeypatch.setattr(staging, "YOUNG_S", -60)
-    runner = SparkRunner(log.env, settings)
+    runner = SparkRunner(log.env, settings, program=FAKE)
     assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "spark"
     await runner.close()
     assert [key.split("/")[1] for key in store.keys(BUCKET)] == [others.name]
@@ -191,13 +185,12 @@ async def test_what_a_killed_broker_has_left_goes(
     assert SECRET not in "".join(map(str, read_notes(elsewhere.env, os.path.dirname(elsewhere.path))))
 
 
-@pytest.mark.usefixtures("fake")
 async def test_without_its_bucket_a_local_runner_takes_over(store: ObjectStore, log: Log) -> None:
     """The error names the place and no credentials; the round is done all the same, and nothing lies about."""
     settings = in_s3(store)
     store.drop_bucket(BUCKET)
     before = segment_files(log)
-    alone = SparkRunner(log.env, settings)
+    alone = SparkRunner(log.env, settings, program=FAKE)
     with pytest.raises(SparkError, match=r"(?i)no.?such.?bucket") as raised:
         await alone.run(plan_of(log), on_output=Swapper(log))
     assert BUCKET in str(raised.value)
@@ -206,7 +199,7 @@ async def test_without_its_bucket_a_local_runner_takes_over(store: ObjectStore, 
     assert alone.rests_for_s > 0
     await alone.close()
     inline = InlineRunner(log.env)
-    runner = SparkRunner(log.env, settings, inline)
+    runner = SparkRunner(log.env, settings, inline, program=FAKE)
     assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "inline"
     assert not leftovers(log)
     assert SECRET not in str(runner.last_failure)
@@ -214,11 +207,10 @@ async def test_without_its_bucket_a_local_runner_takes_over(store: ObjectStore, 
     await inline.close()
 
 
-@pytest.mark.usefixtures("fake")
 async def test_a_bucket_that_goes_while_a_job_runs(store: ObjectStore, log: Log) -> None:
     """When outputs are to be brought back: a local runner takes over, and the old files were in place until then."""
     inline = InlineRunner(log.env)
-    runner = SparkRunner(log.env, in_s3(store), inline)
+    runner = SparkRunner(log.env, in_s3(store), inline, program=FAKE)
     plan = replace(plan_of(log), io_max_bytes_per_second=10_000_000.0)
     dropped = False
 

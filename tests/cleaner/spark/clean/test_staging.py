@@ -68,9 +68,7 @@ def test_what_a_killed_run_has_left_goes_with_the_next_start(
     other = make_log(place.parent / "elsewhere")
     mine = new_place(log.env, plan_of(log), place.as_uri())
     others = new_place(log.env, plan_of(other), place.as_uri())
-    monkeypatch.setattr(staging, "RUN", "00000000")
-    stray = new_place(log.env, plan_of(log), place.as_uri())
-    monkeypatch.undo()
+    stray = new_place(log.env, plan_of(log), place.as_uri(), run="00000000")
     for one in (mine, others, stray):
         one.child("segments").child("0.log").write_bytes(b"values")
         age(one)
@@ -88,7 +86,7 @@ def notes(log: Log) -> list[str]:
     return [note.name for note in read_notes(log.env, str(Path(log.path).parent))]
 
 
-def test_a_place_is_noted_until_it_is_gone(log: Log, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_is_noted_until_it_is_gone(log: Log, place: Path) -> None:
     """By who made it, by the next round, or by the next start; one beside the segments needs no note."""
     plan, data = plan_of(log), str(Path(log.path).parent)
     new_place(log.env, plan, "")
@@ -109,10 +107,8 @@ def test_a_place_is_noted_until_it_is_gone(log: Log, place: Path, monkeypatch: p
         sweep(log.env, data, place.as_uri(), staging.RUN)
 
     for tidy_up in (next_round, next_start):
-        with monkeypatch.context() as patch:
-            patch.setattr(staging, "RUN", "00000000")
-            stray = new_place(log.env, plan, place.as_uri())
-            new_place(log.env, plan, place.as_uri())  # never made
+        stray = new_place(log.env, plan, place.as_uri(), run="00000000")
+        new_place(log.env, plan, place.as_uri(), run="00000000")  # never made
         stray.child("0.log").write_bytes(b"values")
         tidy_up()
         assert notes(log) == [stray.name]
@@ -122,40 +118,35 @@ def test_a_place_is_noted_until_it_is_gone(log: Log, place: Path, monkeypatch: p
 
 
 def test_a_note_stays_as_long_as_the_disk_is_not_mounted(
-    log: Log, place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    log: Log, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whoever looks for the place meanwhile finds nothing, and that tells nothing; a damaged note stays for a person to see."""
     plan, data = plan_of(log), str(Path(log.path).parent)
-    monkeypatch.setattr(staging, "RUN", "00000000")
-    mine = new_place(log.env, plan, place.as_uri())
+    mine = new_place(log.env, plan, place.as_uri(), run="00000000")
     mine.child("0.log").write_bytes(b"values")
-    monkeypatch.undo()
-    monkeypatch.setattr(staging, "YOUNG_S", -1)
     place.rename(f"{place}-unmounted")
     for _ in ("no directory", "another directory"):
         remove_place(log.env, plan, mine)
-        sweep(log.env, data, place.as_uri(), staging.RUN)
+        sweep(log.env, data, place.as_uri(), staging.RUN, young_s=-1)
         assert notes(log) == [mine.name]
         place.mkdir(exist_ok=True)
     place.rmdir()
     Path(f"{place}-unmounted").rename(place)
-    assert sweep(log.env, data, place.as_uri(), staging.RUN) == Swept(removed=1)
+    assert sweep(log.env, data, place.as_uri(), staging.RUN, young_s=-1) == Swept(removed=1)
     assert notes(log) == []
     damaged = Path(data, f"{mine.name}.note")
     damaged.write_text("[]")
-    sweep(log.env, data, place.as_uri(), staging.RUN)
+    sweep(log.env, data, place.as_uri(), staging.RUN, young_s=-1)
     assert [(note.name, note.root) for note in read_notes(log.env, data)] == [(mine.name, "")]
     assert not caplog.messages
 
 
-def test_what_another_may_be_working_in_stays(log: Log, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_may_be_working_in_stays(log: Log, place: Path) -> None:
     """A copy of a log directory has the same owner: what was written within the hour stays, for the start and for a round."""
-    monkeypatch.setattr(staging, "RUN", "00000000")
-    theirs = new_place(log.env, plan_of(log), place.as_uri())
+    theirs = new_place(log.env, plan_of(log), place.as_uri(), run="00000000")
     theirs.child("00000000-1").child("0.log.cleaned").write_bytes(b"values")
     age(theirs)
     os.utime(theirs.child("00000000-1").child("0.log.cleaned").path)
-    monkeypatch.undo()
     data = str(Path(log.path).parent)
     mine = new_place(log.env, plan_of(log), place.as_uri())
     remove_leftovers(log.env, plan_of(log), mine)
@@ -204,13 +195,11 @@ def test_only_what_is_read_is_copied_to_an_object_store(log: Log, place: Path, m
 
 
 @pytest.mark.slow
-def test_a_place_elsewhere_is_swept_by_a_child(log: Log, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_elsewhere_is_swept_by_a_child(log: Log, place: Path) -> None:
     """Which tells how many it has removed, or why it cannot, in one line. Places of the broker that has sent it stay."""
     data = str(Path(log.path).parent)
     mine = new_place(log.env, plan_of(log), place.as_uri())
-    monkeypatch.setattr(staging, "RUN", "00000000")
-    stray = new_place(log.env, plan_of(log), place.as_uri())
-    monkeypatch.undo()
+    stray = new_place(log.env, plan_of(log), place.as_uri(), run="00000000")
     for one in (mine, stray):
         one.child("0.log").write_bytes(b"values")
         age(one)
