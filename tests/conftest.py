@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _put_spark_first(items: list[pytest.Item]) -> None:
-    """Start Spark in one process: xdist deals tests out in halves, and an idle worker takes from the other's end."""
+    """Start Spark in one process: xdist deals tests out in equal shares, and an idle worker takes from another's end."""
     modules = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: item.path not in modules)
 
