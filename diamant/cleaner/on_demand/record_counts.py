@@ -148,18 +148,18 @@ class CountedLogs:
 
     def __init__(self, blocking: Executor) -> None:
         self._blocking = blocking
-        self._logs: dict[TopicPartition, LogCounts] = {}
+        self.by_log: dict[TopicPartition, LogCounts] = {}
         self._next_tidying = 16
         """Beyond so many, those of deleted logs are dropped."""
 
     def of(self, log: Log) -> LogCounts:
         """Return what was counted of a log's segments."""
-        found = self._logs.get((log.topic, log.partition))
+        found = self.by_log.get((log.topic, log.partition))
         if found is None or found.log is not log:
-            found = self._logs[log.topic, log.partition] = LogCounts(log, self._blocking)
-            if len(self._logs) > self._next_tidying:
-                self._logs = {name: one for name, one in self._logs.items() if not one.log.is_deleted}
-                self._next_tidying = 2 * len(self._logs)
+            found = self.by_log[log.topic, log.partition] = LogCounts(log, self._blocking)
+            if len(self.by_log) > self._next_tidying:
+                self.by_log = {name: one for name, one in self.by_log.items() if not one.log.is_deleted}
+                self._next_tidying = 2 * len(self.by_log)
         return found
 
 

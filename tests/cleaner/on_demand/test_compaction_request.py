@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from diamant.cleaner.on_demand.compaction import Compactor, OnStage, no_stage
+from diamant.cleaner.on_demand.record_counts import LogCounts, SegmentCounts
 from diamant.cleaner.on_demand.report import (
     DELETED,
     MIN_COMPACTION_LAG,
@@ -22,8 +24,10 @@ from diamant.cleaner.on_demand.report import (
 )
 from diamant.cleaner.on_demand.request import CompactRequest
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
+from diamant.cleaner.service.service import CleanerService
 from diamant.protocol.batches.batch import iter_headers
 from diamant.storage.log.log import Log
+from diamant.storage.segments.segment import Segment
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.service.several_logs import HOUR_MS, START_MS, SeveralLogs
 from tests.waiting import wait_until
@@ -471,6 +475,36 @@ async def test_a_paused_partition_is_compacted_when_it_is_resumed(logs: SeveralL
     assert not call.done()
     logs.service.resume(PART)
     assert (await call).is_clean
+
+
+class Overtaken(LogCounts):
+    """Counts that a round overtakes when they are taken the second time: for the report."""
+
+    def __init__(self, log: Log, service: CleanerService) -> None:
+        super().__init__(log, service.blocking)
+        self._service = service
+        self.asked = 0
+
+    async def count(self, segments: Sequence[Segment], *, max_bytes: int) -> SegmentCounts | None:
+        """Have a round begin, and tell that files were replaced."""
+        self.asked += 1
+        if self.asked == 2:
+            self._service.request(PART)
+            return None
+        return await super().count(segments, max_bytes=max_bytes)
+
+
+async def test_a_count_that_a_round_overtakes_waits_for_its_end(logs: SeveralLogs, held: HeldRunner) -> None:
+    """The report has the numbers of after it, and what the call's own round has removed."""
+    log = logs.filthy("t", 20)
+    made = await compactor(logs, new_process_runner=lambda: held)
+    assert logs.service is not None
+    counts = Overtaken(log, logs.service)
+    made.counts.by_log["t", 0] = counts
+    held.go_on.set()
+    report = await compact(made, log)
+    assert counts.asked == 3
+    assert (report.rounds, report.kept) == (1, {"live": 3, "tombstone": 0, "marker": 0})
 
 
 async def test_a_log_too_large_to_be_counted(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> None:
