@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.storage.env.clock import SettableClock
-from diamant.storage.env.env import RealEnv
+from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.offsets.offset_requests import find_coordinator
 from tests.broker.wire import WireClient
 
@@ -25,12 +24,18 @@ def clock() -> SettableClock:
 
 
 @pytest.fixture
-def make_broker(tmp_path: Path, clock: SettableClock) -> Callable[..., Broker]:
+def groups_env(clock: SettableClock) -> MemoryEnv:
+    """The disk of these brokers."""
+    return MemoryEnv(clock)
+
+
+@pytest.fixture
+def make_broker(groups_env: MemoryEnv) -> Callable[..., Broker]:
     """Brokers on one directory, one after the other; with properties by their names, underscores for dots."""
 
     def make(**properties: Any) -> Broker:
         settings = {"offsets_topic_num_partitions": 3, **properties}
-        return Broker(BrokerConfig("127.0.0.1:0", tmp_path / "data", **settings), env=RealEnv(clock))
+        return Broker(BrokerConfig("127.0.0.1:0", "/data", **settings), env=groups_env)
 
     return make
 

@@ -6,8 +6,8 @@ import asyncio
 import dataclasses
 import errno
 import logging
+import threading
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 
@@ -131,23 +131,16 @@ async def test_topics_deleted_in_a_transaction() -> None:
         assert await read_committed(wire, "again") == [b"2"]
 
 
-async def test_a_topic_that_is_being_made_anew(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_topic_that_is_being_made_anew(caplog: pytest.LogCaptureFixture) -> None:
     """What the transaction has written went with the one that was deleted, so it needs no marker; nothing failed."""
-    async with running(MemoryEnv()) as (broker, wire):
+    env = MemoryEnv()
+    async with running(env) as (broker, wire):
         txn = await started(wire)
         await wire.create("again")
         assert await txn.produce("again", 0, version=12, values=(b"1",)) == "NONE"
         await wire.call(DELETE_TOPICS, 5, {"topic_names": ["again"], "timeout_ms": 1000})
-        opened = asyncio.Event()
-        open_new = broker.node.topics._open_new
-
-        async def held(new: Any) -> None:
-            await opened.wait()
-            await open_new(new)
-
-        monkeypatch.setattr(broker.node.topics, "_open_new", held)
+        opened = threading.Event()
+        env.before("sync", "/data/again-0/*", lambda: opened.wait(20))
         creating = asyncio.create_task(broker.node.topics.create([broker.node.topics.check_new("again", 1, 1)]))
         await wait_until(lambda: broker.node.topics.is_in_creation("again"))
         assert await txn.end(commit=True, version=5) == "NONE"
@@ -373,7 +366,6 @@ async def test_a_partition_of_the_state_that_cannot_be_read(
             raise CorruptBatch(124, "magic is 9")
         return await load(log)
 
-    monkeypatch.setattr(partition_scan, "SMALL_LOG_BYTES", -1)
     monkeypatch.setattr(partition_scan, "load", fail_in_the_first)
     async with running(env) as (broker, wire):
         await wait_until(lambda: not broker.services.transactions().store.is_loading)

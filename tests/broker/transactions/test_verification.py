@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
-import pytest
-
+from diamant.broker.node.node import BATCH_CHECKERS
 from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 from diamant.broker.transactions.verification import Support, Write
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.log import append_checks
+from diamant.storage.log.append_checks import LIGHT_RECORDS
 from tests.broker.transactions.conftest import running
 from tests.broker.transactions.txn_wire import TxnProducer, name_of, read_committed
 from tests.broker.wire import PRODUCE, WireClient, batch_of
+from tests.waiting import wait_until
 
 
 async def started(wire: WireClient) -> TxnProducer:
@@ -88,28 +89,20 @@ async def test_internal_topics_are_not_added() -> None:
         assert (await txn.describe()).state == "Empty"
 
 
-async def test_a_batch_that_is_checked_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_that_is_checked_in_a_thread() -> None:
     """A heavy batch is verified again when it is appended: a transaction that ended meanwhile does not get it."""
-    monkeypatch.setattr(append_checks, "LIGHT_RECORDS", 0)
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
         log = broker.node.topics.log("t", 0)
-        entered, gate = asyncio.Event(), asyncio.Event()
-        loop = asyncio.get_running_loop()
-        run_in_executor = loop.run_in_executor
-
-        async def run_when_told(executor: Any, check: Any) -> Any:
-            if executor is broker.node.batch_checkers:
-                entered.set()
-                await gate.wait()
-            return await run_in_executor(executor, check)
-
-        monkeypatch.setattr(loop, "run_in_executor", run_when_told)
+        checkers, gate = broker.node.batch_checkers, threading.Event()
+        for _ in range(BATCH_CHECKERS):
+            checkers.submit(gate.wait, 20)
+        await wait_until(checkers._work_queue.empty)
         async with WireClient(broker.bootstrap_servers) as other:
             slow = TxnProducer(other, "id")
             slow.producer_id, slow.epoch = txn.producer_id, txn.epoch
-            task = asyncio.create_task(slow.produce("t", 0, version=12))
-            await entered.wait()
+            task = asyncio.create_task(slow.produce("t", 0, version=12, values=(b"v",) * (LIGHT_RECORDS + 1)))
+            await wait_until(lambda: not checkers._work_queue.empty())
             assert await txn.end(commit=True, version=5) == "NONE"
             gate.set()
             assert await task == "INVALID_PRODUCER_EPOCH"

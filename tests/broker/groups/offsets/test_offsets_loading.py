@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from diamant.broker.transactions.markers import write_marker
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.messages.offset_columns import TopicOffsets
 from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.offsets.offset_requests import (
     commit,
     delete_groups,
@@ -86,18 +89,17 @@ def end_transaction(broker: Broker, group_id: str, producer_id: int, *, is_commi
 class HeldLoading:
     """Keeps threads from scanning logs until it is told to `go_on`."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, env: MemoryEnv) -> None:
         self.names: list[str] = []
-        self._may_go_on = asyncio.Event()
-        to_thread = asyncio.to_thread
+        self._may_go_on = threading.Event()
+        for name in (f"__consumer_offsets-{partition}" for partition in range(10)):
+            env.before("pread", f"/data/{name}/*.log", partial(self._hold, name), times=None)
 
-        async def held(function: Callable[..., Any], *arguments: Any) -> Any:
-            if function is partition_scan._feed:
-                self.names.append(arguments[0]._name)
-                await self._may_go_on.wait()
-            return await to_thread(function, *arguments)
-
-        monkeypatch.setattr(partition_scan, "to_thread", held)
+    def _hold(self, name: str) -> None:
+        # Neither the loop, which finds where to read, nor a thread that opens logs.
+        if threading.current_thread().name.startswith("asyncio_"):
+            self.names.append(name)
+            self._may_go_on.wait(20)
 
     def go_on(self) -> None:
         """Let them scan."""
@@ -149,14 +151,14 @@ async def test_a_transaction_goes_on_after_a_restart(make_broker: MakeBroker) ->
         assert await fetch(client, "new") == {("t", 0): 9}
 
 
-async def test_groups_that_are_not_loaded_yet(make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_groups_that_are_not_loaded_yet(make_broker: MakeBroker, groups_env: MemoryEnv) -> None:
     """Every request says so; groups of empty partitions are served meanwhile, and who asks has its partition loaded next."""
     groups = {partition_of(group_id, 5): group_id for group_id in "abcdefghi"}
     empty = groups.pop(3)
     async with started(make_broker, offsets_topic_num_partitions=5) as (_, client):
         for partition, group_id in groups.items():
             await commit(client, group_id, {("t", 0): partition})
-    held = HeldLoading(monkeypatch)
+    held = HeldLoading(groups_env)
     async with started(make_broker) as (broker, client):
         await wait_until(lambda: bool(held.names))
         last = groups[4]
@@ -178,7 +180,7 @@ async def test_groups_that_are_not_loaded_yet(make_broker: MakeBroker, monkeypat
 
 
 async def test_what_happens_while_a_partition_is_loaded(
-    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+    make_broker: MakeBroker, groups_env: MemoryEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Markers that come before and after the end of its log was read, and topics that are deleted: nothing is lost, nothing
     is counted twice.
@@ -187,7 +189,7 @@ async def test_what_happens_while_a_partition_is_loaded(
         await commit(client, "g", {("t", 0): 1, ("u", 0): 2})
         commit_pending(broker.services.groups(), "g", 7, 5)
         commit_pending(broker.services.groups(), "g", 8, 6, partition=1)
-    held = HeldLoading(monkeypatch)
+    held = HeldLoading(groups_env)
     finish = PartitionScan.finish
     read = asyncio.Event()
     async with started(make_broker) as (broker, client):
@@ -247,11 +249,11 @@ async def test_compressed_offsets(make_broker: MakeBroker) -> None:
             assert await fetch(client, f"g{codec}") == {("t", partition): codec for partition in range(3)}
 
 
-async def test_stopping_while_loading(make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stopping_while_loading(make_broker: MakeBroker, groups_env: MemoryEnv) -> None:
     """The broker does not wait for what nobody needs any more."""
     async with started(make_broker) as (_, client):
         await commit(client, "g", {("t", 0): 1})
-    held = HeldLoading(monkeypatch)
+    held = HeldLoading(groups_env)
     async with started(make_broker):
         await wait_until(lambda: bool(held.names))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from typing import Any
 from uuid import UUID
@@ -10,11 +11,12 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.protocol.batches.records import iter_records
-from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.group_records import parse_key, parse_offset_commit_value
 from diamant.protocol.wire.apis import SERVED
 from diamant.protocol.wire.schemas import unknown_fields
 from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.offsets.offset_requests import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
@@ -436,21 +438,16 @@ async def test_deleting_the_coordinators_topic_forgets_everything(client: WireCl
 
 
 async def test_a_full_disk_is_not_coordinator(
-    client: WireClient, groups_broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    client: WireClient, groups_env: MemoryEnv, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nothing changes, the client looks for a coordinator and tries again."""
     await commit(client, "g", {("t", 0): 1})
-
-    def append(batch: bytearray) -> None:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{len(batch)} bytes could not be written")
-
-    for log in groups_broker.node.topics.by_name["__consumer_offsets"].logs.values():
-        monkeypatch.setattr(log, "append_internal", append)
+    fault = groups_env.fail("append", "/data/__consumer_offsets-*/*.log", errno.ENOSPC)
     with caplog.at_level(logging.CRITICAL):
         assert await commit(client, "g", {("t", 0): 2}) == [ErrorCode.NOT_COORDINATOR]
         assert await commit(client, "h", {("t", 0): 2}) == [ErrorCode.NOT_COORDINATOR]
         assert await delete_groups(client, "g") == {"g": ErrorCode.NOT_COORDINATOR}
-    monkeypatch.undo()
+    fault.clear()
     assert await fetch(client, "g") == {("t", 0): 1}
     assert set(await list_groups(client)) == {"g"}
     assert await commit(client, "g", {("t", 0): 3}) == [NONE]

@@ -179,7 +179,7 @@ async def test_what_a_killed_broker_has_left_goes(
     assert read_notes(log.env, directory) == []
     mine = of_another_run(plan_of(log), log, settings.staging)
     put(mine)
-    assert sweep(log.env, directory, settings.staging, staging.RUN) == Swept(removed=1)
+    assert sweep(log.env, directory, settings.staging, staging.RUN, young_s=-60) == Swept(removed=1)
     assert [key.split("/")[1] for key in store.keys(BUCKET)] == [others.name]
     assert read_notes(log.env, directory) == []
     assert SECRET not in "".join(map(str, read_notes(elsewhere.env, os.path.dirname(elsewhere.path))))
