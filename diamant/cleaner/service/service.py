@@ -342,8 +342,9 @@ class CleanerService:
 
     def _begin_requested(self) -> None:
         """Begin rounds that were asked for, as far as there are slots and their logs are free."""
-        for partition in [one for one in self.callers.requested if self.states.is_free(one)]:
-            if (slot := self._free_slot()) is None:
+        while (slot := self._free_slot()) is not None:
+            partition = next((one for one in self.callers.requested if self.states.is_free(one)), None)
+            if partition is None:
                 return
             self._begin(slot, self._logs[partition])
 
