@@ -180,7 +180,7 @@ class Log:
     @property
     def last_stable_offset(self) -> int:
         """First offset of the oldest open transaction, else the high watermark."""
-        unstable = self.producers.first_unstable_offset
+        unstable = self.producers.transactions.first_unstable_offset
         if unstable is None:
             return self.log_end_offset
         return min(max(unstable, self.log_start_offset), self.log_end_offset)
@@ -370,14 +370,14 @@ class Log:
         if marker is None or marker.key is None:
             segment.append(batch, last_offset, header.max_timestamp, interval)
             self.log_end_offset = last_offset + 1
-            producers.on_high_watermark(self.log_end_offset)
+            producers.transactions.on_high_watermark(self.log_end_offset)
             return
         control_type, coordinator_epoch = parse_control_type(marker.key), coordinator_epoch_of(marker.value)
         producers.check_marker(header, coordinator_epoch)
         aborted = producers.transaction_ended_by(header, control_type, header.base_offset)
         is_indexed = aborted is not None and aborted.is_aborted
         if aborted is not None and aborted.is_aborted:
-            stable = producers.last_stable_offset_after(aborted)
+            stable = producers.transactions.last_stable_offset_after(aborted)
             segment.txn_index.append(AbortedTxn(aborted.producer_id, aborted.first_offset, aborted.last_offset, stable))
         try:
             segment.append(batch, last_offset, header.max_timestamp, interval)
@@ -388,8 +388,8 @@ class Log:
         self.log_end_offset = last_offset + 1
         completed = producers.append_marker(header, control_type, coordinator_epoch, header.base_offset)
         if completed is not None:
-            producers.complete_txn(completed)
-        producers.on_high_watermark(self.log_end_offset)
+            producers.transactions.complete(completed)
+        producers.transactions.on_high_watermark(self.log_end_offset)
 
     def _take_back_index_entry(self, segment: Segment, offset: int) -> None:
         try:

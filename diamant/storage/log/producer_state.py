@@ -27,7 +27,6 @@ number. Owned by one thread.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -42,6 +41,7 @@ from diamant.protocol.batches.header import (
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.checkpoints.producer_snapshot import ProducerEntry
 from diamant.storage.env.env import Env
+from diamant.storage.log.open_transactions import CompletedTxn, OpenTransactions
 from diamant.storage.log.producer_snapshots import ProducerSnapshots
 from diamant.storage.log.verification_states import VerificationState, VerificationStates
 
@@ -91,16 +91,6 @@ class Update(NamedTuple):
     """A batch that passed its checks; `ProducerStateManager.apply` makes it count once it is written."""
 
     header: BatchHeader
-
-
-class CompletedTxn(NamedTuple):
-    """A transaction whose marker is in the log."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    """Offset of the marker."""
-    is_aborted: bool
 
 
 class ProducerState:
@@ -162,10 +152,7 @@ class ProducerStateManager:
         self._name = f"{topic}-{partition}"
         self._expiration_ms = expiration_ms
         self._producers: dict[int, ProducerState] = {}
-        self._ongoing: OrderedDict[int, int] = OrderedDict()
-        """First offset to producer id of each open transaction, ascending: they are opened in log order."""
-        self._unreplicated: OrderedDict[int, int] = OrderedDict()
-        """First offset to marker offset of each transaction whose marker the high watermark has not passed."""
+        self.transactions = OpenTransactions(self._name)
         self._verifications = VerificationStates()
 
     # -- a batch about to be appended ------------------------------------------------------------------------------
@@ -307,7 +294,7 @@ class ProducerStateManager:
             self._verifications.on_batch(producer_id)
             if state.current_txn_first_offset < 0:
                 state.current_txn_first_offset = base_offset
-                self._ongoing[base_offset] = producer_id
+                self.transactions.begin(base_offset, producer_id)
         self.map_end_offset = base_offset + delta + 1
 
     # -- markers and transactions ----------------------------------------------------------------------------------
@@ -341,7 +328,7 @@ class ProducerStateManager:
     ) -> CompletedTxn | None:
         """Count a marker as appended at `offset`; the transaction it ends, None if none was open.
 
-        The transaction still counts as open until `complete_txn`. Control records that are no markers do nothing.
+        The transaction still counts as open until `transactions.complete`. Control records that are no markers do nothing.
         Raises what `check_marker` does, before anything is changed, unless `is_replay`.
         """
         if control_type not in (ABORT, COMMIT):
@@ -362,39 +349,10 @@ class ProducerStateManager:
             return None
         return CompletedTxn(header.producer_id, first_offset, offset, control_type == ABORT)
 
-    def last_stable_offset_after(self, completed: CompletedTxn) -> int:
-        """Return the last stable offset once `completed` no longer counts, as the index of aborted ones records it."""
-        for first_offset in self._ongoing:
-            if first_offset != completed.first_offset:
-                return first_offset
-        return completed.last_offset + 1
-
-    def complete_txn(self, completed: CompletedTxn) -> None:
-        """Take a transaction off the open ones; it still holds the last stable offset until `on_high_watermark`."""
-        if self._ongoing.pop(completed.first_offset, None) is None:
-            raise AssertionError(f"{self._name}: no open transaction begins at {completed.first_offset}: {completed}")
-        self._unreplicated[completed.first_offset] = completed.last_offset
-
-    def on_high_watermark(self, high_watermark: int) -> None:
-        """Release finished transactions whose markers lie below `high_watermark`."""
-        unreplicated = self._unreplicated
-        if unreplicated:
-            for first_offset in [first for first, last in unreplicated.items() if last < high_watermark]:
-                del unreplicated[first_offset]
-
     def on_log_start_offset(self, log_start_offset: int) -> None:
         """Release finished transactions below a log start that has moved up."""
-        self.on_high_watermark(log_start_offset)
+        self.transactions.on_high_watermark(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
-
-    @property
-    def first_unstable_offset(self) -> int | None:
-        """First offset of the earliest transaction that is open, or finished above the high watermark; None if none."""
-        if self._unreplicated:
-            # In the order of their ends, not of their beginnings; there are seldom more than one.
-            unreplicated = min(self._unreplicated)
-            return min(unreplicated, next(iter(self._ongoing), unreplicated))
-        return next(iter(self._ongoing), None)
 
     # -- batches already in the log ---------------------------------------------------------------------------------
 
@@ -404,7 +362,7 @@ class ProducerStateManager:
         """Count a stored batch, with the rules of replication: neither sequence nor epochs are checked.
 
         For a control batch the caller gives what its record says; without it (a batch emptied by compaction) nothing
-        happens. The caller passes the result to `complete_txn`.
+        happens. The caller passes the result to `transactions.complete`.
         """
         if header.attributes & CONTROL_FLAG:
             self.map_end_offset = header.next_offset
@@ -432,11 +390,12 @@ class ProducerStateManager:
 
     def has_late_transaction(self, now_ms: int, max_timeout_ms: int) -> bool:
         """Tell whether the oldest open transaction should have been ended long ago (KIP-664)."""
-        for producer_id in self._ongoing.values():
-            state = self._producers.get(producer_id)
-            last_timestamp = -1 if state is None else state.last_timestamp
-            return last_timestamp > 0 and now_ms - last_timestamp > max_timeout_ms + LATE_TRANSACTION_BUFFER_MS
-        return False
+        producer_id = self.transactions.oldest_producer_id
+        if producer_id is None:
+            return False
+        state = self._producers.get(producer_id)
+        last_timestamp = -1 if state is None else state.last_timestamp
+        return last_timestamp > 0 and now_ms - last_timestamp > max_timeout_ms + LATE_TRANSACTION_BUFFER_MS
 
     def expire(self, now_ms: int, expiration_ms: int | None = None) -> int:
         """Forget producers without an open transaction that were last heard of that long ago; how many."""
@@ -454,8 +413,7 @@ class ProducerStateManager:
     def clear(self, offset: int = 0) -> None:
         """Forget everything; the state is then that of a log that begins at `offset`."""
         self._producers.clear()
-        self._ongoing.clear()
-        self._unreplicated.clear()
+        self.transactions.clear()
         self.map_end_offset = offset
 
     def restore(self, entries: Iterable[ProducerEntry], now_ms: int) -> None:
@@ -474,7 +432,8 @@ class ProducerStateManager:
             if entry.current_txn_first_offset >= 0:
                 opened.append((entry.current_txn_first_offset, entry.producer_id))
             self._producers[entry.producer_id] = state
-        self._ongoing.update(sorted(opened))
+        for first_offset, producer_id in sorted(opened):
+            self.transactions.begin(first_offset, producer_id)
 
     # -- snapshot files ---------------------------------------------------------------------------------------------
 

@@ -181,7 +181,7 @@ def load_producers(
         _scan_producers(producers, segments, end)
     else:
         producers.expire(env.clock.now_ms())
-    producers.on_high_watermark(end)
+    producers.transactions.on_high_watermark(end)
     producers.take_snapshot(end)
 
 
@@ -219,9 +219,9 @@ def _replay(producers: ProducerStateManager, header: BatchHeader, batch: memoryv
     )
     if completed is None:
         return
-    stable = producers.last_stable_offset_after(completed)
+    stable = producers.transactions.last_stable_offset_after(completed)
     if completed.is_aborted and segment is not None:
         segment.txn_index.append(
             AbortedTxn(completed.producer_id, completed.first_offset, completed.last_offset, stable)
         )
-    producers.complete_txn(completed)
+    producers.transactions.complete(completed)

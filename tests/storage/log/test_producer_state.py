@@ -10,10 +10,10 @@ from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.checkpoints.producer_snapshot import read_snapshot, write_snapshot
 from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.open_transactions import CompletedTxn
 from diamant.storage.log.producer_state import (
     ABORT,
     COMMIT,
-    CompletedTxn,
     DuplicateBatch,
     ProducerEntry,
     ProducerStateManager,
@@ -86,7 +86,7 @@ def mark(
     )
     completed = state.append_marker(marker, control_type, coordinator_epoch, offset)
     if completed is not None:
-        state.complete_txn(completed)
+        state.transactions.complete(completed)
     return completed
 
 
@@ -158,7 +158,7 @@ def test_check_changes_nothing() -> None:
     append(state, 0, 0)
     state.check(header(1, 0, is_transactional=True), is_client=True)
     state.check(header(0, 0, epoch=5), is_client=True)
-    assert state.first_unstable_offset is None
+    assert state.transactions.first_unstable_offset is None
     assert state.active_producers == [ProducerEntry(PID, 0, 0, 0, 0, NOW, -1, -1)]
 
 
@@ -215,12 +215,12 @@ def test_zombie_coordinators_are_fenced() -> None:
     state = make()
     append(state, 0, 0, is_transactional=True)
     mark(state, COMMIT, 1, coordinator_epoch=1)
-    state.on_high_watermark(2)
+    state.transactions.on_high_watermark(2)
     append(state, 1, 2, is_transactional=True)
     with pytest.raises(KafkaError) as caught:
         mark(state, COMMIT, 3, coordinator_epoch=0)
     assert caught.value.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    assert state.first_unstable_offset == 2
+    assert state.transactions.first_unstable_offset == 2
     mark(state, ABORT, 3, coordinator_epoch=2)
     with pytest.raises(KafkaError):
         mark(state, ABORT, 4, coordinator_epoch=1)
@@ -249,18 +249,18 @@ def test_plain_batch_inside_a_transaction() -> None:
 def test_first_unstable_offset() -> None:
     """The earliest open transaction holds it, then the earliest finished one until the high watermark has passed."""
     state = make()
-    assert state.first_unstable_offset is None
+    assert state.transactions.first_unstable_offset is None
     append(state, 0, 100, producer_id=1, is_transactional=True)
     append(state, 0, 105, producer_id=2, is_transactional=True)
     append(state, 1, 108, producer_id=1, is_transactional=True)
-    assert state.first_unstable_offset == 100
+    assert state.transactions.first_unstable_offset == 100
     mark(state, ABORT, 110, producer_id=2)
     mark(state, COMMIT, 112, producer_id=1)
-    assert state.first_unstable_offset == 100
-    state.on_high_watermark(112)
-    assert state.first_unstable_offset == 100
-    state.on_high_watermark(113)
-    assert state.first_unstable_offset is None
+    assert state.transactions.first_unstable_offset == 100
+    state.transactions.on_high_watermark(112)
+    assert state.transactions.first_unstable_offset == 100
+    state.transactions.on_high_watermark(113)
+    assert state.transactions.first_unstable_offset is None
 
 
 def test_last_stable_offset_of_a_completed_transaction() -> None:
@@ -272,12 +272,12 @@ def test_last_stable_offset_of_a_completed_transaction() -> None:
     marker = header(-1, 8, producer_id=2, is_transactional=True, is_control=True)
     completed = state.append_marker(marker, ABORT, 0, 8)
     assert completed == CompletedTxn(2, 5, 8, True)
-    assert state.last_stable_offset_after(completed) == 0
-    state.complete_txn(completed)
+    assert state.transactions.last_stable_offset_after(completed) == 0
+    state.transactions.complete(completed)
     first = CompletedTxn(1, 0, 9, False)
-    assert state.last_stable_offset_after(first) == 7
-    state.complete_txn(first)
-    assert state.last_stable_offset_after(CompletedTxn(3, 7, 10, True)) == 11
+    assert state.transactions.last_stable_offset_after(first) == 7
+    state.transactions.complete(first)
+    assert state.transactions.last_stable_offset_after(CompletedTxn(3, 7, 10, True)) == 11
 
 
 def test_empty_transactions_complete_nothing() -> None:
@@ -311,10 +311,10 @@ def test_replay_believes_what_is_stored() -> None:
     state.replay(header(8, 12, epoch=3))
     marker = header(-1, 13, epoch=2, is_transactional=True, is_control=True)
     assert state.replay(marker) is None
-    assert state.first_unstable_offset == 11
+    assert state.transactions.first_unstable_offset == 11
     completed = state.replay(marker, control_type=ABORT, coordinator_epoch=5)
     assert completed == CompletedTxn(PID, 11, 13, True)
-    state.complete_txn(completed)
+    state.transactions.complete(completed)
     assert state.replay(marker, control_type=COMMIT, coordinator_epoch=1) is None
     assert state.active_producers[0].coordinator_epoch == 1
     assert state.map_end_offset == 14
@@ -360,7 +360,7 @@ def test_snapshot_and_load() -> None:
     assert again.is_loaded
     assert again.map_end_offset == 5
     assert sorted(again.active_producers) == sorted(state.active_producers)
-    assert again.first_unstable_offset == 2
+    assert again.transactions.first_unstable_offset == 2
     assert append(again, 1, 9) == DuplicateBatch(1, 1, NOW)
     refused(again, OUT_OF_ORDER, 0)
     append(again, 2, 5)
@@ -486,9 +486,9 @@ def test_log_start_moves() -> None:
     state = make()
     append(state, 0, 0, is_transactional=True)
     mark(state, ABORT, 5)
-    assert state.first_unstable_offset == 0
+    assert state.transactions.first_unstable_offset == 0
     state.on_log_start_offset(6)
-    assert state.first_unstable_offset is None
+    assert state.transactions.first_unstable_offset is None
     assert state.state_of(PID) is not None
     state.clear(6)
     assert state.state_of(PID) is None
@@ -527,7 +527,7 @@ def test_replaying_gives_the_same_state(seed: int) -> None:
             )
             sequences[producer_id] = sequence + count
             offset += count
-        state.on_high_watermark(offset)
+        state.transactions.on_high_watermark(offset)
         if chance.random() < 0.1:
             state.take_snapshot(offset)
     for start in (0, *state.snapshots.offsets):
@@ -539,10 +539,10 @@ def test_replaying_gives_the_same_state(seed: int) -> None:
             if batch.base_offset >= start:
                 completed = again.replay(batch, control_type=control_type, coordinator_epoch=0)
                 if completed is not None:
-                    again.complete_txn(completed)
-        again.on_high_watermark(offset)
+                    again.transactions.complete(completed)
+        again.transactions.on_high_watermark(offset)
         assert sorted(again.active_producers) == sorted(state.active_producers)
-        assert again.first_unstable_offset == state.first_unstable_offset
+        assert again.transactions.first_unstable_offset == state.transactions.first_unstable_offset
 
 
 def _read(env: MemoryEnv, offset: int) -> list[ProducerEntry]:
