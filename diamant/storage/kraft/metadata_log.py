@@ -19,8 +19,7 @@ Source: KafkaRaftClient, QuorumController, ClusterControlManager, ReplicationCon
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID, uuid4
 
@@ -39,20 +38,20 @@ from diamant.protocol.kraft.records import (
     encode_record,
 )
 from diamant.storage import names
-from diamant.storage.checkpoints.checkpoints import LeaderEpochs, read_partition_metadata, write_partition_metadata
+from diamant.storage.checkpoints.checkpoints import LeaderEpochs
 from diamant.storage.checkpoints.meta_properties import MetaProperties, read_meta_properties
 from diamant.storage.checkpoints.quorum_state import QuorumState, read_quorum_state, write_quorum_state
-from diamant.storage.env.env import Env, File
-from diamant.storage.errors import CorruptLog, StorageError
+from diamant.storage.env.env import Env
 from diamant.storage.kraft.features import (
     registered_ranges,
     unsupported_feature,
 )
 from diamant.storage.kraft.format import DEFAULT_CONTROLLER_ENDPOINT, format_directory, metadata_directory
 from diamant.storage.kraft.image import InconsistentMetadata, MetadataImage, Undo, undo_changes
+from diamant.storage.kraft.metadata_files import MetadataFiles
+from diamant.storage.kraft.open_checks import check_owner, check_topic_id, check_writable
 from diamant.storage.kraft.replay import BOOTSTRAP_SNAPSHOT, LoadedMetadata, load_metadata
 from diamant.storage.kraft.snapshot import (
-    PART_SUFFIX,
     Snapshot,
     SnapshotId,
     encode_snapshot,
@@ -60,7 +59,6 @@ from diamant.storage.kraft.snapshot import (
     write_snapshot,
 )
 from diamant.storage.kraft.start_records import bootstrap_records, orphaned_configs, takeovers
-from diamant.storage.uuid_text import METADATA_TOPIC_ID
 
 MAX_RECORDS_PER_BATCH = 10_000
 """Limit of Kafka's controller for one atomic change (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
@@ -71,9 +69,6 @@ DEFAULT_SNAPSHOT_BYTES = 20 * 1024 * 1024
 DEFAULT_SNAPSHOT_INTERVAL_MS = 3_600_000
 SNAPSHOTS_KEPT = 2
 """The newest ones; the log is kept from the oldest of these on."""
-
-_NOT_MIGRATING = (0, 3)
-"""ZkMigrationState none and post-migration: the only ones in which the log alone is the truth."""
 
 
 class PreparedSnapshot(NamedTuple):
@@ -114,20 +109,14 @@ class MetadataLog:
         self._directory = metadata_directory(path)
         self._properties = properties
         self._epoch = loaded.last_epoch
-        self._end_offset = loaded.end_offset
         self._last_timestamp_ms = loaded.last_timestamp_ms
         self._kraft_version = loaded.kraft_version
         self._voters = loaded.voters
-        self._segments = [segment.base_offset for segment in loaded.segments]
         self._snapshot_bytes = snapshot_bytes
         self._snapshot_interval_ms = snapshot_interval_ms
         self._bytes_since_snapshot = loaded.bytes_since_snapshot
         self._last_snapshot_ms = env.clock.now_ms()
-        self._failure: OSError | None = None
-        self._is_closed = False
-        self._sync_lock = threading.Lock()
-        self._synced_offset = 0
-        self._file = self._open_segment(loaded)
+        self._files = MetadataFiles(env, self._directory, loaded, self.messages)
         self._epochs = LeaderEpochs(env, f"{self._directory}/{names.LEADER_EPOCH_CHECKPOINT}", loaded.epochs)
 
     # -- opening -------------------------------------------------------------------------------------------------
@@ -163,18 +152,18 @@ class MetadataLog:
             properties = format_directory(
                 env, path, node_id=node_id, directory_id=directory_id, controller_endpoint=controller_endpoint
             )
-        _check_owner(path, properties, node_id, directory_id)
+        check_owner(path, properties, node_id, directory_id)
         directory = metadata_directory(path)
         if not env.is_dir(directory):
             # Formatted for voters from the configuration, and never started.
             env.make_dirs(directory)
             env.sync_dir(path)
-        _check_topic_id(env, directory)
+        check_topic_id(env, directory)
         loaded = load_metadata(env, directory)
         quorum_state = read_quorum_state(env, directory)
         if not loaded.quorum and quorum_state.voters:
             loaded.quorum = quorum_state.voters
-        _check_writable(directory, loaded, properties)
+        check_writable(directory, loaded, properties)
         log = cls(
             env,
             path,
@@ -184,7 +173,7 @@ class MetadataLog:
             snapshot_interval_ms=snapshot_interval_ms,
         )
         try:
-            log._remove_leftovers()
+            log._files.remove_leftovers()
             log._begin_epoch(max(quorum_state.leader_epoch, loaded.last_epoch) + 1, loaded)
             if loaded.has_open_transaction:
                 log.append([AbortTransactionRecord(reason="Controller failover")])
@@ -199,46 +188,6 @@ class MetadataLog:
             raise
         return log
 
-    def _open_segment(self, loaded: LoadedMetadata) -> File:
-        """Open the segment to append to: the last one without its torn end, or a new one."""
-        env = self._env
-        if loaded.is_beyond_log:
-            # The snapshot is the newer truth: the log restarts where it ends.
-            self.messages.append(
-                f"{self._directory}: the log ends below the snapshot at offset {loaded.end_offset}: restarted there"
-            )
-            for base_offset in self._segments:
-                _remove_segment(env, self._directory, base_offset)
-            self._segments.clear()
-            loaded.epochs.clear()
-        if not self._segments:
-            self._segments.append(self._end_offset)
-            file = env.open(names.log_file(self._directory, self._end_offset), create=True)
-            env.sync_dir(self._directory)
-            return file
-        file = env.open(names.log_file(self._directory, self._segments[-1]))
-        if loaded.torn is not None:
-            self.messages.append(
-                f"{loaded.torn.path} at {loaded.torn.position}: {loaded.torn.reason}: "
-                f"the last {loaded.torn.size} bytes were not finished and are cut off"
-            )
-            file.truncate(loaded.torn.position)
-        return file
-
-    def _remove_leftovers(self) -> None:
-        """Remove what an interrupted snapshot or a deletion has left, and indexes that no longer fit."""
-        start = self._segments[0]
-        for name in self._env.list_dir(self._directory):
-            snapshot = names.parse_metadata_snapshot(name)
-            segment = names.parse_segment_file(name)
-            is_stale = name.endswith((PART_SUFFIX, names.DELETED_SUFFIX)) or (
-                snapshot is not None and snapshot[0] < start and snapshot != BOOTSTRAP_SNAPSHOT
-            )
-            # Only the log is kept up; a reader of Kafka's kind rebuilds the rest from it.
-            is_cache = segment is not None and segment.suffix != names.LOG_SUFFIX
-            if is_stale or is_cache:
-                self._env.remove(f"{self._directory}/{name}")
-
     def _begin_epoch(self, epoch: int, loaded: LoadedMetadata) -> None:
         node_id = self._properties.node_id
         is_dynamic = self._kraft_version > 0
@@ -249,9 +198,11 @@ class MetadataLog:
         controls: list[ControlRecord] = [LeaderChange(node_id, (node_id,), (node_id,))]
         if is_dynamic and not loaded.has_voters_in_log and self._voters is not None:
             controls += [KRaftVersion(self._kraft_version), self._voters]
-        self._epochs.assign(epoch, self._end_offset)
+        self._epochs.assign(epoch, self._files.end_offset)
         now_ms = self._env.clock.now_ms()
-        batch = encode_control_batch(controls, base_offset=self._end_offset, leader_epoch=epoch, timestamp_ms=now_ms)
+        batch = encode_control_batch(
+            controls, base_offset=self._files.end_offset, leader_epoch=epoch, timestamp_ms=now_ms
+        )
         self._write(batch, len(controls), now_ms)
 
     def _append_all(self, records: Sequence[MetadataRecord]) -> None:
@@ -262,7 +213,7 @@ class MetadataLog:
         node_id = self._properties.node_id
         before = self.image.brokers.get(node_id)
         has_crashed = before is not None and not before.fenced
-        self.broker_epoch = self._end_offset
+        self.broker_epoch = self._files.end_offset
         registration = RegisterBrokerRecord(
             broker_id=node_id,
             incarnation_id=uuid4(),
@@ -307,12 +258,12 @@ class MetadataLog:
     @property
     def end_offset(self) -> int:
         """The offset of the next record."""
-        return self._end_offset
+        return self._files.end_offset
 
     @property
     def synced_offset(self) -> int:
         """All records below this offset are durable."""
-        return self._synced_offset
+        return self._files.synced_offset
 
     # -- changing ------------------------------------------------------------------------------------------------
 
@@ -324,7 +275,7 @@ class MetadataLog:
         a value that cannot be written, KafkaError POLICY_VIOLATION if there is too much for one batch, OSError if the
         disk fails, StorageError after it has.
         """
-        self._check_usable()
+        self._files.check_usable()
         if not records:
             raise ValueError("an append has at least one record, got none")
         if len(records) > MAX_RECORDS_PER_BATCH:
@@ -337,7 +288,7 @@ class MetadataLog:
         try:
             values = self._apply(records, undo)
             batch = encode_metadata_batch(
-                values, base_offset=self._end_offset, leader_epoch=self._epoch, timestamp_ms=now_ms
+                values, base_offset=self._files.end_offset, leader_epoch=self._epoch, timestamp_ms=now_ms
             )
             if len(batch) > MAX_BATCH_BYTES:
                 raise KafkaError(
@@ -348,7 +299,7 @@ class MetadataLog:
         except BaseException:
             undo_changes(undo)
             raise
-        return self._end_offset - 1
+        return self._files.end_offset - 1
 
     def _apply(self, records: Sequence[MetadataRecord], undo: Undo) -> list[bytes]:
         """Apply to the image and return the values to write, in the versions of the metadata.version of each moment."""
@@ -374,45 +325,13 @@ class MetadataLog:
         return values
 
     def _write(self, batch: bytes, count: int, now_ms: int) -> None:
-        file = self._file
-        size = file.size()
-        try:
-            file.append(batch)
-        except OSError:
-            try:
-                file.truncate(size)
-            except OSError as error:
-                self._failure = error
-            raise
+        self._files.append(batch, count)
         self._bytes_since_snapshot += len(batch)
         self._last_timestamp_ms = now_ms
-        self._end_offset += count
 
     def sync(self) -> None:
-        """Make durable what was appended before the call; blocks for the disk, from any thread.
-
-        Several callers share one fsync: a caller that waits for another's finds its own work done, or does it for all.
-        OSError if the disk fails: what was not durable yet may never be, and the log takes no more records.
-        """
-        target = self._end_offset
-        with self._sync_lock:
-            if self._synced_offset >= target:
-                return
-            self._check_usable()
-            end_offset = self._end_offset
-            try:
-                self._file.sync()
-            except OSError as error:
-                # After a failed fsync the kernel may have dropped the pages: a second try would prove nothing.
-                self._failure = error
-                raise
-            self._synced_offset = end_offset
-
-    def _check_usable(self) -> None:
-        if self._failure is not None:
-            raise StorageError(f"{self._directory}: failed before and takes no more records: {self._failure}")
-        if self._is_closed:
-            raise StorageError(f"{self._directory}: closed")
+        """Make durable what was appended before the call (`MetadataFiles.sync`)."""
+        self._files.sync()
 
     # -- snapshots -----------------------------------------------------------------------------------------------
 
@@ -435,30 +354,21 @@ class MetadataLog:
 
     def prepare_snapshot(self) -> PreparedSnapshot:
         """Write a snapshot of the image, and continue in a new segment if this one is large. Blocks for the disk then."""
-        self._check_usable()
+        self._files.check_usable()
         now_ms = self._env.clock.now_ms()
         voters = self._voters if self._kraft_version else None
         records = tuple(self.image.to_records())
         prepared = PreparedSnapshot(
-            SnapshotId(self._end_offset, self._epoch),
+            SnapshotId(self._files.end_offset, self._epoch),
             Snapshot(self._last_timestamp_ms, self._kraft_version, voters, records),
             self.image.metadata_version,
             now_ms,
         )
-        if self._file.size() > self._snapshot_bytes:
-            self._roll()
+        if self._files.active_size > self._snapshot_bytes:
+            self._files.roll()
         self._bytes_since_snapshot = 0
         self._last_snapshot_ms = now_ms
         return prepared
-
-    def _roll(self) -> None:
-        self.sync()
-        new = self._env.create_new(names.log_file(self._directory, self._end_offset))
-        self._env.sync_dir(self._directory)
-        with self._sync_lock:
-            old, self._file = self._file, new
-        old.close()
-        self._segments.append(self._end_offset)
 
     def write_snapshot(self, prepared: PreparedSnapshot) -> None:
         """Write a prepared snapshot, then remove what it makes superfluous; blocks, from any thread.
@@ -481,19 +391,17 @@ class MetadataLog:
         kept = snapshots[-SNAPSHOTS_KEPT:]
         for snapshot_id in snapshots[:-SNAPSHOTS_KEPT]:
             self._env.remove(names.metadata_snapshot_file(self._directory, *snapshot_id))
-        while len(self._segments) > 1 and self._segments[1] <= kept[0].end_offset:
-            _remove_segment(self._env, self._directory, self._segments[0])
-            del self._segments[0]
+        self._files.remove_below(kept[0].end_offset)
         self._env.sync_dir(self._directory)
 
     # -- closing -------------------------------------------------------------------------------------------------
 
     def close(self, clean: bool = True) -> None:
         """Close the log, after fencing our registration if `clean`. Closing twice is harmless. Blocks for the disk."""
-        if self._is_closed:
+        if self._files.is_closed:
             return
         try:
-            if clean and self._failure is None:
+            if clean and self._files.failure is None:
                 fenced = BrokerRegistrationChangeRecord(
                     broker_id=self.node_id, broker_epoch=self.broker_epoch, fenced=1
                 )
@@ -502,75 +410,4 @@ class MetadataLog:
                 # A cache: opening the log finds the epochs in its batches.
                 self._epochs.sync()
         finally:
-            self._is_closed = True
-            with self._sync_lock:
-                self._file.close()
-
-
-# -- checks before opening ----------------------------------------------------------------------------------------------
-
-
-def _check_owner(path: str, properties: MetaProperties, node_id: int, directory_id: UUID | None) -> None:
-    if properties.node_id != node_id:
-        raise StorageError(
-            f"{path}: the directory belongs to node.id {properties.node_id}, the configuration says {node_id}"
-        )
-    if directory_id is not None and properties.directory_id != directory_id:
-        raise StorageError(f"{path}: directory.id is {properties.directory_id}, expected {directory_id}")
-
-
-def _check_topic_id(env: Env, directory: str) -> None:
-    topic_id = read_partition_metadata(env, directory)
-    if topic_id is None:
-        write_partition_metadata(env, directory, METADATA_TOPIC_ID)
-    elif topic_id != METADATA_TOPIC_ID:
-        raise CorruptLog(
-            f"{directory}/{names.PARTITION_METADATA}", 2, f"topic id is {topic_id}, expected {METADATA_TOPIC_ID}"
-        )
-
-
-def _check_writable(directory: str, loaded: LoadedMetadata, properties: MetaProperties) -> None:
-    """Refuse a log that we can read but not carry on alone. StorageError says why."""
-    reason = next(_objections(loaded, properties), None)
-    if reason is not None:
-        raise StorageError(f"{directory}: {reason}")
-
-
-def _objections(loaded: LoadedMetadata, properties: MetaProperties) -> Iterator[str]:
-    node_id = properties.node_id
-    image = loaded.image
-    for name, level in image.features.items():
-        reason = unsupported_feature(name, level)
-        if reason is not None:
-            yield reason
-    if loaded.kraft_version > 1:
-        yield f"kraft.version is {loaded.kraft_version}, supported are 0 and 1"
-    if loaded.kraft_version:
-        members = [(voter.id, voter.directory_id) for voter in loaded.voters.voters] if loaded.voters else []
-        if members != [(node_id, properties.directory_id)]:
-            yield (
-                f"the voters are {members} (node id, directory id), expected only this node and directory: "
-                f"{(node_id, properties.directory_id)}"
-            )
-    elif loaded.quorum not in ((), (node_id,)):
-        yield f"the voters are {loaded.quorum}, expected only this node: {node_id}"
-    if image.zk_migration_state not in _NOT_MIGRATING:
-        yield f"a migration from ZooKeeper is in progress (state {image.zk_migration_state})"
-    for topic in image.topics.values():
-        for partition in topic.partitions.values():
-            if partition.replicas != (node_id,) or partition.adding_replicas:
-                yield (
-                    f"{topic.name}-{partition.partition_id} has replicas {partition.replicas}, "
-                    f"expected only this node: {node_id}"
-                )
-
-
-def _remove_segment(env: Env, directory: str, base_offset: int) -> None:
-    """Remove a segment's log and what Kafka may have put beside it."""
-    for path in (
-        names.index_file(directory, base_offset),
-        names.time_index_file(directory, base_offset),
-        names.txn_index_file(directory, base_offset),
-        names.log_file(directory, base_offset),
-    ):
-        env.remove(path, missing_ok=True)
+            self._files.close()

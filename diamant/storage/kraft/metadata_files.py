@@ -1,0 +1,154 @@
+"""The segment files of the metadata log: appends, fsyncs, a new segment, and what may go.
+
+Threads: one owner; `sync` may be called from any thread, also while the owner appends.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from diamant.storage import names
+from diamant.storage.env.env import Env, File
+from diamant.storage.errors import StorageError
+from diamant.storage.kraft.replay import BOOTSTRAP_SNAPSHOT, LoadedMetadata
+from diamant.storage.kraft.snapshot import PART_SUFFIX
+
+
+class MetadataFiles:
+    """The files of an open log. `messages` gets warnings for an operator."""
+
+    def __init__(self, env: Env, directory: str, loaded: LoadedMetadata, messages: list[str]) -> None:
+        self.end_offset = loaded.end_offset
+        """The offset of the next record."""
+        self.synced_offset = 0
+        """All records below this offset are durable."""
+        self.failure: OSError | None = None
+        self._env = env
+        self._directory = directory
+        self._bases = [segment.base_offset for segment in loaded.segments]
+        self._is_closed = False
+        self._sync_lock = threading.Lock()
+        self._file = self._open(loaded, messages)
+
+    def _open(self, loaded: LoadedMetadata, messages: list[str]) -> File:
+        """Open the segment to append to: the last one without its torn end, or a new one."""
+        env = self._env
+        if loaded.is_beyond_log:
+            # The snapshot is the newer truth: the log restarts where it ends.
+            messages.append(
+                f"{self._directory}: the log ends below the snapshot at offset {loaded.end_offset}: restarted there"
+            )
+            for base_offset in self._bases:
+                self._remove_segment(base_offset)
+            self._bases.clear()
+            loaded.epochs.clear()
+        if not self._bases:
+            self._bases.append(self.end_offset)
+            file = env.open(names.log_file(self._directory, self.end_offset), create=True)
+            env.sync_dir(self._directory)
+            return file
+        file = env.open(names.log_file(self._directory, self._bases[-1]))
+        if loaded.torn is not None:
+            messages.append(
+                f"{loaded.torn.path} at {loaded.torn.position}: {loaded.torn.reason}: "
+                f"the last {loaded.torn.size} bytes were not finished and are cut off"
+            )
+            file.truncate(loaded.torn.position)
+        return file
+
+    def remove_leftovers(self) -> None:
+        """Remove what an interrupted snapshot or a deletion has left, and indexes that no longer fit."""
+        start = self._bases[0]
+        for name in self._env.list_dir(self._directory):
+            snapshot = names.parse_metadata_snapshot(name)
+            segment = names.parse_segment_file(name)
+            is_stale = name.endswith((PART_SUFFIX, names.DELETED_SUFFIX)) or (
+                snapshot is not None and snapshot[0] < start and snapshot != BOOTSTRAP_SNAPSHOT
+            )
+            # Only the log is kept up; a reader of Kafka's kind rebuilds the rest from it.
+            is_cache = segment is not None and segment.suffix != names.LOG_SUFFIX
+            if is_stale or is_cache:
+                self._env.remove(f"{self._directory}/{name}")
+
+    @property
+    def active_size(self) -> int:
+        """Bytes of the segment that takes appends."""
+        return self._file.size()
+
+    def check_usable(self) -> None:
+        """StorageError after a failure of the disk, and after `close`."""
+        if self.failure is not None:
+            raise StorageError(f"{self._directory}: failed before and takes no more records: {self.failure}")
+        if self._is_closed:
+            raise StorageError(f"{self._directory}: closed")
+
+    def append(self, batch: bytes, count: int) -> None:
+        """Write a batch of `count` records, into the page cache. OSError if the disk fails; nothing is written then."""
+        file = self._file
+        size = file.size()
+        try:
+            file.append(batch)
+        except OSError:
+            try:
+                file.truncate(size)
+            except OSError as error:
+                self.failure = error
+            raise
+        self.end_offset += count
+
+    def sync(self) -> None:
+        """Make durable what was appended before the call; blocks for the disk, from any thread.
+
+        Several callers share one fsync: a caller that waits for another's finds its own work done, or does it for all.
+        OSError if the disk fails: what was not durable yet may never be, and the log takes no more records.
+        """
+        target = self.end_offset
+        with self._sync_lock:
+            if self.synced_offset >= target:
+                return
+            self.check_usable()
+            end_offset = self.end_offset
+            try:
+                self._file.sync()
+            except OSError as error:
+                # After a failed fsync the kernel may have dropped the pages: a second try would prove nothing.
+                self.failure = error
+                raise
+            self.synced_offset = end_offset
+
+    def roll(self) -> None:
+        """Continue in a new segment, with everything before it durable."""
+        self.sync()
+        new = self._env.create_new(names.log_file(self._directory, self.end_offset))
+        self._env.sync_dir(self._directory)
+        with self._sync_lock:
+            old, self._file = self._file, new
+        old.close()
+        self._bases.append(self.end_offset)
+
+    def remove_below(self, offset: int) -> None:
+        """Remove the segments that lie wholly below an offset."""
+        while len(self._bases) > 1 and self._bases[1] <= offset:
+            self._remove_segment(self._bases[0])
+            del self._bases[0]
+
+    @property
+    def is_closed(self) -> bool:
+        """True after `close`."""
+        return self._is_closed
+
+    def close(self) -> None:
+        """Close the files."""
+        self._is_closed = True
+        with self._sync_lock:
+            self._file.close()
+
+    def _remove_segment(self, base_offset: int) -> None:
+        """Remove a segment's log and what Kafka may have put beside it."""
+        for path in (
+            names.index_file(self._directory, base_offset),
+            names.time_index_file(self._directory, base_offset),
+            names.txn_index_file(self._directory, base_offset),
+            names.log_file(self._directory, base_offset),
+        ):
+            self._env.remove(path, missing_ok=True)

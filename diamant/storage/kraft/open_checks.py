@@ -1,0 +1,75 @@
+"""Checks of a directory before its metadata log is opened: whose it is, and if it can be continued alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import UUID
+
+from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import read_partition_metadata, write_partition_metadata
+from diamant.storage.checkpoints.meta_properties import MetaProperties
+from diamant.storage.env.env import Env
+from diamant.storage.errors import CorruptLog, StorageError
+from diamant.storage.kraft.features import unsupported_feature
+from diamant.storage.kraft.replay import LoadedMetadata
+from diamant.storage.uuid_text import METADATA_TOPIC_ID
+
+_NOT_MIGRATING = (0, 3)
+"""ZkMigrationState none and post-migration: the only ones in which the log alone is the truth."""
+
+
+def check_owner(path: str, properties: MetaProperties, node_id: int, directory_id: UUID | None) -> None:
+    """Refuse a directory of another node, or with another id. StorageError says why."""
+    if properties.node_id != node_id:
+        raise StorageError(
+            f"{path}: the directory belongs to node.id {properties.node_id}, the configuration says {node_id}"
+        )
+    if directory_id is not None and properties.directory_id != directory_id:
+        raise StorageError(f"{path}: directory.id is {properties.directory_id}, expected {directory_id}")
+
+
+def check_topic_id(env: Env, directory: str) -> None:
+    """Write down the id of the metadata topic where it is missing. CorruptLog if there is another."""
+    topic_id = read_partition_metadata(env, directory)
+    if topic_id is None:
+        write_partition_metadata(env, directory, METADATA_TOPIC_ID)
+    elif topic_id != METADATA_TOPIC_ID:
+        raise CorruptLog(
+            f"{directory}/{names.PARTITION_METADATA}", 2, f"topic id is {topic_id}, expected {METADATA_TOPIC_ID}"
+        )
+
+
+def check_writable(directory: str, loaded: LoadedMetadata, properties: MetaProperties) -> None:
+    """Refuse a log that we can read but not carry on alone. StorageError says why."""
+    reason = next(_objections(loaded, properties), None)
+    if reason is not None:
+        raise StorageError(f"{directory}: {reason}")
+
+
+def _objections(loaded: LoadedMetadata, properties: MetaProperties) -> Iterator[str]:
+    node_id = properties.node_id
+    image = loaded.image
+    for name, level in image.features.items():
+        reason = unsupported_feature(name, level)
+        if reason is not None:
+            yield reason
+    if loaded.kraft_version > 1:
+        yield f"kraft.version is {loaded.kraft_version}, supported are 0 and 1"
+    if loaded.kraft_version:
+        members = [(voter.id, voter.directory_id) for voter in loaded.voters.voters] if loaded.voters else []
+        if members != [(node_id, properties.directory_id)]:
+            yield (
+                f"the voters are {members} (node id, directory id), expected only this node and directory: "
+                f"{(node_id, properties.directory_id)}"
+            )
+    elif loaded.quorum not in ((), (node_id,)):
+        yield f"the voters are {loaded.quorum}, expected only this node: {node_id}"
+    if image.zk_migration_state not in _NOT_MIGRATING:
+        yield f"a migration from ZooKeeper is in progress (state {image.zk_migration_state})"
+    for topic in image.topics.values():
+        for partition in topic.partitions.values():
+            if partition.replicas != (node_id,) or partition.adding_replicas:
+                yield (
+                    f"{topic.name}-{partition.partition_id} has replicas {partition.replicas}, "
+                    f"expected only this node: {node_id}"
+                )
