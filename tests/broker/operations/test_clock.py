@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.offsets.offset_requests import commit, find_coordinator, join
 from tests.broker.groups.offsets.offset_requests import fetch as fetch_offset
 from tests.broker.node.test_cleaning import produce, read
+from tests.broker.settling import run_when_settling
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed
 from tests.broker.wire import FETCH, PRODUCE, WireClient, fetch_fields, produce_fields
 from tests.waiting import wait_until
@@ -402,40 +404,33 @@ async def test_producers_stamps_are_bound_by_the_later_clock(tmp_path: Path) -> 
 # -- when it does not go well --------------------------------------------------------------------------------------------
 
 
-async def test_a_job_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_job_that_fails_is_named(caplog: pytest.LogCaptureFixture) -> None:
     """The move goes on to its end, the report names the job, the log has the reason."""
-    async with frozen() as (broker, _):
-
-        def fail(*_arguments: Any) -> None:
-            raise OSError("no space")
-
+    async with frozen() as (broker, wire):
         await broker.clock.advance(0)
-        monkeypatch.setattr(broker.node.directory, "checkpoint_state", fail)
-        monkeypatch.setattr(broker.services.housekeeping, "_changed_since_ms", START_MS)
+        await wire.create("t")
+        await wire.produce("t", [b"a"], timestamp=START_MS)
+        assert isinstance(broker.env, MemoryEnv)
+        fault = broker.env.fail("rename", "/data/replication-offset-checkpoint", errno.ENOSPC)
         report = await broker.clock.advance("8d")
         assert report.problems == ("checkpoints",)
         assert broker.clock.now_ms() == START_MS + 8 * DAY_MS
-        monkeypatch.setattr(broker.services.housekeeping, "_changed_since_ms", None)
-    assert "no space" in caplog.text
+        fault.clear()
+    assert "No space left" in caplog.text
 
 
-async def test_a_move_ends_in_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_move_ends_in_time(tmp_path: Path) -> None:
     """What is due and takes longer than it may: TimedOut; the clock stands where it got to, in the file, too."""
     async with manual(tmp_path) as broker:
         await broker.clock.freeze()
         before_ms = broker.clock.now_ms()
-        never = asyncio.get_running_loop().create_future()
-
-        async def hang() -> None:
-            await asyncio.shield(never)
-
-        monkeypatch.setattr(broker.services.cleaning, "settled", hang)
+        opened = asyncio.Event()
+        run_when_settling(broker.node.scheduler, "slow", opened.wait)
         with pytest.raises(TimedOut, match="within 20 ms"):
             await broker.clock.advance("8d", timeout_ms=20)
         assert broker.clock.now_ms() == before_ms
         assert f"now.ms={before_ms}\n" in (tmp_path / "diamant-clock").read_text()
-        monkeypatch.undo()
-        never.cancel()
+        opened.set()
         await broker.clock.advance("8d")
         assert broker.clock.now_ms() == before_ms + 8 * DAY_MS
 
@@ -452,24 +447,24 @@ async def test_deadlines_without_end_do_not_hold_a_move(monkeypatch: pytest.Monk
         assert broker.clock.now_ms() == START_MS + 8 * DAY_MS
 
 
-async def test_a_stop_ends_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stop_ends_a_move() -> None:
     """A broker that is stopped in the middle of a move stops; whoever waits is cancelled."""
     async with frozen() as (broker, wire):
         await wire.create("t", cleanup_policy="compact")
         await broker.services.cleaning.service()
-        begun = asyncio.Event()
+        begun, opened = asyncio.Event(), asyncio.Event()
 
-        async def hang() -> list[str]:
+        async def hang() -> None:
             begun.set()
-            await asyncio.get_running_loop().create_future()
-            raise AssertionError
+            await opened.wait()
 
-        monkeypatch.setattr(broker.node.scheduler, "settled", hang)
+        run_when_settling(broker.node.scheduler, "slow", hang)
         move = asyncio.ensure_future(broker.clock.advance("8d"))
         await begun.wait()
         move.cancel()
         with pytest.raises(asyncio.CancelledError):
             await move
+        opened.set()
 
 
 # -- restarts ------------------------------------------------------------------------------------------------------------

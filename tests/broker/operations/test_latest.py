@@ -114,11 +114,11 @@ async def test_a_map_that_spills_finds_the_same(tmp_path: Path) -> None:
         assert {record.value for record in records} == {b"2"}
 
 
-async def test_a_reader_holds_nobody_back_and_may_end_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_holds_nobody_back_and_may_end_early(tmp_path: Path) -> None:
     """Pages are read when they are asked for; readers at once are bounded; one that goes away gives its place back."""
-    monkeypatch.setattr(latest, "PAGE_RECORDS", 2)
+    count = 3 * latest.PAGE_RECORDS
     async with stage(tmp_path) as at:
-        await at.put(*(f"k{index}=1" for index in range(10)))
+        await at.put(*(f"k{index}=1" for index in range(count)))
         readers = [at.broker.latest("t") for _ in range(latest.MAX_AT_ONCE)]
         for reader in readers:
             assert (await anext(reader))[1].key == b"k0"
@@ -126,10 +126,12 @@ async def test_a_reader_holds_nobody_back_and_may_end_early(tmp_path: Path, monk
             await anext(at.broker.latest("t"))
         await at.put("k3=2")
         await at.broker.compact("t")
-        assert [record.offset async for _, record in readers[0]] == [*range(1, 10)], "of the moment at which it began"
+        assert [record.offset async for _, record in readers[0]] == [*range(1, count)], (
+            "of the moment at which it began"
+        )
         async with aclosing(readers[1]):
             pass
-        assert len(await view(at.broker)) == 10
+        assert len(await view(at.broker)) == count
         with pytest.raises(NotFound):
             await anext(at.broker.latest("absent"))
 

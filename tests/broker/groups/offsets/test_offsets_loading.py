@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.coordinators.internal_topic import partition_of
 from diamant.broker.groups.coordinator import partition_scan
 from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
@@ -284,9 +285,9 @@ async def test_the_time_of_a_commit_is_the_clocks(make_broker: MakeBroker, clock
 
 
 @pytest.mark.slow
-async def test_loading_imports_nothing_heavy(make_broker: MakeBroker, tmp_path: Path) -> None:
+async def test_loading_imports_nothing_heavy(tmp_path: Path) -> None:
     """A broker with offsets is as small as one without: no numpy, no numba."""
-    async with started(make_broker) as (_, client):
+    async with started(partial(Broker, BrokerConfig("127.0.0.1:0", tmp_path / "data"))) as (_, client):
         await commit(client, "g", {("t", 0): 1})
     script = tmp_path / "script.py"
     script.write_text(

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diamant.cleaner.explain import scans
+from diamant.cleaner.explain.scans import MAX_RECORDS
 from diamant.cleaner.kernels.cache import compiled
 from diamant.cleaner.kernels.native import address_of
 from diamant.cleaner.kernels.offset_map import siphash128
@@ -81,12 +81,11 @@ async def test_a_segment_whose_filter_excludes_the_key_is_not_read(tmp_path: Pat
         assert (await at.partition(key="absent")).segments_read == 2
 
 
-async def test_more_records_than_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_records_than_are_told(tmp_path: Path) -> None:
     """The first ones and the live one are told, the others counted, and what supersedes what is right all the same."""
-    monkeypatch.setattr(scans, "MAX_RECORDS", 3)
     async with stage(tmp_path) as at:
-        for number in range(6):
-            await at.put(f"k={number}", "z=1")
+        await at.put(*(word for number in range(MAX_RECORDS + 3) for word in (f"k={number}", "z=1")))
         found = await at.partition(key="k")
-        assert [(one.offset, one.superseded_by) for one in found.records] == [(0, 2), (2, 4), (10, None)]
+        told = [(2 * number, 2 * number + 2) for number in range(MAX_RECORDS - 1)]
+        assert [(one.offset, one.superseded_by) for one in found.records] == [*told, (2 * MAX_RECORDS + 4, None)]
         assert found.records_left_out == 3
