@@ -25,7 +25,7 @@ TIMES = ("start_s", "map_complete_s", "end_s")
 def plain_outcome(env: Env, plan: CleanPlan) -> tuple[dict[str, Any], dict[str, bytes]]:
     """What the plain engine answers, or its error, and the files it leaves; which are removed again."""
     try:
-        fields = _fields(asdict(plain_round.clean(env, plan)))
+        fields = _fields(asdict(plain_round.clean(env, plan, parsed_bytes=0)))
     except (CorruptLog, OutputOverflow) as error:
         fields = _error(error)
     return fields, _take_cleaned(env, plan.directory)

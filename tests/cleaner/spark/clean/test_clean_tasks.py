@@ -22,7 +22,7 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.storage import names
 from diamant.storage.env.env import Env
 from diamant.storage.segments.segment import scan_headers
-from tests.cleaner.engines.test_compiled_rewrite import histories, play
+from tests.cleaner.engines.random_history import histories, play
 from tests.cleaner.prompt.segment_history import SegmentHistory
 from tests.cleaner.spark.clean.clean_job_check import copied, plain_outcome, spark_outcome
 from tests.cleaner.spark.one_process import OneProcess

@@ -8,9 +8,8 @@ import inspect
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,114 +28,21 @@ from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.kernels import cache, warm_up
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputOverflow
+from diamant.cleaner.rules.result import CleaningAborted
 from diamant.cleaner.rules.transaction_tracker import TransactionTracker
 from diamant.cleaner.segments import key_hasher, payload_buffer, row_records
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.txn_index import AbortedTxn
 from tests.builder import make_batch, with_header, with_payload
-from tests.cleaner.prompt.segment_history import DIRECTORY, NOW_MS, SegmentHistory, odd_batch, odd_varint
+from tests.cleaner.engines.random_history import histories, keys, one_by_one, outcome, play, values
+from tests.cleaner.prompt.segment_history import DIRECTORY, NOW_MS, SegmentHistory, odd_varint
 from tests.effort import examples
-
-Engine = Callable[..., CleanResult]
-
-one_by_one = partial(plain_round.clean, parsed_bytes=0)
-"""The plain engine with no short way for plain batches: the reference."""
-
-# -- random histories ------------------------------------------------------------------------------------------------
-
-some_keys = st.sampled_from([b"", b"a", b"bb", b"key-of-sixteen-b", b"a key that is longer than two words"])
-keys = st.none() | some_keys
-values = st.none() | st.sampled_from([b"", b"v", b"value" * 20, bytes(300)])
-pairs = st.lists(st.tuples(keys, values), min_size=1, max_size=5)
-batches = st.tuples(
-    st.just("batch"),
-    pairs,
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "codec": st.integers(0, 4),
-            "gap": st.sampled_from([1, 50, 3000]),
-            "step": st.sampled_from([2, 130]),
-            "padding": st.sampled_from([1, 100]),
-            "headers": st.sampled_from([(Header("h", b"x"), Header("", None)), (Header("name", b"y" * 200),)]),
-            "timestamp": st.sampled_from([-1, 0, NOW_MS + 10**9, NOW_MS - 2**40]),
-            "log_append_time_ms": st.sampled_from([0, NOW_MS - 2]),
-            "delete_horizon_ms": st.sampled_from([NOW_MS - 1, NOW_MS, NOW_MS + 1]),
-            "producer": st.sampled_from([1, 2]),
-        },
-    ),
-)
-transactional = st.tuples(
-    st.just("batch"),
-    pairs,
-    st.fixed_dictionaries(
-        {"producer": st.sampled_from([11, 12]), "is_transactional": st.just(True)},
-        optional={"codec": st.sampled_from([3, 4])},
-    ),
-)
-markers = st.tuples(st.just("marker"), st.sampled_from([11, 12]), st.sampled_from(["commit", "abort"]))
-emptied = st.tuples(st.just("emptied"), st.sampled_from([-1, 1, 11]))
-odd = st.tuples(
-    st.just("odd"),
-    st.lists(st.tuples(keys.filter(lambda key: key is not None), values), min_size=1, max_size=3),
-)
-old = st.tuples(st.just("old"), st.integers(0, 1), st.integers(0, 3), pairs)
-rolls = st.tuples(st.just("roll"), st.sampled_from([0, 0, 5]))
-histories = st.lists(
-    st.one_of(batches, batches, batches, transactional, transactional, markers, emptied, odd, old, rolls),
-    min_size=1,
-    max_size=14,
-)
-
-
-def play(steps: list[Any]) -> SegmentHistory:
-    """The segments that a history writes."""
-    history = SegmentHistory()
-    for name, *arguments in steps:
-        if name == "batch":
-            history.batch(arguments[0], **arguments[1])
-        elif name == "marker":
-            history.marker(*arguments)
-        elif name == "roll":
-            history.roll(*arguments)
-        elif name == "old":
-            history.old(*arguments)
-        elif name == "odd":
-            history.append(odd_batch(arguments[0], history.offset))
-        else:
-            producer = arguments[0]
-            producer_fields = (
-                {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0} if producer >= 0 else {}
-            )
-            history.append(
-                build_batch((), base_offset=history.offset, last_offset_delta=2, max_timestamp=5, **producer_fields)
-            )
-    return history
-
-
-def outcome(engine: Engine, env: MemoryEnv, plan: CleanPlan) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What an engine answers, or its error, and the files it leaves; which are removed again."""
-    try:
-        fields = asdict(engine(env, plan))
-        for time_of in ("start_s", "map_complete_s", "end_s"):
-            del fields["stats"][time_of]
-        del fields["runner"]
-    except (CorruptLog, OutputOverflow) as error:
-        fields = {"error": type(error), "path": error.path, "position": getattr(error, "position", None)}
-        if "do not ascend" in str(error):
-            fields["is_order"] = True
-    files = {name: env.read_bytes(f"{DIRECTORY}/{name}") for name in env.list_dir(DIRECTORY) if "cleaned" in name}
-    times = {f"{name} time": str(env.mtime_ms(f"{DIRECTORY}/{name}")).encode() for name in files}
-    for name in files:
-        env.remove(f"{DIRECTORY}/{name}")
-    return fields, files | times
 
 
 def check(env: MemoryEnv, plan: CleanPlan, *, with_figures: bool = True) -> dict[str, Any]:
@@ -595,11 +501,10 @@ from numba.core import caching
 def full(*arguments):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 caching.IndexDataCacheFile._save_data = full
-from diamant.cleaner.kernels import cache as kernel_cache
-from diamant.cleaner.kernels import produce_validation as kernels
-kernels.warm_up()
-kernel_cache.note_cached()
-assert not kernel_cache.is_cached()
+from diamant.cleaner.kernels import cache, produce_validation
+produce_validation.warm_up()
+cache.note_cached()
+assert not cache.is_cached()
 """
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
@@ -627,8 +532,8 @@ def test_the_engine_works_without_a_cache(tmp_path: Path) -> None:
     program = """
 from pathlib import Path
 from diamant.cleaner.engines import compiled
-from diamant.cleaner.kernels import cache as kernel_cache
-kernel_cache._places = lambda: [Path(__import__("sys").executable)]
+from diamant.cleaner.kernels import cache
+cache._places = lambda: [Path(__import__("sys").executable)]
 assert not compiled.is_warm()
 from tests.cleaner.prompt.segment_history import SegmentHistory
 history = SegmentHistory()

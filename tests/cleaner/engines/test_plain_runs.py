@@ -25,7 +25,7 @@ from diamant.storage import names
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
 from tests.builder import with_payload
-from tests.cleaner.engines.test_compiled_rewrite import histories, one_by_one, outcome, play, some_keys, values
+from tests.cleaner.engines.random_history import histories, one_by_one, outcome, play, some_keys, values
 from tests.cleaner.prompt.segment_history import DIRECTORY, NOW_MS, SegmentHistory
 from tests.effort import examples
 
