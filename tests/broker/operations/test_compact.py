@@ -15,8 +15,7 @@ from click.testing import CliRunner
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.operations import compact as compaction
-from diamant.broker.operations.compact import BrokerStopping, CompactionFailed
+from diamant.broker.operations.compact import MAX_CALLS, BrokerStopping, CompactionFailed
 from diamant.broker.operations.progress import Progress
 from diamant.storage.env.clock import SettableClock
 from tests.broker.handlers.test_admin import SET, TOPIC, alter
@@ -132,15 +131,12 @@ async def test_a_broker_that_stops(tmp_path: Path, gate: Gate) -> None:
             await stopping
 
 
-async def test_no_more_calls_than_are_allowed(
-    broker: Broker, wire: WireClient, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_more_calls_than_are_allowed(broker: Broker, wire: WireClient, gate: Gate) -> None:
     """Beyond the limit a call is refused, and possible again when others have ended."""
-    monkeypatch.setattr(compaction, "MAX_CALLS", 2)
     await fill(wire)
-    calls = [asyncio.ensure_future(broker.compact("t")) for _ in range(2)]
+    calls = [asyncio.ensure_future(broker.compact("t")) for _ in range(MAX_CALLS)]
     await wait_until(gate.begun.is_set)
-    with pytest.raises(TooMany, match="2 calls wait"):
+    with pytest.raises(TooMany, match=f"{MAX_CALLS} calls wait"):
         await broker.compact("t")
     gate.opened.set()
     await asyncio.gather(*calls)

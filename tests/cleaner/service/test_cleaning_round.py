@@ -14,8 +14,7 @@ from diamant.cleaner.rules.result import CleanResult
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.service.round import look_at_segments, run_plan
 from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.log import segment_swap as replace
-from diamant.storage.log.segment_swap import SOURCES_PER_TURN
+from diamant.storage.log.segment_swap import MAX_SCANNED_BYTES, SOURCES_PER_TURN
 from diamant.storage.segments.segment import Segment
 from tests.cleaner.cleaner_log import START_MS, CleanerLog
 
@@ -94,10 +93,9 @@ async def test_what_lies_behind_a_coarse_index_is_not_scanned_in_the_loop(
     index_interval_bytes: int, is_scanned_in_loop: bool, blocking: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new segment is opened in the loop as long as its index leaves little to scan, else in a thread."""
-    monkeypatch.setattr(replace, "MAX_SCANNED_BYTES", 1000)
     log = CleanerLog(index_interval_bytes=index_interval_bytes)
     for number in range(40):
-        log.data(f"key-{number}")
+        log.data(f"key-{number}={'x' * 2000}")
     log.roll()
     log.log.flush()
     next_offset = Segment.next_offset
@@ -111,7 +109,7 @@ async def test_what_lies_behind_a_coarse_index_is_not_scanned_in_the_loop(
     monkeypatch.setattr(Segment, "next_offset", watched)
     await run(log, blocking)
     [(is_in_loop, scanned_bytes)] = scans
-    assert is_in_loop is is_scanned_in_loop is (scanned_bytes <= 1000)
+    assert is_in_loop is is_scanned_in_loop is (scanned_bytes <= MAX_SCANNED_BYTES)
     assert log.keys() == [f"key-{number}" for number in range(40)]
 
 

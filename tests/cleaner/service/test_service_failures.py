@@ -357,15 +357,16 @@ async def test_who_stands_in_for_other_machines_needs_room(logs: SeveralLogs, he
             return False
 
     held.go_on.set()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logs.env, "disk_usage", lambda _: (10**12, 10_000))
-        service = await logs.start(
-            new_process_runner=lambda: held, new_offload_runner=lambda _: Away(logs.env), offload_from_bytes=0
-        )
-        await service.settled()
+    total, free = logs.env.disk_usage("/")
+    logs.env.capacity_bytes = total - free + 10_000
+    service = await logs.start(
+        new_process_runner=lambda: held, new_offload_runner=lambda _: Away(logs.env), offload_from_bytes=0
+    )
+    await service.settled()
     assert held.plans == []
     found = service.states.uncleanable["t", 0]
-    assert "and 10000 are free" in found.reason
+    assert f"and {logs.env.disk_usage('/')[1]} are free" in found.reason
+    logs.env.capacity_bytes = None
     assert found.retry_ms is not None
     logs.clock.advance_ms(found.retry_ms - found.since_ms)
     await wait_until(lambda: logs.cleaned == ["t"])
