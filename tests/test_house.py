@@ -203,6 +203,12 @@ def test_names_of_modules_exist_in_text_too() -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize(("page", "most"), [("README.md", 150), ("ARCHITECTURE.md", 200)])
+def test_the_first_pages_are_short(page: str, most: int) -> None:
+    """They are read from top to bottom; what is more lies in docs/."""
+    assert len((ROOT / page).read_text().splitlines()) <= most
+
+
 def test_every_package_is_installed() -> None:
     """The list of packages in pyproject.toml is what lies under diamant/."""
     packages = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "diamant").rglob("__init__.py")}
