@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from diamant.broker.groups.coordinator.offset_selection import without_long_metadata
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.log import GroupLog
-from diamant.broker.groups.store.offsets import without_long_metadata
 from diamant.broker.groups.store.store import GroupStore
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.coordinator_batch import encode_offset_records

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.groups.store.offsets import CODES, Selection
+from diamant.broker.groups.coordinator.offset_selection import CODES, Selection
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.messages.offset_commit import (

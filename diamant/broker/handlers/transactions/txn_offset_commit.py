@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from diamant.broker.groups.store.offsets import CODES, Selection
+from diamant.broker.groups.coordinator.offset_selection import CODES, Selection
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.messages.txn_offset_commit import (
