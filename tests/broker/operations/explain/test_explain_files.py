@@ -9,13 +9,23 @@ import pytest
 
 from diamant.broker.operations import explain as log_files
 from diamant.storage import names
-from tests.broker.operations.explain.explained import stage
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import RealEnv
+from tests.broker.operations.explain.explained import START_MS, stage
 
 
 async def test_all_files_that_the_log_has_let_go_of_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there are; those that are gone when their turn comes are not on the disk."""
     monkeypatch.setattr(log_files, "MAX_OPEN_FILES", 2)
-    async with stage(tmp_path) as at:
+    gone: list[str] = []
+
+    class Vanishing(RealEnv):
+        def file_size(self, path: str) -> int:
+            if path.endswith(tuple(gone)):
+                raise FileNotFoundError(path)
+            return super().file_size(path)
+
+    async with stage(tmp_path, env=Vanishing(SettableClock(START_MS))) as at:
         for number in range(7):
             await at.put(f"k={number}")
             await at.roll()
@@ -25,14 +35,7 @@ async def test_all_files_that_the_log_has_let_go_of_are_read(tmp_path: Path, mon
         found = await at.partition(key="k")
         removed = [one.offset for one in found.records if one.segment.endswith(".deleted")]
         assert (removed, found.problems) == ([0, 1, 2, 3, 4, 5], ())
-        real = at.broker.env.file_size
-
-        def file_size(path: str) -> int:
-            if path.endswith(f"{3:020d}.log.deleted"):
-                raise FileNotFoundError(path)
-            return real(path)
-
-        monkeypatch.setattr(at.broker.env, "file_size", file_size)
+        gone.append(f"{3:020d}.log.deleted")
         found = await at.partition(key="k")
         assert [one.offset for one in found.records if one.segment.endswith(".deleted")] == [0, 1, 2, 4, 5]
 
