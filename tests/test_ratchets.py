@@ -18,18 +18,15 @@ LONG = {
 """Functions of more than `MAX_LINES` lines: kernels and codecs for the most part. The list only shrinks."""
 PRIVATE: set[str] = set()
 """Private names that another module imports."""
-INHERITED = {
-    "Cancelling", "ErasureCertificates", "ErasureSteps", "ErasureTombstones", "Erasures",
-    "RedactionCertificates", "RedactionSteps", "Redactions",
-}  # fmt: skip
+INHERITED: set[str] = set()
 """Classes that inherit from a class of ours that inherits from one itself, errors apart."""
 MOST = {"dict[str, Any]": 238, "request: Any": 0, "classes of one name": 4, "monkeypatch.setattr": 210}
 
 QUESTION = re.compile(r"(What|Who|Whether|Which|How|When|Where)\b")
 AVOIDED = {
-    "anew": 0, "be it": 0, "go on": 12, "goes on": 9, "gone on": 2, "let go": 0, "meanwhile": 1, "nobody": 23,
-    "somebody": 6, "take note": 1, "under way": 4, "undertaking": 43, "undertakings": 3, "whoever": 1,
-    "a module that begins with a question": 1,
+    "anew": 0, "be it": 0, "go on": 5, "goes on": 1, "gone on": 0, "let go": 0, "meanwhile": 0, "nobody": 18,
+    "somebody": 0, "take note": 0, "under way": 0, "undertaking": 42, "undertakings": 0, "whoever": 0,
+    "a module that begins with a question": 0,
 }  # fmt: skip
 """Words for which the field has plainer ones: again, continue, release, at the same time, in progress, job, caller."""
 

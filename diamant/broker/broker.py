@@ -20,8 +20,8 @@ from diamant.broker.running import RunningBroker, start_broker
 from diamant.storage.env.env import Env, RealEnv
 
 if TYPE_CHECKING:
-    from diamant.broker.erasure.erase import Erasure
-    from diamant.broker.erasure.redact import Redaction
+    from diamant.broker.erasure.erase.erase_result import Erasure
+    from diamant.broker.erasure.redact.redact_result import Redaction
     from diamant.broker.faults.faults import Faults
     from diamant.broker.operations.clock import BrokerClock
     from diamant.broker.operations.count import TopicRecords
@@ -169,7 +169,7 @@ class Broker:
         progress: Progress | None = None,
     ) -> Erasure:
         """Erase a key from compacted topics, and return a signed certificate; `EraseRequest` says what the arguments mean."""
-        from diamant.broker.erasure.requests import EraseRequest
+        from diamant.broker.erasure.jobs.requests import EraseRequest
 
         names = tuple(sorted({topics} if isinstance(topics, str) else {*topics}))
         request = EraseRequest(
@@ -207,14 +207,14 @@ class Broker:
         progress: Progress | None = None,
     ) -> Redaction:
         """Remove the records that match, and return a signed certificate; `RedactRequest` says what the arguments mean."""
-        from diamant.broker.erasure.requests import RedactRequest
+        from diamant.broker.erasure.jobs.requests import RedactRequest
 
         request = RedactRequest(topic, where, reason, reference, yes_all, undecided, timeout_ms)
         return await self.services.redactions().redact(request, progress)
 
     async def cancel(self, job_id: str, *, reason: str) -> Erasure | Redaction:
         """End an erasure or a redaction that is not over, and return its last certificate, which has the `reason`."""
-        from diamant.broker.erasure.cancel import cancel_job
+        from diamant.broker.erasure.jobs.cancel import cancel_job
 
         found: Erasure | Redaction = await cancel_job(self.services.jobs, job_id, reason=reason)
         return found

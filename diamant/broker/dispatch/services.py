@@ -21,9 +21,11 @@ from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TO
 
 if TYPE_CHECKING:
     from diamant.broker.config.broker_config import BrokerConfig
-    from diamant.broker.erasure.cancel import Cancelling
-    from diamant.broker.erasure.erase import Erasures
-    from diamant.broker.erasure.redact import Redactions
+    from diamant.broker.erasure.erase.erasures import Erasures
+    from diamant.broker.erasure.evidence.certificates import Certificates
+    from diamant.broker.erasure.evidence.evidence import Evidence
+    from diamant.broker.erasure.jobs.cancel import AnyQueue
+    from diamant.broker.erasure.redact.redactions import Redactions
     from diamant.broker.faults.faults import Faults
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.operations.clock import BrokerClock
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from diamant.broker.operations.explain import ExplainOperation
     from diamant.broker.operations.latest import LatestOperation
     from diamant.broker.transactions.coordinator import TransactionCoordinator
-    from diamant.cleaner.erasure.pending_erasures import WaitingErasures
+    from diamant.cleaner.erasure.pending_erasures import PendingErasures
 
 COORDINATORS_HEAD_START_S = 0.2
 """The time that a start waits for transactions and groups to load before it accepts clients."""
@@ -68,22 +70,24 @@ class Services:
         self.count: Lazy[CountOperation] = Lazy(self._count)
         self.latest: Lazy[LatestOperation] = Lazy(self._latest)
         self.clock: Lazy[BrokerClock] = Lazy(self._clock)
+        self.evidence: Lazy[Evidence] = Lazy(self._evidence)
+        self.certificates: Lazy[Certificates] = Lazy(self._certificates)
         self.erasures: Lazy[Erasures] = Lazy(self._erasures)
         self.redactions: Lazy[Redactions] = Lazy(self._redactions)
 
     @property
-    def jobs(self) -> list[Cancelling]:
+    def jobs(self) -> list[AnyQueue]:
         """The queues of erasures and redactions, as far as they are made."""
-        return [queue for queue in (self.erasures.made, self.redactions.made) if queue is not None]
+        return [kind.queue for kind in (self.erasures.made, self.redactions.made) if kind is not None]
 
     # -- erasures and redactions ---------------------------------------------------------------------------------
 
     async def resume_jobs(self) -> None:
         """Resume the jobs that an earlier run left unfinished."""
         found = self.node.env.list_dir(self.node.config.data_dir)
-        for prefix, queue in ((ERASURE_PREFIX, self.erasures), (REDACTION_PREFIX, self.redactions)):
+        for prefix, kind in ((ERASURE_PREFIX, self.erasures), (REDACTION_PREFIX, self.redactions)):
             if any(name.startswith(prefix) and not name.endswith(".json") for name in found):
-                await queue().start()
+                await kind().start()
 
     def next_job_ms(self) -> int | None:
         """Time at which the next of them is due, on the broker's clock."""
@@ -93,7 +97,7 @@ class Services:
     async def run_due_jobs(self) -> None:
         """Resume those that are due."""
         for queue in self.jobs:
-            await queue.go_on()
+            await queue.resume_due()
 
     async def load_coordinators(self) -> None:
         """Load the state of groups and transactions that there is from before, in the background if it takes long.
@@ -178,15 +182,25 @@ class Services:
 
         return BrokerClock(self.node, self.cleaning, self.groups, self.transactions, lambda: self.jobs)
 
-    def _erasures(self) -> Erasures:
-        from diamant.broker.erasure.erase import Erasures
+    def _evidence(self) -> Evidence:
+        from diamant.broker.erasure.evidence.evidence import Evidence
 
-        return Erasures(self.node, self.cleaning, self.compactions(), self.groups)
+        return Evidence(self.node)
+
+    def _certificates(self) -> Certificates:
+        from diamant.broker.erasure.evidence.certificates import Certificates
+
+        return Certificates(self.evidence(), self.node.loop)
+
+    def _erasures(self) -> Erasures:
+        from diamant.broker.erasure.erase.erasures import Erasures
+
+        return Erasures(self.node, self.evidence(), self.certificates(), self.cleaning, self.compactions(), self.groups)
 
     def _redactions(self) -> Redactions:
-        from diamant.broker.erasure.redact import Redactions
+        from diamant.broker.erasure.redact.redactions import Redactions
 
-        return Redactions(self.node, self.cleaning, self.erasures().lock)
+        return Redactions(self.node, self.evidence(), self.cleaning, self.erasures().queue.attempts.lock)
 
-    def _pending_erasures(self, topic: str) -> WaitingErasures | None:
-        return None if self.erasures.made is None else self.erasures.made.waiting(topic)
+    def _pending_erasures(self, topic: str) -> PendingErasures | None:
+        return None if self.erasures.made is None else self.erasures.made.pending(topic)

@@ -37,7 +37,8 @@ from diamant.version import __version__
 
 if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services
-    from diamant.broker.erasure.cancel import Cancelling
+    from diamant.broker.erasure.erase.erasures import Erasures
+    from diamant.broker.erasure.redact.redactions import Redactions
     from diamant.broker.node.node import Node
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -174,9 +175,9 @@ async def take(services: Services) -> MetricsSnapshot:
     )
 
 
-def _outcomes(jobs: Cancelling | None) -> tuple[int, int, int]:
+def _outcomes(kind: Erasures | Redactions | None) -> tuple[int, int, int]:
     """Done, failed, held."""
-    return (0, 0, 0) if jobs is None else (jobs.done, jobs.failed, jobs.held)
+    return (0, 0, 0) if kind is None else (kind.table.done, kind.table.failed, kind.table.held)
 
 
 def _request_figures(counted: RequestMetrics) -> tuple[RequestFigures, ...]:

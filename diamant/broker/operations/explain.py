@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
     from diamant.broker.transactions.coordinator import TransactionCoordinator
-    from diamant.cleaner.erasure.pending_erasures import WaitingErasures
+    from diamant.cleaner.erasure.pending_erasures import PendingErasures
 
 MAX_OPEN_FILES = 512
 
@@ -229,7 +229,7 @@ class ExplainOperation:
         cleaning: NodeCleaner,
         groups: Lazy[GroupCoordinator],
         transactions: Lazy[TransactionCoordinator],
-        pending_erasures: Callable[[str], WaitingErasures | None],
+        pending_erasures: Callable[[str], PendingErasures | None],
     ) -> None:
         self._node = node
         self._cleaning = cleaning
@@ -431,7 +431,7 @@ class Taken:
     segments: tuple[Segment, ...]
     outcomes: TransactionOutcomes
     removals_ms: Mapping[str, int]
-    erasures: WaitingErasures | None
+    erasures: PendingErasures | None
 
     def explainer(self) -> Explainer:
         erasures = self.erasures

@@ -1,10 +1,5 @@
 """The intent of an erasure: what a broker that was stopped in the middle needs to resume.
 
-    <data directory>/diamant-erasure-<id>.intent     mode 0600
-
-It is JSON, encrypted with a key that comes from the secret beside the signing key (`SigningKey.encrypt`): the data directory
-itself tells neither the key nor anything of its values.
-
 Before the scan for `key-gone` it is rewritten without the key and what would find its values: what stays
 (`Intent.closed`) has digests only, so that the scan finds a directory in which nothing of the key is left, and a broker
 that is stopped then still continues. It is removed before that certificate can be seen (`certificates.files.conclude`).
@@ -17,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from diamant.cleaner.evidence.certificates.private_files import MAX_BYTES, PREFIX, SUFFIX, intent_path, write_private
+from diamant.cleaner.evidence.certificates.private_files import PREFIX, IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needle, keyed_digest
 from diamant.storage.env.env import Env
@@ -95,22 +90,13 @@ class Intent:
         return intent
 
 
-def write_intent(env: Env, directory: str, intent: Intent, key: SigningKey) -> None:
-    """Put the intent on disk, durably, in place of an earlier one. Blocks; OSError."""
-    write_private(env, intent_path(directory, intent.id), key.encrypt(intent.to_bytes()))
-
-
-def intent_ids(env: Env, directory: str) -> list[str]:
-    """Return the ids of the erasures that are not over."""
-    return [
-        name[len(PREFIX) : -len(SUFFIX)]
-        for name in env.list_dir(directory)
-        if name.startswith(PREFIX) and name.endswith(SUFFIX)
-    ]
+def intent_files(env: Env, directory: str) -> IntentFiles[Intent]:
+    """Return the intents of the erasures in a data directory."""
+    return IntentFiles(env, directory, PREFIX, Intent.from_bytes)
 
 
 def waiting_for(
-    env: Env, directory: str, ids: Iterable[str], key: SigningKey, ended: Intent, digest: bytes
+    files: IntentFiles[Intent], ids: Iterable[str], key: SigningKey, ended: Intent, digest: bytes
 ) -> list[str]:
     """Return which of these wait for tombstones of a key (by its digest) in topics of another erasure, which has `ended`.
 
@@ -119,18 +105,10 @@ def waiting_for(
     found = []
     for intent_id in ids:
         try:
-            one = read_intent(env, directory, intent_id, key)
+            one = files.read(intent_id, key)
         except (OSError, ValueError):
             continue
         is_same = one.phase == WAITING and keyed_digest(key.secret, one.key) == digest
         if is_same and set(one.topics) <= set(ended.topics):
             found.append(intent_id)
     return found
-
-
-def read_intent(env: Env, directory: str, intent_id: str, key: SigningKey) -> Intent:
-    """Return an intent. ValueError if it cannot be read with this secret; OSError."""
-    path = intent_path(directory, intent_id)
-    if env.file_size(path) > MAX_BYTES:
-        raise ValueError(f"{path}: more than {MAX_BYTES} bytes")
-    return Intent.from_bytes(key.decrypt(env.read_bytes(path)))

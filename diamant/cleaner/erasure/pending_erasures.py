@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from diamant.cleaner.erasure.intent import read_intent
+from diamant.cleaner.erasure.intent import Intent
+from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import keyed_digest
-from diamant.storage.env.env import Env
 
 
-class WaitingErasures:
+class PendingErasures:
     """The erasures in progress in one topic at one moment; for use by one thread.
 
     `ids`: by the digests of their keys. `topic_id`: as in intents; an erasure of another topic of that name does not count.
@@ -22,15 +22,13 @@ class WaitingErasures:
 
     def __init__(
         self,
-        env: Env,
-        directory: str,
+        files: IntentFiles[Intent],
         key: SigningKey,
         ids: Mapping[bytes, Sequence[str]],
         topic: str,
         topic_id: str,
     ) -> None:
-        self._env = env
-        self._directory = directory
+        self._files = files
         self._key = key
         self._ids = ids
         self._topic = topic
@@ -53,7 +51,7 @@ class WaitingErasures:
 
     def _read_ends(self, intent_id: str) -> dict[int, int]:
         try:
-            intent = read_intent(self._env, self._directory, intent_id, self._key)
+            intent = self._files.read(intent_id, self._key)
         except (OSError, ValueError):
             return {}  # It has ended since, or cannot be read.
         if intent.scope.get(self._topic, {}).get("topic_id", self._topic_id) != self._topic_id:

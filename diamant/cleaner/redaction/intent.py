@@ -1,9 +1,6 @@
 """The intent of a redaction: what a broker that was stopped in the middle needs to resume.
 
-    <data directory>/diamant-redaction-<id>.intent     mode 0600
-
-It is JSON, encrypted as that of an erasure is (`erasure/intent.py`): the directory itself tells nothing of what was
-looked for. It is written once everything is located and before anything is changed, is there while everything is
+It is written once everything is located and before anything is changed, is there while everything is
 scanned, and goes when the certificate is on disk. Resuming means to locate again what is left, so it does not matter
 where the broker was stopped.
 """
@@ -15,9 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from diamant.cleaner.evidence.certificates.files import REDACTION_PREFIX as PREFIX
-from diamant.cleaner.evidence.certificates.private_files import MAX_BYTES, SUFFIX, remove_private, write_private
-from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.certificates.private_files import REDACTION_PREFIX, IntentFiles
 from diamant.cleaner.evidence.search.needles import Needle
 from diamant.cleaner.redaction.where import HOLD, parse_where
 from diamant.storage.env.env import Env
@@ -87,33 +82,6 @@ class RedactionIntent:
         return intent
 
 
-def redaction_path(directory: str, intent_id: str) -> str:
-    """Return where an intent lies."""
-    return f"{directory}/{PREFIX}{intent_id}{SUFFIX}"
-
-
-def write_redaction(env: Env, directory: str, intent: RedactionIntent, key: SigningKey) -> None:
-    """Put the intent on disk, durably, in place of an earlier one. Blocks; OSError."""
-    write_private(env, redaction_path(directory, intent.id), key.encrypt(intent.to_bytes()))
-
-
-def remove_redaction(env: Env, directory: str, intent_id: str) -> None:
-    """Remove it, durably."""
-    remove_private(env, redaction_path(directory, intent_id))
-
-
-def redaction_ids(env: Env, directory: str) -> list[str]:
-    """Return the ids of the redactions that are not over."""
-    return [
-        name[len(PREFIX) : -len(SUFFIX)]
-        for name in env.list_dir(directory)
-        if name.startswith(PREFIX) and name.endswith(SUFFIX)
-    ]
-
-
-def read_redaction(env: Env, directory: str, intent_id: str, key: SigningKey) -> RedactionIntent:
-    """Return an intent. ValueError if it cannot be read with this secret; OSError."""
-    path = redaction_path(directory, intent_id)
-    if env.file_size(path) > MAX_BYTES:
-        raise ValueError(f"{path}: more than {MAX_BYTES} bytes")
-    return RedactionIntent.from_bytes(key.decrypt(env.read_bytes(path)))
+def redaction_files(env: Env, directory: str) -> IntentFiles[RedactionIntent]:
+    """Return the intents of the redactions in a data directory."""
+    return IntentFiles(env, directory, REDACTION_PREFIX, RedactionIntent.from_bytes)

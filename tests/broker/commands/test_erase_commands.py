@@ -72,7 +72,12 @@ def test_the_path_of_a_certificate_is_shown_as_it_is(tmp_path: Path) -> None:
         results = [
             run(erase, "users", "--key", KEY, *reason, *on(broker)),
             run(redact, "users", "--where", "key exists", "--yes-all", *reason, *on(broker)),
-            run(cancel, broker.call(broker.services.erasures().unfinished_on_disk())[0]["id"], *reason, *on(broker)),
+            run(
+                cancel,
+                broker.call(broker.services.erasures().queue.unfinished_on_disk())[0]["id"],
+                *reason,
+                *on(broker),
+            ),
         ]
     for result in results:
         assert (result.exit_code, f"certificate {directory}/data/diamant-" in result.output) == (0, True), result.output

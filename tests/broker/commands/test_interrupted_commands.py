@@ -57,7 +57,7 @@ def turn_taken(broker: Broker) -> Iterator[None]:
 
 
 async def _lock_of(broker: Broker) -> Any:
-    return broker.services.erasures().lock
+    return broker.services.erasures().queue.attempts.lock
 
 
 async def _release(lock: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.erasure.erasure import Erasure
+from diamant.broker.erasure.erase.erase_result import Erasure
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Header, Record
@@ -187,7 +187,9 @@ async def wait_certified(broker: Broker, state: str) -> None:
 
 async def wait_idle(broker: Broker) -> None:
     """Wait until what was due is over."""
-    await wait_until(lambda: not broker.node.scheduler.is_due and not broker.services.erasures().is_at_work)
+    await wait_until(
+        lambda: not broker.node.scheduler.is_due and not broker.services.erasures().queue.attempts.is_at_work
+    )
 
 
 async def certified_at(broker: Broker, now_ms: int, state: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure import erase_steps as erasure_steps
+from diamant.broker.erasure.erase import erase_steps
 from diamant.broker.groups.coordinator import committed_offsets
 from diamant.broker.operations import explain as explaining
 from tests.broker.erasure.cases import broker_at
@@ -18,7 +18,7 @@ from tests.broker.erasure.cases import broker_at
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An erasure that looks again whether values are gone does so at once."""
-    monkeypatch.setattr(erasure_steps, "LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr(erase_steps, "LOOK_AGAIN_S", 0.001)
 
 
 @pytest.fixture

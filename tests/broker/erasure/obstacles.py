@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure import erase as erasing
-from diamant.broker.erasure.erasure import Erasure
+from diamant.broker.erasure.erase.erase_result import EraseFailed, Erasure
 from diamant.broker.operations.progress import Progress
 from tests.broker.erasure.cases import KEY, PERSON, Producer, data_of, erase
 from tests.waiting import wait_until
@@ -71,20 +70,20 @@ async def erase_in_vain(broker: Broker, patched: pytest.MonkeyPatch, *arguments:
     return await call
 
 
-def before(patched: pytest.MonkeyPatch, step: str, act: Callable[[], object]) -> None:
-    """Have something happen before each time that an erasure takes a step."""
-    real = getattr(erasing.Erasures, step)
+def before(patched: pytest.MonkeyPatch, owner: type, step: str, act: Callable[[], object]) -> None:
+    """Have something happen before each time that an object of `owner` takes a step."""
+    real = getattr(owner, step)
 
     async def act_first(self: Any, *arguments: Any, **options: Any) -> Any:
         act()
         return await real(self, *arguments, **options)
 
-    patched.setattr(erasing.Erasures, step, act_first)
+    patched.setattr(owner, step, act_first)
 
 
 async def stopped(*_arguments: Any, **_options: Any) -> None:
     """In place of a step: end the erasure where it is."""
-    raise erasing.EraseFailed("stopped here")
+    raise EraseFailed("stopped here")
 
 
 def no_space(*_arguments: Any, **_options: Any) -> Any:

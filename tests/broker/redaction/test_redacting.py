@@ -15,9 +15,11 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.erasure import redact as redacting
-from diamant.broker.erasure import redact_steps as redaction_steps
-from diamant.broker.erasure.redact import RedactFailed, Redaction
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.redact import redact_steps
+from diamant.broker.erasure.redact.redact_certificates import RedactCertificates
+from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction
+from diamant.broker.erasure.redact.redact_steps import RedactSteps
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.page import certificate_page
@@ -166,8 +168,8 @@ async def test_records_that_match_are_gone_from_every_file(broker: Broker) -> No
     text = json.dumps(certificate)
     assert EMAIL not in text
     assert "Bern" not in text
-    assert await broker.services.erasures().certificate(redaction.id) == certificate
-    assert "records-gone" in {one["state"] for one in await broker.services.erasures().certificates()}
+    assert await broker.services.certificates().last(redaction.id) == certificate
+    assert "records-gone" in {one["state"] for one in await broker.services.certificates().list_all()}
 
 
 async def test_untouched_segments_stay_bit_for_bit(broker: Broker) -> None:
@@ -217,12 +219,17 @@ async def test_headers_keys_and_nothing_at_all(broker: Broker) -> None:
     assert [path.name for path in data_of(broker).glob("diamant-*.json")] == [
         f"diamant-redaction-{nothing.id}.nothing-matched.json"
     ]
-    assert (broker.services.redactions().done, "This proves no removal" in certificate_page(nothing.certificate)) == (
+    assert (
+        broker.services.redactions().table.done,
+        "This proves no removal" in certificate_page(nothing.certificate),
+    ) == (
         1,
         True,
     )
     pinned = bytes.fromhex(nothing.certificate["signature"]["public_key"])
-    verified = await broker.services.erasures().verify(nothing.certificate, public_key=pinned, where='key == "nobody"')
+    verified = await broker.services.certificates().verify(
+        nothing.certificate, public_key=pinned, where='key == "nobody"'
+    )
     assert (verified.outcome, verified.claims[0]["verdict"]) == ("nothing-matched", "holds")
     assert (await redact(broker, 'header.user == "42"')).removed == 1
     assert (await redact(broker, 'key == hex:"00ff"')).removed == 1
@@ -276,7 +283,7 @@ async def test_values_that_are_no_json_are_told_and_stay(broker: Broker) -> None
     assert [(one["offset"], "nobody can tell" in one["reason"]) for one in refused["problems"]] == [(odd, True)]
     assert redaction.certificate["ended"]["what"] == "undecided-records"
     assert "nobody can tell whether they are meant" in certificate_page(redaction.certificate)
-    assert broker.services.redactions().unfinished() == []
+    assert broker.services.redactions().queue.unfinished() == []
     seen = {(one["topic"], one["offset"], one["what"]) for one in redaction.certificate["elsewhere"]}
     assert seen == {("orders", odd, "same-bytes"), ("mails", 0, "same-bytes")}
 
@@ -292,13 +299,13 @@ async def test_undecided_records_go_or_stay_as_is_asked(broker: Broker) -> None:
     assert [one["offsets"] for one in certificate["overrides"]] == [[odd]]
     assert f"Offsets: {odd}." in certificate_page(certificate)
     pinned = bytes.fromhex(certificate["signature"]["public_key"])
-    found = await broker.services.erasures().verify(certificate, public_key=pinned, where=WHERE)
+    found = await broker.services.certificates().verify(certificate, public_key=pinned, where=WHERE)
     assert (found.is_valid, [one["verdict"] for one in found.claims]) == (True, ["holds"])
     gone = await redact(broker, undecided="remove")
     assert (gone.state, gone.removed, gone.certificate["request"]["undecided"]) == ("records-gone", 1, "remove")
     assert gone.certificate["overrides"] == []
     assert offsets(broker) == [1]
-    assert (await broker.services.erasures().verify(gone.certificate, public_key=pinned, where=WHERE)).is_valid
+    assert (await broker.services.certificates().verify(gone.certificate, public_key=pinned, where=WHERE)).is_valid
     with pytest.raises(BadArgument, match="expected hold, remove or keep"):
         await redact(broker, undecided="perhaps")
 
@@ -330,7 +337,7 @@ async def test_what_is_above_the_last_stable_offset_is_not_called_gone(broker: B
     assert [(one["below_offset"], one["state"]) for one in certificate["claims"]] == [(2, "records-gone")]
     assert [one["state"] for one in certificate["not_certified"]] == ["not-stable-yet"]
     assert "2 of them match" in certificate["not_certified"][0]["problems"][0]["reason"]
-    assert broker.services.redactions().unfinished() == [
+    assert broker.services.redactions().queue.unfinished() == [
         {"id": redaction.id, "kind": "redaction", "due_ms": redaction.next_due_ms}
     ]
 
@@ -342,8 +349,8 @@ async def test_what_is_above_the_last_stable_offset_is_not_called_gone(broker: B
     clock.set_ms(redaction.next_due_ms)
     broker.node.scheduler.poke()
     await wait_until(lambda: list(data_of(broker).glob("diamant-redaction-*.records-gone.json")) != [])
-    await wait_until(lambda: not broker.services.redactions().unfinished())
-    final = await broker.services.erasures().certificate(redaction.id)
+    await wait_until(lambda: not broker.services.redactions().queue.unfinished())
+    final = await broker.services.certificates().last(redaction.id)
     assert (final["state"], final["runs"], final["found"][0]["offsets"]) == ("records-gone", 2, [0, 2, 3])
     assert offsets(broker) == [1, 5]
     assert not list(data_of(broker).glob("*.intent"))
@@ -377,9 +384,12 @@ async def test_producers_go_on_after_a_restart(tmp_path: Path) -> None:
 # -- interrupted -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["_rewrite", "_replace", "_scan", "_certify"])
+@pytest.mark.parametrize(
+    ("owner", "where"),
+    [(RedactSteps, "rewrite"), (RedactSteps, "_replace"), (Evidence, "scan"), (RedactCertificates, "certify")],
+)
 async def test_a_redaction_that_was_interrupted_goes_on_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, owner: type, where: str
 ) -> None:
     """Wherever it stopped; the intent is encrypted, its mode is 0600, and it is gone in the end. No log line tells anything."""
 
@@ -393,15 +403,15 @@ async def test_a_redaction_that_was_interrupted_goes_on_at_the_next_start(
             fill(broker, partition=partition)
             write(broker, OTHER, ORDER, partition=partition)
         with monkeypatch.context() as patched:
-            patched.setattr(redacting.Redactions, where, interrupted)
+            patched.setattr(owner, where, interrupted)
             with pytest.raises(RedactFailed):
                 await redact(broker)
         (intent,) = data_of(broker).glob("diamant-redaction-*.intent")
         assert stat.S_IMODE(intent.stat().st_mode) == 0o600
         assert EMAIL.encode() not in intent.read_bytes()
-        assert len(broker.services.redactions().unfinished()) == 1
+        assert len(broker.services.redactions().queue.unfinished()) == 1
     async with Broker(config(tmp_path), env=env_at()) as broker:
-        await wait_until(lambda: not broker.services.redactions().unfinished())
+        await wait_until(lambda: not broker.services.redactions().queue.unfinished())
         (path,) = data_of(broker).glob("diamant-redaction-*.records-gone.json")
         certificate = json.loads(path.read_text())
         assert [one["offsets"] for one in certificate["found"]] == [[11], [11]]
@@ -431,7 +441,7 @@ async def test_what_goes_once_a_partition_takes_writes_again_is_counted_once(
         with monkeypatch.context() as patched:
             if when == "before it is located":
                 log.write_failure = failure
-                patched.setattr(redacting.Redactions, "_rewrite", interrupted)
+                patched.setattr(RedactSteps, "rewrite", interrupted)
             else:
                 patched.setattr(log, "roll", interrupted)
             with pytest.raises(RedactFailed):
@@ -440,7 +450,7 @@ async def test_what_goes_once_a_partition_takes_writes_again_is_counted_once(
             log.write_failure = failure
             await go_on(broker, lambda: [*data_of(broker).glob("diamant-redaction-*.not-certified.json")] != [])
     async with Broker(config(tmp_path), env=env_at()) as broker:
-        await go_on(broker, lambda: not broker.services.redactions().unfinished())
+        await go_on(broker, lambda: not broker.services.redactions().queue.unfinished())
         (path,) = data_of(broker).glob("diamant-redaction-*.records-gone.json")
         certificate = json.loads(path.read_text())
         found = sorted((one["partition"], one["offsets"], one["records"]) for one in certificate["found"])
@@ -468,14 +478,14 @@ async def test_a_call_that_takes_too_long_goes_on_in_the_broker(
     """What was begun is ended; the caller is told. A segment at hand is never left half."""
     await create(broker)
     write(broker, OTHER, ORDER)
-    real = redacting.Redactions._certify
+    real = RedactCertificates.certify
 
     async def never(self: Any, *arguments: Any) -> Any:
-        if self._calls:
+        if broker.services.redactions().queue.calls:
             raise TimeoutError
         return await real(self, *arguments)
 
-    monkeypatch.setattr(redacting.Redactions, "_certify", never)
+    monkeypatch.setattr(RedactCertificates, "certify", never)
     with pytest.raises(TimedOut, match="continues in the broker"):
         await redact(broker, timeout_ms=100_000)
     clock = broker.env.clock
@@ -495,7 +505,7 @@ async def test_a_full_disk_changes_nothing_and_is_tried_again(broker: Broker, mo
         raise OSError(errno.ENOSPC, "No space left on device", "orders-0")
 
     with monkeypatch.context() as patched:
-        patched.setattr(redaction_steps, "write_redacted", full)
+        patched.setattr(redact_steps, "write_redacted", full)
         with pytest.raises(RedactFailed, match="No space left on device"):
             await redact(broker)
     assert 1 in offsets(broker)
@@ -514,13 +524,13 @@ async def test_records_written_meanwhile_are_named_and_not_removed(
     """The claim ends where the log ended when it was asked for."""
     await create(broker)
     write(broker, OTHER, ORDER)
-    real = redacting.Redactions._rewrite
+    real = RedactSteps.rewrite
 
     async def write_first(self: Any, *arguments: Any) -> Any:
         write(broker, ORDER)
         return await real(self, *arguments)
 
-    monkeypatch.setattr(redacting.Redactions, "_rewrite", write_first)
+    monkeypatch.setattr(RedactSteps, "rewrite", write_first)
     redaction = await redact(broker)
     assert redaction.state == "records-gone"
     assert [one["offset"] for one in redaction.certificate["written_since"]] == [2]
@@ -535,14 +545,14 @@ async def test_very_many_records_written_meanwhile_are_no_obstacle(
     monkeypatch.setattr("diamant.cleaner.evidence.search.findings.MAX_LISTED", 10)
     await create(broker, **{"internal.segment.bytes": "100000"})
     write(broker, OTHER, ORDER)
-    real = redacting.Redactions._scan
+    real = Evidence.scan
 
     async def write_first(self: Any, *arguments: Any) -> Any:
         for _ in range(20):
             write(broker, ORDER)
         return await real(self, *arguments)
 
-    monkeypatch.setattr(redacting.Redactions, "_scan", write_first)
+    monkeypatch.setattr(Evidence, "scan", write_first)
     redaction = await redact(broker)
     assert redaction.state == "records-gone"
     certificate = redaction.certificate
@@ -550,7 +560,7 @@ async def test_very_many_records_written_meanwhile_are_no_obstacle(
     assert unlisted > 0
     assert len(certificate["written_since"]) + unlisted == 20
     pinned = bytes.fromhex(certificate["signature"]["public_key"])
-    verified = await broker.services.erasures().verify(certificate, public_key=pinned, where=WHERE)
+    verified = await broker.services.certificates().verify(certificate, public_key=pinned, where=WHERE)
     assert (verified.is_valid, verified.claims[0]["written_since"]) == (True, 20)
     monkeypatch.setattr("diamant.cleaner.redaction.locate._Search._keep", lambda self, offsets: None)
     redaction = await redact(broker)
@@ -606,23 +616,23 @@ async def test_a_certificate_is_verified_against_the_broker_and_its_files(broker
     fill(broker)
     certificate = (await redact(broker)).certificate
     pinned = bytes.fromhex(certificate["signature"]["public_key"])
-    found = await broker.services.erasures().verify(
+    found = await broker.services.certificates().verify(
         certificate, public_key=pinned, where="value.customer.email=='ada@example.com'"
     )
     assert (found.is_valid, found.was_scanned) == (True, True)
     assert {one["verdict"] for one in found.claims} == {"holds"}
     assert found.coverage_adds_up
-    other = await broker.services.erasures().verify(certificate, public_key=pinned, where='key == "k"')
+    other = await broker.services.certificates().verify(certificate, public_key=pinned, where='key == "k"')
     assert (other.is_valid, {one["verdict"] for one in other.claims}) == (False, {"cannot be told"})
-    without = await broker.services.erasures().verify(certificate, public_key=pinned)
+    without = await broker.services.certificates().verify(certificate, public_key=pinned)
     assert (without.outcome, without.was_scanned) == ("not-confirmed", False)
     with pytest.raises(BadArgument, match="where: "):
-        await broker.services.erasures().verify(certificate, public_key=pinned, where="nonsense")
+        await broker.services.certificates().verify(certificate, public_key=pinned, where="nonsense")
     write(broker, ORDER)
-    later = await broker.services.erasures().verify(certificate, public_key=pinned, where=WHERE)
+    later = await broker.services.certificates().verify(certificate, public_key=pinned, where=WHERE)
     assert (later.is_valid, later.claims[0]["written_since"]) == (True, 1)
     forged = {**certificate, "found": []}
-    assert not (await broker.services.erasures().verify(forged, public_key=pinned, where=WHERE)).is_valid
+    assert not (await broker.services.certificates().verify(forged, public_key=pinned, where=WHERE)).is_valid
     page = certificate_page(certificate)
     assert EMAIL not in page
     assert "Certificate of redaction" in page
@@ -724,7 +734,7 @@ async def test_sabotage_is_caught(broker: Broker, monkeypatch: pytest.MonkeyPatc
         assert redaction.state == "not-certified"
         assert [one["state"] for one in redaction.certificate["not_certified"]] == ["records-present"]
     with monkeypatch.context() as patched:
-        patched.setattr(redacting.Redactions, "_remove_doomed", lambda *_: {})
+        patched.setattr(Evidence, "remove_doomed", lambda *_: {})
         redaction = await redact(broker)
     assert redaction.state == "not-certified"
     assert certificates.check_signature(redaction.certificate, None) == certificates.UNTRUSTED

@@ -11,13 +11,11 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotFound, NotPossible, TimedOut
-from diamant.broker.erasure import redact as redacting
-from diamant.broker.erasure import redact_certificates as redaction_certificates
-from diamant.broker.erasure import redact_steps as redaction_steps
-from diamant.broker.erasure import redaction
-from diamant.broker.erasure.redaction import Redaction
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.redact import redact_result, redact_steps, redactions
+from diamant.broker.erasure.redact.redact_result import Redaction
 from diamant.cleaner.evidence.certificates.page import certificate_page
-from diamant.cleaner.redaction.intent import remove_redaction, write_redaction
+from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.redaction.rewrite import write_redacted
 from tests.broker.erasure.cases import (
     DAY_MS,
@@ -76,7 +74,7 @@ def keys(broker: Broker) -> list[bytes | None]:
 async def wait_over(broker: Broker) -> None:
     """Go on after the usual pause, and wait for the end."""
     move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: not broker.services.redactions().unfinished())
+    await wait_until(lambda: not broker.services.redactions().queue.unfinished())
 
 
 # -- everything matches --------------------------------------------------------------------------------------------------------
@@ -89,11 +87,11 @@ async def test_what_shows_later_that_everything_matches_ends_then(broker: Broker
     producer.write((KEY, b"one"), (KEY, b"two"))
     held = await redact(broker)
     assert (held.state, held.removed) == ("not-certified", 0)
-    assert broker.services.redactions().held == 1
+    assert broker.services.redactions().table.held == 1
     producer.end(is_commit=True)
     await wait_over(broker)
     assert keys(broker).count(KEY) == 2
-    certificate = await broker.services.erasures().certificate(held.id)
+    certificate = await broker.services.certificates().last(held.id)
     assert (certificate["state"], certificate["ended"]["what"]) == ("not-certified", "everything-matches")
     assert "all 2 records of orders match" in certificate["ended"]["reason"]
     assert intents_of(broker) == []
@@ -134,12 +132,12 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
     """For so it does."""
     await make(broker)
     write_two(broker)
-    held, limit = Held(write_redaction), TimeLimit(monkeypatch)
-    monkeypatch.setattr(redacting, "write_redaction", held)
+    held, limit = Held(IntentFiles.write), TimeLimit(monkeypatch)
+    monkeypatch.setattr(IntentFiles, "write", lambda *arguments: held(*arguments))
     call = asyncio.ensure_future(redact(broker, timeout_ms=limit.ms))
     await wait_until(held.begun.is_set)
     limit.end()
-    await wait_until(lambda: any(task.cancelling() for task in broker.services.redactions()._running))
+    await wait_until(lambda: any(task.cancelling() for task in broker.services.redactions().queue.attempts.running))
     held.go_on.set()
     with pytest.raises(TimedOut, match="it continues in the broker"):
         await call
@@ -155,16 +153,16 @@ async def test_a_timeout_while_the_intent_goes_leaves_nothing_to_be_tried_again(
     """The certificate is there; no attempt is made again every minute."""
     await make(broker)
     write_two(broker)
-    held, limit = Held(remove_redaction), TimeLimit(monkeypatch)
-    monkeypatch.setattr(redaction_certificates, "remove_redaction", held)
+    held, limit = Held(IntentFiles.remove), TimeLimit(monkeypatch)
+    monkeypatch.setattr(IntentFiles, "remove", lambda *arguments: held(*arguments))
     call = asyncio.ensure_future(redact(broker, timeout_ms=limit.ms))
     await wait_until(held.begun.is_set)
     limit.end()
-    await wait_until(lambda: any(task.cancelling() for task in broker.services.redactions()._running))
+    await wait_until(lambda: any(task.cancelling() for task in broker.services.redactions().queue.attempts.running))
     held.go_on.set()
     with pytest.raises(TimedOut, match="it has ended just now, see its certificate"):
         await call
-    assert (broker.services.redactions().unfinished(), intents_of(broker)) == ([], [])
+    assert (broker.services.redactions().queue.unfinished(), intents_of(broker)) == ([], [])
     assert len(list(data_of(broker).glob("*.records-gone.json"))) == 1
 
 
@@ -194,10 +192,10 @@ async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> N
     write(broker, (KEY, b"new"), (b"another", b"two"), topic="orders")
     await wait_over(broker)
     assert keys(broker) == [KEY, b"another"]
-    certificate = await broker.services.erasures().certificate(redaction.id)
+    certificate = await broker.services.certificates().last(redaction.id)
     assert (certificate["ended"]["what"], certificate["claims"]) == ("topic-recreated", [])
     assert [one["topic"] for one in certificate["topics_ended"]] == ["orders"]
-    verified = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), where=WHERE)
+    verified = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), where=WHERE)
     assert (verified.signature, verified.coverage_adds_up, verified.is_valid) == ("trusted", True, False)
     assert intents_of(broker) == []
 
@@ -209,7 +207,7 @@ async def test_a_topic_that_is_deleted_ends_its_redaction(broker: Broker) -> Non
     redaction = await redact(broker)
     await broker.node.topics.delete(["orders"])
     await wait_over(broker)
-    assert (await broker.services.erasures().certificate(redaction.id))["ended"]["what"] == "topic-deleted"
+    assert (await broker.services.certificates().last(redaction.id))["ended"]["what"] == "topic-deleted"
     assert list(data_of(broker).glob("orders-*")) == []
 
 
@@ -223,7 +221,7 @@ async def test_a_partition_that_is_added_meanwhile_is_named(broker: Broker) -> N
     write(broker, (KEY, b"new"), topic="orders", partition=1)
     producer.end(is_commit=True)
     await wait_over(broker)
-    certificate = await broker.services.erasures().certificate(redaction.id)
+    certificate = await broker.services.certificates().last(redaction.id)
     assert (certificate["state"], certificate["partitions_added"]) == (
         "records-gone",
         [{"topic": "orders", "partition": 1}],
@@ -239,12 +237,12 @@ async def test_a_partition_that_could_not_be_opened_is_judged_once_it_is(
     for partition in (0, 1):
         write_two(broker, partition)
     with monkeypatch.context() as patched:
-        real = redacting.Redactions._log
-        patched.setattr(redacting.Redactions, "_log", lambda self, one: None if one[1] else real(self, one))
+        real = Evidence.log
+        patched.setattr(Evidence, "log", lambda self, one: None if one[1] else real(self, one))
         redaction = await redact(broker)
     assert (redaction.state, redaction.removed) == ("not-certified", 1)
     await wait_over(broker)
-    certificate = await broker.services.erasures().certificate(redaction.id)
+    certificate = await broker.services.certificates().last(redaction.id)
     assert [one["partition"] for one in certificate["claims"]] == [0, 1]
     assert KEY not in keys(broker)
 
@@ -267,14 +265,14 @@ async def test_a_redaction_that_can_never_be_certified_is_cancelled(broker: Brok
     assert [one["records"] for one in certificate["found"]] == [1]
     assert {one["state"] for one in certificate["not_certified"]} == {"cancelled"}
     assert "cancelled" in certificate_page(certificate)
-    assert (intents_of(broker), broker.services.redactions().unfinished()) == ([], [])
+    assert (intents_of(broker), broker.services.redactions().queue.unfinished()) == ([], [])
     assert (
-        broker.services.redactions().done,
-        broker.services.redactions().failed,
-        broker.services.redactions().held,
+        broker.services.redactions().table.done,
+        broker.services.redactions().table.failed,
+        broker.services.redactions().table.held,
     ) == (0, 1, 1)
     move_to(broker, START_MS + DAY_MS)
-    assert not broker.services.redactions().is_at_work
+    assert not broker.services.redactions().queue.attempts.is_at_work
     with pytest.raises(NotFound, match=r"no erasure or redaction .* in progress, so nothing was cancelled"):
         await broker.cancel(redaction.id, reason="again")
 
@@ -286,12 +284,12 @@ async def test_a_redaction_that_somebody_waits_for_is_cancelled(
     await make(broker)
     write_two(broker)
     held = Held(write_redacted)
-    monkeypatch.setattr(redaction_steps, "write_redacted", held)
+    monkeypatch.setattr(redact_steps, "write_redacted", held)
     call = asyncio.ensure_future(redact(broker))
     await wait_until(held.begun.is_set)
-    (one,) = broker.services.redactions().unfinished()
+    (one,) = broker.services.redactions().queue.unfinished()
     cancelling = asyncio.ensure_future(broker.cancel(one["id"], reason="enough"))
-    await wait_until(lambda: any(task.cancelling() for task in broker.services.redactions()._running))
+    await wait_until(lambda: any(task.cancelling() for task in broker.services.redactions().queue.attempts.running))
     held.go_on.set()
     assert (await cancelling).certificate["ended"]["what"] == "cancelled"
     with pytest.raises(NotPossible, match="was cancelled, it is not certified"):
@@ -311,13 +309,13 @@ async def test_a_cancellation_that_stops_halfway_is_not_called_one(
     held = await redact(broker)
 
     with monkeypatch.context() as patched:
-        patched.setattr(redaction_certificates, "remove_redaction", no_space)
-        with pytest.raises(redaction.RedactFailed):
+        patched.setattr(IntentFiles, "remove", no_space)
+        with pytest.raises(redact_result.RedactFailed):
             await broker.cancel(held.id, reason="enough")
-    assert (await broker.services.erasures().certificate(held.id))["ended"] is None
+    assert (await broker.services.certificates().last(held.id))["ended"] is None
     producer.end(is_commit=True)
     await wait_over(broker)
-    assert (await broker.services.erasures().certificate(held.id))["state"] == "records-gone"
+    assert (await broker.services.certificates().last(held.id))["state"] == "records-gone"
 
 
 async def test_undecided_records_in_files_of_no_partition_are_kept_like_others(broker: Broker) -> None:
@@ -336,7 +334,7 @@ async def test_undecided_records_in_files_of_no_partition_are_kept_like_others(b
     assert (kept.state, kept.next_due_ms) == ("nothing-matched", None), str(kept.certificate["not_certified"])
     assert [one["file"] for one in kept.certificate["overrides"] if "file" in one] == [f"stray/{stray.name}"]
     assert "stray/" in certificate_page(kept.certificate)
-    verified = await broker.services.erasures().verify(
+    verified = await broker.services.certificates().verify(
         kept.certificate, public_key=pinned(kept.certificate), where=where
     )
     assert verified.outcome == "nothing-matched", verified.notes
@@ -352,11 +350,11 @@ async def test_what_is_remembered_is_bounded_for_all_partitions_together(
     await make(broker, partitions=2)
     for partition in (0, 1):
         write_two(broker, partition)
-    monkeypatch.setattr(redacting, "MAX_OFFSET_BYTES", 300)
+    monkeypatch.setattr(redactions, "MAX_OFFSET_BYTES", 300)
     with pytest.raises(NotPossible, match="more than can be remembered; nothing was changed"):
         await redact(broker)
     assert (intents_of(broker), keys(broker).count(KEY)) == ([], 2)
-    monkeypatch.setattr(redacting, "MAX_OFFSET_BYTES", 600)
+    monkeypatch.setattr(redactions, "MAX_OFFSET_BYTES", 600)
     assert (await redact(broker)).removed == 2
 
 
@@ -364,8 +362,8 @@ async def test_runs_of_offsets_are_listed_up_to_a_bound_and_counted(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of all segments and partitions together; single offsets of each partition."""
-    monkeypatch.setattr(redaction, "MAX_RANGES", 6)
-    monkeypatch.setattr(redaction, "MAX_OFFSETS", 3)
+    monkeypatch.setattr(redact_result, "MAX_RANGES", 6)
+    monkeypatch.setattr(redact_result, "MAX_OFFSETS", 3)
     await make(broker, partitions=2)
     for partition in (0, 1):
         for _ in range(5):

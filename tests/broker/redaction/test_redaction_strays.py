@@ -57,10 +57,10 @@ async def test_a_copied_record_lets_nothing_be_certified(
     other = await redact(broker, where, undecided="remove")
     state, outcome = ("records-gone", "valid") if other.removed else ("nothing-matched", "nothing-matched")
     assert other.state == state
-    verified = await broker.services.erasures().verify(other.certificate, public_key=pinned, where=where)
+    verified = await broker.services.certificates().verify(other.certificate, public_key=pinned, where=where)
     assert (verified.outcome, {one["verdict"] for one in verified.claims}) == (outcome, {"holds"})
     put_copy(data_of(broker), key, value)
-    found = await broker.services.erasures().verify(other.certificate, public_key=pinned, where=where)
+    found = await broker.services.certificates().verify(other.certificate, public_key=pinned, where=where)
     assert (found.is_valid, {one["verdict"] for one in found.claims}) == (False, {"cannot be told"})
     assert "Files that belong to no partition in which records match, or may: 1." in found.notes
 
@@ -85,11 +85,11 @@ async def test_another_topic_of_the_same_name_is_none_that_was_certified(broker:
     write(broker, ORDER, OTHER)
     certificate = (await redact(broker)).certificate
     pinned = bytes.fromhex(certificate["signature"]["public_key"])
-    assert (await broker.services.erasures().verify(certificate, public_key=pinned, where=WHERE)).is_valid
+    assert (await broker.services.certificates().verify(certificate, public_key=pinned, where=WHERE)).is_valid
     await broker.node.topics.delete(["orders"])
-    broker.services.erasures()._remove_doomed(["orders"], [])
+    broker.services.evidence().remove_doomed(["orders"], [])
     await create(broker)
     for value in (OTHER, ORDER):
         write(broker, value)
-        found = await broker.services.erasures().verify(certificate, public_key=pinned, where=WHERE)
+        found = await broker.services.certificates().verify(certificate, public_key=pinned, where=WHERE)
         assert {(one["verdict"], one["state_now"]) for one in found.claims} == {("cannot be told", "topic-recreated")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from diamant.broker.erasure.cancel import cancel_job
+from diamant.broker.erasure.jobs.cancel import cancel_job
 from diamant.broker.http.serving.route import Call, Param, Route
 
 

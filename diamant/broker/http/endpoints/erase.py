@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from diamant.broker.client.errors import BadArgument, NotPossible
-from diamant.broker.erasure.requests import EraseRequest
+from diamant.broker.erasure.jobs.requests import EraseRequest
 from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
 from diamant.broker.http.serving.route import Call, Param, Route
 from diamant.cleaner.rules.modes import ENGINES
@@ -55,7 +55,7 @@ async def verify(call: Call) -> Any:
             public_key = b""
         if len(public_key) != 32:
             raise BadArgument("public_key: expected the 64 hexadecimal digits of an Ed25519 public key")
-    return await call.services.erasures().verify(
+    return await call.services.certificates().verify(
         call.fields["certificate"],
         public_key=public_key,
         key=call.fields["key"],
@@ -66,14 +66,14 @@ async def verify(call: Call) -> Any:
 
 async def certificates(call: Call) -> dict[str, Any]:
     """List what there is."""
-    erasures = call.services.erasures()
+    kept = call.services.certificates()
     public_key = problem = None
     try:
-        public_key = await erasures.public_key()
+        public_key = await kept.public_key()
     except NotPossible as error:
         problem = str(error)
     return {
-        "certificates": await erasures.certificates(),
+        "certificates": await kept.list_all(),
         "unfinished": [one for kind in call.services.jobs for one in await kind.unfinished_on_disk()],
         "public_key": public_key,
         "key_problem": problem,
@@ -83,20 +83,20 @@ async def certificates(call: Call) -> dict[str, Any]:
 async def certificate(call: Call) -> dict[str, Any]:
     """Return one, or what is wrong with it."""
     if call.query["as_it_is"]:
-        return (await call.services.erasures().kept_certificate(call.path["id"])).certificate
-    return await call.services.erasures().certificate(call.path["id"])
+        return (await call.services.certificates().kept(call.path["id"])).certificate
+    return await call.services.certificates().last(call.path["id"])
 
 
 async def page(call: Call) -> web.Response:
     """Return one to be read by people."""
     from diamant.cleaner.evidence.certificates.page import certificate_page
 
-    erasures, problem = call.services.erasures(), ""
+    certificates, problem = call.services.certificates(), ""
     if call.query["as_it_is"]:
-        kept = await erasures.kept_certificate(call.path["id"])
+        kept = await certificates.kept(call.path["id"])
         found, problem = kept.certificate, kept.problem
     else:
-        found = await erasures.certificate(call.path["id"])
+        found = await certificates.last(call.path["id"])
     return web.Response(text=certificate_page(found, problem), content_type="text/html", charset="utf-8")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from diamant.broker.erasure.requests import RedactRequest
+from diamant.broker.erasure.jobs.requests import RedactRequest
 from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
 from diamant.broker.http.serving.route import Call, Param, Route
 

@@ -17,11 +17,8 @@ from contextlib import suppress
 from typing import Any
 
 from diamant.cleaner.evidence.certificates.certificate import MAX_BYTES, NOTHING_MATCHED, CertificateError, parse
-from diamant.cleaner.evidence.certificates.private_files import PREFIX, SUFFIX, remove_intent
+from diamant.cleaner.evidence.certificates.private_files import PREFIX, REDACTION_PREFIX, SUFFIX
 from diamant.storage.env.env import Env
-
-REDACTION_PREFIX = "diamant-redaction-"
-"""Of redactions, whose certificates lie beside those of erasures."""
 
 LAST_STATES = ("key-gone", "records-gone", NOTHING_MATCHED)
 """Of certificates on which nothing follows: the intent goes with them."""
@@ -108,7 +105,7 @@ class CertificateList:
 _UNREADABLE = "it cannot be read as a certificate"
 
 
-def _described(text: bytes, undertaking_id: str, state: str, check: Check | None) -> Mapping[str, Any]:
+def _described(text: bytes, job_id: str, state: str, check: Check | None) -> Mapping[str, Any]:
     """Return what a certificate is about, and whether it is as it was signed."""
     try:
         fields = parse(text)
@@ -117,31 +114,21 @@ def _described(text: bytes, undertaking_id: str, state: str, check: Check | None
         issued_ms, reference = int(fields["clock"]["issued_ms"]), request.get("reference")
     except (CertificateError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return {**_UNDESCRIBED, "check": _UNREADABLE}
-    told = None if check is None else check(fields, undertaking_id, state) or GENUINE
+    told = None if check is None else check(fields, job_id, state) or GENUINE
     return {"issued_ms": issued_ms, "topics": topics, "reference": reference, "check": told}
 
 
-def conclude(
-    env: Env,
-    directory: str,
-    erasure_id: str,
-    path: str,
-    text: bytes,
-    *,
-    remove: Callable[[Env, str, str], None] | None = None,
-) -> None:
-    """Exchange the intent for the last certificate, durably. Blocks; OSError, after which it may be called again.
-
-    `remove`: what removes an intent; None: that of an erasure.
-    """
+def conclude(env: Env, path: str, text: bytes, remove_intent: Callable[[], None]) -> None:
+    """Exchange the intent for the last certificate, durably. Blocks; OSError, after which it may be called again."""
     env.write_atomically(path + PENDING, text)
-    front = f"{os.path.basename(path).partition('.')[0]}."
+    directory, name = os.path.split(path)
+    front = f"{name.partition('.')[0]}."
     for name in env.list_dir(directory):
         # Of an attempt before, whose intent could not be removed: the next start would give it its name.
         if name.startswith(front) and name.endswith(PENDING) and f"{directory}/{name}" != path + PENDING:
             env.remove(f"{directory}/{name}", missing_ok=True)
     env.sync_dir(directory)
-    (remove or remove_intent)(env, directory, erasure_id)
+    remove_intent()
     env.rename(path + PENDING, path)
     env.sync_dir(directory)
 

@@ -44,7 +44,7 @@ def not_covered(report: ScanReport) -> list[str]:
     return [NOT_COVERED] if is_listed else []
 
 
-def problem_with(certificate: Mapping[str, Any], undertaking_id: str, state: str, public_key: bytes) -> str:
+def problem_with(certificate: Mapping[str, Any], job_id: str, state: str, public_key: bytes) -> str:
     """Return why a certificate, whose file's name has this id and state, is not what its broker has signed; "" if it is.
 
     Checked are the signature with the broker's own key, and what the certificate says of itself. Some 5 ms for 100 KB.
@@ -52,7 +52,7 @@ def problem_with(certificate: Mapping[str, Any], undertaking_id: str, state: str
     signature = certificates.check_signature(certificate, public_key)
     if signature != certificates.TRUSTED:
         return "it was changed since it was signed" if signature == certificates.INVALID else signature
-    if (certificate.get("id"), certificate["state"]) != (undertaking_id, state):
+    if (certificate.get("id"), certificate["state"]) != (job_id, state):
         return f"its file has the name of another one: it is {certificate.get('id')}, {certificate['state']}"
     try:
         segments = certificate["segments"]

@@ -77,8 +77,8 @@ async def test_it_is_refused_and_the_list_says_why(
     """Each time: the file may be as long and as old as before. What is wrong is told, and as it is one can have it still."""
     await create_with_key(broker)
     erasure = await erase(broker)
-    (listed,) = await broker.services.erasures().certificates()
-    assert (listed["check"], await broker.services.erasures().certificate(erasure.id)) == (
+    (listed,) = await broker.services.certificates().list_all()
+    assert (listed["check"], await broker.services.certificates().last(erasure.id)) == (
         "signed",
         erasure.certificate,
     )
@@ -86,28 +86,28 @@ async def test_it_is_refused_and_the_list_says_why(
     changed = change(broker, erasure.certificate)
     path.write_text(json.dumps(changed))
     with pytest.raises(NotGenuine, match=words) as raised:
-        await broker.services.erasures().certificate(erasure.id)
+        await broker.services.certificates().last(erasure.id)
     assert str(path) in str(raised.value)
-    (listed,) = await broker.services.erasures().certificates()
+    (listed,) = await broker.services.certificates().list_all()
     assert words in listed["check"]
-    kept = await broker.services.erasures().kept_certificate(erasure.id)
+    kept = await broker.services.certificates().kept(erasure.id)
     assert kept.certificate == changed
     assert words in kept.problem
     path.write_text(json.dumps(erasure.certificate))
-    assert (await broker.services.erasures().certificates())[0]["check"] == "signed"
+    assert (await broker.services.certificates().list_all())[0]["check"] == "signed"
 
 
 async def test_a_change_that_keeps_size_and_time_shows_in_the_list(broker: Broker) -> None:
     """What is known of a file is known by its bytes."""
     await create_with_key(broker)
     await erase(broker)
-    assert [one["check"] for one in await broker.services.erasures().certificates()] == ["signed"]
+    assert [one["check"] for one in await broker.services.certificates().list_all()] == ["signed"]
     (path,) = certificates_of(broker, "values-gone")
     before = path.stat()
     path.write_bytes(path.read_bytes().replace(b"GDPR Art. 17", b"GDPR Art. 71"))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
-    assert "changed" in (await broker.services.erasures().certificates())[0]["check"]
+    assert "changed" in (await broker.services.certificates().list_all())[0]["check"]
 
 
 def test_the_command_the_page_and_http_say_so(running_broker: Broker, tmp_path: Path) -> None:

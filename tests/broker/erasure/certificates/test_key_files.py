@@ -49,7 +49,7 @@ async def test_a_key_or_secret_inside_of_the_data_directory_is_refused(tmp_path:
         assert "diamant.certificate.key.file" in str(raised.value)
         assert ".secret is inside" in str(raised.value) or place != "linked secret"
         with pytest.raises(NotPossible, match="is inside of the data directory"):
-            await broker.services.erasures().public_key()
+            await broker.services.certificates().public_key()
         assert len(records_of_key(data, "users", KEY)) == 1
         assert made_of(path) == []
 
@@ -74,7 +74,7 @@ async def test_a_user_without_a_home_is_asked_for_the_place(tmp_path: Path, monk
             NotPossible, match=r"nothing was changed: .* no home .*let diamant.certificate.key.file say"
         ):
             await erase(broker)
-        assert await broker.services.erasures().unfinished_on_disk() == []
+        assert await broker.services.erasures().queue.unfinished_on_disk() == []
     assert set(os.listdir(tmp_path)) <= {"data", "keys"}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.client.errors import NotPossible
-from diamant.broker.erasure import job_queue as undertakings
+from diamant.broker.erasure.evidence import signing_keys
 from diamant.cleaner.evidence.certificates.key_location import check_lasting, mount_table
 from diamant.storage.errors import StorageError
 from tests.broker.erasure.cases import broker_at, create_with_key, erase
@@ -58,14 +58,14 @@ async def test_an_erasure_makes_no_key_in_a_containers_layer(tmp_path: Path, mon
     """It is refused before anything is changed, unless the broker is told that the key may vanish, or the key is there."""
     root, data = CONTAINER.splitlines()[0], CONTAINER.splitlines()[3]
     mounts = f"{root}\n{data.replace(' /data ', f' {tmp_path}/data ')}\n"
-    monkeypatch.setattr(undertakings, "mount_table", lambda: mounts)
+    monkeypatch.setattr(signing_keys, "mount_table", lambda: mounts)
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         with pytest.raises(NotPossible, match="would vanish with the container"):
             await erase(broker)
         assert not (tmp_path / "keys").exists()
-        assert broker.services.erasures().unfinished() == []
+        assert broker.services.erasures().queue.unfinished() == []
     async with broker_at(tmp_path, **{"diamant.certificate.key.ephemeral": "true"}) as broker:
         await erase(broker)
     async with broker_at(tmp_path) as broker:
-        assert "BEGIN PUBLIC KEY" in (await broker.services.erasures().public_key() or "")
+        assert "BEGIN PUBLIC KEY" in (await broker.services.certificates().public_key() or "")

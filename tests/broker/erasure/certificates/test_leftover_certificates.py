@@ -12,6 +12,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotPossible
 from diamant.cleaner.evidence.certificates import files as certificate_files
+from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from tests.broker.erasure.cases import (
     broker_at,
     certificates_of,
@@ -31,13 +32,13 @@ async def test_a_damaged_certificate_hides_no_other(broker: Broker) -> None:
     damaged = data_of(broker) / f"diamant-erasure-{erasure.id}.not-certified.json"
     damaged.write_bytes(b"{")
     os.utime(damaged, (1, 1))
-    assert (await broker.services.erasures().certificate(erasure.id))["state"] == "values-gone"
-    listed = await broker.services.erasures().certificates()
+    assert (await broker.services.certificates().last(erasure.id))["state"] == "values-gone"
+    listed = await broker.services.certificates().list_all()
     assert sorted((one["state"], one["topics"]) for one in listed if one["topics"]) == [("values-gone", ["users"])]
     assert len(listed) == 2
     damaged.write_bytes(b"{")
     with pytest.raises(NotPossible, match=damaged.name):
-        await broker.services.erasures().certificate(erasure.id)
+        await broker.services.certificates().last(erasure.id)
 
 
 @pytest.mark.parametrize("clock", ["yesterday", {"issued_ms": "yesterday"}, None])
@@ -48,7 +49,7 @@ async def test_a_certificate_that_does_not_say_when_it_was_issued(broker: Broker
     (path,) = certificates_of(broker, "values-gone")
     odd = json.loads(path.read_bytes()) | {"clock": clock}
     (data_of(broker) / f"diamant-erasure-{erasure.id}.not-certified.json").write_text(json.dumps(odd))
-    assert (await broker.services.erasures().certificate(erasure.id))["clock"] != clock
+    assert (await broker.services.certificates().last(erasure.id))["clock"] != clock
 
 
 async def test_one_whose_intent_could_not_be_removed_gets_no_name_after_another_end(
@@ -64,7 +65,7 @@ async def test_one_whose_intent_could_not_be_removed_gets_no_name_after_another_
         erasure = await erase(broker)
         assert erasure.next_due_ms is not None
         with monkeypatch.context() as patched:
-            patched.setattr(certificate_files, "remove_intent", fail)
+            patched.setattr(IntentFiles, "remove", fail)
             move_to(broker, erasure.next_due_ms)
             await wait_idle(broker)
             assert [path.suffix for path in traces_of(broker) if "key-gone" in path.name] == [".pending"]
@@ -86,12 +87,12 @@ async def test_a_certificate_is_looked_into_once_for_lists(broker: Broker, monke
         return real(text, undertaking_id, *rest)
 
     monkeypatch.setattr(certificate_files, "_described", described)
-    first = await broker.services.erasures().certificates()
-    assert await broker.services.erasures().certificates() == first
+    first = await broker.services.certificates().list_all()
+    assert await broker.services.certificates().list_all() == first
     assert [one["topics"] for one in first] == [["users"]]
     assert read == [erasure.id]
     (path,) = certificates_of(broker, "values-gone")
     path.write_bytes(path.read_bytes().replace(b'"topics": [', b'"topics": 5, "more": ['))
-    (odd,) = await broker.services.erasures().certificates()
+    (odd,) = await broker.services.certificates().list_all()
     assert (odd["id"], odd["topics"], odd["issued_ms"]) == (erasure.id, None, None)
     assert len(read) == 2

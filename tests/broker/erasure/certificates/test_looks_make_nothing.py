@@ -74,7 +74,7 @@ async def test_verifying_makes_no_key(tmp_path: Path) -> None:
         await wait_until(lambda: has_hash_key(broker))
         before = files_below(tmp_path)
         pinned = bytes.fromhex(certificate["signature"]["public_key"])
-        found = await broker.services.erasures().verify(certificate, public_key=pinned, key=KEY)
+        found = await broker.services.certificates().verify(certificate, public_key=pinned, key=KEY)
         assert (found.signature, found.outcome) == ("trusted", "not-confirmed")
         assert files_below(tmp_path) == before
 

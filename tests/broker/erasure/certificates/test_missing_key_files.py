@@ -41,11 +41,11 @@ async def test_an_unfinished_erasure_waits_for_its_key_files(
             assert f"{name} is missing" in caplog.text
             move_to(broker, START_MS + 2 * DAY_MS + RETRY_MS)
             await wait_idle(broker)
-            assert len(broker.services.erasures().unfinished()) == 1
+            assert len(broker.services.erasures().queue.unfinished()) == 1
             assert not (tmp_path / "keys" / name).exists()
             (tmp_path / name).rename(tmp_path / "keys" / name)
             await certified_at(broker, START_MS + 3 * DAY_MS, "key-gone")
-            await wait_until(lambda: broker.services.erasures().unfinished() == [])
+            await wait_until(lambda: broker.services.erasures().queue.unfinished() == [])
 
 
 async def test_one_whose_time_has_not_come_waits_on_when_they_are_back(tmp_path: Path) -> None:
@@ -58,8 +58,8 @@ async def test_one_whose_time_has_not_come_waits_on_when_they_are_back(tmp_path:
         (tmp_path / "unmounted").rename(tmp_path / "keys")
         move_to(broker, START_MS + RETRY_MS)
         await wait_idle(broker)
-        assert [one["due_ms"] for one in broker.services.erasures().unfinished()] == [START_MS + DAY_MS]
-        assert broker.services.erasures().held == 0
+        assert [one["due_ms"] for one in broker.services.erasures().queue.unfinished()] == [START_MS + DAY_MS]
+        assert broker.services.erasures().table.held == 0
         await certified_at(broker, START_MS + DAY_MS, "key-gone")
 
 
@@ -73,8 +73,8 @@ async def test_with_another_secret_it_goes_on_at_no_time(tmp_path: Path, caplog:
         SigningKey.load(str(tmp_path / "keys" / "certificate.key"))
         move_to(broker, START_MS + RETRY_MS)
         await wait_idle(broker)
-        assert broker.services.erasures().unfinished() == []
-        assert await broker.services.erasures().unfinished_on_disk() == [
+        assert broker.services.erasures().queue.unfinished() == []
+        assert await broker.services.erasures().queue.unfinished_on_disk() == [
             {"id": erasure.id, "kind": "erasure", "due_ms": None}
         ]
         assert "cannot be continued" in caplog.text

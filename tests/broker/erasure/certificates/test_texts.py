@@ -16,7 +16,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument
-from diamant.broker.erasure import job_queue as undertakings
+from diamant.broker.erasure.jobs import texts
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates import reason_check as unsaid
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -152,9 +152,9 @@ async def test_a_text_that_holds_a_value_is_refused_before_anything_is_changed(b
     with pytest.raises(BadArgument, match=REFUSED) as raised:
         await erase(broker, reference=text)
     assert MAIL not in str(raised.value)
-    assert (traces_of(broker), broker.services.erasures().unfinished()) == ([], [])
+    assert (traces_of(broker), broker.services.erasures().queue.unfinished()) == ([], [])
     assert broker.node.topics.log("users", 0).log_end_offset == 1
-    assert broker.services.erasures().failed == 1
+    assert broker.services.erasures().table.failed == 1
 
 
 async def test_the_reason_of_a_cancellation_must_not_hold_it(broker: Broker) -> None:
@@ -165,7 +165,7 @@ async def test_the_reason_of_a_cancellation_must_not_hold_it(broker: Broker) -> 
     for text in (TEXT, "Anna Schmidt, Bern has changed her mind", MAIL.upper(), *encoded):
         with pytest.raises(BadArgument, match=r"reason .*case number"):
             await broker.cancel(erasure.id, reason=text)
-    assert [one["id"] for one in broker.services.erasures().unfinished()] == [erasure.id]
+    assert [one["id"] for one in broker.services.erasures().queue.unfinished()] == [erasure.id]
     assert (await broker.cancel(erasure.id, reason="changed her mind")).certificate["ended"]["what"] == "cancelled"
 
 
@@ -197,7 +197,7 @@ async def test_the_reason_of_a_redactions_cancellation_must_not_hold_it(broker: 
     assert redaction.state == "not-certified"
     with pytest.raises(BadArgument, match=r"reason .*case number"):
         await broker.cancel(redaction.id, reason=TEXT)
-    assert [one["id"] for one in broker.services.redactions().unfinished()] == [redaction.id]
+    assert [one["id"] for one in broker.services.redactions().queue.unfinished()] == [redaction.id]
 
 
 # -- certificates that hold it all the same ----------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ async def test_the_reason_of_a_redactions_cancellation_must_not_hold_it(broker: 
 @pytest.fixture
 def is_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts are taken as they were before they were looked at."""
-    monkeypatch.setattr(undertakings.Undertakings, "_check_unsaid", lambda *_: None)
+    monkeypatch.setattr(texts, "check_unsaid", lambda *_: None)
 
 
 def told(certificate: dict[str, Any]) -> list[str]:
@@ -224,7 +224,9 @@ async def test_a_certificate_of_this_broker_that_holds_the_key_is_named_and_in_n
     assert told(certificate) == [before.name]
     assert any("certificates" in one and "elsewhere" in one for one in certificate["not_covered"])
     assert erasure.certificate["not_covered"] != certificate["not_covered"]
-    verified = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=MAIL.encode())
+    verified = await broker.services.certificates().verify(
+        certificate, public_key=pinned(certificate), key=MAIL.encode()
+    )
     assert (verified.outcome, any("certificates" in note for note in verified.notes)) == ("valid", True)
 
 
@@ -272,7 +274,7 @@ async def test_what_is_not_signed_with_this_brokers_key_is_any_file(
         fields = json.loads(path.read_bytes())
         path.write_text(json.dumps(certificates.sign(fields, SigningKey.load(str(tmp_path / "other.key")))))
     broker.node.scheduler.poke()
-    (one,) = broker.services.erasures().unfinished()
+    (one,) = broker.services.erasures().queue.unfinished()
     certificate = await certified_at(broker, START_MS + DAY_MS, "not-certified")
     await wait_idle(broker)
     assert certificates_of(broker, "key-gone") == []

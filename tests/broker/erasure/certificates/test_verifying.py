@@ -28,14 +28,14 @@ async def test_a_certificate_is_verified_against_the_broker(broker: Broker) -> N
     """With the pinned key it is trusted; without one the signer is not; a manual clock is stated."""
     await create_with_key(broker)
     erasure = await erase(broker)
-    found = await broker.services.erasures().verify(erasure.certificate, public_key=pinned(erasure.certificate))
+    found = await broker.services.certificates().verify(erasure.certificate, public_key=pinned(erasure.certificate))
     assert (found.is_valid, found.signature, found.was_scanned) == (True, "trusted", True)
     assert not found.is_evidence
     assert "no evidence" in found.notes[0]
     assert [one["verdict"] for one in found.claims] == ["holds"]
-    unknown = await broker.services.erasures().verify(erasure.certificate)
+    unknown = await broker.services.certificates().verify(erasure.certificate)
     assert (unknown.is_valid, unknown.signature) == (False, "untrusted signer")
-    other = await broker.services.erasures().verify(erasure.certificate, public_key=bytes(32))
+    other = await broker.services.certificates().verify(erasure.certificate, public_key=bytes(32))
     assert (other.is_valid, "another key" in other.signature) == (False, True)
 
 
@@ -45,12 +45,12 @@ async def test_later_writes_and_values_that_come_back_are_told_apart(broker: Bro
     old = (data_of(broker) / "users-0" / "00000000000000000000.log").read_bytes()
     erasure = await erase(broker)
     write(broker, (KEY, b"a customer again"))
-    found = await broker.services.erasures().verify(
+    found = await broker.services.certificates().verify(
         erasure.certificate, public_key=pinned(erasure.certificate), key=KEY
     )
     assert (found.is_valid, found.claims[0]["written_since"]) == (True, 1)
     (data_of(broker) / "users-0" / "00000000000000000000.log.swap").write_bytes(old)
-    found = await broker.services.erasures().verify(erasure.certificate, public_key=pinned(erasure.certificate))
+    found = await broker.services.certificates().verify(erasure.certificate, public_key=pinned(erasure.certificate))
     assert (found.is_valid, found.claims[0]["verdict"]) == (False, "broken")
 
 
@@ -60,7 +60,7 @@ async def test_a_changed_certificate_is_refused(broker: Broker) -> None:
     erasure = await erase(broker)
     changes: tuple[dict[str, Any], ...] = ({"state": "key-gone"}, {"claims": []}, {"is_evidence": True}, {"extra": 1})
     for change in changes:
-        found = await broker.services.erasures().verify(
+        found = await broker.services.certificates().verify(
             {**erasure.certificate, **change}, public_key=pinned(erasure.certificate)
         )
         assert (found.is_valid, "not valid" in found.signature) == (False, True)
@@ -69,7 +69,7 @@ async def test_a_changed_certificate_is_refused(broker: Broker) -> None:
         with pytest.raises(certificates.CertificateError):
             certificates.parse(text[:cut])
     with pytest.raises(BadArgument):
-        await broker.services.erasures().verify({"type": "something"})
+        await broker.services.certificates().verify({"type": "something"})
 
 
 async def test_what_is_not_there_is_not_confirmed(broker: Broker, tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ async def test_what_is_not_there_is_not_confirmed(broker: Broker, tmp_path: Path
         assert (found.is_valid, {one["verdict"] for one in found.claims}) == (False, {"cannot be told"})
         assert any(one.startswith("others-0, users-0: not there.") for one in found.notes)
     await broker.node.topics.delete(["others"])
-    broker.services.erasures()._remove_doomed(["others"], [])
-    found = await broker.services.erasures().verify(certificate, public_key=pinned(certificate))
+    broker.services.evidence().remove_doomed(["others"], [])
+    found = await broker.services.certificates().verify(certificate, public_key=pinned(certificate))
     verdicts = {one["topic"]: (one["verdict"], one["state_now"]) for one in found.claims}
     assert verdicts == {"users": ("holds", "values-gone"), "others": ("cannot be told", "not-there")}
     assert not found.is_valid
@@ -97,7 +97,7 @@ async def test_the_directory_stays_locked(broker: Broker) -> None:
     """A scan reads all files, the lock's among them; no other broker gets the directory for that."""
     await create_with_key(broker)
     certificate = (await erase(broker)).certificate
-    assert (await broker.services.erasures().verify(certificate, public_key=pinned(certificate))).was_scanned
+    assert (await broker.services.certificates().verify(certificate, public_key=pinned(certificate))).was_scanned
     code = "import fcntl, sys\nfcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     command = [sys.executable, "-S", "-c", code, str(data_of(broker) / names.LOCK)]
     process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE)
@@ -111,11 +111,11 @@ async def test_a_topic_that_waits_to_be_deleted_is_not_confirmed(broker: Broker)
     certificate = (await erase(broker)).certificate
     await broker.node.topics.delete(["users"])
     (directory,) = data_of(broker).glob("users-0.*-delete")
-    found = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)
+    found = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
     assert (found.outcome, [one["state_now"] for one in found.claims]) == ("not-confirmed", ["not-there"])
     assert any(one.startswith("users-0: not there. The topic was deleted since") for one in found.notes)
     (directory / "00000000000000000000.log.swap").write_bytes(old)
-    found = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)
+    found = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
     assert (found.outcome, [one["verdict"] for one in found.claims]) == ("broken", ["broken"])
 
 
@@ -160,7 +160,7 @@ async def test_what_is_looked_for_goes_with_the_kind(broker: Broker) -> None:
     await create(broker)
     certificate = (await erase(broker)).certificate
     with pytest.raises(BadArgument, match="certificate of an erasure: it is about a key"):
-        await broker.services.erasures().verify(certificate, public_key=pinned(certificate), where='key == "k"')
+        await broker.services.certificates().verify(certificate, public_key=pinned(certificate), where='key == "k"')
 
 
 async def test_without_the_secret_no_claim_is_confirmed(broker: Broker) -> None:
@@ -182,14 +182,16 @@ async def test_the_key_in_a_file_of_nobody_leaves_the_claim_open(broker: Broker)
     certificate = (await erase(broker, key, is_now=True)).certificate
     assert certificate["state"] == "key-gone"
     arguments: dict[str, Any] = {"public_key": pinned(certificate), "key": key}
-    assert (await broker.services.erasures().verify(certificate, **arguments)).is_valid
+    assert (await broker.services.certificates().verify(certificate, **arguments)).is_valid
     (data_of(broker) / "notes.txt").write_bytes(b"remember " + key)
-    found = await broker.services.erasures().verify(certificate, **arguments)
+    found = await broker.services.certificates().verify(certificate, **arguments)
     assert (found.is_valid, found.claims[0]["verdict"]) == (False, "cannot be told")
     assert "Files that belong to no partition in which the key is: 1." in found.notes
     (data_of(broker) / "notes.txt").unlink()
     (data_of(broker) / "copies" / "users").mkdir(parents=True)
     copy = build_batch([Record(0, 1000, key, PERSON)], codec=4)
     (data_of(broker) / "copies" / "users" / "00000000000000000000.log").write_bytes(copy)
-    assert (await broker.services.erasures().verify(certificate, **arguments)).claims[0]["verdict"] == "cannot be told"
+    assert (await broker.services.certificates().verify(certificate, **arguments)).claims[0][
+        "verdict"
+    ] == "cannot be told"
     assert (await erase(broker, key)).state == "not-certified"

@@ -96,7 +96,7 @@ async def test_keys_that_are_too_long_and_texts_that_are_too_long_are_refused(br
 
 async def test_too_many_unfinished_erasures_are_refused(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for a horizon is bounded."""
-    monkeypatch.setattr("diamant.broker.erasure.job_queue.MAX_UNFINISHED", 1)
+    monkeypatch.setattr("diamant.broker.erasure.jobs.job_queue.MAX_UNFINISHED", 1)
     await create_with_key(broker)
     await erase(broker)
     with pytest.raises(TooMany):
@@ -116,4 +116,4 @@ async def test_a_topic_that_stops_being_compacted_meanwhile_is_told(
     erasure = await erase(broker)
     assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
     assert [one["not_compacted"] for one in erasure.certificate["done"]] == ["users is not compacted"]
-    assert len(broker.services.erasures().unfinished()) == 1
+    assert len(broker.services.erasures().queue.unfinished()) == 1

@@ -51,7 +51,7 @@ async def check_certified(broker: Broker) -> None:
     erasure = await erase(broker, is_now=True)
     assert (erasure.state, erasure.certificate["coverage"]["not_read"]) == ("key-gone", [])
     assert values_left(broker) == []
-    found = await broker.services.erasures().verify(
+    found = await broker.services.certificates().verify(
         erasure.certificate, public_key=pinned(erasure.certificate), key=KEY
     )
     assert (found.outcome, found.coverage_adds_up) == ("valid", True)

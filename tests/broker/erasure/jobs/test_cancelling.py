@@ -10,12 +10,14 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
-from diamant.broker.erasure import erase as erasing
-from diamant.broker.erasure import erase_certificates as erasure_certificates
+from diamant.broker.erasure.erase import erase_certificates
+from diamant.broker.erasure.erase.erase_certificates import EraseCertificates
+from diamant.broker.erasure.erase.erase_result import EraseFailed
+from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.operations.compact import BrokerStopping
-from diamant.cleaner.erasure.intent import write_intent
 from diamant.cleaner.evidence.certificates.files import conclude
 from diamant.cleaner.evidence.certificates.page import certificate_page
+from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.storage.env.env import RealEnv
 from tests.broker.erasure.cases import (
     DAY_MS,
@@ -47,12 +49,12 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
 ) -> None:
     """For so it does: whoever reads the answer, and the next start, find the same."""
     await create_with_key(broker)
-    held, limit = Held(write_intent), TimeLimit(monkeypatch)
-    monkeypatch.setattr(erasing, "write_intent", held)
+    held, limit = Held(IntentFiles.write), TimeLimit(monkeypatch)
+    monkeypatch.setattr(IntentFiles, "write", lambda *arguments: held(*arguments))
     call = asyncio.ensure_future(erase(broker, timeout_ms=limit.ms))
     await wait_until(held.begun.is_set)
     limit.end()
-    await wait_until(lambda: any(task.cancelling() for task in broker.services.erasures()._running))
+    await wait_until(lambda: any(task.cancelling() for task in broker.services.erasures().queue.attempts.running))
     held.go_on.set()
     with pytest.raises(TimedOut, match="it continues in the broker"):
         await call
@@ -67,18 +69,18 @@ async def test_a_timeout_while_the_intent_goes_says_that_it_has_ended(
     """The certificate is there, and nothing is tried again."""
     await create_with_key(broker)
     held = Held(conclude)
-    monkeypatch.setattr(erasure_certificates, "conclude", held)
+    monkeypatch.setattr(erase_certificates, "conclude", held)
     call = asyncio.ensure_future(erase(broker, is_now=True))
     await wait_until(held.begun.is_set)
-    for task in list(broker.services.erasures()._running):
+    for task in list(broker.services.erasures().queue.attempts.running):
         task.cancel()
     await asyncio.sleep(0)
     held.go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert broker.services.erasures().unfinished() == []
+    assert broker.services.erasures().queue.unfinished() == []
     erasure_id = only_certificate(broker, "key-gone")["id"]
-    assert broker.services.erasures()._what_follows(erasure_id) == "it has ended just now, see its certificate"
+    assert broker.services.erasures().table.fate_of(erasure_id) == "it has ended just now, see its certificate"
 
 
 # -- cancelled by its user ---------------------------------------------------------------------------------------------------
@@ -95,8 +97,8 @@ async def held_call(broker: Broker) -> tuple[str, asyncio.Future[Any]]:
     await create_with_key(broker)
     hold_up(broker)
     call = asyncio.ensure_future(erase(broker))
-    await wait_until(lambda: broker.services.erasures().unfinished() != [])
-    return broker.services.erasures().unfinished()[0]["id"], call
+    await wait_until(lambda: broker.services.erasures().queue.unfinished() != [])
+    return broker.services.erasures().queue.unfinished()[0]["id"], call
 
 
 async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broker) -> None:
@@ -104,7 +106,7 @@ async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broke
     await create_with_key(broker, 2)
     damage(broker, partition=1)
     erasure = await erase(broker)
-    assert (erasure.state, len(broker.services.erasures().unfinished())) == ("not-certified", 1)
+    assert (erasure.state, len(broker.services.erasures().queue.unfinished())) == ("not-certified", 1)
     with pytest.raises(BadArgument, match="reason is missing"):
         await broker.cancel(erasure.id, reason=" ")
     ended = await broker.cancel(erasure.id, reason="the disk is replaced")
@@ -113,16 +115,16 @@ async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broke
     assert certificate["ended"] == {"what": "cancelled", "reason": "the disk is replaced", "at_ms": START_MS}
     assert certificate["claims"] == []
     assert {one["state"] for one in certificate["not_certified"]} == {"cancelled"}
-    assert broker.services.erasures().unfinished() == []
+    assert broker.services.erasures().queue.unfinished() == []
     assert intents_of(broker) == []
-    assert await broker.services.erasures().certificate(erasure.id) == certificate
-    verified = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)
+    assert await broker.services.certificates().last(erasure.id) == certificate
+    verified = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
     assert (verified.signature, verified.is_valid) == ("trusted", False)
     page = certificate_page(certificate)
     assert "It was cancelled, on " in page
     assert "Nothing was read for this certificate" in page
     move_to(broker, START_MS + DAY_MS)
-    assert not broker.services.erasures().is_at_work
+    assert not broker.services.erasures().queue.attempts.is_at_work
     with pytest.raises(NotFound):
         await broker.cancel(erasure.id, reason="again")
 
@@ -132,7 +134,7 @@ async def test_one_that_waits_for_its_horizon_is_cancelled(broker: Broker) -> No
     erasure_id = await waiting_erasure(broker)
     await broker.cancel(erasure_id, reason="asked in vain")
     assert len(certificates_of(broker, "values-gone")) == 1
-    assert (await broker.services.erasures().certificate(erasure_id))["ended"]["what"] == "cancelled"
+    assert (await broker.services.certificates().last(erasure_id))["ended"]["what"] == "cancelled"
     assert values_left(broker) == [None]
     assert KEY not in b"".join(path.read_bytes() for path in data_of(broker).glob("diamant-*"))
 
@@ -140,30 +142,30 @@ async def test_one_that_waits_for_its_horizon_is_cancelled(broker: Broker) -> No
 async def test_one_that_somebody_waits_for_is_cancelled(broker: Broker) -> None:
     """The call ends with an error that says so, and others have their turn."""
     _, call = await held_call(broker)
-    (one,) = broker.services.erasures().unfinished()
+    (one,) = broker.services.erasures().queue.unfinished()
     assert one["kind"] == "erasure"
     ended = await broker.cancel(one["id"], reason="that producer never ends")
     assert ended.certificate["ended"]["what"] == "cancelled"
     with pytest.raises(NotPossible, match="was cancelled, it is not certified"):
         await call
-    assert not broker.services.erasures().lock.locked()
-    assert broker.services.erasures().failed == 1
+    assert not broker.services.erasures().queue.attempts.lock.locked()
+    assert broker.services.erasures().table.failed == 1
 
 
 async def test_nobody_else_is_waited_for(broker: Broker) -> None:
     """Others may be at work, or wait for their turn, however long that takes."""
     erasure_id = await waiting_erasure(broker)
-    async with broker.services.erasures().lock:
+    async with broker.services.erasures().queue.attempts.lock:
         ended = await asyncio.wait_for(broker.cancel(erasure_id, reason="enough"), 60)
     assert ended.certificate["ended"]["what"] == "cancelled"
-    assert broker.services.erasures().unfinished() == []
+    assert broker.services.erasures().queue.unfinished() == []
 
 
 async def test_whoever_waits_for_it_is_told_when_it_is_over(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not while the last certificate is being written still."""
     erasure_id, call = await held_call(broker)
     held = Held(conclude)
-    monkeypatch.setattr(erasure_certificates, "conclude", held)
+    monkeypatch.setattr(erase_certificates, "conclude", held)
     cancelling = asyncio.ensure_future(broker.cancel(erasure_id, reason="enough"))
     await wait_until(held.begun.is_set)
     await turns()
@@ -178,55 +180,55 @@ async def test_a_cancellation_that_fails_is_told_as_such(broker: Broker, monkeyp
     """On a full disk the erasure goes on, and both who ask and who wait for it learn that."""
     erasure_id, call = await held_call(broker)
     with monkeypatch.context() as patched:
-        patched.setattr(erasure_certificates, "conclude", no_space)
-        with pytest.raises(erasing.EraseFailed, match="could not be cancelled, it continues"):
+        patched.setattr(erase_certificates, "conclude", no_space)
+        with pytest.raises(EraseFailed, match="could not be cancelled, it continues"):
             await broker.cancel(erasure_id, reason="enough")
-    with pytest.raises(erasing.EraseFailed, match=r"is being cancelled.*it continues in the broker"):
+    with pytest.raises(EraseFailed, match=r"is being cancelled.*it continues in the broker"):
         await call
-    assert [one["id"] for one in broker.services.erasures().unfinished()] == [erasure_id]
+    assert [one["id"] for one in broker.services.erasures().queue.unfinished()] == [erasure_id]
     assert (await broker.cancel(erasure_id, reason="enough")).certificate["ended"]["what"] == "cancelled"
 
 
-@pytest.mark.parametrize("where", ["_remove_doomed", "write_atomically"])
+@pytest.mark.parametrize("where", ["remove_doomed", "write_atomically"])
 async def test_what_an_attempt_does_to_files_is_over_before_it_is_cancelled(
     broker: Broker, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No thread that it has left behind puts its certificate into the place of the last one."""
-    owner: Any = erasing.Erasures if where == "_remove_doomed" else RealEnv
+    owner: Any = Evidence if where == "remove_doomed" else RealEnv
     held = Held(getattr(owner, where))
     monkeypatch.setattr(
         owner,
         where,
         lambda self, *arguments, **options: (
             held(self, *arguments)
-            if where == "_remove_doomed" or str(arguments[0]).endswith("not-certified.json")
+            if where == "remove_doomed" or str(arguments[0]).endswith("not-certified.json")
             else held.real(self, *arguments, **options)
         ),
     )
-    monkeypatch.setattr(erasing.Erasures, "_state", lambda *_: "not-certified")
+    monkeypatch.setattr(EraseCertificates, "state", lambda *_: "not-certified")
     await create_with_key(broker)
     call = asyncio.ensure_future(erase(broker))
     await wait_until(held.begun.is_set)
-    (one,) = broker.services.erasures().unfinished()
+    (one,) = broker.services.erasures().queue.unfinished()
     cancelling = asyncio.ensure_future(broker.cancel(one["id"], reason="enough"))
-    await wait_until(lambda: any(task.cancelling() for task in broker.services.erasures()._running))
+    await wait_until(lambda: any(task.cancelling() for task in broker.services.erasures().queue.attempts.running))
     await turns()
-    assert broker.services.erasures()._running
+    assert broker.services.erasures().queue.attempts.running
     held.go_on.set()
     ended = await cancelling
     with pytest.raises(NotPossible, match="was cancelled, it is not certified"):
         await call
-    assert await broker.services.erasures().certificate(one["id"]) == ended.certificate
+    assert await broker.services.certificates().last(one["id"]) == ended.certificate
 
 
 async def test_a_broker_stops_behind_a_cancellation(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has asked for it, in whatever way: the data directory is not let go of before."""
     erasure_id = await waiting_erasure(broker)
     held = Held(conclude)
-    monkeypatch.setattr(erasure_certificates, "conclude", held)
+    monkeypatch.setattr(erase_certificates, "conclude", held)
     cancelling = asyncio.ensure_future(broker.cancel(erasure_id, reason="enough"))
     await wait_until(held.begun.is_set)
-    stopping = asyncio.ensure_future(broker.services.erasures().stop())
+    stopping = asyncio.ensure_future(broker.services.erasures().queue.stop())
     await turns()
     assert not stopping.done()
     held.go_on.set()
@@ -250,9 +252,9 @@ async def test_one_that_goes_on_by_itself_is_cancelled(tmp_path: Path, monkeypat
         with pytest.raises(TimedOut):
             await erase_in_vain(broker, monkeypatch)
     async with broker_at(tmp_path) as broker:
-        (one,) = broker.services.erasures().unfinished()
+        (one,) = broker.services.erasures().queue.unfinished()
         await broker.cancel(one["id"], reason="enough")
-        assert broker.services.erasures().unfinished() == []
+        assert broker.services.erasures().queue.unfinished() == []
     async with broker_at(tmp_path) as broker:
         assert not broker.services.erasures.made is not None
 
@@ -260,10 +262,10 @@ async def test_one_that_goes_on_by_itself_is_cancelled(tmp_path: Path, monkeypat
 async def test_an_intent_that_cannot_be_read_is_not_cancelled_blindly(tmp_path: Path) -> None:
     """It is listed, and goes on at no time; the error says what to do. One that is not there is not found."""
     async with broker_at(tmp_path) as broker:
-        await broker.services.erasures()._key()
+        await broker.services.evidence().keys.key()
         (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
     async with broker_at(tmp_path) as broker:
-        assert await broker.services.erasures().unfinished_on_disk() == [
+        assert await broker.services.erasures().queue.unfinished_on_disk() == [
             {"id": "abc", "kind": "erasure", "due_ms": None}
         ]
         with pytest.raises(NotPossible, match="erasure abc cannot be read"):

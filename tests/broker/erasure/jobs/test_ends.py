@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure import erase as erasing
-from diamant.broker.erasure.redaction import RedactFailed
+from diamant.broker.erasure.erase.erase_result import EraseFailed
+from diamant.broker.erasure.erase.erase_steps import EraseSteps
+from diamant.broker.erasure.redact.redact_result import RedactFailed
 from diamant.cleaner.evidence.certificates.files import PENDING
 from diamant.storage.env.env import RealEnv
 from tests.broker.erasure.cases import (
@@ -54,22 +55,22 @@ async def test_a_last_certificate_that_could_not_get_its_name_gets_it_by_the_nex
 ) -> None:
     """Its intent is gone by then: nothing is left to be carried out. It counts as done once it is."""
     await create_with_key(broker)
-    with pytest.raises(erasing.EraseFailed, match="Input/output error"):
+    with pytest.raises(EraseFailed, match="Input/output error"):
         await erase(broker, is_now=True)
     assert (intents_of(broker), certificates_of(broker, "key-gone")) == ([], [])
     move_to(broker, START_MS + RETRY_MS)
     await wait_idle(broker)
     assert (
         certificates_of(broker, "key-gone"),
-        len(broker.services.erasures().unfinished()),
-        broker.services.erasures().done,
+        len(broker.services.erasures().queue.unfinished()),
+        broker.services.erasures().table.done,
     ) == ([], 1, 0)
     broken_renames.clear()
     move_to(broker, START_MS + DAY_MS)
-    await wait_until(lambda: broker.services.erasures().unfinished() == [])
+    await wait_until(lambda: broker.services.erasures().queue.unfinished() == [])
     assert only_certificate(broker, "key-gone")["state"] == "key-gone"
     assert list(data_of(broker).glob(f"*{PENDING}")) == []
-    assert (broker.services.erasures().done, broker.services.erasures().failed) == (1, 0)
+    assert (broker.services.erasures().table.done, broker.services.erasures().table.failed) == (1, 0)
 
 
 async def test_so_does_that_of_a_redaction(broker: Broker, broken_renames: list[str]) -> None:
@@ -80,9 +81,9 @@ async def test_so_does_that_of_a_redaction(broker: Broker, broken_renames: list[
         await broker.redact("orders", where=redacting.WHERE, reason="r")
     broken_renames.clear()
     move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: broker.services.redactions().unfinished() == [])
+    await wait_until(lambda: broker.services.redactions().queue.unfinished() == [])
     assert len(list(data_of(broker).glob("*.records-gone.json"))) == 1
-    assert (broker.services.redactions().done, broker.services.redactions().failed) == (1, 0)
+    assert (broker.services.redactions().table.done, broker.services.redactions().table.failed) == (1, 0)
 
 
 async def test_a_clock_that_stepped_back_does_not_undo_the_last_word(tmp_path: Path) -> None:
@@ -92,13 +93,13 @@ async def test_a_clock_that_stepped_back_does_not_undo_the_last_word(tmp_path: P
         erasure = await erase(broker)
     async with broker_at(tmp_path, START_MS - DAY_MS) as broker:
         assert (await broker.erase_now(erasure.id, is_confirmed=True)).state == "key-gone"
-        assert (await broker.services.erasures().certificate(erasure.id))["state"] == "key-gone"
+        assert (await broker.services.certificates().last(erasure.id))["state"] == "key-gone"
         assert (await broker.erase_now(erasure.id)).state == "key-gone"
 
 
 async def wait_held(broker: Broker, count: int) -> None:
     """Wait until so many attempts have failed."""
-    await wait_until(lambda: broker.services.erasures().held == count)
+    await wait_until(lambda: broker.services.erasures().table.held == count)
 
 
 async def test_an_error_that_nobody_expects_is_tried_again_like_others(
@@ -112,18 +113,18 @@ async def test_an_error_that_nobody_expects_is_tried_again_like_others(
         raise KeyError(KEY)
 
     with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
-        patched.setattr(erasing.Erasures, "_remove_key", fail)
+        patched.setattr(EraseSteps, "remove_key", fail)
         pauses = []
         for count in (1, 2, 3):
-            (one,) = broker.services.erasures().unfinished()
+            (one,) = broker.services.erasures().queue.unfinished()
             now_ms = max(START_MS + DAY_MS, one["due_ms"])
             move_to(broker, now_ms)
             await wait_held(broker, count)
-            pauses.append(broker.services.erasures().unfinished()[0]["due_ms"] - now_ms)
+            pauses.append(broker.services.erasures().queue.unfinished()[0]["due_ms"] - now_ms)
     assert pauses == [RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS]
     assert "KeyError" in caplog.text
     assert "test_ends.py" in caplog.text
     assert KEY.decode() not in caplog.text
-    move_to(broker, broker.services.erasures().unfinished()[0]["due_ms"])
-    await wait_until(lambda: broker.services.erasures().done == 1)
-    assert broker.services.erasures().unfinished() == []
+    move_to(broker, broker.services.erasures().queue.unfinished()[0]["due_ms"])
+    await wait_until(lambda: broker.services.erasures().table.done == 1)
+    assert broker.services.erasures().queue.unfinished() == []

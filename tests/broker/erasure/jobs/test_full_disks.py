@@ -8,8 +8,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import VerbError
-from diamant.broker.erasure import erase as erasing
-from diamant.cleaner.erasure import intent as intents
+from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.storage.env.env import RealFile
 from tests.broker.erasure.cases import (
     KEY,
@@ -32,12 +31,12 @@ async def test_a_disk_that_is_full_before_the_intent_leaves_everything_as_it_is(
 ) -> None:
     """When the intent cannot be written nothing else is."""
     await create_with_key(broker)
-    monkeypatch.setattr(erasing, "write_intent", no_space)
+    monkeypatch.setattr(IntentFiles, "write", no_space)
     with pytest.raises(VerbError, match="No space left"):
         await erase(broker)
     assert traces_of(broker) == []
     assert values_left(broker) == [PERSON]
-    assert broker.services.erasures().unfinished() == []
+    assert broker.services.erasures().queue.unfinished() == []
 
 
 def fill_up(stage: str, broker: Broker, patched: pytest.MonkeyPatch) -> None:
@@ -68,7 +67,7 @@ def fill_up(stage: str, broker: Broker, patched: pytest.MonkeyPatch) -> None:
 
         patched.setattr(type(broker.env), "write_atomically", write_atomically)
     else:
-        real_write = intents.write_intent
+        real_write = IntentFiles.write
         calls: list[Any] = []
 
         def write_intent(*arguments: Any) -> None:
@@ -77,7 +76,7 @@ def fill_up(stage: str, broker: Broker, patched: pytest.MonkeyPatch) -> None:
                 no_space()
             real_write(*arguments)
 
-        patched.setattr(erasing, "write_intent", write_intent)
+        patched.setattr(IntentFiles, "write", write_intent)
 
 
 @pytest.mark.parametrize("stage", ["1", "2", "3", "tombstone", "cleaning", "certificate"])
@@ -100,7 +99,11 @@ async def test_a_disk_that_is_full_in_the_middle_gives_no_certificate_and_the_er
         assert [path.name.split(".")[1] for path in found] == {"3": ["values-gone"], "cleaning": ["not-certified"]}.get(
             stage, []
         )
-    assert len(broker.services.erasures().unfinished()) == 1
+    assert len(broker.services.erasures().queue.unfinished()) == 1
     move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: certificates_of(broker, "values-gone") != [] and not broker.services.erasures().is_at_work)
+    await wait_until(
+        lambda: (
+            certificates_of(broker, "values-gone") != [] and not broker.services.erasures().queue.attempts.is_at_work
+        )
+    )
     assert values_left(broker) == [None]

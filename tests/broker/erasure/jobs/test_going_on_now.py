@@ -10,9 +10,9 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotFound, NotPossible, TimedOut, VerbError
-from diamant.broker.erasure import erase as erasing
 from diamant.broker.metrics import prometheus as metrics
-from diamant.cleaner.erasure.intent import read_intent
+from diamant.cleaner.erasure.intent import intent_files
+from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker.erasure.cases import (
     DAY_MS,
@@ -63,7 +63,7 @@ async def erasures_counted(broker: Broker) -> dict[str, float]:
 async def test_the_certificate_for_the_key_has_what_the_same_erasure_found(broker: Broker) -> None:
     """Values, their digests and the segments from before; what was found was searched for; no intent is left."""
     erasure_id = await waiting(broker)
-    first = await broker.services.erasures().certificate(erasure_id)
+    first = await broker.services.certificates().last(erasure_id)
     done = await broker.erase_now(erasure_id, is_confirmed=True)
     certificate = done.certificate
     assert (done.id, done.state, done.next_due_ms) == (erasure_id, "key-gone", None)
@@ -74,10 +74,10 @@ async def test_the_certificate_for_the_key_has_what_the_same_erasure_found(broke
     assert certificate["segments"]["before"] == first["segments"]["before"]
     assert certificate["overrides"][0]["groups_that_had_not_passed_it"] == ["billing"]
     assert intents_of(broker) == []
-    assert broker.services.erasures().unfinished() == []
-    assert {one["id"] for one in await broker.services.erasures().certificates()} == {erasure_id}
+    assert broker.services.erasures().queue.unfinished() == []
+    assert {one["id"] for one in await broker.services.certificates().list_all()} == {erasure_id}
     assert values_left(broker) == []
-    assert (await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
+    assert (await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
     again = await broker.erase_now(erasure_id)
     assert (again.certificate, again.certificate_path) == (certificate, done.certificate_path)
 
@@ -91,7 +91,7 @@ async def test_unconfirmed_it_waits_while_groups_are_behind_and_no_longer(
     refused = await broker.erase_now(erasure_id)
     assert (refused.state, refused.is_now_refused) == ("values-gone", True)
     assert (refused.groups_behind, refused.next_due_ms) == ({"users-0": ["billing"]}, START_MS + DAY_MS)
-    assert refused.certificate == await broker.services.erasures().certificate(erasure_id)
+    assert refused.certificate == await broker.services.certificates().last(erasure_id)
     assert intents_of(broker)[0].read_bytes() == intent
     committed.clear()
     assert (await broker.erase_now(erasure_id)).state == "key-gone"
@@ -103,7 +103,7 @@ async def test_refused_it_ends_at_its_horizon(broker: Broker) -> None:
     erasure_id = await waiting(broker)
     await broker.erase_now(erasure_id)
     move_to(broker, START_MS + DAY_MS - 1)
-    assert not broker.services.erasures().is_at_work
+    assert not broker.services.erasures().queue.attempts.is_at_work
     certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
     assert (certificate["id"], certificate["overrides"]) == (erasure_id, [])
 
@@ -120,17 +120,17 @@ async def test_what_was_confirmed_outlives_the_broker(tmp_path: Path, monkeypatc
             await asyncio.Event().wait()
 
         with monkeypatch.context() as patched:
-            patched.setattr("diamant.broker.erasure.erase_steps.remove_tombstones", remove_tombstones)
+            patched.setattr("diamant.broker.erasure.erase.erase_steps.remove_tombstones", remove_tombstones)
             call = asyncio.ensure_future(broker.erase_now(erasure_id, is_confirmed=True))
             await asyncio.wait_for(reached.wait(), 60)
             key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
-            intent = read_intent(broker.env, str(data_of(broker)), erasure_id, key)
+            intent = intent_files(broker.env, str(data_of(broker))).read(erasure_id, key)
             assert (intent.is_now, intent.is_confirmed, intent.due_ms) == (True, True, START_MS)
             await broker.stop()
         await asyncio.gather(call, return_exceptions=True)
     async with broker_at(tmp_path) as broker:
         await wait_certified(broker, "key-gone")
-        certificate = await broker.services.erasures().certificate(erasure_id)
+        certificate = await broker.services.certificates().last(erasure_id)
         assert [one["values"] for one in certificate["found"]] == [2]
         assert intents_of(broker) == []
 
@@ -144,7 +144,7 @@ async def test_one_that_is_not_certified_yet_goes_on_as_far_as_it_can(
     producer.write((b"somebody", b"else"))
     with pytest.raises(TimedOut, match="it continues in the broker"):
         await erase_in_vain(broker, monkeypatch)
-    (one,) = broker.services.erasures().unfinished()
+    (one,) = broker.services.erasures().queue.unfinished()
     producer.end(is_commit=True)
     done = await broker.erase_now(one["id"])
     assert (done.id, done.state) == (one["id"], "key-gone")
@@ -164,7 +164,7 @@ async def test_what_is_not_under_way_is_told(broker: Broker, monkeypatch: pytest
     await broker.cancel(erasure_id, reason="asked in vain")
     with pytest.raises(NotFound, match="it has ended"):
         await broker.erase_now(erasure_id, is_confirmed=True)
-    monkeypatch.setattr("diamant.broker.erasure.job_queue.MAX_WAITING", 0)
+    monkeypatch.setattr("diamant.broker.erasure.jobs.job_queue.MAX_WAITING", 0)
     with pytest.raises(VerbError, match="too many"):
         await broker.erase_now(erasure_id)
 
@@ -180,13 +180,15 @@ async def test_one_with_now_ends_the_others_of_its_key(broker: Broker) -> None:
     done = await erase(broker, is_now=True)
     assert (done.state, done.id != earlier.id) == ("key-gone", True)
     await wait_until(
-        lambda: len(certificates_of(broker, "key-gone")) == 2 and not broker.services.erasures().is_at_work
+        lambda: (
+            len(certificates_of(broker, "key-gone")) == 2 and not broker.services.erasures().queue.attempts.is_at_work
+        )
     )
-    certificate = await broker.services.erasures().certificate(earlier.id)
+    certificate = await broker.services.certificates().last(earlier.id)
     assert (certificate["state"], [one["values"] for one in certificate["found"]]) == ("key-gone", [1])
     # It was another one that did not wait: this one says that consumers may have missed it.
     assert (certificate["overrides"], len(certificate["lost_tombstones"])) == ([], 1)
-    assert [one["id"] for one in broker.services.erasures().unfinished()] == [other.id]
+    assert [one["id"] for one in broker.services.erasures().queue.unfinished()] == [other.id]
     assert [one.name for one in intents_of(broker)] == [f"diamant-erasure-{other.id}.intent"]
 
 
@@ -216,11 +218,13 @@ async def test_attempts_at_what_goes_on_are_held_and_not_failed(
     erasure = await erase(broker)
     assert (erasure.state, await erasures_counted(broker)) == ("not-certified", {"done": 0, "failed": 0, "held": 1})
     move_to(broker, START_MS + RETRY_MS)
-    await wait_until(lambda: broker.services.erasures().held == 2 and not broker.services.erasures().is_at_work)
+    await wait_until(
+        lambda: broker.services.erasures().table.held == 2 and not broker.services.erasures().queue.attempts.is_at_work
+    )
     with pytest.raises(TimedOut, match="it continues in the broker"):
         await broker.erase_now(erasure.id, timeout_ms=0)
     assert await erasures_counted(broker) == {"done": 0, "failed": 0, "held": 3}
-    monkeypatch.setattr(erasing, "write_intent", no_space)
+    monkeypatch.setattr(IntentFiles, "write", no_space)
     with pytest.raises(VerbError, match="No space left"):
         await erase(broker, b"another")
     assert await erasures_counted(broker) == {"done": 0, "failed": 1, "held": 3}

@@ -99,7 +99,9 @@ async def one_history(broker: Broker, rng: random.Random, name: str) -> None:
         history.end_all()
         if certificate is None:
             move_to(broker, clock_of(broker).now_ms() + RETRY_MS)
-            await wait_until(lambda: certificates_of(broker, "*") != [] and not broker.services.erasures().is_at_work)
+            await wait_until(
+                lambda: certificates_of(broker, "*") != [] and not broker.services.erasures().queue.attempts.is_at_work
+            )
             certificate = certificates.parse(certificates_of(broker, "*")[-1].read_bytes())
     else:
         certificate = (await erase(broker, key, [name], is_now=is_now)).certificate
@@ -121,7 +123,7 @@ async def histories(broker: Broker, count: int, seed: int) -> None:
         await one_history(broker, random.Random(f"{seed}-{index}"), f"h{index}")
         for path in data_of(broker).glob("diamant-erasure-*"):
             path.unlink()
-        broker.services.erasures()._due.clear()
+        broker.services.erasures().table.due.clear()
 
 
 @pytest.mark.slow

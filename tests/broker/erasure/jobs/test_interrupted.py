@@ -16,11 +16,14 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure import erase as erasing
-from diamant.cleaner.erasure.intent import CLOSING, Intent, read_intent
+from diamant.broker.erasure.erase.erase_result import EraseFailed
+from diamant.broker.erasure.erase.erase_steps import EraseSteps
+from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
+from diamant.broker.erasure.erase.erasures import Erasures
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.cleaner.erasure.intent import CLOSING, Intent, intent_files
 from diamant.cleaner.evidence.certificates import certificate as certificates
-from diamant.cleaner.evidence.certificates import files as certificate_files
-from diamant.cleaner.evidence.certificates.private_files import PREFIX
+from diamant.cleaner.evidence.certificates.private_files import PREFIX, IntentFiles
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests import effort
@@ -124,7 +127,7 @@ async def check_goes_on(tmp_path: Path, index: int) -> bool:
         assert files_with(data_of(broker), PERSON) == []
         assert files_with(data_of(broker), KEY) == []
         assert certificate["found"][0]["values"] == 1
-        verified = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)
+        verified = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
         assert verified.is_valid, verified.notes
         return True
 
@@ -160,21 +163,21 @@ async def test_the_last_scan_finds_a_directory_that_has_nothing_of_the_key(
 ) -> None:
     """The intent that stays has digests only; the certificate cannot be seen before the intent has gone."""
     await create_with_key(broker)
-    signing_key = await broker.services.erasures()._key()
+    signing_key = await broker.services.evidence().keys.key()
     seen: list[Intent] = []
-    real_remove = certificate_files.remove_intent
+    real_remove = IntentFiles.remove
 
     def read() -> None:
         (path,) = intents_of(broker)
         name = path.name.removeprefix(PREFIX).removesuffix(".intent")
-        seen.append(read_intent(broker.env, str(data_of(broker)), name, signing_key))
+        seen.append(intent_files(broker.env, str(data_of(broker))).read(name, signing_key))
 
     def remove_intent(*arguments: Any) -> None:
         assert certificates_of(broker, "key-gone") == []
         real_remove(*arguments)
 
-    before(monkeypatch, "_scan", read)
-    monkeypatch.setattr(certificate_files, "remove_intent", remove_intent)
+    before(monkeypatch, Evidence, "scan", read)
+    monkeypatch.setattr(IntentFiles, "remove", remove_intent)
     erasure = await erase(broker, is_now=True)
     assert erasure.state == "key-gone"
     first, last = seen
@@ -190,8 +193,8 @@ async def test_a_last_scan_without_the_key_says_what_it_could_not_look_for(tmp_p
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(erasing.Erasures, "_certify_key", stopped)
-            with pytest.raises(erasing.EraseFailed):
+            patched.setattr(Erasures, "_certify_key", stopped)
+            with pytest.raises(EraseFailed):
                 await erase(broker, is_now=True)
         (path,) = intents_of(broker)
         assert KEY not in path.read_bytes()
@@ -211,11 +214,11 @@ async def test_what_comes_back_before_the_last_scan_keeps_the_certificate_back(
     await create_with_key(broker)
     log = data_of(broker) / "users-0" / "00000000000000000000.log"
     old = log.read_bytes()
-    before(monkeypatch, "_certify_key", lambda: log.with_suffix(".log.swap").write_bytes(old))
+    before(monkeypatch, Erasures, "_certify_key", lambda: log.with_suffix(".log.swap").write_bytes(old))
     erasure = await erase(broker, is_now=True)
     assert (erasure.state, erasure.next_due_ms) == ("not-certified", START_MS + RETRY_MS)
-    assert [one["id"] for one in broker.services.erasures().unfinished()] == [erasure.id]
-    assert (await broker.services.erasures().certificate(erasure.id))["state"] == "not-certified"
+    assert [one["id"] for one in broker.services.erasures().queue.unfinished()] == [erasure.id]
+    assert (await broker.services.certificates().last(erasure.id))["state"] == "not-certified"
     monkeypatch.undo()
     log.with_suffix(".log.swap").unlink()
     await certified_at(broker, START_MS + RETRY_MS, "key-gone")
@@ -233,10 +236,10 @@ async def test_an_erasure_that_takes_longer_than_its_next_try_is_not_begun_twice
         tries.append(None)
         move_to(broker, START_MS + 10 * RETRY_MS)
 
-    before(monkeypatch, "_carry_out", begin_late)
+    before(monkeypatch, Erasures, "_carry_out", begin_late)
     assert (await erase(broker)).state == "values-gone"
     await wait_until(lambda: not broker.node.scheduler.is_due)
-    assert (len(tries), broker.services.erasures().is_at_work) == (1, False)
+    assert (len(tries), broker.services.erasures().queue.attempts.is_at_work) == (1, False)
     assert values_left(broker) == [None]
 
 
@@ -246,19 +249,21 @@ async def test_what_a_crash_left_of_writing_an_intent_is_removed(tmp_path: Path)
     (tmp_path / "data" / "diamant-erasure-abc.intent.tmp").write_bytes(b"x")
     async with broker_at(tmp_path) as broker:
         assert traces(data_of(broker)) == []
-        assert not broker.services.erasures().unfinished()
+        assert not broker.services.erasures().queue.unfinished()
 
 
-@pytest.mark.parametrize("where", ["_write_tombstones", "_remove_values", "_certify_values"])
+@pytest.mark.parametrize(
+    ("owner", "where"), [(EraseTombstones, "write"), (EraseSteps, "remove_values"), (Erasures, "_certify_values")]
+)
 async def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(
-    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, owner: type, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In whatever phase it was. The intent is for its owner only, and tells nothing without the secret."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker, others=30)
         with monkeypatch.context() as patched:
-            patched.setattr(erasing.Erasures, where, stopped)
-            with pytest.raises(erasing.EraseFailed):
+            patched.setattr(owner, where, stopped)
+            with pytest.raises(EraseFailed):
                 await erase(broker)
         (intent,) = intents_of(broker)
         assert stat.S_IMODE(intent.stat().st_mode) == 0o600
@@ -274,7 +279,7 @@ async def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(
 async def test_an_intent_that_cannot_be_read_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The broker starts, and says that an erasure is unfinished."""
     async with broker_at(tmp_path) as broker:
-        await broker.services.erasures()._key()
+        await broker.services.evidence().keys.key()
         (data_of(broker) / "diamant-erasure-abc.intent").write_bytes(b"x" * 50)
     with caplog.at_level(logging.ERROR):
         async with broker_at(tmp_path):

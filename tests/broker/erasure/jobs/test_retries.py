@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure import erase as erasing
+from diamant.broker.erasure.erase.erase_steps import EraseSteps
+from diamant.broker.erasure.erase.erasures import Erasures
 from tests.broker.erasure.cases import (
     DAY_MS,
     RETRY_MS,
@@ -29,7 +30,7 @@ from tests.waiting import wait_until
 
 def due_ms(broker: Broker) -> int:
     """When the only one goes on."""
-    (one,) = broker.services.erasures().unfinished()
+    (one,) = broker.services.erasures().queue.unfinished()
     due: int = one["due_ms"]
     return due
 
@@ -57,7 +58,7 @@ async def test_a_tombstone_that_cannot_go_is_tried_less_and_less_often(
     async def nothing(*_arguments: Any) -> None:
         """Compact nothing."""
 
-    monkeypatch.setattr(erasing.Erasures, "_compact_all", nothing)
+    monkeypatch.setattr(EraseSteps, "_compact_all", nothing)
     assert await next_pauses(broker, 4) == [RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS, 8 * RETRY_MS]
 
 
@@ -67,14 +68,14 @@ async def test_an_attempt_is_under_way_until_its_failure_is_counted(
     """Whoever waits for it, or goes on with it when the clock has moved, does not come in between."""
     await create_with_key(broker)
     erasure = await erase(broker)
-    monkeypatch.setattr(erasing.Erasures, "_carry_out", stopped)
+    monkeypatch.setattr(Erasures, "_carry_out", stopped)
     for failures in (1, 2):
         move_to(broker, due_ms(broker))
         async with asyncio.timeout(60):
             for is_at_work in (False, True):
-                while broker.services.erasures().is_at_work is is_at_work:
+                while broker.services.erasures().queue.attempts.is_at_work is is_at_work:
                     await asyncio.sleep(0)
-        assert broker.services.erasures()._failures == {erasure.id: failures}
+        assert broker.services.erasures().table.failures == {erasure.id: failures}
 
 
 async def test_attempts_that_fail_are_made_less_and_less_often(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,12 +83,12 @@ async def test_attempts_that_fail_are_made_less_and_less_often(broker: Broker, m
     await create_with_key(broker)
     await erase(broker)
     with monkeypatch.context() as patched:
-        patched.setattr(erasing.Erasures, "_carry_out", stopped)
+        patched.setattr(Erasures, "_carry_out", stopped)
         pauses = await next_pauses(broker, 9)
     assert [pause // RETRY_MS for pause in pauses] == [1, 2, 4, 8, 16, 32, 64, 64, 64]
     move_to(broker, due_ms(broker))
-    await wait_until(lambda: broker.services.erasures().unfinished() == [])
-    assert broker.services.erasures()._failures == {}
+    await wait_until(lambda: broker.services.erasures().queue.unfinished() == [])
+    assert broker.services.erasures().table.failures == {}
 
 
 async def test_a_topic_that_is_not_compacted_any_more_is_certified_when_retention_has_removed_all(
@@ -112,7 +113,7 @@ async def test_a_topic_that_is_not_compacted_any_more_is_certified_when_retentio
 async def next_pauses_until_over(broker: Broker) -> None:
     """Move the clock to the next attempt, and wait until it was the last one."""
     move_to(broker, due_ms(broker))
-    await wait_until(lambda: broker.services.erasures().unfinished() == [])
+    await wait_until(lambda: broker.services.erasures().queue.unfinished() == [])
 
 
 async def test_the_last_word_is_the_certificate_that_was_issued_last(
@@ -123,15 +124,15 @@ async def test_the_last_word_is_the_certificate_that_was_issued_last(
     log = data_of(broker) / "users-0" / "00000000000000000000.log"
     old = log.read_bytes()
     erasure = await erase(broker)
-    assert (await broker.services.erasures().certificate(erasure.id))["state"] == "values-gone"
+    assert (await broker.services.certificates().last(erasure.id))["state"] == "values-gone"
     copy = log.with_suffix(".log.swap")
     with monkeypatch.context() as patched:
-        before(patched, "_certify_key", lambda: copy.write_bytes(old))
+        before(patched, Erasures, "_certify_key", lambda: copy.write_bytes(old))
         move_to(broker, START_MS + DAY_MS)
         await wait_idle(broker)
     assert len(certificates_of(broker, "values-gone")) == 1
-    last = await broker.services.erasures().certificate(erasure.id)
+    last = await broker.services.certificates().last(erasure.id)
     assert (last["state"], last["ended"]) == ("not-certified", None)
     copy.unlink()
     await next_pauses_until_over(broker)
-    assert (await broker.services.erasures().certificate(erasure.id))["state"] == "key-gone"
+    assert (await broker.services.certificates().last(erasure.id))["state"] == "key-gone"

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure import erase as erasing
+from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
+from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from tests.broker.erasure.cases import (
     DAY_MS,
@@ -52,12 +53,12 @@ async def test_a_key_that_was_nowhere_and_is_written_while_it_is_looked_for_is_n
     """The claim ends where the log ended when it was looked for; the erasure ends, and what came later is told."""
     await create(broker)
     fill(broker, 5)
-    before(monkeypatch, "_write_tombstones", lambda: write(broker, (KEY, PERSON)))
+    before(monkeypatch, EraseTombstones, "write", lambda: write(broker, (KEY, PERSON)))
     erasure = await erase(broker)
     assert (erasure.state, [one["offset"] for one in erasure.written_since]) == ("nothing-matched", [5])
     assert [one["below_offset"] for one in erasure.certificate["claims"]] == [5]
-    assert broker.services.erasures().unfinished() == []
-    verified = await broker.services.erasures().verify(
+    assert broker.services.erasures().queue.unfinished() == []
+    verified = await broker.services.certificates().verify(
         erasure.certificate, public_key=pinned(erasure.certificate), key=KEY
     )
     assert (verified.outcome, verified.claims[0]["written_since"]) == ("nothing-matched", 1)
@@ -68,7 +69,7 @@ async def test_what_is_written_between_the_search_and_the_tombstone_goes_too(
 ) -> None:
     """It lies below the tombstone, which supersedes it; the claim ends behind the tombstone."""
     await create_with_key(broker)
-    before(monkeypatch, "_write_tombstones", lambda: write(broker, (KEY, PERSON)))
+    before(monkeypatch, EraseTombstones, "write", lambda: write(broker, (KEY, PERSON)))
     erasure = await erase(broker)
     assert erasure.state == "values-gone"
     assert [one["below_offset"] for one in erasure.certificate["claims"]] == [3]
@@ -89,7 +90,7 @@ async def test_a_partition_that_is_added_before_the_horizon_is_no_obstacle(broke
     assert [one["partition"] for one in certificate["claims"]] == [0]
     assert certificate["partitions_added"] == [{"topic": "users", "partition": 1}]
     assert [(one["partition"], one["offset"]) for one in certificate["written_since"]] == [(1, 0)]
-    assert (await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
+    assert (await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
     assert "no part of it: users-1" in certificate_page(certificate)
 
 
@@ -99,8 +100,8 @@ async def test_a_partition_that_is_opened_later_is_searched_then(
     """At first it gets no claim; once its log is there the erasure goes on to it, and leaves the other claims as they are."""
     await create_with_key(broker, 2)
     with monkeypatch.context() as patched:
-        real = erasing.Erasures._log
-        patched.setattr(erasing.Erasures, "_log", lambda self, one: None if one[1] else real(self, one))
+        real = Evidence.log
+        patched.setattr(Evidence, "log", lambda self, one: None if one[1] else real(self, one))
         erasure = await erase(broker)
     assert erasure.state == "not-certified"
     assert [(one["partition"], one["state"]) for one in erasure.certificate["not_certified"]] == [(1, "not opened")]
@@ -121,17 +122,17 @@ async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> N
     assert first.state == "values-gone"
     await recreate(broker)
     move_to(broker, START_MS + DAY_MS)
-    await wait_until(lambda: not broker.services.erasures().unfinished())
+    await wait_until(lambda: not broker.services.erasures().queue.unfinished())
     assert certificates_of(broker, "key-gone") == []
     certificate = only_certificate(broker, "not-certified")
     assert (certificate["ended"]["what"], certificate["claims"]) == ("topics-deleted", [])
     (ended,) = certificate["topics_ended"]
     assert (ended["topic"], ended["what"]) == ("users", "topic-recreated")
-    assert await broker.services.erasures().certificate(first.id) == certificate
+    assert await broker.services.certificates().last(first.id) == certificate
     assert values_left(broker) == [PERSON]
     assert intents_of(broker) == []
     assert [(one["topic"], one["what"]) for one in certificate["elsewhere"]] == [("users", "same-key")]
-    verified = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)
+    verified = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
     assert (verified.signature, verified.coverage_adds_up, verified.is_valid) == ("trusted", True, False)
 
 
@@ -140,10 +141,10 @@ async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_
 ) -> None:
     """What the scan has shown is judged behind that: there is no certificate that something is gone from nowhere."""
     await create_with_key(broker)
-    held = Held(erasing.Erasures._digests)
+    held = Held(Evidence.digests)
     held.go_on.set()
-    monkeypatch.setattr(erasing.Erasures, "_digests", lambda *arguments: held(*arguments))
-    real = erasing.Erasures._scan
+    monkeypatch.setattr(Evidence, "digests", lambda *arguments: held(*arguments))
+    real = Evidence.scan
 
     async def scan(self: Any, *arguments: Any) -> Any:
         report = await real(self, *arguments)
@@ -152,7 +153,7 @@ async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_
             held.go_on.clear()
         return report
 
-    monkeypatch.setattr(erasing.Erasures, "_scan", scan)
+    monkeypatch.setattr(Evidence, "scan", scan)
     call = asyncio.ensure_future(erase(broker, is_now=True))
     await wait_until(lambda: not held.go_on.is_set() and held.begun.is_set())
     await broker.node.topics.delete(["users"])
@@ -163,7 +164,7 @@ async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_
     monkeypatch.undo()
     assert erasure.next_due_ms is not None
     move_to(broker, erasure.next_due_ms)
-    await wait_until(lambda: not broker.services.erasures().unfinished())
+    await wait_until(lambda: not broker.services.erasures().queue.unfinished())
     assert only_certificate(broker, "not-certified")["ended"]["what"] == "topics-deleted"
 
 
@@ -179,16 +180,16 @@ async def test_other_topics_are_certified_all_the_same(broker: Broker) -> None:
     assert [one["topic"] for one in certificate["topics_ended"]] == ["users"]
     assert "users was deleted" in certificate_page(certificate)
     assert certificate["ended"] is None
-    assert (await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
+    assert (await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)).is_valid
     assert values_left(broker) == [PERSON]
 
 
 async def test_what_waits_for_its_turn_is_about_the_topic_of_then(broker: Broker) -> None:
     """The id is taken when the erasure is asked for, not when it begins: no tombstone is written into another topic."""
     await create_with_key(broker)
-    async with broker.services.erasures().lock:
+    async with broker.services.erasures().queue.attempts.lock:
         erasing_ = asyncio.ensure_future(erase(broker))
-        await wait_until(lambda: broker.services.erasures()._calls == 1)
+        await wait_until(lambda: broker.services.erasures().queue.calls == 1)
         await recreate(broker)
     erasure = await erasing_
     assert (erasure.state, erasure.certificate["ended"]["what"]) == ("not-certified", "topics-deleted")

@@ -44,14 +44,18 @@ async def test_a_call_whose_turn_does_not_come_says_whose_it_is(
         patched.setattr(broker.services.compactions(), "compact", hang)
         limit = TimeLimit(patched)
         own = await said_at_its_limit(erase(broker, timeout_ms=limit.ms), limit, lambda: hanging)
-        ((erasure_id, due_ms),) = [(one["id"], one["due_ms"]) for one in broker.services.erasures().unfinished()]
+        ((erasure_id, due_ms),) = [(one["id"], one["due_ms"]) for one in broker.services.erasures().queue.unfinished()]
         assert "turn" not in own
         move_to(broker, due_ms)
-        await wait_until(lambda: broker.services.erasures().lock.holder == f"erasure {erasure_id}")
+        await wait_until(lambda: broker.services.erasures().queue.attempts.lock.holder == f"erasure {erasure_id}")
         said = rf"its turn has not come: erasure {erasure_id} .*cancelling that ends it.*; nothing was"
         other = erase(broker, topics=["orders"], timeout_ms=limit.ms)
-        assert re.search(said, await said_at_its_limit(other, limit, lambda: broker.services.erasures()._waiting))
+        assert re.search(
+            said, await said_at_its_limit(other, limit, lambda: broker.services.erasures().queue.attempts.waiting)
+        )
         redaction = broker.redact("orders", where='key == "a"', reason="ticket 4711", yes_all=True, timeout_ms=limit.ms)
-        assert re.search(said, await said_at_its_limit(redaction, limit, lambda: broker.services.redactions()._waiting))
+        assert re.search(
+            said, await said_at_its_limit(redaction, limit, lambda: broker.services.redactions().queue.attempts.waiting)
+        )
     await broker.cancel(erasure_id, reason="it hangs")
     assert (await erase(broker, topics=["orders"])).state == "values-gone"

@@ -9,6 +9,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
+from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.cleaner.evidence.certificates.certificate import sign
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -56,11 +57,11 @@ async def test_values_are_gone_at_once_and_the_key_after_the_horizon(broker: Bro
     assert values_left(broker) == [None, None]
 
     move_to(broker, START_MS + DAY_MS - 1)
-    assert (await broker.services.erasures().certificate(erasure.id))["state"] == "values-gone"
+    assert (await broker.services.certificates().last(erasure.id))["state"] == "values-gone"
     assert values_left(broker) == [None, None]
 
     await certified_at(broker, START_MS + DAY_MS, "key-gone")
-    final = await broker.services.erasures().certificate(erasure.id)
+    final = await broker.services.certificates().last(erasure.id)
     assert (final["state"], final["request"]["reference"]) == ("key-gone", "ticket 7")
     assert values_left(broker) == []
     assert files_with(data_of(broker), KEY) == []
@@ -76,11 +77,11 @@ async def test_a_key_that_is_nowhere_is_certified_so(broker: Broker) -> None:
     erasure = await erase(broker)
     assert (erasure.state, erasure.certificate["found"], erasure.next_due_ms) == ("nothing-matched", [], None)
     assert [broker.node.topics.log("users", index).log_end_offset for index in (0, 1)] == ends
-    assert ([one["state"] for one in await broker.services.erasures().certificates()], intents_of(broker)) == (
+    assert ([one["state"] for one in await broker.services.certificates().list_all()], intents_of(broker)) == (
         ["nothing-matched"],
         [],
     )
-    assert (broker.services.erasures().done, (await broker.erase_now(erasure.id)).state) == (1, "nothing-matched")
+    assert (broker.services.erasures().table.done, (await broker.erase_now(erasure.id)).state) == (1, "nothing-matched")
     page = certificate_page(erasure.certificate)
     assert "Nothing was found, and nothing was removed" in page
     assert "This proves no removal" in page
@@ -94,18 +95,18 @@ async def test_a_certificate_that_found_nothing_is_not_valid_but_said_to_have_fo
     fill(broker)
     erasure = await erase(broker)
     pinned = bytes.fromhex(erasure.certificate["signature"]["public_key"])
-    verified = await broker.services.erasures().verify(erasure.certificate, public_key=pinned, key=KEY)
+    verified = await broker.services.certificates().verify(erasure.certificate, public_key=pinned, key=KEY)
     assert (verified.outcome, verified.is_valid, verified.claims[0]["verdict"]) == ("nothing-matched", False, "holds")
     assert verified.notes[1:] == ["Nothing was found when it was issued, so nothing was removed: it proves no removal."]
     assert verify_certificate(erasure.certificate, pinned).outcome == "nothing-matched"
     key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
     fields = {name: one for name, one in erasure.certificate.items() if name != "signature"}
     older = sign({**fields, "state": "key-gone"}, key)
-    assert (await broker.services.erasures().verify(older, public_key=pinned, key=KEY)).outcome == "valid"
+    assert (await broker.services.certificates().verify(older, public_key=pinned, key=KEY)).outcome == "valid"
     claims = [{**one, "below_offset": 1000} for one in erasure.certificate["claims"]]
     wider = sign({**fields, "claims": claims}, key)
     write(broker, (KEY, PERSON))
-    assert (await broker.services.erasures().verify(wider, public_key=pinned, key=KEY)).outcome == "broken"
+    assert (await broker.services.certificates().verify(wider, public_key=pinned, key=KEY)).outcome == "broken"
 
 
 async def test_a_key_of_which_there_was_only_a_tombstone_was_found(broker: Broker) -> None:
@@ -133,7 +134,7 @@ async def test_a_write_during_the_erase_is_named_and_not_erased(
     """The claim ends behind the tombstone."""
     await create_with_key(broker, others=30)
     offsets: list[int] = []
-    before(monkeypatch, "_scan", lambda: offsets.append(write(broker, (KEY, b"written during the erase"))))
+    before(monkeypatch, Evidence, "scan", lambda: offsets.append(write(broker, (KEY, b"written during the erase"))))
     erasure = await erase(broker)
     assert erasure.state == "values-gone"
     assert [one["offset"] for one in erasure.written_since] == offsets
@@ -201,7 +202,7 @@ async def test_an_open_transaction_ends_in_a_timeout_that_says_so(
         await erase_in_vain(broker, monkeypatch)
     assert list(data_of(broker).glob("*.json")) == []
     assert len(intents_of(broker)) == 1
-    assert len(broker.services.erasures().unfinished()) == 1
+    assert len(broker.services.erasures().queue.unfinished()) == 1
 
 
 async def test_no_key_and_no_value_is_in_logs_or_certificates(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:

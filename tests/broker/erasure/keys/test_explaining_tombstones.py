@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.cleaner.erasure import pending_erasures as waiting
+from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.explain.explanation import Change
 from tests.broker.erasure.cases import (
     DAY_MS,
@@ -69,13 +69,13 @@ async def test_tombstones_of_others_have_nothing_to_do_with_it(broker: Broker, m
     tombstones = await advice(broker, is_tombstones=True)
     assert tombstones[1:] == [(4, f"erase-now {erasure.id}"), (5, f"erase-now {third.id}")]
     read: list[str] = []
-    real = waiting.read_intent
+    real = IntentFiles.read
 
-    def read_intent(env: Any, directory: str, intent_id: str, key: Any) -> Any:
+    def read_intent(self: Any, intent_id: str, key: Any) -> Any:
         read.append(intent_id)
-        return real(env, directory, intent_id, key)
+        return real(self, intent_id, key)
 
-    monkeypatch.setattr(waiting, "read_intent", read_intent)
+    monkeypatch.setattr(IntentFiles, "read", read_intent)
     new_erasure = "erase {} --key KEY --reason REASON --now"
     assert await advice(broker, key=b"other") == tombstones[:1] == [(3, new_erasure.format("users"))]
     assert read == []
@@ -116,12 +116,12 @@ async def test_once_it_is_over_nothing_is_kept_of_its_key(broker: Broker) -> Non
     """Neither the digest nor advice; cancelled or done."""
     await create_with_key(broker)
     erasure = await erase(broker)
-    assert broker.services.erasures().waiting("users") is not None
-    await broker.services.erasures().cancel(erasure.id, reason="a test")
-    assert broker.services.erasures().waiting("users") is None
+    assert broker.services.erasures().pending("users") is not None
+    await broker.cancel(erasure.id, reason="a test")
+    assert broker.services.erasures().pending("users") is None
     assert await advice(broker) == [(1, "erase users --key KEY --reason REASON --now")]
     await erase(broker)
-    assert broker.services.erasures().waiting("users") is not None
+    assert broker.services.erasures().pending("users") is not None
     move_to(broker, clock_of(broker).now_ms() + DAY_MS)
     await wait_certified(broker, "key-gone")
-    assert broker.services.erasures().waiting("users") is None
+    assert broker.services.erasures().pending("users") is None

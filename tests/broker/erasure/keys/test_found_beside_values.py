@@ -120,7 +120,7 @@ async def test_a_copy_of_a_tombstone_with_headers_lets_nothing_be_certified(
     refused = (await erase(broker)).certificate
     assert (refused["state"], refused["claims"]) == ("not-certified", [])
     assert {one["file"] for one in refused["not_certified"][0]["problems"]} == {place}
-    found = await broker.services.erasures().verify(refused, public_key=pinned(refused), key=KEY)
+    found = await broker.services.certificates().verify(refused, public_key=pinned(refused), key=KEY)
     assert found.outcome == "not-certified"
 
 
@@ -129,7 +129,7 @@ async def test_one_that_comes_back_breaks_the_claim(broker: Broker) -> None:
     await create_with_key(broker, others=8)
     certificate = (await erase(broker)).certificate
     (data_of(broker) / "users-0" / "copy.log").write_bytes(tombstones(0, Header("last", b"something else")))
-    found = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)
+    found = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
     assert (found.outcome, found.claims[0]["state_now"]) == ("broken", "values-present")
 
 

@@ -91,7 +91,7 @@ async def test_now_waits_until_the_groups_are_loaded(tmp_path: Path, monkeypatch
     async with restarted(tmp_path) as broker:
         assert broker.services.groups().loading.is_loading
         waiting = asyncio.create_task(erase(broker, is_now=True))
-        await wait_until(lambda: broker.services.erasures()._calls == 1)
+        await wait_until(lambda: broker.services.erasures().queue.calls == 1)
         slow.go_on()
         found = await waiting
         assert (found.state, found.is_now_refused) == ("values-gone", True)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure import erase as erasing
-from diamant.broker.erasure import erase_tombstones as erasure_tombstones
+from diamant.broker.erasure.erase import erase_tombstones
+from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.cleaner.erasure.locate import locate_key
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
@@ -62,8 +62,8 @@ def hide(patched: pytest.MonkeyPatch, partition: int) -> None:
         seen = [one for one in partitions if hash_key is None or one[1] != partition]
         return locate_key(*others, seen, **options)
 
-    patched.setattr(erasure_tombstones, "locate_key", locate)
-    patched.setattr(erasing.Erasures, "_hash_key", lambda _: b"k" * 16)
+    patched.setattr(erase_tombstones, "locate_key", locate)
+    patched.setattr(Evidence, "filter_key", lambda _: b"k" * 16)
 
 
 async def test_a_value_that_a_filter_has_hidden_is_erased_by_the_next_attempt(

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure import erase_steps as erasure_steps
-from diamant.broker.erasure.erase import EraseFailed
-from diamant.cleaner.erasure.intent import read_intent
+from diamant.broker.erasure.erase import erase_steps
+from diamant.broker.erasure.erase.erase_result import EraseFailed
+from diamant.cleaner.erasure.intent import intent_files
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker.erasure.cases import (
     DAY_MS,
@@ -40,7 +40,7 @@ async def test_a_group_that_comes_before_the_next_attempt_is_not_passed_over_una
     committed.clear()
     await create_with_key(broker)
     with monkeypatch.context() as patched:
-        patched.setattr(erasure_steps, "remove_tombstones", no_space)
+        patched.setattr(erase_steps, "remove_tombstones", no_space)
         with pytest.raises(EraseFailed, match="No space left"):
             await erase(broker, is_now=True)
     committed.append((1, "late"))
@@ -48,7 +48,7 @@ async def test_a_group_that_comes_before_the_next_attempt_is_not_passed_over_una
     await wait_idle(broker)
     assert certificates_of(broker, "key-gone") == []
     assert values_left(broker) == [None]
-    assert [one["due_ms"] for one in broker.services.erasures().unfinished()] == [START_MS + DAY_MS]
+    assert [one["due_ms"] for one in broker.services.erasures().queue.unfinished()] == [START_MS + DAY_MS]
     certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
     assert certificate["overrides"] == []
 
@@ -59,18 +59,18 @@ async def test_who_missed_a_tombstone_is_on_the_disk_before_it_goes(
 ) -> None:
     """Stopped in between, the next attempt finds the group further on; it stands in the certificate all the same."""
     await create_with_key(broker)
-    real, noted = erasure_steps.remove_tombstones, []
+    real, noted = erase_steps.remove_tombstones, []
 
     async def stop_behind(*arguments: Any) -> None:
         key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
         (intent,) = intents_of(broker)
         intent_id = intent.name.removeprefix("diamant-erasure-").removesuffix(".intent")
-        noted.extend(read_intent(broker.env, str(data_of(broker)), intent_id, key).overrides)
+        noted.extend(intent_files(broker.env, str(data_of(broker))).read(intent_id, key).overrides)
         await real(*arguments)
         no_space()
 
     with monkeypatch.context() as patched:
-        patched.setattr(erasure_steps, "remove_tombstones", stop_behind)
+        patched.setattr(erase_steps, "remove_tombstones", stop_behind)
         with pytest.raises(EraseFailed, match="No space left"):
             await erase(broker, is_now=True, is_confirmed=True)
     assert [one["groups_that_had_not_passed_it"] for one in noted] == [["billing"]]

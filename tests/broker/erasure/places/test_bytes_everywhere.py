@@ -64,7 +64,7 @@ async def test_a_value_that_is_there_in_any_case_can_be_erased(tmp_path: Path, v
         certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
         check_claims(data_of(broker), certificate, KEY)
         assert (
-            await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)
+            await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
         ).outcome == "valid"
 
 
@@ -79,7 +79,7 @@ async def test_a_key_that_is_there_in_any_case_can_be_erased(tmp_path: Path, key
         is_name = key == TOPIC.encode()
         assert (names.RECOVERY_POINT_CHECKPOINT in listed) == is_name
         assert any(text.startswith("Names of topics") for text in certificate["not_covered"]) == is_name
-        found = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=key)
+        found = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=key)
         assert (found.outcome, any(note.startswith("Names of topics") for note in found.notes)) == ("valid", is_name)
 
 
@@ -126,7 +126,7 @@ async def test_a_redacted_value_may_be_a_topics_name(tmp_path: Path) -> None:
         assert (redaction.state, redaction.removed) == ("records-gone", 1)
         assert any(text.startswith("Names of topics") for text in redaction.certificate["not_covered"])
         certificate = redaction.certificate
-        found = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), where=where)
+        found = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), where=where)
         assert (found.outcome, any(note.startswith("Names of topics") for note in found.notes)) == ("valid", True)
 
 
@@ -162,7 +162,7 @@ async def test_a_certificate_does_not_repeat_a_name_with_the_key(broker: Broker)
         one.unlink()
     erasure = await broker.erase_now(erasure.id, is_confirmed=True)
     assert (erasure.state, NAMED in json.dumps(erasure.certificate)) == ("key-gone", False)
-    found = await broker.services.erasures().verify(
+    found = await broker.services.certificates().verify(
         erasure.certificate, public_key=pinned(erasure.certificate), key=NAMED.encode()
     )
     assert found.outcome == "valid"

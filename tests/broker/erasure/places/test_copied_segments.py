@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.erasure.erase.erasures import Erasures
 from diamant.cleaner.evidence.scan import scan
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
@@ -98,7 +99,7 @@ async def test_the_offsets_of_what_the_log_does_not_have_mean_nothing(broker: Br
     put_batch(path, offset)
     with pytest.MonkeyPatch.context() as patched:
         # The log goes on behind the claim.
-        before(patched, "_certify_values", lambda: fill(broker, 8))
+        before(patched, Erasures, "_certify_values", lambda: fill(broker, 8))
         erasure = await erase(broker)
     redaction = await broker.redact("users", where=f"value == '{PERSON.decode()}'", reason="GDPR Art. 17")
     for certificate in (erasure.certificate, redaction.certificate):

@@ -62,7 +62,7 @@ async def test_a_value_set_aside_lets_nothing_be_certified(
     assert partition == 0 or reason in problems[0]["reason"]
     (directory / LOG).unlink()
     directory.rmdir()
-    due_ms = broker.services.erasures().unfinished()[0]["due_ms"]
+    due_ms = broker.services.erasures().queue.unfinished()[0]["due_ms"]
     await certified_at(broker, due_ms, "values-gone")
     assert files_with(data_of(broker), PERSON) == []
 
@@ -100,9 +100,9 @@ async def test_a_partition_that_was_added_owns_only_the_directory_in_use(broker:
     await broker.node.topics.add_partitions("users", 2)
     write(broker, (KEY, b"in the new partition"), partition=1)
     arguments: dict[str, Any] = {"public_key": pinned(first.certificate), "key": KEY}
-    assert (await broker.services.erasures().verify(first.certificate, **arguments)).is_valid
+    assert (await broker.services.certificates().verify(first.certificate, **arguments)).is_valid
     directory = set_aside(broker, "users", 1, BATCH)
-    found = await broker.services.erasures().verify(first.certificate, **arguments)
+    found = await broker.services.certificates().verify(first.certificate, **arguments)
     assert [one["verdict"] for one in found.claims] == ["cannot be told"]
     refused = await certified_at(broker, first.next_due_ms, "not-certified")
     assert refused["not_certified"][0]["problems"][0]["file"] == f"{directory.name}/{LOG}"
@@ -124,7 +124,7 @@ async def test_directories_of_other_topics_are_no_obstacle(broker: Broker, suffi
     assert erasure.state == "key-gone"
     (seen,) = [one for one in erasure.certificate["elsewhere"] if one["what"] == "same-key"]
     assert seen["file"] == f"{directory.name}/{LOG}"
-    found = await broker.services.erasures().verify(
+    found = await broker.services.certificates().verify(
         erasure.certificate, public_key=pinned(erasure.certificate), key=KEY
     )
     assert found.outcome == "valid"
@@ -143,7 +143,7 @@ async def test_directories_of_deleted_topics_are_no_obstacle(broker: Broker) -> 
     erasure = await erase(broker, is_now=True)
     assert erasure.state == "key-gone"
     assert files_with(data_of(broker), PERSON) == []
-    found = await broker.services.erasures().verify(
+    found = await broker.services.certificates().verify(
         erasure.certificate, public_key=pinned(erasure.certificate), key=KEY
     )
     assert found.outcome == "valid"
@@ -157,9 +157,9 @@ async def test_a_redaction_is_not_certified_either(broker: Broker, partition: in
     done = await orders.redact(broker, "value.id == 7")
     assert done.state == "records-gone"
     arguments: dict[str, Any] = {"public_key": pinned(done.certificate), "where": "value.id == 7"}
-    assert (await broker.services.erasures().verify(done.certificate, **arguments)).is_valid
+    assert (await broker.services.certificates().verify(done.certificate, **arguments)).is_valid
     directory = set_aside(broker, "orders", partition, build_batch([Record(0, 1000, b"k", b'{"id": 7}')]))
     redaction = await orders.redact(broker, "value.id == 7")
     assert redaction.state == "not-certified"
     assert f"{directory.name}/{LOG}" in json.dumps(redaction.certificate["not_certified"])
-    assert not (await broker.services.erasures().verify(done.certificate, **arguments)).is_valid
+    assert not (await broker.services.certificates().verify(done.certificate, **arguments)).is_valid

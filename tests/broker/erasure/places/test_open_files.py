@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure import job_queue as undertakings
+from diamant.broker.erasure.evidence import evidence
 from diamant.storage.env.open_files import removed_but_open
 from tests.broker.erasure.cases import KEY, PERSON, create, create_with_key, data_of, erase, fill, write
 
@@ -30,7 +30,7 @@ def unlinked(broker: Broker) -> list[str]:
 @pytest.fixture
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers are not waited for."""
-    monkeypatch.setattr(undertakings, "READERS_WAIT_S", 0.0)
+    monkeypatch.setattr(evidence, "READERS_WAIT_S", 0.0)
 
 
 @pytest.mark.usefixtures("no_patience")
@@ -48,7 +48,7 @@ async def test_a_file_that_is_still_read_keeps_its_topic_from_being_certified(
     refused = (await erase(broker)).certificate
     assert (refused["state"], refused["claims"]) == ("not-certified", [])
     (place,) = refused["coverage"]["not_read"]
-    assert (place["file"].startswith("users-0"), place["reason"]) == (True, undertakings.STILL_READ)
+    assert (place["file"].startswith("users-0"), place["reason"]) == (True, evidence.STILL_READ)
     assert removed_but_open(str(data_of(broker))) == [place["file"]]
     assert len(unlinked(broker)) == 1
     del slices
@@ -73,7 +73,7 @@ async def test_readers_are_waited_for(broker: Broker, monkeypatch: pytest.Monkey
     """They are through soon, as a rule."""
     await create_with_key(broker, others=30)
     slices = [broker.node.topics.log("users", 0).read(0, 100, isolation_level=0, min_one_message=True).slices]
-    real, looks = undertakings.removed_but_open, []
+    real, looks = evidence.removed_but_open, []
 
     def look(directory: str) -> list[str]:
         looks.append(real(directory))
@@ -81,7 +81,7 @@ async def test_readers_are_waited_for(broker: Broker, monkeypatch: pytest.Monkey
             slices.clear()
         return looks[-1]
 
-    monkeypatch.setattr(undertakings, "removed_but_open", look)
+    monkeypatch.setattr(evidence, "removed_but_open", look)
     assert (await erase(broker)).state == "values-gone"
     assert [len(one) for one in looks] == [1, 1, 0]
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.erasure.cases import broker_at, data_of, fill, write
@@ -71,9 +72,7 @@ async def one_case(broker: Broker, seed: int, outcomes: Outcomes, patched: pytes
 
     with patched.context() as during:
         if is_during:
-            before_scans(
-                during, type(broker.services.erasures() if is_erasure else broker.services.redactions()), do_plant
-            )
+            before_scans(during, do_plant)
         else:
             do_plant()
         if is_erasure:
@@ -101,15 +100,15 @@ async def one_case(broker: Broker, seed: int, outcomes: Outcomes, patched: pytes
     await clean_up(broker, planted, log)
 
 
-def before_scans(patched: pytest.MonkeyPatch, kind: Any, act: Callable[[], object]) -> None:
-    """Have something happen before each scan of an undertaking."""
-    real = kind._scan
+def before_scans(patched: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Have something happen before each scan of a job."""
+    real = Evidence.scan
 
     async def act_first(self: Any, *arguments: Any) -> Any:
         act()
         return await real(self, *arguments)
 
-    patched.setattr(kind, "_scan", act_first)
+    patched.setattr(Evidence, "scan", act_first)
 
 
 def hidden_places(data: Path, places: list[Place], certificate: dict[str, Any], topic: str) -> list[Place]:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure import erase as erasing
-from diamant.broker.erasure import erase_steps as erasure_steps
+from diamant.broker.erasure.erase import erase_steps, erase_tombstones
+from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.cleaner.engines import plain_round
 from diamant.cleaner.erasure import locate
 from diamant.cleaner.evidence.certificates import certificate as certificates
@@ -58,7 +58,7 @@ async def test_a_scan_that_skips_deleted_files_certifies_nothing(
 ) -> None:
     """The file is there by another listing, and nobody has read it."""
     await create_with_key(broker)
-    monkeypatch.setattr(erasing.Erasures, "_remove_doomed", lambda *_: {})
+    monkeypatch.setattr(Evidence, "remove_doomed", lambda *_: {})
     real = places.list_places
 
     def without_deleted(*arguments: Any) -> Iterator[places.Place]:
@@ -76,7 +76,7 @@ async def test_a_scan_that_skips_deleted_files_certifies_nothing(
 async def test_a_scan_that_skips_a_codec_certifies_nothing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The headers declare batches and records that nobody has looked at."""
     await create_with_key(broker, others=30, codec=4)
-    monkeypatch.setattr(erasing.Erasures, "_write_tombstone", lambda *_: 0)
+    monkeypatch.setattr(erase_tombstones, "write_tombstone", lambda *_: 0)
     real = record_search.FileSearch.look_at
     monkeypatch.setattr(
         record_search.FileSearch, "look_at", lambda self, batch: batch.header.codec != 4 and real(self, batch)
@@ -150,7 +150,7 @@ async def test_a_scan_that_does_not_see_certifies_nothing(
     if is_redaction:
         done = await broker.redact("users", where=f"value == '{PERSON.decode()}'", reason="GDPR Art. 17")
     else:
-        monkeypatch.setattr(erasing.Erasures, "_write_tombstone", lambda *_: 0)
+        monkeypatch.setattr(erase_tombstones, "write_tombstone", lambda *_: 0)
         done = await erase(broker)
     assert (done.state, done.certificate["claims"]) == ("not-certified", [])
     known = done.certificate["coverage"]["known_positives"]
@@ -167,7 +167,7 @@ async def test_the_certificate_says_that_the_scan_sees(broker: Broker) -> None:
     assert known["seen"] == known["planted"] > 0
     assert not any(known_positives.TOPIC in row["file"] for row in erasure.certificate["coverage"]["ledger"])
     assert (
-        await broker.services.erasures().verify(erasure.certificate, public_key=pinned(erasure.certificate))
+        await broker.services.certificates().verify(erasure.certificate, public_key=pinned(erasure.certificate))
     ).is_valid
 
 
@@ -243,13 +243,13 @@ async def test_a_signed_certificate_whose_account_does_not_add_up_is_not_valid(
     """Whoever has signed it: what it says was scanned has to be what it says was there."""
     await create_with_key(broker, codec=3)
     erasure = await erase(broker)
-    sound = await broker.services.erasures().verify(erasure.certificate, public_key=pinned(erasure.certificate))
+    sound = await broker.services.certificates().verify(erasure.certificate, public_key=pinned(erasure.certificate))
     assert (sound.is_valid, sound.coverage_adds_up) == (True, True), sound.notes
     fields = only_certificate(broker, "values-gone")
     spoil(fields)
     key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
     forged = certificates.sign({name: value for name, value in fields.items() if name != "signature"}, key)
-    found = await broker.services.erasures().verify(forged, public_key=pinned(forged))
+    found = await broker.services.certificates().verify(forged, public_key=pinned(forged))
     assert (found.signature, found.coverage_adds_up, found.is_valid) == ("trusted", False, False)
 
 
@@ -293,7 +293,7 @@ async def test_a_cleaner_that_keeps_one_record_of_thirty_is_caught_by_the_scan(
         return found
 
     monkeypatch.setattr(record_fate, "record_fate", fate)
-    monkeypatch.setattr(erasure_steps, "ROUNDS", 1)
+    monkeypatch.setattr(erase_steps, "ROUNDS", 1)
     erasure = await erase(broker)
     assert len(kept) == 1, "the sabotage must show"
     values = [value for value in values_left(broker) if value is not None]
@@ -305,7 +305,7 @@ async def test_deleted_files_that_stay_keep_the_certificate_back(
 ) -> None:
     """The real scan reads them: the values are said to be there."""
     await create_with_key(broker)
-    monkeypatch.setattr(erasing.Erasures, "_remove_doomed", lambda *_: {})
+    monkeypatch.setattr(Evidence, "remove_doomed", lambda *_: {})
     erasure = await erase(broker)
     assert erasure.state == "not-certified"
     assert [one["state"] for one in erasure.certificate["not_certified"]] == ["values-present"]

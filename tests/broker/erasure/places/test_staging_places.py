@@ -92,7 +92,7 @@ async def test_a_copied_segment_with_the_value_lets_nothing_be_certified(broker:
     assert certificate["state"] == "values-gone"
     copies[0].write_bytes(segment)
     arguments: dict[str, Any] = {"public_key": pinned(certificate), "key": KEY}
-    found = await broker.services.erasures().verify(certificate, **arguments)
+    found = await broker.services.certificates().verify(certificate, **arguments)
     assert [one["verdict"] for one in found.claims] == ["broken", "holds"]
 
 
@@ -361,7 +361,7 @@ def test_nothing_of_spark_is_imported_for_a_directory(tmp_path: Path) -> None:
     """Without a staging place not even what knows of one; with a local one no pyarrow."""
     program = f"""
 import sys
-import diamant.broker.erasure.erase
+import diamant.broker.erasure.erase.erasures
 assert not [name for name in sys.modules if name.startswith(("diamant.cleaner.spark", "pyarrow", "pyspark"))]
 from diamant.cleaner.spark.runner.staging_view import staging_place
 from diamant.storage.env.env import RealEnv

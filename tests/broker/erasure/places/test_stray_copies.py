@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
@@ -81,7 +82,7 @@ async def test_very_many_writes_behind_the_claim_are_no_obstacle(
     """Of a key that is written all the time what is below the claim is certified."""
     monkeypatch.setattr(found_list, "MAX_LISTED", 10)
     await create_with_key(broker)
-    before(monkeypatch, "_scan", lambda: [write(broker, (KEY, b"again")) for _ in range(20)])
+    before(monkeypatch, Evidence, "scan", lambda: [write(broker, (KEY, b"again")) for _ in range(20)])
     assert (await erase(broker)).state == "values-gone"
 
 
@@ -102,17 +103,17 @@ async def test_another_topic_of_the_same_name_is_none_that_was_certified(broker:
     certificate = (await erase(broker)).certificate
     assert list(certificate["request"]["topic_ids"]) == ["users"]
     arguments: dict[str, Any] = {"public_key": pinned(certificate), "key": KEY}
-    assert (await broker.services.erasures().verify(certificate, **arguments)).is_valid
+    assert (await broker.services.certificates().verify(certificate, **arguments)).is_valid
     await broker.node.topics.delete(["users"])
-    broker.services.erasures()._remove_doomed(["users"], [])
+    broker.services.evidence().remove_doomed(["users"], [])
     await create(broker)
     for values in ((), ((b"a", b"b"), (KEY, b"another customer"))):
         write(broker, (b"a", b"b"), *values)
-        found = await broker.services.erasures().verify(certificate, **arguments)
+        found = await broker.services.certificates().verify(certificate, **arguments)
         assert (found.is_valid, [one["verdict"] for one in found.claims]) == (False, ["cannot be told"])
         assert [one["state_now"] for one in found.claims] == ["topic-recreated"]
         assert any(one.startswith("users-0: of another topic now.") for one in found.notes)
-    old = await broker.services.erasures().verify(signed_without_ids(broker, certificate), **arguments)
+    old = await broker.services.certificates().verify(signed_without_ids(broker, certificate), **arguments)
     assert [one["verdict"] for one in old.claims] == ["broken"]
 
 

@@ -13,7 +13,8 @@ from rich.console import Console
 from diamant.broker.broker import Broker
 from diamant.broker.commands.admin import erase as command
 from diamant.broker.commands.terminal.remote import Asked
-from diamant.broker.erasure import erase as erasing
+from diamant.broker.erasure.erase.erase_steps import EraseSteps
+from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -26,14 +27,14 @@ from tests.broker.erasure.cases import KEY, PERSON, create, create_with_key, era
 def writes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> int:
     """So many records of the key are written between its tombstone and each scan, in as many batches."""
     count = 12
-    real = erasing.Erasures._scan
+    real = Evidence.scan
 
     async def write_first(self: Any, *arguments: Any) -> Any:
         for number in range(count):
             write(broker, (KEY, b"again, %d" % number))
         return await real(self, *arguments)
 
-    monkeypatch.setattr(erasing.Erasures, "_scan", write_first)
+    monkeypatch.setattr(Evidence, "scan", write_first)
     return count
 
 
@@ -52,7 +53,7 @@ async def test_what_is_not_listed_is_counted(
     assert (len(erasure.written_since), erasure.written_since_not_listed) == (listed, writes - listed)
     assert erasure.to_fields()["written_since_not_listed"] == writes - listed
     assert f"{writes} new records with this key" in certificate_page(erasure.certificate)
-    found = await broker.services.erasures().verify(erasure.certificate, public_key=pinned(erasure.certificate))
+    found = await broker.services.certificates().verify(erasure.certificate, public_key=pinned(erasure.certificate))
     assert (found.is_valid, found.claims[0]["written_since"]) == (True, writes)
     said = [note for note in found.notes if "not listed in it" in note]
     assert len(said) == (writes > listed)
@@ -82,7 +83,7 @@ async def test_what_is_left_is_no_later_write(broker: Broker, monkeypatch: pytes
         for number in range(20):
             write(broker, (KEY, b"again, %d" % number))
 
-    monkeypatch.setattr(erasing.Erasures, "_compact_all", compact_nothing)
+    monkeypatch.setattr(EraseSteps, "_compact_all", compact_nothing)
     erasure = await erase(broker)
     assert erasure.state == "not-certified"
     assert erasure.written_since
@@ -97,7 +98,7 @@ async def test_certificates_from_before_there_was_a_count(broker: Broker, tmp_pa
     fields = {name: value for name, value in issued.items() if name not in later}
     old = certificates.sign(fields, SigningKey.load(str(tmp_path / "keys" / "certificate.key")))
     assert "written_since_not_listed" not in json.dumps(old)
-    assert (await broker.services.erasures().verify(old, public_key=pinned(old))).is_valid
+    assert (await broker.services.certificates().verify(old, public_key=pinned(old))).is_valid
     assert "new record" not in certificate_page(old)
     since = {"topic": "users", "partition": 0, "offset": 9}
     assert "1 new record with this key" in certificate_page({**old, "written_since": [since]})
@@ -119,10 +120,10 @@ async def test_a_later_tombstone_of_the_application_is_told(broker: Broker) -> N
     page = certificate_page(certificate)
     assert "1 new deletion mark of the key arrived in users-0" in page
     assert "Deletion marks since" in page
-    found = await broker.services.erasures().verify(certificate, public_key=pinned(certificate), key=KEY)
+    found = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
     assert (found.outcome, found.claims[0]["written_since"]) == ("valid", 0)
     assert "Tombstones of the key since, above the offsets that the claims cover: 1." in found.notes
-    before = await broker.services.erasures().verify(first.certificate, public_key=pinned(certificate), key=KEY)
+    before = await broker.services.certificates().verify(first.certificate, public_key=pinned(certificate), key=KEY)
     assert before.notes.count("Tombstones of the key since, above the offsets that the claims cover: 1.") == 1
 
 

@@ -1,4 +1,4 @@
-"""The result of a redaction's scan, and its certificate: the part of `Redactions` that changes no log."""
+"""The result of a redaction's scan, and its certificate."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from diamant.broker.erasure.cancel import Cancelling
-from diamant.broker.erasure.redaction import NOT_CERTIFIED, Redaction, Work, relative_path
-from diamant.broker.erasure.scope import ended_as, ended_topics, later_partitions
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.evidence.scope import ended_as, ended_topics, later_partitions
+from diamant.broker.erasure.jobs.job_table import JobTable
+from diamant.broker.erasure.redact.redact_result import NOT_CERTIFIED, Redaction, Work, relative_path
+from diamant.broker.operations.blocking import to_its_end
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
 from diamant.cleaner.evidence.certificates import certificate as certificates
-from diamant.cleaner.evidence.certificates.files import LAST_STATES, REDACTION_PREFIX, certificate_path, conclude, tidy
+from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path, conclude
+from diamant.cleaner.evidence.certificates.private_files import REDACTION_PREFIX
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import RECORDS_GONE
 from diamant.cleaner.evidence.scan.report import ScanReport, written_since_fields
@@ -35,7 +39,7 @@ from diamant.cleaner.redaction.claims import (
     state_of,
     unmatched,
 )
-from diamant.cleaner.redaction.intent import HELD, RedactionIntent, remove_redaction, write_redaction
+from diamant.cleaner.redaction.intent import HELD, RedactionIntent
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
@@ -45,18 +49,15 @@ UNDECIDED_LEFT = "undecided-records"
 """In a certificate, `ended.what` of a redaction that is blocked only by records that cannot be decided."""
 
 
-class RedactionCertificates(Cancelling):
+class RedactCertificates:
     """Reads scans, writes certificates."""
 
-    noun = "redaction"
-    prefix = REDACTION_PREFIX
+    def __init__(self, evidence: Evidence, table: JobTable[RedactionIntent]) -> None:
+        """`table` counts the certificates."""
+        self._evidence = evidence
+        self._table = table
 
-    async def start(self) -> None:
-        """Read the intents that the last run of a broker left unfinished, and resume each when it is due."""
-        await asyncio.to_thread(tidy, self._env, self._directory, REDACTION_PREFIX)
-        await super().start()
-
-    async def _certify(
+    async def certify(
         self,
         intent: RedactionIntent,
         subject: Redacted,
@@ -65,9 +66,9 @@ class RedactionCertificates(Cancelling):
         progress: Progress,
     ) -> Redaction:
         """Scan, sign what that has shown, and keep it; then the intent goes, unless something is left."""
-        report = await self._scan(subject, progress)
-        if (ended := self._ended(intent)) is not None:
-            return await self._conclude(intent, subject, key, report, ended=ended)
+        report = await self._evidence.scan(subject, progress)
+        if (ended := self.ended(intent)) is not None:
+            return await self.end(intent, subject, key, report, ended=ended)
         claims, refused = self._claims(intent, subject, works, report)
         is_found = any(one["records"] for one in intent.found)
         certified = RECORDS_GONE if is_found else certificates.NOTHING_MATCHED
@@ -75,16 +76,16 @@ class RedactionCertificates(Cancelling):
         intent.due_ms = None
         if refused and all(_is_undecided(report, one) for one in refused):
             # A retry changes nothing here: the caller has to decide about these records.
-            ended = {"what": UNDECIDED_LEFT, "reason": "", "at_ms": self._env.clock.now_ms()}
+            ended = {"what": UNDECIDED_LEFT, "reason": "", "at_ms": self._evidence.env.clock.now_ms()}
             return await self._issue(intent, subject, key, report, claims, refused, state, ended)
         if state == NOT_CERTIFIED:
             intent.phase = HELD
             # Each attempt reads everything, so the pauses between attempts grow.
-            intent.due_ms = self._retry_later_ms(intent.retries)
+            intent.due_ms = self._table.retry_ms(intent.retries)
             intent.retries += 1
         return await self._issue(intent, subject, key, report, claims, refused, state)
 
-    async def _conclude(
+    async def end(
         self,
         intent: RedactionIntent,
         subject: Redacted,
@@ -106,7 +107,7 @@ class RedactionCertificates(Cancelling):
                 "state": ended["what"],
                 "problems": [],
             }
-            for topic, index in self._partitions_of(intent)
+            for topic, index in self.partitions(intent)
         ]
         return await self._issue(intent, subject, key, report or ScanReport(), [], refused, NOT_CERTIFIED, ended)
 
@@ -123,10 +124,10 @@ class RedactionCertificates(Cancelling):
     ) -> Redaction:
         """Sign and keep a certificate. The intent is rewritten if it has a due time, else removed."""
         # Where nothing was scanned they mean nothing, and hashing them may take long.
-        names_after = [one["file"] for one in intent.before] if self._ended(intent) is None and report.rows else []
-        after = await asyncio.to_thread(self._digests, names_after, self._ends())
+        names_after = [one["file"] for one in intent.before] if self.ended(intent) is None and report.rows else []
+        after = await asyncio.to_thread(self._evidence.digests, names_after, self._evidence.ends())
         fields = self._certificate_fields(intent, subject, report, claims, refused, state, after, ended)
-        path = certificate_path(self._directory, intent.id, state, REDACTION_PREFIX)
+        path = certificate_path(self._evidence.directory, intent.id, state, REDACTION_PREFIX)
 
         def sign() -> tuple[dict[str, Any], bytes]:
             signed = certificates.sign(fields, key)
@@ -134,41 +135,40 @@ class RedactionCertificates(Cancelling):
 
         async def keep() -> None:
             if intent.due_ms is None:
-                await asyncio.to_thread(
-                    conclude, self._env, self._directory, intent.id, path, text, remove=remove_redaction
-                )
-                self._finished(intent.id)
+                remove_intent = partial(self._table.files.remove, intent.id)
+                await asyncio.to_thread(conclude, self._evidence.env, path, text, remove_intent)
+                self._table.finish(intent.id)
             else:
-                await asyncio.to_thread(self._env.write_atomically, path, text)
-                await asyncio.to_thread(write_redaction, self._env, self._directory, intent, key)
-                self._schedule(intent.id, intent.due_ms)
+                await asyncio.to_thread(self._evidence.env.write_atomically, path, text)
+                await asyncio.to_thread(self._table.files.write, intent, key)
+                self._table.schedule(intent.id, intent.due_ms)
 
         signed, text = await asyncio.to_thread(sign)
-        await self._to_its_end(keep())
+        await to_its_end(keep())
         if state in LAST_STATES:
-            self.done += 1
+            self._table.done += 1
         elif ended is None:
-            self.held += 1
+            self._table.held += 1
         else:
-            self.failed += 1
+            self._table.failed += 1
         removed = sum(one["records"] for one in intent.found)
         logger.info("redaction %s: %s, %d records removed from %s", intent.id, state, removed, intent.topic)
         return Redaction(intent.id, state, removed, signed, path, key.public_pem, intent.due_ms)
 
-    def _partitions_of(self, intent: RedactionIntent) -> list[TopicPartition]:
+    def partitions(self, intent: RedactionIntent) -> list[TopicPartition]:
         """Return the partitions that a redaction is about, as far as they are there still."""
-        return self._partitions([intent.topic], intent.scope)
+        return self._evidence.partitions([intent.topic], intent.scope)
 
-    def _ended(self, intent: RedactionIntent) -> dict[str, Any] | None:
+    def ended(self, intent: RedactionIntent) -> dict[str, Any] | None:
         """Return, for a certificate, what ended a redaction whose topic is there no more."""
-        what = ended_as(self._topics, intent.topic, intent.scope)
-        return None if what is None else {"what": what, "reason": "", "at_ms": self._env.clock.now_ms()}
+        what = ended_as(self._evidence.topics, intent.topic, intent.scope)
+        return None if what is None else {"what": what, "reason": "", "at_ms": self._evidence.env.clock.now_ms()}
 
     def _claims(
         self, intent: RedactionIntent, subject: Redacted, works: Sequence[Work], report: ScanReport
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Claims about each partition that the scan supports; and those that it does not, with the reason."""
-        self._disown(report, subject, [intent.topic], intent.scope)
+        self._evidence.disown(report, subject, [intent.topic], intent.scope)
         claims, refused = [], []
         located = {work.log.partition: work for work in works}
         for text, end in sorted(intent.ends.items(), key=lambda one: int(one[0])):
@@ -194,8 +194,8 @@ class RedactionCertificates(Cancelling):
                     {"file": relative_path(work.log, one.path), "reason": one.reason} for one in work.located.problems
                 ]
             refused.append({**claim, "state": state, "problems": problems})
-        for topic, index in self._partitions_of(intent):
-            if str(index) not in intent.ends and self._log((topic, index)) is None:
+        for topic, index in self.partitions(intent):
+            if str(index) not in intent.ends and self._evidence.log((topic, index)) is None:
                 refused.append({"topic": topic, "partition": index, "state": "not opened", "problems": []})
         return claims, refused
 
@@ -210,7 +210,7 @@ class RedactionCertificates(Cancelling):
         after: list[dict[str, Any]],
         ended: dict[str, Any] | None,
     ) -> dict[str, Any]:
-        later = later_partitions(self._topics, [intent.topic], intent.scope)
+        later = later_partitions(self._evidence.topics, [intent.topic], intent.scope)
         ends = [*((_partition(claim), claim["below_offset"]) for claim in claims), *((one, 0) for one in later)]
         since = [found for one in ends for found in matching_from(report, *one)]
         unlisted = sum(report.unlisted_since(*one, MEANT) for one in ends)
@@ -219,7 +219,7 @@ class RedactionCertificates(Cancelling):
             "version": certificates.VERSION,
             "id": intent.id,
             "state": state,
-            **self._origin(intent.requested_ms, is_manual_clock=intent.is_manual_clock),
+            **self._evidence.origin(intent.requested_ms, is_manual_clock=intent.is_manual_clock),
             "request": {
                 "reason": intent.reason,
                 "reference": intent.reference,
@@ -234,7 +234,7 @@ class RedactionCertificates(Cancelling):
             "claims": claims,
             "not_certified": refused,
             "ended": ended,
-            "topics_ended": ended_topics(self._topics, [intent.topic], intent.scope),
+            "topics_ended": ended_topics(self._evidence.topics, [intent.topic], intent.scope),
             "partitions_added": [{"topic": topic, "partition": index} for topic, index in later],
             **written_since_fields(since, unlisted),
             "unmatched": None if ended or any(one["records"] for one in intent.found) else unmatched(report, subject),
@@ -247,7 +247,7 @@ class RedactionCertificates(Cancelling):
                 "after": after,
                 "after_root": certificates.merkle_root(after),
             },
-            "configuration": {intent.topic: self._configuration(intent.topic)},
+            "configuration": {intent.topic: self._evidence.configuration(intent.topic)},
             "coverage": {
                 **report.coverage(frozenset([intent.topic])),
                 "values_searched_for": sum(1 for one in subject.needles if one.kind == VALUE_NEEDLE),

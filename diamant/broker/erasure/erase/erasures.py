@@ -17,10 +17,10 @@ when the key was located. Records written behind it are named, and not erased. A
 read, or in which a value is left, gets no claim. An erasure that cannot be finished or certified is retried with
 growing pauses.
 
-A topic is the one that had the name at the time of the request (`scope.py`). For a topic deleted since then there is no
+A topic is the one that had the name at the time of the request (`evidence/scope.py`). For a topic deleted since then there is no
 claim, and the certificate says so; with the last of them the erasure ends.
 
-One at a time; parts shared with redactions are in `job_queue.py`.
+One at a time; parts shared with redactions are in `jobs/job_queue.py`.
 No text of an error and no line of the log holds a key or a value.
 """
 
@@ -34,30 +34,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible
-from diamant.broker.erasure.erase_certificates import Seen
-from diamant.broker.erasure.erase_tombstones import ErasureTombstones
-from diamant.broker.erasure.erasure import NOT_CERTIFIED, EraseFailed, Erasure, claim_of
-from diamant.broker.erasure.job_queue import ID_BYTES, MAX_FAILURE_DOUBLINGS, RETRY_MS
-from diamant.broker.erasure.requests import EraseRequest
-from diamant.broker.erasure.scope import ended_topics, scope_of
+from diamant.broker.erasure.erase.claims import claim_of, claims_there, unclaimed
+from diamant.broker.erasure.erase.erase_certificates import EraseCertificates, Seen
+from diamant.broker.erasure.erase.erase_result import NOT_CERTIFIED, EraseFailed, Erasure
+from diamant.broker.erasure.erase.erase_steps import EraseSteps
+from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
+from diamant.broker.erasure.erase.groups_behind import GroupsBehind
+from diamant.broker.erasure.evidence.certificates import Certificates
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.evidence.scope import ended_topics, scope_of
+from diamant.broker.erasure.jobs import texts
+from diamant.broker.erasure.jobs.job_queue import JobQueue
+from diamant.broker.erasure.jobs.job_table import ID_BYTES, MAX_FAILURE_DOUBLINGS, RETRY_MS, JobTable
+from diamant.broker.erasure.jobs.requests import EraseRequest
+from diamant.broker.operations.blocking import to_its_end
 from diamant.broker.operations.compact import check_engine
 from diamant.broker.operations.cross_loop import on_loop
 from diamant.broker.operations.progress import Progress
-from diamant.cleaner.erasure.intent import (
-    CLOSING,
-    REMOVING,
-    WAITING,
-    WRITING,
-    Intent,
-    intent_ids,
-    read_intent,
-    waiting_for,
-    write_intent,
-)
-from diamant.cleaner.erasure.pending_erasures import WaitingErasures
+from diamant.cleaner.erasure.intent import CLOSING, REMOVING, WAITING, WRITING, Intent, intent_files, waiting_for
+from diamant.cleaner.erasure.pending_erasures import PendingErasures
 from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED
-from diamant.cleaner.evidence.certificates.files import LAST_STATES, CertificateList, certificate_path, tidy
-from diamant.cleaner.evidence.certificates.private_files import remove_intent
+from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path, tidy
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan.report import KEY_GONE, VALUES_GONE
 from diamant.cleaner.evidence.scan.scan import ScanReport
@@ -75,33 +72,48 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["NOT_CERTIFIED", "EraseFailed", "Erasure", "Erasures"]
-
 MAX_TOPICS = 1_000
 TOPICS_DELETED = "topics-deleted"
 """In a certificate, `ended.what` of an erasure of which every topic was deleted."""
 
 
-class Erasures(ErasureTombstones):
+class Erasures:
     """All erasures of one broker; made with the first one, or at a start that finds one unfinished."""
 
     failure = EraseFailed
 
     def __init__(
-        self, node: Node, cleaning: NodeCleaner, compactions: Compactions, groups: Lazy[GroupCoordinator]
+        self,
+        node: Node,
+        evidence: Evidence,
+        kept: Certificates,
+        cleaning: NodeCleaner,
+        compactions: Compactions,
+        groups: Lazy[GroupCoordinator],
     ) -> None:
-        super().__init__(node, cleaning)
-        self._compactions = compactions
-        self._groups = groups
-        self._list = CertificateList()
+        """`kept`: the certificates that there are."""
+        self._evidence = evidence
+        self._kept = kept
         self._key_digests: dict[str, bytes] = {}
         """The keyed digest of the key of each erasure in progress that has its key, by id; 200 bytes each."""
+        self.table: JobTable[Intent] = JobTable(
+            "erasure",
+            intent_files(evidence.env, evidence.directory),
+            node,
+            on_known=self._note_key,
+            on_finished=lambda job_id: self._key_digests.pop(job_id, None),
+        )
+        self.queue: JobQueue[Intent, Erasure] = JobQueue(self, self.table, evidence.keys, node)
+        self._groups = GroupsBehind(evidence, groups, node.topics)
+        self._steps = EraseSteps(evidence, cleaning, compactions, self._groups, self.table)
+        self._tombstones = EraseTombstones(node, evidence)
+        self._certificates = EraseCertificates(evidence, self._groups, self.table)
 
     # -- any loop --------------------------------------------------------------------------------------------------------
 
     async def erase(self, request: EraseRequest, progress: Progress | None = None) -> Erasure:
         """Erase a key; see `Broker.erase`."""
-        return await on_loop(self._loop, lambda: self._erase(request, progress or Progress()))
+        return await on_loop(self.queue.loop, lambda: self._erase(request, progress or Progress()))
 
     async def erase_now(
         self,
@@ -113,64 +125,52 @@ class Erasures(ErasureTombstones):
     ) -> Erasure:
         """Resume an erasure now instead of at its horizon; see `Broker.erase_now`."""
         return await on_loop(
-            self._loop, lambda: self._erase_now(erasure_id, is_confirmed, timeout_ms, progress or Progress())
+            self.queue.loop, lambda: self._erase_now(erasure_id, is_confirmed, timeout_ms, progress or Progress())
         )
 
     # -- the loop thread -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Read the intents that the last run of a broker left unfinished, and resume each when it is due."""
-        for path in await asyncio.to_thread(tidy, self._env, self._directory):
+        for path in await asyncio.to_thread(tidy, self._evidence.env, self._evidence.directory):
             logger.warning("the broker was stopped while an erasure ended, its certificate is %s", path)
-        await super().start()
+        await self.queue.start()
 
-    def _unfinished_ids(self) -> list[str]:
-        return intent_ids(self._env, self._directory)
+    def due_ms(self, intent: Intent) -> int | None:
+        """Return when an erasure of an earlier run is resumed; now if a partition takes no tombstone: a start may repair it."""
+        return None if intent.refused else intent.due_ms
 
-    def _read_unfinished(self, intent_id: str, key: SigningKey) -> Intent:
-        intent = read_intent(self._env, self._directory, intent_id, key)
-        if intent.refused:
-            # A start may be what was to be done about it.
-            intent.due_ms = None
-        return intent
-
-    def _sought(self, intent: Intent, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
+    def sought(self, intent: Intent, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
+        """Return the key, and what is known of the values."""
         return [intent.key], self._subject(intent, key).needles
 
-    def _note(self, intent: Intent, key: SigningKey) -> None:
+    def _note_key(self, intent: Intent, key: SigningKey) -> None:
         if intent.phase == CLOSING:
             self._key_digests.pop(intent.id, None)
         else:
             self._key_digests[intent.id] = keyed_digest(key.secret, intent.key)
 
-    def _finished(self, intent_id: str) -> None:
-        super()._finished(intent_id)
-        self._key_digests.pop(intent_id, None)
-
-    def waiting(self, topic: str) -> WaitingErasures | None:
+    def pending(self, topic: str) -> PendingErasures | None:
         """Return the erasures in progress, for questions about a topic's tombstones; None if there are none."""
-        image = self._topics.get(topic)
-        if not self._key_digests or self._signing_key is None or image is None:
+        image, key = self._evidence.topics.get(topic), self._evidence.keys.loaded
+        if not self._key_digests or key is None or image is None:
             return None
         ids: dict[bytes, list[str]] = {}
         for one, digest in self._key_digests.items():
             ids.setdefault(digest, []).append(one)
-        key, topic_id = self._signing_key, uuid_to_text(image.topic_id)
-        return WaitingErasures(self._env, self._directory, key, ids, topic, topic_id)
+        return PendingErasures(self.table.files, key, ids, topic, uuid_to_text(image.topic_id))
 
     # -- a call ----------------------------------------------------------------------------------------------------------
 
     async def _erase(self, request: EraseRequest, progress: Progress) -> Erasure:
-        self._check_reason(request.reason, request.reference)
-        self._check_unsaid("reason and reference", [request.reason, request.reference], [request.key])
+        texts.check_reason(request.reason, request.reference)
+        texts.check_unsaid("reason and reference", [request.reason, request.reference], [request.key])
         check_engine(request.engine)
         self._check_topics(request.topics)
         self._check_size(request.key, request.topics)
-        self._check_room()
-        scope = scope_of(self._topics, request.topics)
-        self._calls += 1
-        try:
-            signing_key = await self._usable_key()
+        with self.queue.call():
+            scope = scope_of(self._evidence.topics, request.topics)
+            signing_key = await self._evidence.keys.usable()
             intent = Intent(
                 id=os.urandom(ID_BYTES).hex(),
                 phase=WRITING,
@@ -178,7 +178,7 @@ class Erasures(ErasureTombstones):
                 topics=[*request.topics],
                 reason=request.reason,
                 reference=request.reference,
-                requested_ms=self._env.clock.now_ms(),
+                requested_ms=self._evidence.env.clock.now_ms(),
                 key_bytes=len(request.key),
                 is_now=request.is_now,
                 is_confirmed=request.is_confirmed,
@@ -186,33 +186,27 @@ class Erasures(ErasureTombstones):
                 engine=request.engine,
                 scope=scope,
             )
-            return await self._called(intent.id, request.timeout_ms, lambda: self._run(intent, signing_key, progress))
-        finally:
-            self._calls -= 1
+            return await self.queue.run(intent.id, request.timeout_ms, lambda: self._run(intent, signing_key, progress))
 
     async def _erase_now(
         self, erasure_id: str, is_confirmed: bool, timeout_ms: int | None, progress: Progress
     ) -> Erasure:
-        self._check_room(is_new=False)
-        progress.undertaking = erasure_id
-        self._calls += 1
-        try:
-            if erasure_id not in await asyncio.to_thread(self._unfinished_ids):
+        with self.queue.call(is_new=False):
+            progress.undertaking = erasure_id
+            if erasure_id not in await self.table.ids_on_disk():
                 return await self._over_already(erasure_id)
-            key = await self._usable_key()
-            if erasure_id not in self._due or erasure_id in self._ending:
+            key = await self._evidence.keys.usable()
+            if erasure_id not in self.table.due or erasure_id in self.queue.attempts.ending:
                 raise NotPossible(
                     f"erasure {erasure_id} cannot continue: its intent cannot be read, or it ends or is cancelled now"
                 )
-            return await self._called(
+            return await self.queue.run(
                 erasure_id, timeout_ms, lambda: self._hasten(erasure_id, is_confirmed, key, progress)
             )
-        finally:
-            self._calls -= 1
 
     def _check_size(self, key: bytes, topics: Sequence[str]) -> None:
         """Refuse a key that no record can have: its tombstone would be refused as well."""
-        logs = [log for name in topics for log in self._user_topic(name).logs.values()]
+        logs = [log for name in topics for log in self._evidence.user_topic(name).logs.values()]
         most = max((log.config.max_message_bytes for log in logs), default=len(key))
         if len(key) > most:
             raise BadArgument(f"the key has {len(key)} bytes, and max.message.bytes of the topics is {most} at most")
@@ -223,7 +217,7 @@ class Erasures(ErasureTombstones):
         if len(topics) > MAX_TOPICS:
             raise BadArgument(f"{len(topics)} topics are named, at most {MAX_TOPICS} are possible")
         for name in topics:
-            topic = self._user_topic(name)
+            topic = self._evidence.user_topic(name)
             for log in topic.logs.values():
                 if not log.config.is_compacted:
                     raise NotPossible(
@@ -234,27 +228,27 @@ class Erasures(ErasureTombstones):
 
     async def _run(self, intent: Intent, key: SigningKey, progress: Progress) -> Erasure:
         if intent.is_now:
-            await self._check_groups_known(progress)
-        async with self._turn(intent.id):
+            await self._groups.check_known(progress)
+        async with self.queue.locked(intent.id):
             # A stop may interrupt what follows at any point; the next start resumes this intent.
             progress.undertaking = intent.id
             await self._save(intent, key)
             return await self._carry_out(intent, key, progress, is_patient=True, is_new=True)
 
     async def _hasten(self, erasure_id: str, is_confirmed: bool, key: SigningKey, progress: Progress) -> Erasure:
-        await self._check_groups_known(progress)
-        async with self._turn(erasure_id):
+        await self._groups.check_known(progress)
+        async with self.queue.locked(erasure_id):
             try:
-                intent = await asyncio.to_thread(read_intent, self._env, self._directory, erasure_id, key)
+                intent = await asyncio.to_thread(self.table.files.read, erasure_id, key)
             except FileNotFoundError:
                 return await self._over_already(erasure_id)
             intent.is_confirmed = is_confirmed or (intent.is_now and intent.is_confirmed)
             intent.is_now = True
             if intent.phase == WAITING:
-                behind = {} if intent.is_confirmed else await self._groups_behind(intent)
+                behind = {} if intent.is_confirmed else await self._groups.behind(intent)
                 if behind:
                     return await self._now_refused(intent, behind)
-                intent.due_ms = self._env.clock.now_ms()
+                intent.due_ms = self._evidence.env.clock.now_ms()
             # After any stop it resumes in its present phase.
             await self._save(intent, key)
             return await self._carry_out(intent, key, progress, is_patient=True)
@@ -278,48 +272,48 @@ class Erasures(ErasureTombstones):
         )
 
     async def _as_certified(self, erasure_id: str) -> Erasure:
-        found = await self.certificate(erasure_id)
-        path = certificate_path(self._directory, erasure_id, found["state"])
-        return Erasure(erasure_id, found["state"], found, path, (await self._usable_key()).public_pem, None, {})
+        found = await self._kept.last(erasure_id)
+        path = certificate_path(self._evidence.directory, erasure_id, found["state"])
+        return Erasure(
+            erasure_id, found["state"], found, path, (await self._evidence.keys.usable()).public_pem, None, {}
+        )
 
-    async def _resume(self, intent_id: str) -> Erasure | None:
-        async with self._turn(intent_id):
-            key = await self._key()
-            try:
-                intent = await asyncio.to_thread(read_intent, self._env, self._directory, intent_id, key)
-            except FileNotFoundError:
-                await self._ended_already(intent_id)
-                return None
-            return await self._carry_out(intent, key, Progress(), is_patient=False)
+    async def resume(self, intent: Intent, key: SigningKey) -> Erasure:
+        """Carry on with an erasure that has the lock."""
+        return await self._carry_out(intent, key, Progress(), is_patient=False)
 
     # -- the phases ------------------------------------------------------------------------------------------------------
 
     async def _carry_out(
         self, intent: Intent, key: SigningKey, progress: Progress, *, is_patient: bool, is_new: bool = False
     ) -> Erasure:
-        intent.is_manual_clock |= not isinstance(self._env.clock, SystemClock)
+        intent.is_manual_clock |= not isinstance(self._evidence.env.clock, SystemClock)
         subject = self._subject(intent, key)
-        ended = ended_topics(self._topics, intent.topics, intent.scope)
+        ended = ended_topics(self._evidence.topics, intent.topics, intent.scope)
         for one in ended:
             logger.warning("erasure %s: %s was deleted, it ends there", intent.id, one["topic"])
         if len(ended) == len(intent.topics):
             return await self._end(intent, subject, key, progress)
-        if intent.phase == REMOVING and any(self._log(one) is not None for one in self._unclaimed(intent)):
+        if intent.phase == REMOVING and any(
+            self._evidence.log(one) is not None for one in unclaimed(intent, self._evidence.topics)
+        ):
             # A partition that could not be opened is there again.
             intent.phase = WRITING
         if intent.phase == WRITING:
-            located, ends = await self._locate(intent, subject, key, progress)
+            located, ends = await self._tombstones.locate(intent, subject, progress)
+            await self._save(intent, key)
             if is_new:
                 await self._check_values_unsaid(intent, key)
-            await self._write_tombstones(intent, key, located, ends)
+            await self._tombstones.write(intent, located, ends)
+            await self._save(intent, key)
         if intent.phase == REMOVING:
-            await self._remove_values(intent, subject, progress, is_patient=is_patient)
+            await self._steps.remove_values(intent, subject, progress, is_patient=is_patient)
             erasure = await self._certify_values(intent, subject, key, progress)
             if not intent.is_now or erasure.state != VALUES_GONE:
                 return erasure
         if intent.phase == WAITING:
             try:
-                await self._remove_key(intent, subject, key, progress)
+                await self._steps.remove_key(intent, subject, key, progress)
             except EraseFailed:
                 await self._save(intent, key)
                 raise
@@ -331,48 +325,42 @@ class Erasures(ErasureTombstones):
         needles = Needles(key.secret)
         for fields in intent.needles:
             needles.add_needle(Needle.from_fields(fields))
-        gone = {one["topic"] for one in ended_topics(self._topics, intent.topics, intent.scope)}
+        gone = {one["topic"] for one in ended_topics(self._evidence.topics, intent.topics, intent.scope)}
         topics = frozenset(intent.topics) - gone
         if intent.phase == CLOSING:
             return Subject(None, topics, needles, bytes.fromhex(intent.key_digest))
         return Subject(intent.key, topics, needles)
 
     async def _save(self, intent: Intent, key: SigningKey) -> None:
-        """Write the intent to disk; it is resumed when due, or after a pause. Once begun this runs to its end."""
-
-        async def save() -> None:
-            await asyncio.to_thread(write_intent, self._env, self._directory, intent, key)
-            self._note(intent, key)
-            later_ms = self._env.clock.now_ms() + self._pause_ms(intent.id)
-            self._schedule(intent.id, later_ms if intent.due_ms is None else intent.due_ms)
-
-        await self._to_its_end(save())
+        await self.table.save(intent, key, intent.due_ms)
 
     async def _check_values_unsaid(self, intent: Intent, key: SigningKey) -> None:
         """Refuse an erasure whose texts hold a value, now that values are known, and leave nothing of it. BadArgument."""
         try:
-            sought, needles = self._sought(intent, key)
-            self._check_unsaid("reason and reference", [intent.reason, intent.reference], sought, needles)
+            sought, needles = self.sought(intent, key)
+            texts.check_unsaid("reason and reference", [intent.reason, intent.reference], sought, needles)
         except BadArgument:
-            await self._to_its_end(asyncio.to_thread(remove_intent, self._env, self._directory, intent.id))
-            self._finished(intent.id)
-            self.failed += 1
+            await self.table.drop(intent.id)
             raise
 
     async def _certify_values(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> Erasure:
-        seen = await self._look_at(intent, await self._scan(subject, progress))
-        report, state = seen.report, self._state(intent, seen.report, subject)
+        seen = await self._certificates.look_at(intent, await self._evidence.scan(subject, progress))
+        report, state = seen.report, self._certificates.state(intent, seen.report, subject)
         if state == KEY_GONE:
             state = state if intent.found else NOTHING_MATCHED
-            return await self._issue(intent, subject, key, seen, state, None)
+            return await self._certificates.issue(intent, subject, key, seen, state, None)
         if state != VALUES_GONE:
             return await self._not_certified(intent, subject, key, seen)
-        horizons = [one.horizon_ms for claim in self._claims(intent) for one in report.tombstones(*claim_of(claim))]
+        horizons = [
+            one.horizon_ms
+            for claim in claims_there(intent, self._evidence.topics)
+            for one in report.tombstones(*claim_of(claim))
+        ]
         known = [one for one in horizons if one is not None]
-        now_ms = self._env.clock.now_ms()
+        now_ms = self._evidence.env.clock.now_ms()
         # A tombstone that no round has stamped yet gets its horizon from the next one.
         intent.due_ms = max([*known, *([now_ms + RETRY_MS] if None in horizons else [])], default=now_ms)
-        erasure = await self._issue(intent, subject, key, seen, state, intent.due_ms)
+        erasure = await self._certificates.issue(intent, subject, key, seen, state, intent.due_ms)
         is_agreed = not erasure.groups_not_known and (intent.is_confirmed or not erasure.groups_behind)
         if intent.is_now and not is_agreed:
             intent.is_now = False
@@ -388,23 +376,23 @@ class Erasures(ErasureTombstones):
         """State why there is no claim, and the time of the retry: each attempt scans everything, so the pauses grow."""
         # An operator repairs a partition that takes no tombstone, and then waits for the retry: the pause is bounded.
         most = MAX_FAILURE_DOUBLINGS if intent.refused else intent.retries
-        intent.due_ms = self._retry_later_ms(min(intent.retries, most))
+        intent.due_ms = self.table.retry_ms(min(intent.retries, most))
         intent.retries += 1
         if subject.key is not None:
             # It may be that they lack a tombstone: a filter has hidden them, or it is gone.
-            claims = [claim_of(claim) for claim in self._claims(intent)]
+            claims = [claim_of(claim) for claim in claims_there(intent, self._evidence.topics)]
             left = [one for one, end in claims if seen.report.has_telling(one, end)]
             intent.missed = [list(one) for one in left]
             intent.phase = WRITING if left else intent.phase
-        erasure = await self._issue(intent, subject, key, seen, NOT_CERTIFIED, intent.due_ms)
+        erasure = await self._certificates.issue(intent, subject, key, seen, NOT_CERTIFIED, intent.due_ms)
         await self._save(intent, key)
         return erasure
 
     async def _certify_key(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> Erasure:
-        seen = await self._look_at(intent, await self._scan(subject, progress))
-        state = self._state(intent, seen.report, subject)
+        seen = await self._certificates.look_at(intent, await self._evidence.scan(subject, progress))
+        state = self._certificates.state(intent, seen.report, subject)
         if state == KEY_GONE:
-            erasure = await self._issue(intent, subject, key, seen, state, None)
+            erasure = await self._certificates.issue(intent, subject, key, seen, state, None)
             if intent.is_now:
                 await self._wake_others(intent, subject, key)
             return erasure
@@ -415,24 +403,22 @@ class Erasures(ErasureTombstones):
 
     async def _wake_others(self, intent: Intent, subject: Subject, key: SigningKey) -> None:
         """Resume other erasures of the key: their intents hold it until the horizon of tombstones that are gone now."""
-        others, env, digest = [*self._due], self._env, subject.key_digest
-        for one in await asyncio.to_thread(waiting_for, env, self._directory, others, key, intent, digest):
-            if one in self._due:
-                self._schedule(one, env.clock.now_ms())
+        others, files = [*self.table.due], self.table.files
+        for one in await asyncio.to_thread(waiting_for, files, others, key, intent, subject.key_digest):
+            if one in self.table.due:
+                self.table.schedule(one, self._evidence.env.clock.now_ms())
 
     # -- without having been carried out ---------------------------------------------------------------------------------
 
     async def _end(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> Erasure:
         """End it, as none of its topics is there any more; the scan tells where else the key was seen."""
-        await self._to_its_end(asyncio.to_thread(self._remove_doomed, intent.topics, []))
-        seen = await self._look_at(intent, await self._scan(subject, progress))
-        ended = {"what": TOPICS_DELETED, "reason": "", "at_ms": self._env.clock.now_ms()}
-        return await self._issue(intent, subject, key, seen, NOT_CERTIFIED, None, ended)
+        await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, intent.topics, []))
+        seen = await self._certificates.look_at(intent, await self._evidence.scan(subject, progress))
+        ended = {"what": TOPICS_DELETED, "reason": "", "at_ms": self._evidence.env.clock.now_ms()}
+        return await self._certificates.issue(intent, subject, key, seen, NOT_CERTIFIED, None, ended)
 
-    async def _give_up(self, intent_id: str, ended: dict[str, Any]) -> Erasure:
-        key = await self._key()
-        intent = await asyncio.to_thread(read_intent, self._env, self._directory, intent_id, key)
-        intent.is_manual_clock |= not isinstance(self._env.clock, SystemClock)
-        return await self._issue(
-            intent, self._subject(intent, key), key, Seen(ScanReport()), NOT_CERTIFIED, None, ended
-        )
+    async def give_up(self, intent: Intent, key: SigningKey, ended: dict[str, Any]) -> Erasure:
+        """End an erasure without changing anything else; `ended` stands in its certificate."""
+        intent.is_manual_clock |= not isinstance(self._evidence.env.clock, SystemClock)
+        subject = self._subject(intent, key)
+        return await self._certificates.issue(intent, subject, key, Seen(ScanReport()), NOT_CERTIFIED, None, ended)

@@ -1,13 +1,14 @@
-"""Steps of `Redactions` between locating records and the scan: they remove the records from the logs."""
+"""Steps of a redaction between locating records and the scan: they remove the records from the logs."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-from diamant.broker.erasure.redact_certificates import RedactionCertificates
-from diamant.broker.erasure.redaction import Work
+from diamant.broker.erasure.redact.redact_result import Work
+from diamant.broker.operations.blocking import to_its_end
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.prompt.segment_facts import facts_path
 from diamant.cleaner.redaction.rewrite import RedactionPlan, SegmentRedaction, write_redacted
@@ -15,12 +16,21 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import Replacement
 
+if TYPE_CHECKING:
+    from diamant.broker.node.cleaner import NodeCleaner
+    from diamant.storage.env.env import Env
 
-class RedactionSteps(RedactionCertificates):
+
+class RedactSteps:
     """Pauses cleaning, and puts new segments in the place of those that hold such records."""
 
+    def __init__(self, env: Env, cleaning: NodeCleaner) -> None:
+        """`cleaning`: what is paused."""
+        self._env = env
+        self._cleaning = cleaning
+
     @asynccontextmanager
-    async def _paused(self, partitions: Sequence[TopicPartition]) -> AsyncIterator[None]:
+    async def paused(self, partitions: Sequence[TopicPartition]) -> AsyncIterator[None]:
         """While this holds, no other job rewrites segments of these partitions."""
         service = await self._cleaning.service()
         paused = []
@@ -33,7 +43,7 @@ class RedactionSteps(RedactionCertificates):
             for partition in paused:
                 service.resume(partition)
 
-    async def _rewrite(self, works: Sequence[Work], progress: Progress) -> None:
+    async def rewrite(self, works: Sequence[Work], progress: Progress) -> None:
         total = sum(one.size for work in works for one in work.log.segments if one.base_offset in work.located.offsets)
         progress.begin("rewriting segments", total, "bytes")
         for work in works:
@@ -45,7 +55,7 @@ class RedactionSteps(RedactionCertificates):
                 work.was_rolled = True
             plan = await self._plan(work)
             for segment in plan.segments:
-                work.rewritten += await self._to_its_end(self._replace(log, plan, segment))
+                work.rewritten += await to_its_end(self._replace(log, plan, segment))
                 progress.advance(segment.size)
 
     async def _replace(self, log: Log, plan: RedactionPlan, segment: SegmentRedaction) -> bool:

@@ -20,7 +20,7 @@ class KeptCertificate:
     """A certificate from a file."""
 
     certificate: dict[str, Any]
-    undertaking_id: str
+    job_id: str
     state: str
     """In the name of its file."""
     path: str
@@ -29,10 +29,10 @@ class KeptCertificate:
 
     def checked(self, public_key: bytes) -> KeptCertificate:
         """Return it with what is wrong with it, checked with the broker's own key. Any thread."""
-        return replace(self, problem=problem_with(self.certificate, self.undertaking_id, self.state, public_key))
+        return replace(self, problem=problem_with(self.certificate, self.job_id, self.state, public_key))
 
 
-def last_certificate(env: Env, directory: str, undertaking_id: str) -> KeptCertificate | None:
+def last_certificate(env: Env, directory: str, job_id: str) -> KeptCertificate | None:
     """Return the last word on an erasure or a redaction; None if there is none. Blocks; NotPossible if it may be a damaged file.
 
     That one was ended is the last word, whatever was certified before, and so is that nothing is left: the intent went with it.
@@ -41,7 +41,7 @@ def last_certificate(env: Env, directory: str, undertaking_id: str) -> KeptCerti
     """
     found, problems = [], []
     for one in list_certificates(env, directory):
-        if one["id"] == undertaking_id:
+        if one["id"] == job_id:
             path = one["path"]
             try:
                 if env.file_size(path) > certificates.MAX_BYTES:
@@ -53,7 +53,7 @@ def last_certificate(env: Env, directory: str, undertaking_id: str) -> KeptCerti
             is_ended = bool(certificate.get("ended")) or certificate["state"] in LAST_STATES
             is_refused = certificate["state"] == _NOT_CERTIFIED
             order = is_ended, _issued_ms(certificate), env.mtime_ms(path), is_refused
-            found.append((order, KeptCertificate(certificate, undertaking_id, one["state"], path)))
+            found.append((order, KeptCertificate(certificate, job_id, one["state"], path)))
     written_ms, problem = max(problems, default=(-1, ""))
     if problem and all(written_ms >= order[2] for order, _ in found):
         raise NotPossible(f"its last certificate cannot be read: {problem}. Bring the file back, or move it away")

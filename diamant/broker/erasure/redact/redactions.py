@@ -15,7 +15,7 @@ or above the last stable offset belong to open transactions, or lie behind one: 
 answer is `not-certified`, and the broker retries. A redaction ends without a certificate if the topic is deleted, or if
 every record matches and the caller has not confirmed that: at once, or in a later run as long as nothing was removed.
 
-Bounds: those of `job_queue.py`, `cleaner/redaction/locate.py` (offsets of all partitions together) and
+Bounds: those of `jobs/job_queue.py`, `cleaner/redaction/locate.py` (offsets of all partitions together) and
 `cleaner/redaction/where.py`. No text of an error and no line of the log holds the description, or a key or a value.
 """
 
@@ -26,12 +26,18 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diamant.broker.client.errors import BadArgument, NotPossible
-from diamant.broker.erasure.job_queue import ID_BYTES
-from diamant.broker.erasure.redact_steps import RedactionSteps
-from diamant.broker.erasure.redaction import (
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.evidence.scope import scope_of
+from diamant.broker.erasure.jobs import texts
+from diamant.broker.erasure.jobs.attempts import JobLock
+from diamant.broker.erasure.jobs.job_queue import JobQueue
+from diamant.broker.erasure.jobs.job_table import ID_BYTES, JobTable
+from diamant.broker.erasure.jobs.requests import RedactRequest
+from diamant.broker.erasure.redact.redact_certificates import RedactCertificates
+from diamant.broker.erasure.redact.redact_result import (
     EVERYTHING_MATCHES,
     EverythingMatches,
     RedactFailed,
@@ -40,24 +46,18 @@ from diamant.broker.erasure.redaction import (
     add_found,
     everything_matches,
 )
-from diamant.broker.erasure.requests import RedactRequest
-from diamant.broker.erasure.scope import scope_of
+from diamant.broker.erasure.redact.redact_steps import RedactSteps
+from diamant.broker.operations.blocking import in_thread, to_its_end
 from diamant.broker.operations.cross_loop import on_loop
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.erasure.locate import take_sample
+from diamant.cleaner.evidence.certificates.files import tidy
+from diamant.cleaner.evidence.certificates.private_files import REDACTION_PREFIX
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import MAX_NEEDLES, Needle, Needles
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.redaction.claims import WHERE, Redacted
-from diamant.cleaner.redaction.intent import (
-    LOCATING,
-    REWRITING,
-    REWRITTEN,
-    RedactionIntent,
-    read_redaction,
-    redaction_ids,
-    write_redaction,
-)
+from diamant.cleaner.redaction.intent import LOCATING, REWRITING, REWRITTEN, RedactionIntent, redaction_files
 from diamant.cleaner.redaction.locate import MAX_OFFSET_BYTES, Located, Segment, TooManyMatches, locate_records
 from diamant.cleaner.redaction.where import Where, WhereError, parse_where
 from diamant.storage import names
@@ -66,9 +66,11 @@ from diamant.storage.env.clock import SystemClock
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from diamant.broker.node.cleaner import NodeCleaner
+    from diamant.broker.node.node import Node
 
-__all__ = ["RedactFailed", "Redaction", "Redactions"]
+logger = logging.getLogger(__name__)
 
 _REFUSES_WRITES = (
     "the partition takes no writes since one has failed, so its active segment cannot be closed: see the broker's log, repair "
@@ -76,56 +78,58 @@ _REFUSES_WRITES = (
 )
 
 
-class Redactions(RedactionSteps):
+class Redactions:
     """All redactions of one broker; made with the first one, or at a start that finds one unfinished."""
 
     failure = RedactFailed
+
+    def __init__(self, node: Node, evidence: Evidence, cleaning: NodeCleaner, lock: JobLock) -> None:
+        """`lock`: that of the erasures, so that one job is in progress at a time."""
+        self._evidence = evidence
+        self.table: JobTable[RedactionIntent] = JobTable(
+            "redaction", redaction_files(evidence.env, evidence.directory), node
+        )
+        self.queue: JobQueue[RedactionIntent, Redaction] = JobQueue(self, self.table, evidence.keys, node, lock)
+        self._steps = RedactSteps(evidence.env, cleaning)
+        self._certificates = RedactCertificates(evidence, self.table)
 
     # -- any loop --------------------------------------------------------------------------------------------------------
 
     async def redact(self, request: RedactRequest, progress: Progress | None = None) -> Redaction:
         """Remove the records that match; see `Broker.redact`."""
-        return await on_loop(self._loop, lambda: self._redact(request, progress or Progress()))
+        return await on_loop(self.queue.loop, lambda: self._redact(request, progress or Progress()))
 
     # -- the loop thread -------------------------------------------------------------------------------------------------
 
-    def _unfinished_ids(self) -> list[str]:
-        return redaction_ids(self._env, self._directory)
+    async def start(self) -> None:
+        """Read the intents that the last run of a broker left unfinished, and resume each when it is due."""
+        await asyncio.to_thread(tidy, self._evidence.env, self._evidence.directory, REDACTION_PREFIX)
+        await self.queue.start()
 
-    def _read_unfinished(self, intent_id: str, key: SigningKey) -> RedactionIntent:
-        return read_redaction(self._env, self._directory, intent_id, key)
+    def due_ms(self, intent: RedactionIntent) -> int | None:
+        """Return when a redaction of an earlier run is resumed; None: now."""
+        return intent.due_ms
 
-    def _sought(self, intent: RedactionIntent, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
+    def sought(self, intent: RedactionIntent, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
+        """Return the texts that are looked for, and what is known of the values."""
         where = parse_where(intent.where, intent.undecided)
         return where.said, self._subject(intent, where, key).needles
 
-    async def _resume(self, intent_id: str) -> Redaction | None:
-        async with self._turn(intent_id):
-            try:
-                intent, where, key = await self._read(intent_id)
-            except FileNotFoundError:
-                await self._ended_already(intent_id)
-                return None
-            return await self._carry_out(intent, where, key, Progress())
-
-    async def _read(self, intent_id: str) -> tuple[RedactionIntent, Where, SigningKey]:
-        key = await self._key()
-        intent = await asyncio.to_thread(read_redaction, self._env, self._directory, intent_id, key)
-        return intent, parse_where(intent.where, intent.undecided), key
+    async def resume(self, intent: RedactionIntent, key: SigningKey) -> Redaction:
+        """Carry on with a redaction that has the lock."""
+        return await self._carry_out(intent, parse_where(intent.where, intent.undecided), key, Progress())
 
     async def _redact(self, request: RedactRequest, progress: Progress) -> Redaction:
         try:
             where = parse_where(request.where, request.undecided)
         except WhereError as error:
             raise BadArgument(str(error)) from None
-        self._check_reason(request.reason, request.reference)
-        self._check_unsaid("reason and reference", [request.reason, request.reference], where.said)
-        self._user_topic(request.topic)
-        self._check_room()
-        scope = scope_of(self._topics, [request.topic])
-        self._calls += 1
-        try:
-            signing_key = await self._usable_key()
+        texts.check_reason(request.reason, request.reference)
+        texts.check_unsaid("reason and reference", [request.reason, request.reference], where.said)
+        self._evidence.user_topic(request.topic)
+        with self.queue.call():
+            scope = scope_of(self._evidence.topics, [request.topic])
+            signing_key = await self._evidence.keys.usable()
             intent = RedactionIntent(
                 id=os.urandom(ID_BYTES).hex(),
                 phase=LOCATING,
@@ -133,81 +137,73 @@ class Redactions(RedactionSteps):
                 where=request.where,
                 reason=request.reason,
                 reference=request.reference,
-                requested_ms=self._env.clock.now_ms(),
+                requested_ms=self._evidence.env.clock.now_ms(),
                 is_all_agreed=request.is_all_agreed,
                 undecided=request.undecided,
                 scope=scope,
             )
             self._note_ends(intent)
-            return await self._called(
+            return await self.queue.run(
                 intent.id, request.timeout_ms, lambda: self._run(intent, where, signing_key, progress)
             )
-        finally:
-            self._calls -= 1
 
     # -- a run -----------------------------------------------------------------------------------------------------------
 
     async def _run(self, intent: RedactionIntent, where: Where, key: SigningKey, progress: Progress) -> Redaction:
-        async with self._turn(intent.id):
+        async with self.queue.locked(intent.id):
             return await self._carry_out(intent, where, key, progress)
 
     async def _carry_out(self, intent: RedactionIntent, where: Where, key: SigningKey, progress: Progress) -> Redaction:
-        intent.is_manual_clock |= not isinstance(self._env.clock, SystemClock)
+        intent.is_manual_clock |= not isinstance(self._evidence.env.clock, SystemClock)
         intent.runs += 1
         subject = self._subject(intent, where, key)
-        ended = self._ended(intent)
+        ended = self._certificates.ended(intent)
         if ended is not None:
             logger.warning("redaction %s: %s was deleted, it ends there", intent.id, intent.topic)
             return await self._end(intent, subject, key, progress, ended)
         self._note_ends(intent)
-        partitions = self._partitions_of(intent)
-        async with self._paused(partitions):
+        partitions = self._certificates.partitions(intent)
+        async with self._steps.paused(partitions):
             works = await self._locate(intent, subject, partitions, progress)
             if intent.phase == LOCATING:
                 # Not before now are the values known.
-                self._check_unsaid("reason and reference", [intent.reason, intent.reference], (), subject.needles)
+                texts.check_unsaid("reason and reference", [intent.reason, intent.reference], (), subject.needles)
             ended = self._refused(intent, works)
             if ended is None:
                 _leave_what_refuses_writes(intent, works)
                 progress.undertaking = intent.id
                 await self._begin(intent, subject, works, key)
-                await self._rewrite(works, progress)
+                await self._steps.rewrite(works, progress)
         if ended is not None:
-            return await self._conclude(intent, subject, key, ended=ended)
-        removed = await self._to_its_end(asyncio.to_thread(self._remove_doomed, [intent.topic], partitions))
+            return await self._certificates.end(intent, subject, key, ended=ended)
+        removed = await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, [intent.topic], partitions))
         self._note_done(intent, works, removed)
         intent.phase, intent.found_before = REWRITTEN, []
-        await self._save(intent, key)
-        return await self._certify(intent, subject, works, key, progress)
+        await self.table.save(intent, key)
+        return await self._certificates.certify(intent, subject, works, key, progress)
 
     def _note_ends(self, intent: RedactionIntent) -> None:
         """Record the ends of the logs; of one that could not be opened before, its end when it is first seen."""
-        for _, index in self._partitions_of(intent):
-            log = self._log((intent.topic, index))
+        for _, index in self._certificates.partitions(intent):
+            log = self._evidence.log((intent.topic, index))
             if log is not None:
                 intent.ends.setdefault(str(index), log.log_end_offset)
-
-    async def _save(self, intent: RedactionIntent, key: SigningKey) -> None:
-        """Write the intent to disk; its retry is due after a pause. Once begun this runs to its end."""
-
-        async def save() -> None:
-            await asyncio.to_thread(write_redaction, self._env, self._directory, intent, key)
-            self._schedule(intent.id, self._env.clock.now_ms() + self._pause_ms(intent.id))
-
-        await self._to_its_end(save())
 
     async def _end(
         self, intent: RedactionIntent, subject: Redacted, key: SigningKey, progress: Progress, ended: dict[str, Any]
     ) -> Redaction:
         """End it, as its topic is not there any more; the scan tells where else the bytes were seen."""
-        await self._to_its_end(asyncio.to_thread(self._remove_doomed, [intent.topic], []))
+        await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, [intent.topic], []))
         subject.topics = frozenset()
-        return await self._conclude(intent, subject, key, await self._scan(subject, progress), ended=ended)
+        return await self._certificates.end(
+            intent, subject, key, await self._evidence.scan(subject, progress), ended=ended
+        )
 
-    async def _give_up(self, intent_id: str, ended: dict[str, Any]) -> Redaction:
-        intent, where, key = await self._read(intent_id)
-        intent.is_manual_clock |= not isinstance(self._env.clock, SystemClock)
-        return await self._conclude(intent, self._subject(intent, where, key), key, ended=ended)
+    async def give_up(self, intent: RedactionIntent, key: SigningKey, ended: dict[str, Any]) -> Redaction:
+        """End a redaction without changing anything else; `ended` stands in its certificate."""
+        where = parse_where(intent.where, intent.undecided)
+        intent.is_manual_clock |= not isinstance(self._evidence.env.clock, SystemClock)
+        return await self._certificates.end(intent, self._subject(intent, where, key), key, ended=ended)
 
     def _subject(self, intent: RedactionIntent, where: Where, key: SigningKey) -> Redacted:
         needles = Needles(key.secret)
@@ -223,9 +219,11 @@ class Redactions(RedactionSteps):
         partitions: Sequence[TopicPartition],
         progress: Progress,
     ) -> list[Work]:
-        logs = [log for partition in partitions if (log := self._log(partition)) is not None and not log.is_deleted]
+        logs = [
+            log for partition in partitions if (log := self._evidence.log(partition)) is not None and not log.is_deleted
+        ]
         progress.begin("locating the records", sum(log.size for log in logs), "bytes")
-        sample = await asyncio.to_thread(take_sample, self._env, self._directory, partitions)
+        sample = await asyncio.to_thread(take_sample, self._evidence.env, self._evidence.directory, partitions)
         for text in subject.where.needles:
             subject.needles.add(WHERE, text, sample)
 
@@ -262,7 +260,7 @@ class Redactions(RedactionSteps):
                     if not one.is_deleted
                 ]
                 return locate_records(
-                    self._env,
+                    self._evidence.env,
                     [*segments, active],
                     subject.where,
                     below,
@@ -274,7 +272,7 @@ class Redactions(RedactionSteps):
                 )
 
             try:
-                located = await self._in_thread(locate)
+                located = await in_thread(locate)
             except TooManyMatches as error:
                 raise NotPossible(f"{log.topic}-{log.partition}: {error}; nothing was changed there") from None
             works.append(Work(log, located))
@@ -289,7 +287,7 @@ class Redactions(RedactionSteps):
         if intent.phase == LOCATING:
             raise EverythingMatches(text)
         logger.warning("redaction %s: %s", intent.id, text)
-        return {"what": EVERYTHING_MATCHES, "reason": text, "at_ms": self._env.clock.now_ms()}
+        return {"what": EVERYTHING_MATCHES, "reason": text, "at_ms": self._evidence.env.clock.now_ms()}
 
     async def _begin(self, intent: RedactionIntent, subject: Redacted, works: Sequence[Work], key: SigningKey) -> None:
         """Write the intent to disk before anything is changed."""
@@ -297,17 +295,17 @@ class Redactions(RedactionSteps):
             directory = names.partition_dir_name(work.log.topic, work.log.partition)
             work.files = [f"{directory}/{base:020d}{names.LOG_SUFFIX}" for base in sorted(work.located.offsets)]
         if intent.phase != REWRITING:
-            ends = self._ends()
+            ends = self._evidence.ends()
             known = {one["file"] for one in intent.before}
             files = [name for work in works for name in work.files if name not in known]
-            intent.before += await asyncio.to_thread(self._digests, files, ends)
+            intent.before += await asyncio.to_thread(self._evidence.digests, files, ends)
             intent.found_before = await asyncio.to_thread(deepcopy, intent.found)
             for work in works:
                 await asyncio.to_thread(add_found, intent, work)
         intent.needles = [needle.to_fields() for needle in subject.needles]
         intent.left_out = subject.needles.left_out
         intent.phase = REWRITING
-        await self._save(intent, key)
+        await self.table.save(intent, key)
 
     def _note_done(
         self, intent: RedactionIntent, works: Sequence[Work], files_removed: Mapping[TopicPartition, int]

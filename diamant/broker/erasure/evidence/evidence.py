@@ -1,62 +1,67 @@
 """Access of erasures and redactions to the data directory, and what every certificate says of its issuer.
 
-Blocking work is done in threads (`_in_thread`), the rest on the loop thread.
+Blocking work is done in threads, the rest on the loop thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import gc
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from diamant.broker.erasure.scope import Scope, ended_as, later_partitions, partitions_of
+from diamant.broker.client.errors import NotFound, NotPossible
+from diamant.broker.erasure.evidence.scope import Scope, ended_as, later_partitions, partitions_of
+from diamant.broker.erasure.evidence.signing_keys import SigningKeys
+from diamant.broker.node.topics import INTERNAL_TOPICS
+from diamant.broker.operations.blocking import in_thread
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
+from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
 from diamant.cleaner.evidence.scan.scan import ScanReport, scan_directory
 from diamant.cleaner.evidence.search.file_census import Identity
+from diamant.cleaner.evidence.search.findings import Unreadable
 from diamant.cleaner.evidence.search.offset_order import WHOLE_FILE, LogEnd
 from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.cleaner.service.settings import HASH_KEY_FILE
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.clock import SystemClock
+from diamant.storage.env.env import Env
+from diamant.storage.env.open_files import removed_but_open
 from diamant.storage.log.log import Log
 from diamant.version import __version__
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
+    from diamant.broker.node.topics import Topic
     from diamant.cleaner.evidence.scan.staging_files import StagingPlace
     from diamant.storage.kraft.image import TopicImage
 
-T = TypeVar("T")
-
 DIGEST_THREADS = 2
 """Of large files each keeps a processor busy."""
+READERS_WAIT_S = 10.0
+"""How long a scan waits for clients that read from files that were removed; after that nothing is certified for now."""
+LOOK_AGAIN_S = 0.05
+STILL_READ = "it was removed, but is still being read, and until that ends its bytes are on the disk"
 
 
-class Stopped(Exception):
-    """Ends what a thread does for a caller that is gone."""
-
-
-class EvidenceWork:
-    """The base of the queue of jobs (`job_queue.py`); one for each broker."""
+class Evidence:
+    """The data directory as erasures and redactions see it. Belongs to the loop thread, unless a method says otherwise."""
 
     def __init__(self, node: Node) -> None:
+        """`node`: whose directory it is."""
         self._node = node
-
-    @property
-    def _env(self) -> Any:
-        return self._node.env
-
-    @property
-    def _directory(self) -> str:
-        return self._node.config.data_dir
+        self.env: Env = node.env
+        self.directory: str = node.config.data_dir
+        self.keys = SigningKeys(node)
 
     # -- the disk --------------------------------------------------------------------------------------------------------
 
-    def _ends(self) -> dict[TopicPartition, LogEnd]:
+    def ends(self) -> dict[TopicPartition, LogEnd]:
         """Up to where each log is there now. In one turn of the loop.
 
         One that refuses writes takes no more; what a write that failed has left behind its end counts.
@@ -73,35 +78,53 @@ class EvidenceWork:
         }
 
     @property
-    def _topics(self) -> Mapping[str, TopicImage]:
+    def topics(self) -> Mapping[str, TopicImage]:
         """The topics that exist now."""
         found: Mapping[str, TopicImage] = self._node.topics.image.topics
         return found
 
-    def _partitions_there(self, topic: str) -> Collection[int]:
+    def partitions_there(self, topic: str) -> Collection[int]:
         """Return the partitions that a topic has now; none if there is no such topic. Any thread."""
-        image = self._topics.get(topic)
+        image = self.topics.get(topic)
         return () if image is None else image.partitions.keys()
 
-    def _partitions(self, topics: Iterable[str], scope: Scope) -> list[TopicPartition]:
+    def partitions(self, topics: Iterable[str], scope: Scope) -> list[TopicPartition]:
         """Return those partitions of a job that still exist."""
-        return partitions_of(self._topics, topics, scope)
+        return partitions_of(self.topics, topics, scope)
 
-    def _log(self, partition: TopicPartition) -> Log | None:
+    def user_topic(self, name: str) -> Topic:
+        """Return a topic that is the users'. NotFound, NotPossible."""
+        topic = self._node.topics.by_name.get(name)
+        if topic is None:
+            raise NotFound(f"there is no topic {name[:249]!r}")
+        if name in INTERNAL_TOPICS:
+            raise NotPossible(f"{name} is internal: its records belong to the broker")
+        return topic
+
+    def log(self, partition: TopicPartition) -> Log | None:
+        """Return the log of a partition that is open."""
         found: Log | None = self._node.directory.logs.get(partition)
         return found
 
-    def _remove_doomed(self, topics: Iterable[str], partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def filter_key(self) -> bytes | None:
+        """Return the key of the filters of segments; None if there are none. Any thread."""
+        try:
+            found: bytes = self.env.read_bytes(f"{self.directory}/{HASH_KEY_FILE}")
+            return found
+        except OSError:
+            return None
+
+    def remove_doomed(self, topics: Iterable[str], partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Remove what waits to be deleted of some partitions, and whole partitions of these topics that wait; count files."""
-        env, removed = self._env, {}
+        env, removed = self.env, {}
         wanted = set(topics)
-        for name in env.list_dir(self._directory):
+        for name in env.list_dir(self.directory):
             is_doomed = name.endswith(names.DELETE_DIR_SUFFIX)
             # One with a shortened name that is of another topic waits for nothing but its time either.
             if is_doomed and any(names.may_be_set_aside_of(name, topic) for topic in wanted):
-                env.remove_tree(f"{self._directory}/{name}")
+                env.remove_tree(f"{self.directory}/{name}")
         for partition in partitions:
-            directory = f"{self._directory}/{names.partition_dir_name(*partition)}"
+            directory = f"{self.directory}/{names.partition_dir_name(*partition)}"
             if not env.is_dir(directory):
                 continue
             doomed = [name for name in env.list_dir(directory) if name.endswith(names.DELETED_SUFFIX)]
@@ -111,13 +134,13 @@ class EvidenceWork:
             env.sync_dir(directory)
         return removed
 
-    def _digests(self, files: Sequence[str], ends: Mapping[TopicPartition, LogEnd]) -> list[dict[str, Any]]:
+    def digests(self, files: Sequence[str], ends: Mapping[TopicPartition, LogEnd]) -> list[dict[str, Any]]:
         """Return file, size and SHA-256 of segments, as far as they are there."""
 
         def digest(name: str) -> dict[str, Any] | None:
             try:
-                path = f"{self._directory}/{name}"
-                count, digest = certificates.file_digest(self._env, path, _limit(name, ends))
+                path = f"{self.directory}/{name}"
+                count, digest = certificates.file_digest(self.env, path, _limit(name, ends))
             except FileNotFoundError:
                 return None
             return {"file": name, "size": count, "sha256": digest}
@@ -125,63 +148,77 @@ class EvidenceWork:
         with ThreadPoolExecutor(DIGEST_THREADS, "digest") as pool:
             return [one for one in pool.map(digest, files) if one is not None]
 
+    async def scan(self, subject: Subject, progress: Progress) -> ScanReport:
+        """Read everything, once no client reads removed files of the topics."""
+        still_read = await self._still_read(subject, progress)
+        report = await self._scan(subject, progress)
+        report.unaccounted += [Unreadable(None, None, name, None, STILL_READ) for name in still_read]
+        key = await self.keys.key()
+        await asyncio.to_thread(set_own_aside, report, self.env, self.directory, key.public_bytes)
+        await asyncio.to_thread(set_names_aside, report, self.env, self.directory, subject.needles)
+        return report
+
+    async def _still_read(self, subject: Subject, progress: Progress) -> list[str]:
+        """Wait until no client reads removed files of the topics; return those that are read all the same.
+
+        What is removed later is there when the scan begins, which reads it.
+        """
+        progress.begin("waiting for readers of removed files")
+        waited_s = 0.0
+        while True:
+            removed = await asyncio.to_thread(removed_but_open, self.directory)
+            found = [name for name in removed if _is_of(name, subject.topics)]
+            if not found or waited_s >= READERS_WAIT_S:
+                return found
+            if not waited_s:
+                # Tracebacks of what has failed have files, too, and are garbage for long before they are collected.
+                await asyncio.to_thread(gc.collect)
+            await asyncio.sleep(LOOK_AGAIN_S)
+            waited_s += LOOK_AGAIN_S
+
     async def _scan(self, subject: Subject, progress: Progress) -> ScanReport:
         progress.begin("scanning everything", unit="bytes")
-        ends = self._ends()
-        return await self._in_thread(
+        ends = self.ends()
+        return await in_thread(
             lambda check: scan_directory(
-                self._env,
-                self._directory,
+                self.env,
+                self.directory,
                 subject,
                 ends,
                 advance=progress.move_to,
                 check=check,
-                staging=self._staging(ends),
-                partitions=self._partitions_there,
+                staging=self.staging(ends),
+                partitions=self.partitions_there,
             )
         )
 
-    def _disown(self, report: ScanReport, subject: Subject, topics: Iterable[str], scope: Scope) -> None:
+    def disown(self, report: ScanReport, subject: Subject, topics: Iterable[str], scope: Scope) -> None:
         """Tell for each finding whose it is, by the partitions that the job's topics have now."""
-        there = [name for name in topics if ended_as(self._topics, name, scope) is None]
-        later = later_partitions(self._topics, there, scope)
-        report.disown(subject, there, partitions_of(self._topics, there, scope), later)
+        there = [name for name in topics if ended_as(self.topics, name, scope) is None]
+        later = later_partitions(self.topics, there, scope)
+        report.disown(subject, there, partitions_of(self.topics, there, scope), later)
 
-    def _staging(self, partitions: Iterable[TopicPartition]) -> StagingPlace | None:
+    def staging(self, partitions: Iterable[TopicPartition]) -> StagingPlace | None:
         """Return where jobs on Spark leave copies besides the data directory, or did; None if nowhere. Any thread."""
         staging = self._node.config.diamant_cleaner_spark_staging
         # Notes of jobs at a place that is no longer configured: see `cleaner/spark/clean/staging.py`.
-        if not staging and not any(one.startswith(names.STAGING_PREFIX) for one in self._env.list_dir(self._directory)):
+        if not staging and not any(one.startswith(names.STAGING_PREFIX) for one in self.env.list_dir(self.directory)):
             return None
         from diamant.cleaner.spark.runner.staging_view import staging_place
 
-        return staging_place(self._env, self._node.directory.path, staging, partitions)
-
-    async def _in_thread(self, work: Callable[[Callable[[], object]], T]) -> T:
-        """Run `work` in a thread. It gets a function to call now and then, which raises once no caller waits."""
-        is_over = threading.Event()
-
-        def check() -> None:
-            if is_over.is_set():
-                raise Stopped("the caller has stopped waiting")
-
-        try:
-            return await asyncio.to_thread(work, check)
-        except asyncio.CancelledError:
-            is_over.set()
-            raise
+        return staging_place(self.env, self._node.directory.path, staging, partitions)
 
     # -- what every certificate says -------------------------------------------------------------------------------------
 
-    def _origin(self, requested_ms: int, *, is_manual_clock: bool) -> dict[str, Any]:
+    def origin(self, requested_ms: int, *, is_manual_clock: bool) -> dict[str, Any]:
         """The issuer of a certificate, and its clock."""
-        is_manual = is_manual_clock or not isinstance(self._env.clock, SystemClock)
+        is_manual = is_manual_clock or not isinstance(self.env.clock, SystemClock)
         return {
             "is_evidence": not is_manual,
             "clock": {
                 "kind": "manual" if is_manual else "system",
                 "requested_ms": requested_ms,
-                "issued_ms": self._env.clock.now_ms(),
+                "issued_ms": self.env.clock.now_ms(),
                 "note": "A manual clock was in use: this is not evidence." if is_manual else "",
             },
             "issuer": {
@@ -191,7 +228,7 @@ class EvidenceWork:
             },
         }
 
-    def _configuration(self, name: str) -> dict[str, Any]:
+    def configuration(self, name: str) -> dict[str, Any]:
         topic = self._node.topics.by_name.get(name)
         log = next(iter(topic.logs.values()), None) if topic is not None else None
         if log is None:
@@ -207,6 +244,12 @@ class EvidenceWork:
             "file.delete.delay.ms": config.file_delete_delay_ms,
             "diamant.cleaner.mode": self._node.config.diamant_cleaner_mode,
         }
+
+
+def _is_of(name: str, topics: Collection[str]) -> bool:
+    """Tell whether a file, by its name below the data directory, is or may be of one of these topics."""
+    directory = name.partition("/")[0]
+    return any(names.may_be_set_aside_of(directory, topic) for topic in topics)
 
 
 def _segment_size(log: Log, base_offset: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Finds a key, and writes a tombstone behind each of its values: the step of `Erasures` before values are removed.
+"""Finds a key, and writes a tombstone behind each of its values: the step of an erasure before values are removed.
 
 A claim ends behind the tombstone; if none was needed, at the end that the log had when the key was located. If the scan
 finds values in a partition in spite of its claim, the key is located there once more: the claim keeps its end, unless a
@@ -10,37 +10,40 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from diamant.broker.erasure.erase_steps import ErasureSteps
-from diamant.broker.erasure.erasure import claim_of, refusals_of, steps_of
-from diamant.broker.erasure.scope import ended_topics
-from diamant.broker.erasure.tombstones import TombstoneRefused, write_tombstone
+from diamant.broker.erasure.erase.claims import claim_of, refusals_of, steps_of, to_locate
+from diamant.broker.erasure.erase.tombstones import TombstoneRefused, write_tombstone
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.evidence.scope import ended_topics
+from diamant.broker.operations.blocking import in_thread
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.erasure.intent import REMOVING, Intent
 from diamant.cleaner.erasure.locate import Located, locate_key
-from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan.file_listing import place_named
 from diamant.cleaner.evidence.scan.file_names import shown_name
 from diamant.cleaner.evidence.scan.scan import LogEnd
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.storage.checkpoints.checkpoints import TopicPartition
-from diamant.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)
 
 TOMBSTONES_PER_TURN = 32
 
 
-class ErasureTombstones(ErasureSteps):
+class EraseTombstones:
     """Locates keys and writes tombstones."""
 
-    async def _save(self, intent: Intent, key: SigningKey) -> None:
-        """Put the intent on disk, and have it looked at again."""
-        raise NotImplementedError
+    def __init__(self, node: Node, evidence: Evidence) -> None:
+        """`node`: whose logs take the tombstones."""
+        self._node = node
+        self._evidence = evidence
 
-    async def _locate(
-        self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress
+    async def locate(
+        self, intent: Intent, subject: Subject, progress: Progress
     ) -> tuple[list[Located], dict[TopicPartition, LogEnd]]:
         """Find the key in the partitions that have no claim yet, or have values in spite of it; also up to where each log was
         there then.
@@ -48,16 +51,16 @@ class ErasureTombstones(ErasureSteps):
         Filters are asked at first only: a value that is left after that may be one that they hide.
         """
         progress.begin("locating the key", unit="bytes")
-        ends, partitions = self._ends(), [*self._unclaimed(intent), *self._missed(intent)]
-        hash_key = None if intent.retries else self._hash_key()
-        located, _ = await self._in_thread(
+        ends, partitions = self._evidence.ends(), to_locate(intent, self._evidence.topics)
+        filter_key = None if intent.retries else self._evidence.filter_key()
+        located, _ = await in_thread(
             lambda check: locate_key(
-                self._env,
-                self._directory,
+                self._evidence.env,
+                self._evidence.directory,
                 subject,
                 ends,
                 partitions,
-                hash_key=hash_key,
+                hash_key=filter_key,
                 advance=progress.move_to,
                 check=check,
             )
@@ -71,20 +74,18 @@ class ErasureTombstones(ErasureSteps):
         intent.found += [{**one.to_fields(), "files": sorted(shown[name] for name in one.files)} for one in new]
         digested = {one["file"] for one in intent.before}
         files = sorted(name for name in shown if shown[name] not in digested)
-        digests = await asyncio.to_thread(self._digests, files, ends)
+        digests = await asyncio.to_thread(self._evidence.digests, files, ends)
         intent.before += [{**one, "file": shown[one["file"]]} for one in digests]
-        await self._save(intent, key)
         return located, ends
 
-    async def _write_tombstones(
-        self, intent: Intent, key: SigningKey, located: Sequence[Located], ends: Mapping[TopicPartition, LogEnd]
-    ) -> None:
+    async def write(self, intent: Intent, located: Sequence[Located], ends: Mapping[TopicPartition, LogEnd]) -> None:
+        """Write a tombstone where one is needed, and note the claims: the values are removed next."""
         by_partition = {(one.topic, one.partition): one for one in located}
         told, intent.refused = refusals_of(intent), []
         steps, claims = steps_of(intent), {claim_of(one)[0]: one for one in intent.claims}
-        for count, partition in enumerate([*self._unclaimed(intent), *self._missed(intent)], start=1):
-            log, end = self._log(partition), ends.get(partition)
-            if log is None or end is None or ended_topics(self._topics, [log.topic], intent.scope):
+        for count, partition in enumerate(to_locate(intent, self._evidence.topics), start=1):
+            log, end = self._evidence.log(partition), ends.get(partition)
+            if log is None or end is None or ended_topics(self._evidence.topics, [log.topic], intent.scope):
                 continue
             one = by_partition.get(partition)
             # What lies behind the tombstone was written after it; without one, what was written since the key was located.
@@ -93,7 +94,7 @@ class ErasureTombstones(ErasureSteps):
                 # What was written behind a claim is not to be erased; it supersedes what is below as well.
                 is_needed = one.needs_tombstone and one.last_said_offset < below
                 try:
-                    offset = self._write_tombstone(log, intent.key) if is_needed else None
+                    offset = write_tombstone(self._node, log, intent.key) if is_needed else None
                 except TombstoneRefused as refusal:
                     # The others need not wait for it.
                     intent.refused.append([*partition, str(refusal)])
@@ -104,30 +105,22 @@ class ErasureTombstones(ErasureSteps):
                 if offset is not None or partition not in steps:
                     known = steps.get(partition, {}).items()
                     kept = {name: value for name, value in known if not name.startswith("tombstone")}
-                    steps[partition] = {**kept, **self._step(one, offset)}
+                    steps[partition] = {**kept, **_step(one, offset)}
             claims[partition] = {"topic": log.topic, "partition": log.partition, "below_offset": below}
             if count % TOMBSTONES_PER_TURN == 0:
                 await asyncio.sleep(0)
         intent.claims, intent.done = [*claims.values()], [*steps.values()]
         intent.missed = []
         intent.phase = REMOVING
-        await self._save(intent, key)
 
-    def _missed(self, intent: Intent) -> list[TopicPartition]:
-        """Return the partitions of which there is a claim, and that have to be located once more."""
-        missed = {(topic, partition) for topic, partition in intent.missed}
-        return [partition for claim in self._claims(intent) if (partition := claim_of(claim)[0]) in missed]
 
-    def _step(self, one: Located, offset: int | None) -> dict[str, Any]:
-        step: dict[str, Any] = {"topic": one.topic, "partition": one.partition}
-        if offset is not None:
-            step["tombstone_offset"] = offset
-        elif one.last_tombstone_offset >= 0:
-            step["tombstone"] = f"one was there already, at offset {one.last_tombstone_offset}"
-            step["tombstone_found_at"] = one.last_tombstone_offset
-        else:
-            step["tombstone"] = "none was needed: no value is the last thing that the log says of the key"
-        return step
-
-    def _write_tombstone(self, log: Log, key: bytes) -> int:
-        return write_tombstone(self._node, log, key)
+def _step(one: Located, offset: int | None) -> dict[str, Any]:
+    step: dict[str, Any] = {"topic": one.topic, "partition": one.partition}
+    if offset is not None:
+        step["tombstone_offset"] = offset
+    elif one.last_tombstone_offset >= 0:
+        step["tombstone"] = f"one was there already, at offset {one.last_tombstone_offset}"
+        step["tombstone_found_at"] = one.last_tombstone_offset
+    else:
+        step["tombstone"] = "none was needed: no value is the last thing that the log says of the key"
+    return step

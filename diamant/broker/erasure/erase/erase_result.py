@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from diamant.broker.client.errors import VerbError
-from diamant.cleaner.erasure.intent import Intent
-from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 NOT_CERTIFIED = "not-certified"
 """State of a certificate of which no partition, or not every one, has a claim."""
@@ -64,23 +61,3 @@ class Erasure:
             "certificate_path": self.certificate_path,
             "public_key": self.public_key,
         }
-
-
-def claim_of(claim: Mapping[str, Any]) -> tuple[TopicPartition, int]:
-    """Return the partition of a claim, and the offset below which it claims something."""
-    return (claim["topic"], claim["partition"]), claim["below_offset"]
-
-
-def steps_of(intent: Intent) -> dict[TopicPartition, dict[str, Any]]:
-    """Return what was done, by partition."""
-    return {(one["topic"], one["partition"]): one for one in intent.done}
-
-
-def refusals_of(intent: Intent) -> dict[TopicPartition, str]:
-    """Return why partitions take no tombstone."""
-    return {(topic, partition): reason for topic, partition, reason in intent.refused}
-
-
-def claim_ends(intent: Intent) -> dict[TopicPartition, int]:
-    """Return the ends of all claims."""
-    return dict(claim_of(claim) for claim in intent.claims)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from diamant.broker.erasure.erasure import EraseFailed
-from diamant.cleaner.runners.contract import wait_in_spite_of_cancelling
+from diamant.broker.erasure.erase.erase_result import EraseFailed
+from diamant.broker.operations.blocking import to_its_end
 from diamant.cleaner.segments.record_removal import write_without
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
@@ -70,12 +70,7 @@ async def remove_tombstones(env: Env, cleaning: NodeCleaner, log: Log, key: byte
             log.roll()
         for segment in list(log.segments[:-1]):
             if not segment.is_deleted and segment.base_offset < end:
-                task = asyncio.get_running_loop().create_task(_rewrite(env, log, segment, key, end))
-                try:
-                    await asyncio.shield(task)
-                except asyncio.CancelledError:
-                    await wait_in_spite_of_cancelling(task)
-                    raise
+                await to_its_end(_rewrite(env, log, segment, key, end))
     finally:
         service.resume(partition)
 

@@ -1,4 +1,4 @@
-"""Steps of `Erasures` between its scans: they remove values from the logs, and then the key.
+"""Steps of an erasure between its scans: they remove values from the logs, and then the key.
 
 A wrong filter may hide a record from these steps. The certifying scan then finds it, and there is no certificate.
 """
@@ -8,16 +8,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diamant.broker.client.errors import VerbError
-from diamant.broker.erasure.erase_certificates import ErasureCertificates
-from diamant.broker.erasure.erasure import EraseFailed, claim_ends, claim_of, steps_of
-from diamant.broker.erasure.tombstones import remove_tombstones
+from diamant.broker.erasure.erase.claims import affected, claim_ends, claim_of, claims_there, steps_of
+from diamant.broker.erasure.erase.erase_result import EraseFailed
+from diamant.broker.erasure.erase.groups_behind import GroupsBehind
+from diamant.broker.erasure.erase.tombstones import remove_tombstones
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.jobs.job_table import JobTable
+from diamant.broker.operations.blocking import in_thread, to_its_end
 from diamant.broker.operations.compact import PARTITIONS_PER_TURN, BrokerStopping
 from diamant.broker.operations.compacted_bytes import CompactedBytes
 from diamant.broker.operations.progress import Progress
-from diamant.cleaner.erasure.intent import Intent, write_intent
+from diamant.cleaner.erasure.intent import Intent
 from diamant.cleaner.erasure.locate import filter_skip
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan.file_listing import is_in_use
@@ -26,10 +30,13 @@ from diamant.cleaner.evidence.scan.scan import ScanReport, scan_partitions
 from diamant.cleaner.evidence.search.findings import MAX_LISTED, TOMBSTONE
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.on_demand.request import CompactRequest
-from diamant.cleaner.service.settings import HASH_KEY_FILE
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from diamant.broker.node.cleaner import NodeCleaner
+    from diamant.broker.operations.compact import Compactions
 
 logger = logging.getLogger(__name__)
 
@@ -41,17 +48,32 @@ MAX_LOOK_AGAIN_S = 2.0
 COMPACTIONS_AT_ONCE = 128
 
 
-class ErasureSteps(ErasureCertificates):
+class EraseSteps:
     """Compacts, and looks for what is left."""
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        cleaning: NodeCleaner,
+        compactions: Compactions,
+        groups: GroupsBehind,
+        table: JobTable[Intent],
+    ) -> None:
+        """`table` has the intents."""
+        self._evidence = evidence
+        self._cleaning = cleaning
+        self._compactions = compactions
+        self._groups = groups
+        self._table = table
 
     # -- values ----------------------------------------------------------------------------------------------------------
 
-    async def _remove_values(self, intent: Intent, subject: Subject, progress: Progress, *, is_patient: bool) -> None:
+    async def remove_values(self, intent: Intent, subject: Subject, progress: Progress, *, is_patient: bool) -> None:
         """Compact until no value is left below the claims, or until compaction cannot remove more.
 
         With `is_patient` a caller waits, and so does this method while time may help.
         """
-        left, steps, ends = self._affected(intent), steps_of(intent), claim_ends(intent)
+        left, steps, ends = affected(intent, self._evidence.topics), steps_of(intent), claim_ends(intent)
         rounds, pause_s = 0, LOOK_AGAIN_S
         while True:
             await self._compact_all(intent, left, "clean", "compacting", progress)
@@ -75,7 +97,7 @@ class ErasureSteps(ErasureCertificates):
         steps, room = steps_of(intent), asyncio.Semaphore(COMPACTIONS_AT_ONCE)
         # It is loaded first: all that wait for it would otherwise resume in the same turn.
         await self._compactions.compactor()
-        present = {one: log for one in partitions if (log := self._log(one)) is not None}
+        present = {one: log for one in partitions if (log := self._evidence.log(one)) is not None}
         compacted = CompactedBytes(await self._cleaning.service(), present.values())
         compacted.begin(progress, stage)
         try:
@@ -119,13 +141,15 @@ class ErasureSteps(ErasureCertificates):
 
     async def _look(self, subject: Subject, partitions: Sequence[TopicPartition]) -> ScanReport:
         """Look for records of the key where it may be as far as filters know; the certifying scan tells whether they lie."""
-        ends = self._ends()
+        ends = self._evidence.ends()
 
         def look(check: Callable[[], object]) -> ScanReport:
-            skip = filter_skip(self._env, subject.key, self._hash_key())
-            return scan_partitions(self._env, self._directory, subject, ends, partitions, skip=skip, check=check)
+            skip = filter_skip(self._evidence.env, subject.key, self._evidence.filter_key())
+            return scan_partitions(
+                self._evidence.env, self._evidence.directory, subject, ends, partitions, skip=skip, check=check
+            )
 
-        return await self._in_thread(look)
+        return await in_thread(look)
 
     async def _left(
         self, intent: Intent, subject: Subject, partitions: Sequence[TopicPartition]
@@ -137,44 +161,46 @@ class ErasureSteps(ErasureCertificates):
 
     def _is_held(self, intent: Intent, partition: TopicPartition, end: int) -> bool:
         """Tell whether time may help below the claim's end: an open transaction, or `min.compaction.lag.ms`."""
-        log = self._log(partition)
+        log = self._evidence.log(partition)
         if log is None or not log.config.is_compacted:
             return False
         return log.last_stable_offset < end or (log.config.min_compaction_lag_ms > 0 and not intent.is_forced)
 
     # -- the key ---------------------------------------------------------------------------------------------------------
 
-    async def _remove_key(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> None:
+    async def remove_key(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> None:
         """After the horizon, or with `is_now` before: have the tombstones go. EraseFailed, and a later time, if some are left."""
-        affected = self._affected(intent)
-        progress.begin("removing tombstones", len(affected), "partitions")
+        partitions = affected(intent, self._evidence.topics)
+        progress.begin("removing tombstones", len(partitions), "partitions")
         # If not all groups are known any more, as may be after a restart, the horizon counts again.
-        intent.is_now = intent.is_now and not await self._groups_not_known()
-        behind = await self._groups_behind(intent) if intent.is_now else {}
+        intent.is_now = intent.is_now and not await self._groups.not_known()
+        behind = await self._groups.behind(intent) if intent.is_now else {}
         # Perhaps no group was behind at the time of the request, and this may be a later attempt.
         intent.is_now = intent.is_now and (intent.is_confirmed or not behind)
         if intent.is_now:
-            self._note_override(intent, affected, behind)
+            self._note_override(intent, partitions, behind)
             # Before a tombstone goes: stopped in between, the next attempt finds groups further on that have missed it.
-            await self._to_its_end(asyncio.to_thread(write_intent, self._env, self._directory, intent, key))
-            failure = await self._remove_now(intent, affected, progress)
+            await to_its_end(asyncio.to_thread(self._table.files.write, intent, key))
+            failure = await self._remove_now(intent, partitions, progress)
         else:
             await self._withdraw_overrides(intent, subject)
             failure = None
-            await self._compact_all(intent, affected, "tombstones-gone", "removing tombstones", progress)
-        await self._remove_files(intent, affected)
+            await self._compact_all(intent, partitions, "tombstones-gone", "removing tombstones", progress)
+        await self._remove_files(intent, partitions)
         if failure is not None:
             raise failure
-        report = await self._look(subject, affected)
-        left = [one for claim in self._claims(intent) for one in report.tombstones(*claim_of(claim))]
+        report = await self._look(subject, partitions)
+        left = [
+            one for claim in claims_there(intent, self._evidence.topics) for one in report.tombstones(*claim_of(claim))
+        ]
         if left:
-            now_ms = self._env.clock.now_ms()
+            now_ms = self._evidence.env.clock.now_ms()
             later = max((one.horizon_ms or 0 for one in left), default=0)
             if later > now_ms:
                 intent.due_ms = later
             else:
                 # Something keeps what may go; how long is unknown.
-                intent.due_ms = self._retry_later_ms(intent.retries)
+                intent.due_ms = self._table.retry_ms(intent.retries)
                 intent.retries += 1
             pause_s = max(0, intent.due_ms - now_ms) // 1000
             raise EraseFailed(
@@ -188,10 +214,10 @@ class ErasureSteps(ErasureCertificates):
         ends = claim_ends(intent)
         failure: StorageError | None = None
         for partition in partitions:
-            log = self._log(partition)
+            log = self._evidence.log(partition)
             try:
                 if log is not None:
-                    await remove_tombstones(self._env, self._cleaning, log, intent.key, ends.get(partition, 0))
+                    await remove_tombstones(self._evidence.env, self._cleaning, log, intent.key, ends.get(partition, 0))
             except StorageError as error:
                 if log is None or log.write_failure is None:
                     raise
@@ -205,7 +231,7 @@ class ErasureSteps(ErasureCertificates):
         """Record that the horizon is overridden, and the groups concerned: those that were behind in any attempt."""
         steps, known = steps_of(intent), {(one["topic"], one["partition"]): one for one in intent.overrides}
         for topic, partition in partitions:
-            if self._log((topic, partition)) is None:
+            if self._evidence.log((topic, partition)) is None:
                 continue
             override = known.get((topic, partition))
             if override is None:
@@ -243,17 +269,9 @@ class ErasureSteps(ErasureCertificates):
 
     # -- what both need --------------------------------------------------------------------------------------------------
 
-    def _hash_key(self) -> bytes | None:
-        """The key of the filters; None if there are none."""
-        try:
-            found: bytes = self._env.read_bytes(f"{self._directory}/{HASH_KEY_FILE}")
-            return found
-        except OSError:
-            return None
-
     async def _remove_files(self, intent: Intent, partitions: Sequence[TopicPartition]) -> None:
         """Remove the files that wait to be deleted there. Once begun this runs to its end."""
-        work = asyncio.to_thread(self._remove_doomed, intent.topics, partitions)
-        removed = await self._to_its_end(work)
+        work = asyncio.to_thread(self._evidence.remove_doomed, intent.topics, partitions)
+        removed = await to_its_end(work)
         for partition, step in steps_of(intent).items():
             step["files_removed_at_once"] = step.get("files_removed_at_once", 0) + removed.get(partition, 0)

@@ -1,0 +1,1 @@
+"""Erasing keys: the job, its steps, its certificate."""

@@ -1,0 +1,63 @@
+"""The groups that would miss a tombstone which goes before its horizon."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diamant.broker.client.errors import NotPossible
+from diamant.broker.erasure.erase.claims import affected, claim_ends, steps_of
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.operations.progress import Progress
+from diamant.cleaner.erasure.intent import Intent
+from diamant.cleaner.evidence.search.findings import MAX_LISTED
+from diamant.storage import names
+
+if TYPE_CHECKING:
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.topics import Topics
+
+
+class GroupsBehind:
+    """The groups whose committed offsets are not past tombstones, and whether all groups are known."""
+
+    def __init__(self, evidence: Evidence, groups: Lazy[GroupCoordinator], topics: Topics) -> None:
+        """`topics`: those of the broker, the groups' among them."""
+        self._evidence = evidence
+        self._groups = groups
+        self._topics = topics
+
+    async def not_known(self) -> list[str]:
+        """Wait until all groups are loaded that can be; return where they are not, in words."""
+        from diamant.broker.groups.coordinator.committed_offsets import groups_not_known
+
+        return await groups_not_known(self._groups, self._topics)
+
+    async def check_known(self, progress: Progress) -> None:
+        """Refuse to override a horizon if it is unknown which groups would miss the tombstone. NotPossible."""
+        progress.begin("waiting for the groups to be loaded")
+        unknown = await self.not_known()
+        if unknown:
+            raise NotPossible(
+                "the tombstone cannot be removed before its horizon, because it is not known which groups have not passed it: "
+                f"{'; '.join(unknown)}. Nothing was changed. Without --now (now=false) it goes at its horizon; to have it go "
+                "now, see in the broker's log what is wrong with that partition, repair it and restart the broker"
+            )
+
+    async def behind(self, intent: Intent) -> dict[str, list[str]]:
+        """Return the groups that are not past the tombstone, by partition, as in `users-0`."""
+        from diamant.broker.groups.coordinator.committed_offsets import groups_of
+
+        found, ends, steps = {}, claim_ends(intent), steps_of(intent)
+        for partition in affected(intent, self._evidence.topics):
+            log = self._evidence.log(partition)
+            if log is None:
+                continue
+            step = steps.get(partition, {})
+            # Intents of versions before do not say where one is that was there already; it is not above the claim's end.
+            mark = step.get("tombstone_offset", step.get("tombstone_found_at", ends.get(partition, 0) - 1))
+            end = mark + 1
+            behind = sorted(group for committed, group in await groups_of(self._groups, log) if committed < end)
+            if behind:
+                found[names.partition_dir_name(log.topic, log.partition)] = behind[:MAX_LISTED]
+        return found

@@ -1,0 +1,136 @@
+"""The certificates of a broker: which there are, and whether one is still true."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.client.errors import BadArgument, NotFound, NotGenuine, NotPossible
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.evidence.kept_certificate import KeptCertificate, last_certificate
+from diamant.broker.operations.blocking import in_thread
+from diamant.broker.operations.cross_loop import on_loop
+from diamant.broker.operations.progress import Progress
+from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.files import CertificateList
+from diamant.cleaner.evidence.certificates.own_certificates import problem_with
+from diamant.cleaner.evidence.certificates.verification import Verification, verify_certificate
+from diamant.cleaner.redaction.claims import check_redaction_claims
+
+if TYPE_CHECKING:
+    from diamant.cleaner.redaction.where import Where
+
+
+class Certificates:
+    """The certificates in a data directory."""
+
+    def __init__(self, evidence: Evidence, loop: asyncio.AbstractEventLoop) -> None:
+        """`loop`: the broker's."""
+        self._evidence = evidence
+        self._loop = loop
+        self._list = CertificateList()
+
+    # -- any loop --------------------------------------------------------------------------------------------------------
+
+    async def verify(
+        self,
+        certificate: Mapping[str, Any],
+        *,
+        public_key: bytes | None = None,
+        key: bytes | None = None,
+        where: str | None = None,
+        progress: Progress | None = None,
+    ) -> Verification:
+        """Check a certificate against what the broker holds now. Raises BadArgument for what is no certificate.
+
+        `public_key`: the 32 bytes that are trusted; without them the signer is untrusted. `key` or `where`: what an erasure, or a
+        redaction, was about.
+        """
+        meant = None
+        if where is not None:
+            from diamant.cleaner.redaction.where import WhereError, parse_where
+
+            try:
+                meant = parse_where(where)
+            except WhereError as error:
+                raise BadArgument(str(error)) from None
+        return await on_loop(
+            self._loop, lambda: self._verify(certificate, public_key, key, meant, progress or Progress())
+        )
+
+    async def public_key(self) -> str | None:
+        """Return the public key as PEM, None if there is no key yet. NotPossible if it cannot be used."""
+        key = await self._evidence.keys.existing()
+        return None if key is None else key.public_pem
+
+    # -- what there is ---------------------------------------------------------------------------------------------------
+
+    async def list_all(self) -> list[dict[str, Any]]:
+        """Return the certificates in the data directory, in short (`CertificateList`)."""
+        try:
+            key = await self._evidence.keys.existing()
+        except NotPossible:
+            key = None
+        check = None if key is None else partial(problem_with, public_key=key.public_bytes)
+        return await asyncio.to_thread(self._list.describe, self._evidence.env, self._evidence.directory, check)
+
+    async def last(self, job_id: str) -> dict[str, Any]:
+        """Return the last certificate of an erasure or a redaction. Raises NotFound; NotGenuine if it is not as it was signed."""
+        kept = await self.kept(job_id)
+        if kept.problem:
+            raise NotGenuine(
+                f"the certificate is not what this broker has signed, so it proves nothing: {kept.path}: {kept.problem}. Bring "
+                "the file back from where it was kept; as_it_is=true hands it out as it is"
+            )
+        return kept.certificate
+
+    async def kept(self, job_id: str) -> KeptCertificate:
+        """Return the same as it lies there, and what is wrong with it. Raises NotFound, NotPossible if it cannot be read."""
+        found = None
+        if job_id.isalnum():
+            found = await asyncio.to_thread(last_certificate, self._evidence.env, self._evidence.directory, job_id)
+        if found is None:
+            raise NotFound("there is no such certificate")
+        try:
+            key = await self._evidence.keys.usable()
+        except NotPossible as error:
+            return replace(found, problem=f"it cannot be checked: {error}")
+        return await asyncio.to_thread(found.checked, key.public_bytes)
+
+    async def _verify(
+        self,
+        certificate: Mapping[str, Any],
+        public_key: bytes | None,
+        key: bytes | None,
+        where: Where | None,
+        progress: Progress,
+    ) -> Verification:
+        own = await self._evidence.keys.existing()
+        secret = None if own is None else own.secret
+        progress.begin("scanning everything", unit="bytes")
+        ends = self._evidence.ends()
+
+        def work(check: Callable[[], object]) -> Verification:
+            return verify_certificate(
+                certificate,
+                public_key,
+                self._evidence.env,
+                self._evidence.directory,
+                key=key,
+                where=where,
+                check_redaction=check_redaction_claims,
+                secret=secret,
+                ends=ends,
+                advance=progress.move_to,
+                check=check,
+                staging=self._evidence.staging(ends),
+                partitions=self._evidence.partitions_there,
+            )
+
+        try:
+            return await in_thread(work)
+        except (certificates.CertificateError, certificates.WrongKind) as error:
+            raise BadArgument(str(error)) from None

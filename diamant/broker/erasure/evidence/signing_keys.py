@@ -1,0 +1,88 @@
+"""The key that signs the certificates of a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from diamant.broker.client.errors import NotPossible
+from diamant.cleaner.evidence.certificates.files import has_traces
+from diamant.cleaner.evidence.certificates.key_location import check_lasting, mount_table
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey, check_outside, check_there, default_path
+from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from diamant.broker.node.node import Node
+
+
+class SigningKeys:
+    """The signing key of a broker, loaded with its first use."""
+
+    def __init__(self, node: Node) -> None:
+        """`node`: whose configuration says where the key is."""
+        self._node = node
+        self.loaded: SigningKey | None = None
+
+    async def key(self) -> SigningKey:
+        """Return the key, which is made if there is none. StorageError, OSError."""
+        if self.loaded is None:
+            self.loaded = await asyncio.to_thread(self._load)
+        return self.loaded
+
+    async def usable(self) -> SigningKey:
+        """Return the same. NotPossible."""
+        with _no_key_told():
+            return await self.key()
+
+    async def existing(self) -> SigningKey | None:
+        """Return the key, None if there is none: none is made. NotPossible."""
+        with _no_key_told():
+            if self.loaded is None and not await asyncio.to_thread(self._is_there):
+                return None
+            return await self.key()
+
+    def _path(self) -> str:
+        """Return the path of the key. StorageError if it must not lie there, or is missing where no other may be made."""
+        directory = self._node.config.data_dir
+        path = str(self._node.config["diamant.certificate.key.file"] or default_path())
+        check_outside(path, directory)
+        if has_traces(self._node.env, directory):
+            check_there(path)
+        return path
+
+    def _is_there(self) -> bool:
+        path = self._path()
+        return os.path.exists(path) and os.path.exists(f"{path}.secret")
+
+    def _load(self) -> SigningKey:
+        path = self._path()
+        if not self._node.config["diamant.certificate.key.ephemeral"]:
+            check_lasting(path, self._node.config.data_dir, mount_table())
+        return SigningKey.load(path)
+
+
+@contextmanager
+def _no_key_told() -> Iterator[None]:
+    try:
+        yield
+    except StorageError as error:
+        raise NotPossible(f"there is no key to sign with, nothing was changed: {error}") from None
+    except OSError as error:
+        raise NotPossible(
+            f"there is no key to sign with, nothing was changed: {reason_of(error)}. Its user has to be able to write there, "
+            "or let diamant.certificate.key.file say where else the key is to be"
+        ) from None
+
+
+def reason_of(error: Exception) -> str:
+    """Return the reason of a failure, without the numbers of the operating system."""
+    if isinstance(error, OSError):
+        return (
+            f"{error.filename}: {error.strerror}"
+            if error.filename
+            else (error.strerror or str(error) or type(error).__name__)
+        )
+    return str(error)

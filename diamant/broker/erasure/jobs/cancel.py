@@ -1,0 +1,105 @@
+"""Cancels an unfinished erasure or redaction: removes its intent, and certifies the reason and that nothing is claimed.
+
+A cancellation waits for the attempt that it ends, but not in the queue. Once begun it runs to its end, even if its
+caller is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from diamant.broker.client.errors import NotFound, NotPossible
+from diamant.broker.erasure.evidence.signing_keys import reason_of
+from diamant.broker.erasure.jobs import texts
+from diamant.broker.erasure.jobs.job_queue import JobQueue
+from diamant.broker.operations.compact import BrokerStopping
+from diamant.broker.operations.cross_loop import on_loop
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.storage.errors import StorageError
+
+logger = logging.getLogger(__name__)
+
+CANCELLED = "cancelled"
+"""In a certificate, `ended.what` of one that its user has cancelled."""
+
+AnyQueue: TypeAlias = JobQueue[Any, Any]
+
+
+async def cancel_job(queues: Iterable[AnyQueue], job_id: str, *, reason: str) -> Any:
+    """End a job that is not over, of whatever kind; see `Broker.cancel`. From any event loop."""
+    for queue in queues:
+        found = await _cancel_in(queue, job_id, reason)
+        if found is not None:
+            return found
+    raise NotFound(
+        f"there is no erasure or redaction {job_id[:64]!r} in progress, so nothing was cancelled: it has ended, or has "
+        "another id. GET /v1/certificates lists those that are unfinished"
+    )
+
+
+async def _cancel_in(queue: AnyQueue, job_id: str, reason: str) -> Any:
+    return await on_loop(queue.loop, lambda: _begin(queue, job_id, reason))
+
+
+async def _begin(queue: AnyQueue, job_id: str, reason: str) -> Any:
+    """Cancel a job, and return its result; None if there is none. The broker's stop waits for it."""
+    texts.check_reason(reason, "")
+    if queue.is_stopping:
+        raise BrokerStopping("the broker is stopping, nothing was cancelled")
+    task = queue.loop.create_task(_cancel(queue, job_id, reason))
+    queue.cancels.add(task)
+    task.add_done_callback(queue.cancels.discard)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await asyncio.shield(task)
+
+
+async def _cancel(queue: AnyQueue, job_id: str, reason: str) -> Any:
+    attempts = queue.attempts
+    async with queue.cancel_lock:
+        if job_id not in await queue.table.ids_on_disk():
+            return None
+        await _check_why(queue, job_id, reason, await queue.keys.usable())
+        ending = attempts.ending[job_id] = queue.loop.create_future()
+        is_cancelled = False
+        try:
+            await attempts.stop(job_id)
+            found = await _end(queue, job_id, reason)
+            is_cancelled = True
+        finally:
+            # Not before: the attempt's caller learns what has become of it.
+            del attempts.ending[job_id]
+            ending.set_result(is_cancelled)
+            queue.poke()
+    logger.info("%s %s: cancelled, not certified", queue.table.noun, job_id)
+    return found
+
+
+async def _check_why(queue: AnyQueue, job_id: str, reason: str, key: SigningKey) -> None:
+    """Refuse a reason that must not stand in a certificate, before anything is stopped for it."""
+    try:
+        intent = await asyncio.to_thread(queue.table.files.read, job_id, key)
+        sought, needles = queue.kind.sought(intent, key)
+    except (OSError, ValueError):
+        return  # An unreadable intent cannot be cancelled either; the caller gets that error.
+    texts.check_unsaid("the reason", [reason], sought, needles)
+
+
+async def _end(queue: AnyQueue, job_id: str, reason: str) -> Any:
+    name = f"{queue.table.noun} {job_id}"
+    ended = {"what": CANCELLED, "reason": reason, "at_ms": queue.clock.now_ms()}
+    try:
+        key = await queue.keys.key()
+        intent = await asyncio.to_thread(queue.table.files.read, job_id, key)
+        return await queue.kind.give_up(intent, key, ended)
+    except FileNotFoundError:
+        raise NotFound(f"{name} has just ended: see its certificate") from None
+    except ValueError as error:
+        raise NotPossible(
+            f"{name} cannot be read, so nothing can be said of it ({error}): bring back the key file and its secret, or remove "
+            "the intent from the data directory yourself"
+        ) from None
+    except (StorageError, OSError) as error:
+        raise queue.kind.failure(f"{name} could not be cancelled, it continues: {reason_of(error)}") from None

@@ -1,0 +1,289 @@
+"""The queue of jobs that change segments, are certified, and outlive a stop of the broker: erasures and redactions.
+
+Each has an intent on disk until it is over; what is not over is resumed at the next start, or when it is due. One at a time in
+a broker, of either kind. Bounds: `MAX_WAITING` calls wait for the lock, and `MAX_UNFINISHED` jobs are unfinished.
+
+What can never be certified is retried for ever, less and less often, unless a user cancels it (`cancel.py`).
+
+No text of an error and no line of the log holds a key, a value or what was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import traceback
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from diamant.broker.client.errors import NotPossible, TimedOut, TooMany, VerbError
+from diamant.broker.erasure.evidence.signing_keys import SigningKeys, reason_of
+from diamant.broker.erasure.jobs.attempts import Attempts, JobLock
+from diamant.broker.erasure.jobs.job_table import RETRY_MS, JobTable
+from diamant.cleaner.evidence.certificates.private_files import AnyIntent
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.search.needles import Needles
+from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from diamant.broker.node.node import Node
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_TIMEOUT_MS = 600_000
+MAX_WAITING = 64
+MAX_UNFINISHED = 10_000
+
+T = TypeVar("T")
+
+
+class JobIntent(AnyIntent, Protocol):
+    """An intent as the queue sees it."""
+
+    phase: str
+    """The step that is next."""
+
+
+IntentT = TypeVar("IntentT", bound=JobIntent)
+IntentT_contra = TypeVar("IntentT_contra", bound=JobIntent, contravariant=True)
+ResultT = TypeVar("ResultT")
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+
+class JobKind(Protocol[IntentT_contra, ResultT_co]):
+    """A kind of job: what its intents mean, and how it is carried out."""
+
+    @property
+    def failure(self) -> type[VerbError]:
+        """The error with which an attempt ends that is retried."""
+        ...
+
+    def due_ms(self, intent: IntentT_contra) -> int | None:
+        """Return when a job of an earlier run is resumed; None: now."""
+        ...
+
+    def sought(self, intent: IntentT_contra, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
+        """Return what a job is about: a key or texts, and what of the values that were found is known."""
+        ...
+
+    async def resume(self, intent: IntentT_contra, key: SigningKey) -> ResultT_co:
+        """Carry on with a job that has the lock."""
+        ...
+
+    async def give_up(self, intent: IntentT_contra, key: SigningKey, ended: dict[str, Any]) -> ResultT_co:
+        """End a job without changing anything else. `ended`: for the certificate, what ended it, the reason given, and when."""
+        ...
+
+
+class JobQueue(Generic[IntentT, ResultT]):
+    """The jobs of one kind in one broker. Belongs to the loop thread."""
+
+    def __init__(
+        self,
+        kind: JobKind[IntentT, ResultT],
+        table: JobTable[IntentT],
+        keys: SigningKeys,
+        node: Node,
+        lock: JobLock | None = None,
+    ) -> None:
+        """`lock`: that of the other kind, so that one job is in progress at a time."""
+        self.kind = kind
+        self.table = table
+        self.keys = keys
+        self.loop = node.loop
+        self.clock = node.env.clock
+        self.attempts = Attempts(table.noun, JobLock() if lock is None else lock)
+        self.calls = 0
+        """Calls that wait for their jobs."""
+        self.is_stopping = False
+        self.cancels: set[asyncio.Task[Any]] = set()
+        """Cancellations in progress."""
+        self.cancel_lock = asyncio.Lock()
+        self._scheduler = node.scheduler
+        self._resumed: set[asyncio.Task[None]] = set()
+
+    # -- the broker's start and stop -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Read the intents that an earlier run left unfinished, and resume each when it is due."""
+        table = self.table
+        ids = (await table.ids_on_disk())[:MAX_UNFINISHED]
+        if not ids:
+            return
+        try:
+            key = await self.keys.key()
+        except (StorageError, OSError) as error:
+            logger.error(
+                "%d %ss are unfinished and cannot continue for now: %s", len(ids), table.noun, reason_of(error)
+            )
+            table.unread.update(ids)
+            for job_id in ids:
+                table.schedule(job_id, self.clock.now_ms() + RETRY_MS)
+            return
+        for job_id in ids:
+            await self._read(job_id, key)
+
+    async def _read(self, job_id: str, key: SigningKey) -> None:
+        """Read an intent of an earlier run, and resume the job when it is due; never if it cannot be read."""
+        table = self.table
+        table.unread.discard(job_id)
+        try:
+            intent = await asyncio.to_thread(table.files.read, job_id, key)
+        except (ValueError, StorageError, OSError) as error:
+            table.due.pop(job_id, None)
+            logger.error("%s %s is unfinished and cannot be continued: %s", table.noun, job_id, error)
+            return
+        logger.warning("%s %s is unfinished (%s), it continues", table.noun, job_id, intent.phase)
+        table.on_known(intent, key)
+        due_ms = self.kind.due_ms(intent)
+        table.schedule(job_id, self.clock.now_ms() if due_ms is None else due_ms)
+
+    async def stop(self) -> None:
+        """End what is in progress; its intent stays. Cancellations that have begun come to their end before that."""
+        self.is_stopping = True
+        tasks = [*self.attempts.running, *self._resumed]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *self.cancels, return_exceptions=True)
+
+    # -- resuming --------------------------------------------------------------------------------------------------------
+
+    def next_due_ms(self) -> int | None:
+        """Return when the next job is resumed; None: never."""
+        waiting = (due_ms for one, due_ms in self.table.due.items() if self.attempts.is_free(one))
+        return None if self.is_stopping else min(waiting, default=None)
+
+    async def resume_due(self) -> None:
+        """Begin to resume a job that is due. It may take long, or wait for the lock: `settled` waits for it."""
+        now_ms = self.clock.now_ms()
+        for one, due_ms in self.table.due.items():
+            if due_ms <= now_ms and self.attempts.is_free(one):
+                self.attempts.enter(one)
+                task = self.loop.create_task(self._try(one))
+                self._resumed.add(task)
+                task.add_done_callback(self._resumed.discard)
+                return
+
+    async def settled(self) -> None:
+        """Wait for the jobs that were resumed, until they are over or due later; not while a call is before them."""
+        while self._resumed and not self.calls:
+            await asyncio.wait(set(self._resumed))
+
+    async def _try(self, job_id: str) -> None:
+        table = self.table
+        table.due[job_id] = self.clock.now_ms() + table.pause_ms(job_id)
+        try:
+            if job_id in table.unread:
+                await self._read(job_id, await self.keys.key())
+            elif job_id not in self.attempts.ending:
+                await self.attempts.run(job_id, self._resume(job_id))
+            table.failures.pop(job_id, None)
+        except (VerbError, StorageError, OSError, ValueError) as error:
+            self._note_failed_try(job_id, logging.WARNING, reason_of(error))
+        except Exception as error:
+            # What it says may be of a record; where it comes from is not.
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{os.path.basename(at.filename)}:{at.lineno}, {at.name}"
+            what = f"unexpected {type(error).__name__} at {where}; please report this"
+            self._note_failed_try(job_id, logging.ERROR, what)
+        finally:
+            self.attempts.leave(job_id)
+            self._scheduler.poke()
+
+    async def _resume(self, job_id: str) -> None:
+        async with self.locked(job_id):
+            key = await self.keys.key()
+            try:
+                intent = await asyncio.to_thread(self.table.files.read, job_id, key)
+            except FileNotFoundError:
+                await self.table.finish_ended(job_id)
+                return
+            await self.kind.resume(intent, key)
+
+    def _note_failed_try(self, job_id: str, level: int, reason: str) -> None:
+        table = self.table
+        if job_id in table.due:
+            table.held += 1
+            table.failures[job_id] = table.failures.get(job_id, 0) + 1
+            pause_s = max(0, table.due[job_id] - self.clock.now_ms()) // 1000
+            logger.log(level, "%s %s: not finished, tried again in %d s: %s", table.noun, job_id, pause_s, reason)
+
+    # -- calls -----------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def call(self, *, is_new: bool = True) -> Iterator[None]:
+        """Count a call, if there is room for one more. TooMany."""
+        if self.calls >= MAX_WAITING or (is_new and len(self.table.due) >= MAX_UNFINISHED):
+            raise TooMany(f"too many {self.table.noun}s wait already, try again when some of them have ended")
+        self.calls += 1
+        try:
+            yield
+        finally:
+            self.calls -= 1
+
+    @asynccontextmanager
+    async def locked(self, job_id: str) -> AsyncIterator[None]:
+        """Hold the lock; the job is not resumed as long."""
+        try:
+            async with self.attempts.locked(job_id):
+                yield
+        finally:
+            # What was due in the meantime was passed over.
+            self._scheduler.poke()
+
+    async def run(self, job_id: str, timeout_ms: int | None, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Carry out what a caller waits for, within its time; what fails is told as a VerbError."""
+        limit_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
+        attempts, table, name = self.attempts, self.table, f"{self.table.noun} {job_id}"
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                return await attempts.run(job_id, work())
+        except TimeoutError:
+            table.note_failure(job_id)
+            raise TimedOut(
+                f"{name} was not certified within {limit_ms} ms{attempts.other_holder(job_id)}; {table.fate_of(job_id)}"
+            ) from None
+        except asyncio.CancelledError:
+            ending = attempts.ending.get(job_id)
+            if ending is None or self._is_caller_cancelled():
+                raise
+            await asyncio.wait({ending})
+            if not ending.result():
+                table.note_failure(job_id)
+                raise self.kind.failure(
+                    f"{name} is being cancelled, and this attempt has ended for that; {table.fate_of(job_id)}"
+                ) from None
+            raise NotPossible(f"{name} was cancelled, it is not certified") from None
+        except (StorageError, OSError) as error:
+            table.note_failure(job_id)
+            raise self.kind.failure(f"{name} could not continue: {reason_of(error)}") from None
+        except VerbError:
+            table.note_failure(job_id)
+            raise
+        finally:
+            attempts.waiting.discard(job_id)
+
+    def _is_caller_cancelled(self) -> bool:
+        """Tell whether it is the caller who is cancelled, and not only what it waits for."""
+        task = asyncio.current_task()
+        return self.is_stopping or (task is not None and task.cancelling() > 0)
+
+    def poke(self) -> None:
+        """Have the scheduler look again which job is due."""
+        self._scheduler.poke()
+
+    # -- lists -----------------------------------------------------------------------------------------------------------
+
+    def unfinished(self) -> list[dict[str, Any]]:
+        """Return the jobs that are not over and are resumed."""
+        noun, due = self.table.noun, self.table.due
+        return [{"id": one, "kind": noun, "due_ms": due_ms} for one, due_ms in sorted(due.items())]
+
+    async def unfinished_on_disk(self) -> list[dict[str, Any]]:
+        """Return the jobs that are not over. `due_ms` is None of one that is not resumed, as its intent cannot be read."""
+        table = self.table
+        found = await table.ids_on_disk()
+        ids = {one for one in found if not table.is_over(one)} | set(table.due)
+        return [{"id": one, "kind": table.noun, "due_ms": table.due.get(one)} for one in sorted(ids)]

@@ -1,0 +1,136 @@
+"""The unfinished jobs of one kind: their intents on disk, when each is resumed, and how many have ended how."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from diamant.broker.operations.blocking import to_its_end
+from diamant.cleaner.evidence.certificates.files import LAST_STATES, name_pending
+from diamant.cleaner.evidence.certificates.private_files import AnyIntent, IntentFiles
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+
+if TYPE_CHECKING:
+    from diamant.broker.node.node import Node
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 60_000
+"""The pause before a job that could not be finished is retried, on the broker's clock."""
+MAX_RETRY_DOUBLINGS = 10
+"""How often that pause doubles for what cannot be certified: up to 17 hours."""
+MAX_FAILURE_DOUBLINGS = 6
+"""How often it doubles for attempts that fail before they come to that, as on a full disk: up to an hour."""
+MAX_REMEMBERED = 1_000
+"""Ids of jobs that have ended."""
+
+ID_BYTES = 16
+
+IntentT = TypeVar("IntentT", bound=AnyIntent)
+
+
+class JobTable(Generic[IntentT]):
+    """The unfinished jobs of one kind. Belongs to the loop thread."""
+
+    def __init__(
+        self,
+        noun: str,
+        files: IntentFiles[IntentT],
+        node: Node,
+        *,
+        on_known: Callable[[IntentT, SigningKey], object] = lambda _intent, _key: None,
+        on_finished: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """`noun` names the kind in texts. `on_known` is called with each intent on disk, `on_finished` once it is gone."""
+        self.noun = noun
+        self.files = files
+        self.on_known = on_known
+        self._on_finished = on_finished
+        self._clock = node.env.clock
+        self._scheduler = node.scheduler
+        self.due: dict[str, int] = {}
+        """By id: when the job is resumed."""
+        self.unread: set[str] = set()
+        """Those of them whose intents are still to be read: at the start there was no key for that."""
+        self.failures: dict[str, int] = {}
+        """Attempts in a row, since the start, that failed; by id."""
+        self._over: deque[str] = deque(maxlen=MAX_REMEMBERED)
+        self.done = 0
+        """Jobs that ended with everything certified, each once, since the start."""
+        self.failed = 0
+        """Jobs that ended without."""
+        self.held = 0
+        """Attempts that certified nothing, at jobs that are resumed."""
+
+    async def ids_on_disk(self) -> list[str]:
+        """Return the ids of the intents that are there."""
+        return await asyncio.to_thread(self.files.ids)
+
+    async def save(self, intent: IntentT, key: SigningKey, due_ms: int | None = None) -> None:
+        """Write an intent to disk; the job is resumed at `due_ms`, or after a pause. Once begun this runs to its end."""
+
+        async def save() -> None:
+            await asyncio.to_thread(self.files.write, intent, key)
+            self.on_known(intent, key)
+            later_ms = self._clock.now_ms() + self.pause_ms(intent.id)
+            self.schedule(intent.id, later_ms if due_ms is None else due_ms)
+
+        await to_its_end(save())
+
+    def schedule(self, job_id: str, due_ms: int) -> None:
+        """Resume a job at a time."""
+        self.due[job_id] = due_ms
+        self._scheduler.poke()
+
+    def pause_ms(self, job_id: str) -> int:
+        """Return the pause before the next attempt, if nothing else says when: longer after each that has failed."""
+        return RETRY_MS << min(self.failures.get(job_id, 0), MAX_FAILURE_DOUBLINGS)
+
+    def retry_ms(self, retries: int) -> int:
+        """Return the time of the next attempt at a job that was scanned in vain so often before."""
+        now_ms: int = self._clock.now_ms()
+        return now_ms + (RETRY_MS << min(retries, MAX_RETRY_DOUBLINGS))
+
+    def is_over(self, job_id: str) -> bool:
+        """Tell whether a job has ended lately."""
+        return job_id in self._over
+
+    def finish(self, job_id: str) -> None:
+        """Forget a job whose intent is gone."""
+        self.due.pop(job_id, None)
+        self.unread.discard(job_id)
+        self.failures.pop(job_id, None)
+        self._over.append(job_id)
+        self._on_finished(job_id)
+
+    async def finish_ended(self, job_id: str) -> None:
+        """Forget a job whose intent is gone: an earlier attempt has ended it, but perhaps not named its certificate."""
+        files = self.files
+        named = await to_its_end(asyncio.to_thread(name_pending, files.env, files.directory, job_id, files.prefix))
+        self.finish(job_id)
+        if named is not None:
+            is_done = named.endswith(tuple(f".{state}.json" for state in LAST_STATES))
+            self.done, self.failed = self.done + is_done, self.failed + (not is_done)
+            logger.warning("%s %s had ended, its certificate is %s", self.noun, job_id, named)
+
+    async def drop(self, job_id: str) -> None:
+        """Remove the intent of a job that has changed nothing, and forget it as failed."""
+        await to_its_end(asyncio.to_thread(self.files.remove, job_id))
+        self.finish(job_id)
+        self.failed += 1
+
+    def note_failure(self, job_id: str) -> None:
+        """Count an attempt that has failed: as held if it is resumed, and not at all if it was counted when it ended."""
+        if job_id in self.due:
+            self.held += 1
+        elif not self.is_over(job_id):
+            self.failed += 1
+
+    def fate_of(self, job_id: str) -> str:
+        """Return, in words, what becomes of a job that no caller waits for any more."""
+        if job_id in self.due:
+            return "it continues in the broker"
+        return "it has ended just now, see its certificate" if self.is_over(job_id) else "nothing was changed"

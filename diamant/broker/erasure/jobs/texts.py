@@ -1,0 +1,38 @@
+"""The texts that a caller gives for a certificate: reason and reference."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+from diamant.broker.client.errors import BadArgument
+from diamant.cleaner.evidence.certificates.reason_check import holds_value, names_sought
+from diamant.cleaner.evidence.search.needles import Needles
+
+MAX_TEXT = 1_000
+"""Letters of a reason or reference."""
+_NOT_TEXT = ("Cc", "Cs", "Zl", "Zp")
+"""Control characters, halves of pairs of UTF-16, and ends of lines and paragraphs: categories of Unicode."""
+
+
+def check_reason(reason: str, reference: str = "") -> None:
+    """Refuse texts that a certificate cannot have. BadArgument."""
+    if not reason.strip():
+        raise BadArgument("reason is missing: it stands in the certificate, as in 'GDPR Art. 17'")
+    if max(len(reason), len(reference)) > MAX_TEXT:
+        raise BadArgument(f"reason and reference may have {MAX_TEXT} letters each")
+    if any(unicodedata.category(letter) in _NOT_TEXT for letter in reason + reference):
+        raise BadArgument(
+            "reason and reference are one line each: they are shown on terminals, so they may have no line ends and no "
+            "control characters"
+        )
+
+
+def check_unsaid(what: str, texts: Sequence[str], sought: Sequence[bytes], needles: Needles | None = None) -> None:
+    """Refuse texts for a certificate that name what is to be gone. `sought`: keys and texts; `needles`: values. BadArgument."""
+    for text in texts:
+        if names_sought(text, sought) or (needles and holds_value(text, needles)):
+            raise BadArgument(
+                f"{what} must not hold what is to be gone, neither a key nor a value, in no spelling: that stands in the "
+                "certificate, and stays in the data directory. Refer to the request by a case number, as in 'ticket 4711'"
+            )

@@ -1,0 +1,1 @@
+"""Redacting records: the job, its steps, its certificate."""
