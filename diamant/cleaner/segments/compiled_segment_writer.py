@@ -20,7 +20,9 @@ class CompiledWriter(SegmentWriter):
     """See `SegmentWriter`."""
 
     def append_columns(self, data: Buffer, columns: NDArray[np.int64], count: int) -> None:
-        """Append the batches that lie one after the other in `data`: `append_run` for int64[3, count] of its columns.
+        """Append the batches that lie one after the other in `data`: `append` for each.
+
+        `columns`, int64[3, count], are their sizes, last offsets and max timestamps.
 
         The bytes must not change before the next `flush`.
         """

@@ -8,7 +8,6 @@ Source: LogSegment.append as Cleaner.cleanInto uses it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from struct import Struct
 
 from crc32c import crc32c
@@ -84,17 +83,6 @@ class SegmentWriter:
         """Append one batch as it is. The bytes must not change before the next `flush`."""
         self._index_batch(len(batch), last_offset, max_timestamp)
         self._write(batch)
-
-    def append_run(
-        self, data: Buffer, sizes: Sequence[int], last_offsets: Sequence[int], max_timestamps: Sequence[int]
-    ) -> None:
-        """Append the batches that lie one after the other in `data`, with a row of `sizes` and so on for each.
-
-        The bytes must not change before the next `flush`.
-        """
-        for size, last_offset, max_timestamp in zip(sizes, last_offsets, max_timestamps, strict=True):
-            self._index_batch(size, last_offset, max_timestamp)
-        self._write(data)
 
     def add_aborted(self, aborted: AbortedTxn) -> None:
         """Add an entry to the index of aborted transactions, in the order of their markers."""

@@ -377,7 +377,8 @@ def test_index_entries_are_those_of_the_plain_writer(
             if isinstance(writer, CompiledWriter):
                 writer.append_columns(data, np.array(run, np.int64).T.copy(), len(run))
             else:
-                writer.append_run(data, *zip(*run, strict=True))
+                for size, last_offset, timestamp in run:
+                    writer.append(bytes(size), last_offset, timestamp)
         writer.finish(7, (10,))
         contents.append({name: env.read_bytes(f"/log/{name}") for name in env.list_dir("/log")})
     assert contents[0] == contents[1]

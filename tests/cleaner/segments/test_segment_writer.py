@@ -47,7 +47,8 @@ def test_batches_are_written_as_they_are(env: MemoryEnv) -> None:
     """One after the other, and the result tells size, checksum, sources and time of the log file."""
     writer = make_writer(env)
     writer.append(b"a" * 10, 101, 5)
-    writer.append_run(b"b" * 10 + b"c" * 7, [10, 7], [103, 105], [6, 7])
+    writer.append(b"b" * 10, 103, 6)
+    writer.append(b"c" * 7, 105, 7)
     output = writer.finish(777, (100, 104))
     content = b"a" * 10 + b"b" * 10 + b"c" * 7
     assert env.read_bytes(PREFIX + "log.cleaned") == content
@@ -65,23 +66,6 @@ def test_an_index_entry_comes_after_more_than_the_interval(env: MemoryEnv) -> No
     writer.finish(0, (100,))
     assert offsets(env) == [(3, 12), (5, 24)]
     assert times(env) == [(1002, 3), (1004, 5)]
-
-
-def test_a_run_is_indexed_like_single_batches(env: MemoryEnv) -> None:
-    """The two ways to append give the same files."""
-    sizes, lasts, stamps = [6, 30, 1, 9, 9, 9], [101, 110, 111, 150, 151, 160], [9, 3, 12, 12, 11, 40]
-    data = bytes(range(sum(sizes)))
-    writer = make_writer(env)
-    position = 0
-    for size, last, stamp in zip(sizes, lasts, stamps, strict=True):
-        writer.append(data[position : position + size], last, stamp)
-        position += size
-    first = writer.finish(0, (100,))
-    found = [env.read_bytes(PREFIX + name) for name in ("log.cleaned", "index.cleaned", "timeindex.cleaned")]
-    writer = make_writer(env)
-    writer.append_run(data, sizes, lasts, stamps)
-    assert writer.finish(0, (100,)) == first
-    assert found == [env.read_bytes(PREFIX + name) for name in ("log.cleaned", "index.cleaned", "timeindex.cleaned")]
 
 
 def test_the_time_index_ascends(env: MemoryEnv) -> None:
