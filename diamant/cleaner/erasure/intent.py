@@ -8,13 +8,15 @@ that is stopped then still continues. It is removed before that certificate can 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from diamant.cleaner.evidence.certificates.private_files import PREFIX, IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.certificates.topic_scope import TopicScope, scopes_of
 from diamant.cleaner.evidence.search.needles import Needle, keyed_digest
+from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 
 WRITING = "writing"
@@ -25,6 +27,39 @@ WAITING = "waiting"
 """Values are certified to be gone; tombstones wait for their horizon."""
 CLOSING = "closing"
 """The tombstones are gone too, and nothing names the key any more; the last scan and its certificate are to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim about one partition: nothing of the key is left below an offset."""
+
+    topic: str
+    partition: int
+    below_offset: int
+
+    @property
+    def place(self) -> TopicPartition:
+        """The partition."""
+        return self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A tombstone that went before its horizon, as a certificate has it."""
+
+    what: str
+    topic: str
+    partition: int
+    groups_that_had_not_passed_it: tuple[str, ...]
+
+    @property
+    def place(self) -> TopicPartition:
+        """The partition."""
+        return self.topic, self.partition
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return it as a certificate has it."""
+        return {**asdict(self), "groups_that_had_not_passed_it": [*self.groups_that_had_not_passed_it]}
 
 
 @dataclass(slots=True)
@@ -48,8 +83,8 @@ class Intent:
     is_forced: bool = False
     engine: str | None = None
     """The engine that compacts, whatever the size (`rules.modes.ENGINES`)."""
-    scope: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By topic: its id, and how many partitions it had when this was asked for; empty in intents of versions before."""
+    scope: dict[str, TopicScope] = field(default_factory=dict)
+    """By topic; empty in intents of versions before."""
     due_ms: int | None = None
     """Time of the round after the horizon."""
     found: list[dict[str, Any]] = field(default_factory=list)
@@ -57,12 +92,12 @@ class Intent:
     done: list[dict[str, Any]] = field(default_factory=list)
     before: list[dict[str, Any]] = field(default_factory=list)
     """Affected segments as they were."""
-    claims: list[dict[str, Any]] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
     """Partition by partition: up to where values are claimed to be gone."""
     needles: list[dict[str, Any]] = field(default_factory=list)
     is_manual_clock: bool = False
     """True if a manual clock was in use at any time."""
-    overrides: list[dict[str, Any]] = field(default_factory=list)
+    overrides: list[Override] = field(default_factory=list)
     retries: int = 0
     """Number of scans that failed to certify."""
     missed: list[list[Any]] = field(default_factory=list)
@@ -81,11 +116,18 @@ class Intent:
     def from_bytes(cls, data: bytes) -> Intent:
         """Return what `to_bytes` gave. ValueError for anything else."""
         try:
-            fields: Mapping[str, Any] = json.loads(data)
-            intent = cls(**{**fields, "key": bytes.fromhex(fields["key"])})
+            fields: dict[str, Any] = json.loads(data)
+            fields["key"] = bytes.fromhex(fields["key"])
+            fields["scope"] = scopes_of(fields.get("scope", {}))
+            fields["claims"] = [Claim(**one) for one in fields.get("claims", ())]
+            fields["overrides"] = [
+                Override(**{**one, "groups_that_had_not_passed_it": tuple(one["groups_that_had_not_passed_it"])})
+                for one in fields.get("overrides", ())
+            ]
+            intent = cls(**fields)
             for one in intent.needles:
                 Needle.from_fields(one)
-        except (TypeError, KeyError) as error:
+        except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"it is no intent of this version: {error}") from None
         return intent
 

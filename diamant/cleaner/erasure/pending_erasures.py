@@ -54,6 +54,7 @@ class PendingErasures:
             intent = self._files.read(intent_id, self._key)
         except (OSError, ValueError):
             return {}  # It has ended since, or cannot be read.
-        if intent.scope.get(self._topic, {}).get("topic_id", self._topic_id) != self._topic_id:
+        known = intent.scope.get(self._topic)
+        if known is not None and known.topic_id != self._topic_id:
             return {}
-        return {one["partition"]: one["below_offset"] for one in intent.claims if one["topic"] == self._topic}
+        return {one.partition: one.below_offset for one in intent.claims if one.topic == self._topic}

@@ -8,11 +8,11 @@ where the broker was stopped.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from diamant.cleaner.evidence.certificates.private_files import REDACTION_PREFIX, IntentFiles
+from diamant.cleaner.evidence.certificates.topic_scope import TopicScope, scopes_of
 from diamant.cleaner.evidence.search.needles import Needle
 from diamant.cleaner.redaction.where import HOLD, parse_where
 from diamant.storage.env.env import Env
@@ -45,8 +45,8 @@ class RedactionIntent:
     """Partition (as text) to its end when the redaction was asked for: what was written later is no part of it."""
     stable: dict[str, int] = field(default_factory=dict)
     """The same to where records were located up to, in the last run that located them: the last stable offset, or the end."""
-    scope: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By topic: its id, and how many partitions it had when this was asked for; empty in intents of versions before."""
+    scope: dict[str, TopicScope] = field(default_factory=dict)
+    """By topic; empty in intents of versions before."""
     due_ms: int | None = None
     found: list[dict[str, Any]] = field(default_factory=list)
     """As in the certificate: what was located, before it was removed."""
@@ -72,12 +72,12 @@ class RedactionIntent:
     def from_bytes(cls, data: bytes) -> RedactionIntent:
         """Return what `to_bytes` gave. ValueError for anything else."""
         try:
-            fields: Mapping[str, Any] = json.loads(data)
-            intent = cls(**fields)
+            fields: dict[str, Any] = json.loads(data)
+            intent = cls(**{**fields, "scope": scopes_of(fields.get("scope", {}))})
             parse_where(intent.where, intent.undecided)
             for one in intent.needles:
                 Needle.from_fields(one)
-        except (TypeError, KeyError) as error:
+        except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"it is no intent of this version: {error}") from None
         return intent
 

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from diamant.broker.erasure.evidence.scope import Topics, partitions_of
-from diamant.cleaner.erasure.intent import Intent
+from diamant.cleaner.erasure.intent import Claim, Intent
 from diamant.storage.checkpoints.checkpoints import TopicPartition
-
-
-def claim_of(claim: Mapping[str, Any]) -> tuple[TopicPartition, int]:
-    """Return the partition of a claim, and the offset below which it claims something."""
-    return (claim["topic"], claim["partition"]), claim["below_offset"]
 
 
 def steps_of(intent: Intent) -> dict[TopicPartition, dict[str, Any]]:
@@ -27,19 +21,19 @@ def refusals_of(intent: Intent) -> dict[TopicPartition, str]:
 
 def claim_ends(intent: Intent) -> dict[TopicPartition, int]:
     """Return the ends of all claims."""
-    return dict(claim_of(claim) for claim in intent.claims)
+    return {one.place: one.below_offset for one in intent.claims}
 
 
 def unclaimed(intent: Intent, topics: Topics) -> list[TopicPartition]:
     """Return the partitions without a claim: all at first, later those that could not be opened."""
-    claimed = {claim_of(claim)[0] for claim in intent.claims}
+    claimed = {one.place for one in intent.claims}
     return [one for one in partitions_of(topics, intent.topics, intent.scope) if one not in claimed]
 
 
-def claims_there(intent: Intent, topics: Topics) -> list[dict[str, Any]]:
+def claims_there(intent: Intent, topics: Topics) -> list[Claim]:
     """Return the claims about partitions that are there still."""
     there = set(partitions_of(topics, intent.topics, intent.scope))
-    return [claim for claim in intent.claims if claim_of(claim)[0] in there]
+    return [one for one in intent.claims if one.place in there]
 
 
 def affected(intent: Intent, topics: Topics) -> list[TopicPartition]:
@@ -51,5 +45,5 @@ def affected(intent: Intent, topics: Topics) -> list[TopicPartition]:
 def to_locate(intent: Intent, topics: Topics) -> list[TopicPartition]:
     """Return the partitions without a claim, and those that have values in spite of theirs."""
     missed = {(topic, partition) for topic, partition in intent.missed}
-    claimed = (claim_of(claim)[0] for claim in claims_there(intent, topics))
+    claimed = (one.place for one in claims_there(intent, topics))
     return [*unclaimed(intent, topics), *(one for one in claimed if one in missed)]

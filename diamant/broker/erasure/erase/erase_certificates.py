@@ -6,18 +6,19 @@ import asyncio
 import json
 import logging
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from diamant.broker.erasure.erase.claims import affected, claim_ends, claim_of, claims_there, refusals_of, unclaimed
+from diamant.broker.erasure.erase.claims import affected, claim_ends, claims_there, refusals_of, unclaimed
 from diamant.broker.erasure.erase.erase_result import NOT_CERTIFIED, Erasure
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import ended_topics, later_partitions, partitions_of
+from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.operations.blocking import to_its_end
-from diamant.cleaner.erasure.intent import Intent
+from diamant.cleaner.erasure.intent import Claim, Intent
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path, conclude
@@ -68,11 +69,12 @@ class EraseCertificates:
 
     # -- what a scan amounts to ------------------------------------------------------------------------------------------
 
-    def _states(self, intent: Intent, report: ScanReport, subject: Subject) -> list[tuple[dict[str, Any], str]]:
+    def _states(self, intent: Intent, report: ScanReport, subject: Subject) -> list[tuple[Claim, str]]:
         self._evidence.disown(report, subject, intent.topics, intent.scope)
         digest = subject.key_digest.hex()
         return [
-            (claim, report.state(*claim_of(claim), digest)) for claim in claims_there(intent, self._evidence.topics)
+            (claim, report.state(claim.place, claim.below_offset, digest))
+            for claim in claims_there(intent, self._evidence.topics)
         ]
 
     def state(self, intent: Intent, report: ScanReport, subject: Subject) -> str:
@@ -92,7 +94,7 @@ class EraseCertificates:
         seen: Seen,
         state: str,
         due_ms: int | None,
-        ended: dict[str, Any] | None = None,
+        ended: Ended | None = None,
     ) -> Erasure:
         """Sign what the scan has shown, and keep it. With a last state, or if it was `ended` otherwise, the intent goes.
 
@@ -157,7 +159,7 @@ class EraseCertificates:
         seen: Seen,
         state: str,
         due_ms: int | None,
-        ended: dict[str, Any] | None,
+        ended: Ended | None,
     ) -> dict[str, Any]:
         report, after = seen.report, seen.after
         claims, refused = [], []
@@ -168,18 +170,20 @@ class EraseCertificates:
         for claim, found in states:
             is_astray = is_key_wanted and found == KEY_GONE and bool(report.astray)
             if ended is not None:
-                refused.append({**claim, "state": ended["what"], "problems": []})
+                refused.append({**asdict(claim), "state": ended.what, "problems": []})
             elif found in (VALUES_GONE, KEY_GONE) and not is_astray and not (is_key_wanted and found == VALUES_GONE):
-                claims.append({**claim, "state": found})
+                claims.append({**asdict(claim), "state": found})
             else:
                 may_stay = "" if is_key_wanted else TOMBSTONE
-                reasons = report.reasons(*claim_of(claim), is_key_wanted=is_key_wanted, may_stay=may_stay)
-                reasons = _refusal(intent, claim_of(claim)[0]) + reasons
-                refused.append({**claim, "state": INCONCLUSIVE if is_astray else found, "problems": reasons})
+                reasons = report.reasons(
+                    claim.place, claim.below_offset, is_key_wanted=is_key_wanted, may_stay=may_stay
+                )
+                reasons = _refusal(intent, claim.place) + reasons
+                refused.append({**asdict(claim), "state": INCONCLUSIVE if is_astray else found, "problems": reasons})
         refused += self._without_claims(intent, ended)
         later = later_partitions(self._evidence.topics, intent.topics, intent.scope)
         ends = [
-            *(claim_of(claim) for claim in claims_there(intent, self._evidence.topics)),
+            *((one.place, one.below_offset) for one in claims_there(intent, self._evidence.topics)),
             *((one, 0) for one in later),
         ]
         since = [found for one in ends for found in report.written_since(*one)]
@@ -198,17 +202,17 @@ class EraseCertificates:
                 "reason": intent.reason,
                 "reference": intent.reference,
                 "topics": intent.topics,
-                "topic_ids": {name: known["topic_id"] for name, known in intent.scope.items()},
+                "topic_ids": {name: known.topic_id for name, known in intent.scope.items()},
                 "key_hmac": subject.key_digest.hex(),
                 "key_bytes": intent.key_bytes,
                 "hmac": "HMAC-SHA-256 with a secret that is not in the data directory",
             },
             "found": intent.found,
             "done": intent.done,
-            "overrides": intent.overrides,
+            "overrides": [one.to_fields() for one in intent.overrides],
             "claims": claims,
             "not_certified": refused,
-            "ended": ended,
+            "ended": None if ended is None else ended.to_fields(),
             "topics_ended": ended_topics(self._evidence.topics, intent.topics, intent.scope),
             "partitions_added": [{"topic": topic, "partition": index} for topic, index in later],
             **written_since_fields(since, unlisted),
@@ -233,13 +237,13 @@ class EraseCertificates:
             "not_covered": not_covered,
         }
 
-    def _without_claims(self, intent: Intent, ended: dict[str, Any] | None) -> list[dict[str, Any]]:
+    def _without_claims(self, intent: Intent, ended: Ended | None) -> list[dict[str, Any]]:
         """Return what is said of partitions of which nothing is claimed, as there is no tombstone, or no log."""
         found = []
         for topic, index in unclaimed(intent, self._evidence.topics):
             problems = _refusal(intent, (topic, index))
             state = NO_TOMBSTONE if problems else "not opened"
-            state = state if ended is None else ended["what"]
+            state = state if ended is None else ended.what
             found.append({"topic": topic, "partition": index, "state": state, "problems": problems})
         return found
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.client.errors import VerbError
-from diamant.broker.erasure.erase.claims import affected, claim_ends, claim_of, claims_there, steps_of
+from diamant.broker.erasure.erase.claims import affected, claim_ends, claims_there, steps_of
 from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
 from diamant.broker.erasure.erase.tombstones import remove_tombstones
@@ -21,7 +21,7 @@ from diamant.broker.operations.blocking import in_thread, to_its_end
 from diamant.broker.operations.compact import PARTITIONS_PER_TURN, BrokerStopping
 from diamant.broker.operations.compacted_bytes import CompactedBytes
 from diamant.broker.operations.progress import Progress
-from diamant.cleaner.erasure.intent import Intent
+from diamant.cleaner.erasure.intent import Intent, Override
 from diamant.cleaner.erasure.locate import filter_skip
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan.file_listing import is_in_use
@@ -46,6 +46,7 @@ LOOK_AGAIN_S = 0.05
 MAX_LOOK_AGAIN_S = 2.0
 """While something is waited for the pause between two compactions grows from the one to the other."""
 COMPACTIONS_AT_ONCE = 128
+OVERRIDDEN = "delete.retention.ms was overridden: the tombstone went before its horizon"
 
 
 class EraseSteps:
@@ -191,7 +192,9 @@ class EraseSteps:
             raise failure
         report = await self._look(subject, partitions)
         left = [
-            one for claim in claims_there(intent, self._evidence.topics) for one in report.tombstones(*claim_of(claim))
+            one
+            for claim in claims_there(intent, self._evidence.topics)
+            for one in report.tombstones(claim.place, claim.below_offset)
         ]
         if left:
             now_ms = self._evidence.env.clock.now_ms()
@@ -229,35 +232,25 @@ class EraseSteps:
         self, intent: Intent, partitions: Sequence[TopicPartition], behind: Mapping[str, list[str]]
     ) -> None:
         """Record that the horizon is overridden, and the groups concerned: those that were behind in any attempt."""
-        steps, known = steps_of(intent), {(one["topic"], one["partition"]): one for one in intent.overrides}
+        steps, known = steps_of(intent), {one.place: one for one in intent.overrides}
         for topic, partition in partitions:
             if self._evidence.log((topic, partition)) is None:
                 continue
-            override = known.get((topic, partition))
-            if override is None:
-                override = {
-                    "what": "delete.retention.ms was overridden: the tombstone went before its horizon",
-                    "topic": topic,
-                    "partition": partition,
-                    "groups_that_had_not_passed_it": [],
-                }
-                intent.overrides.append(override)
-            groups = {
-                *override["groups_that_had_not_passed_it"],
-                *behind.get(names.partition_dir_name(topic, partition), ()),
-            }
-            override["groups_that_had_not_passed_it"] = sorted(groups)[:MAX_LISTED]
+            before = known[topic, partition].groups_that_had_not_passed_it if (topic, partition) in known else ()
+            groups = {*before, *behind.get(names.partition_dir_name(topic, partition), ())}
+            known[topic, partition] = Override(OVERRIDDEN, topic, partition, tuple(sorted(groups)[:MAX_LISTED]))
             if (topic, partition) in steps:
                 steps[topic, partition]["removed_before_horizon"] = True
+        intent.overrides = [*known.values()]
 
     async def _withdraw_overrides(self, intent: Intent, subject: Subject) -> None:
         """Undo overrides that removed nothing: a tombstone that is still there goes at its horizon."""
         if not intent.overrides:
             return
         steps, kept = steps_of(intent), []
-        report = await self._look(subject, [(one["topic"], one["partition"]) for one in intent.overrides])
+        report = await self._look(subject, [one.place for one in intent.overrides])
         for override in intent.overrides:
-            partition = (override["topic"], override["partition"])
+            partition = override.place
             step = steps.get(partition, {})
             mark = step.get("tombstone_offset", step.get("tombstone_found_at"))
             tombstones = (one for one in report.of(partition) if one.what == TOMBSTONE)

@@ -12,13 +12,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.erasure.erase.claims import claim_of, refusals_of, steps_of, to_locate
+from diamant.broker.erasure.erase.claims import refusals_of, steps_of, to_locate
 from diamant.broker.erasure.erase.tombstones import TombstoneRefused, write_tombstone
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import ended_topics
 from diamant.broker.operations.blocking import in_thread
 from diamant.broker.operations.progress import Progress
-from diamant.cleaner.erasure.intent import REMOVING, Intent
+from diamant.cleaner.erasure.intent import REMOVING, Claim, Intent
 from diamant.cleaner.erasure.locate import Located, locate_key
 from diamant.cleaner.evidence.scan.file_listing import place_named
 from diamant.cleaner.evidence.scan.file_names import shown_name
@@ -82,14 +82,14 @@ class EraseTombstones:
         """Write a tombstone where one is needed, and note the claims: the values are removed next."""
         by_partition = {(one.topic, one.partition): one for one in located}
         told, intent.refused = refusals_of(intent), []
-        steps, claims = steps_of(intent), {claim_of(one)[0]: one for one in intent.claims}
+        steps, claims = steps_of(intent), {one.place: one for one in intent.claims}
         for count, partition in enumerate(to_locate(intent, self._evidence.topics), start=1):
             log, end = self._evidence.log(partition), ends.get(partition)
             if log is None or end is None or ended_topics(self._evidence.topics, [log.topic], intent.scope):
                 continue
             one = by_partition.get(partition)
             # What lies behind the tombstone was written after it; without one, what was written since the key was located.
-            below = claims[partition]["below_offset"] if partition in claims else end.log_end_offset
+            below = claims[partition].below_offset if partition in claims else end.log_end_offset
             if one is not None:
                 # What was written behind a claim is not to be erased; it supersedes what is below as well.
                 is_needed = one.needs_tombstone and one.last_said_offset < below
@@ -106,7 +106,7 @@ class EraseTombstones:
                     known = steps.get(partition, {}).items()
                     kept = {name: value for name, value in known if not name.startswith("tombstone")}
                     steps[partition] = {**kept, **_step(one, offset)}
-            claims[partition] = {"topic": log.topic, "partition": log.partition, "below_offset": below}
+            claims[partition] = Claim(log.topic, log.partition, below)
             if count % TOMBSTONES_PER_TURN == 0:
                 await asyncio.sleep(0)
         intent.claims, intent.done = [*claims.values()], [*steps.values()]

@@ -31,10 +31,10 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible
-from diamant.broker.erasure.erase.claims import claim_of, claims_there, unclaimed
+from diamant.broker.erasure.erase.claims import claims_there, unclaimed
 from diamant.broker.erasure.erase.erase_certificates import EraseCertificates, Seen
 from diamant.broker.erasure.erase.erase_result import NOT_CERTIFIED, EraseFailed, Erasure
 from diamant.broker.erasure.erase.erase_steps import EraseSteps
@@ -44,6 +44,7 @@ from diamant.broker.erasure.evidence.certificates import Certificates
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import ended_topics, scope_of
 from diamant.broker.erasure.jobs import texts
+from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import ID_BYTES, MAX_FAILURE_DOUBLINGS, RETRY_MS, JobTable
 from diamant.broker.erasure.jobs.requests import EraseRequest
@@ -354,7 +355,7 @@ class Erasures:
         horizons = [
             one.horizon_ms
             for claim in claims_there(intent, self._evidence.topics)
-            for one in report.tombstones(*claim_of(claim))
+            for one in report.tombstones(claim.place, claim.below_offset)
         ]
         known = [one for one in horizons if one is not None]
         now_ms = self._evidence.env.clock.now_ms()
@@ -380,8 +381,8 @@ class Erasures:
         intent.retries += 1
         if subject.key is not None:
             # It may be that they lack a tombstone: a filter has hidden them, or it is gone.
-            claims = [claim_of(claim) for claim in claims_there(intent, self._evidence.topics)]
-            left = [one for one, end in claims if seen.report.has_telling(one, end)]
+            claims = claims_there(intent, self._evidence.topics)
+            left = [one.place for one in claims if seen.report.has_telling(one.place, one.below_offset)]
             intent.missed = [list(one) for one in left]
             intent.phase = WRITING if left else intent.phase
         erasure = await self._certificates.issue(intent, subject, key, seen, NOT_CERTIFIED, intent.due_ms)
@@ -414,10 +415,10 @@ class Erasures:
         """End it, as none of its topics is there any more; the scan tells where else the key was seen."""
         await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, intent.topics, []))
         seen = await self._certificates.look_at(intent, await self._evidence.scan(subject, progress))
-        ended = {"what": TOPICS_DELETED, "reason": "", "at_ms": self._evidence.env.clock.now_ms()}
+        ended = Ended(TOPICS_DELETED, self._evidence.env.clock.now_ms())
         return await self._certificates.issue(intent, subject, key, seen, NOT_CERTIFIED, None, ended)
 
-    async def give_up(self, intent: Intent, key: SigningKey, ended: dict[str, Any]) -> Erasure:
+    async def give_up(self, intent: Intent, key: SigningKey, ended: Ended) -> Erasure:
         """End an erasure without changing anything else; `ended` stands in its certificate."""
         intent.is_manual_clock |= not isinstance(self._evidence.env.clock, SystemClock)
         subject = self._subject(intent, key)

@@ -3,8 +3,7 @@
 A topic is known by its id: one that was deleted and created again under its name is another one, and stays untouched. A
 partition that was added later held no record at the time of the request, so it is out of scope, too.
 
-An intent keeps the scope by topic name: `{"topic_id": ..., "partitions": ...}`. Intents of earlier versions have none:
-then names count, and all partitions.
+Intents of earlier versions have no scope: then names count, and all partitions.
 """
 
 from __future__ import annotations
@@ -12,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+from diamant.cleaner.evidence.certificates.topic_scope import TopicScope
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.kraft.image import TopicImage
 from diamant.storage.uuid_text import uuid_to_text
 
-Scope: TypeAlias = Mapping[str, Mapping[str, Any]]
+Scope: TypeAlias = Mapping[str, TopicScope]
 Topics: TypeAlias = Mapping[str, TopicImage]
 
 DELETED = "topic-deleted"
@@ -24,12 +24,9 @@ RECREATED = "topic-recreated"
 """Deleted, and created again under its name."""
 
 
-def scope_of(topics: Topics, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+def scope_of(topics: Topics, names: Iterable[str]) -> dict[str, TopicScope]:
     """Return the scope of a job that is requested now."""
-    return {
-        name: {"topic_id": uuid_to_text(topics[name].topic_id), "partitions": len(topics[name].partitions)}
-        for name in names
-    }
+    return {name: TopicScope(uuid_to_text(topics[name].topic_id), len(topics[name].partitions)) for name in names}
 
 
 def ended_as(topics: Topics, name: str, scope: Scope) -> str | None:
@@ -37,7 +34,7 @@ def ended_as(topics: Topics, name: str, scope: Scope) -> str | None:
     image, known = topics.get(name), scope.get(name)
     if image is None:
         return DELETED
-    if known is not None and uuid_to_text(image.topic_id) != known["topic_id"]:
+    if known is not None and uuid_to_text(image.topic_id) != known.topic_id:
         return RECREATED
     return None
 
@@ -49,7 +46,7 @@ def partitions_of(topics: Topics, names: Iterable[str], scope: Scope) -> list[To
         if ended_as(topics, name, scope) is None:
             known = scope.get(name)
             indexes = sorted(topics[name].partitions)
-            found += [(name, one) for one in indexes if known is None or one < known["partitions"]]
+            found += [(name, one) for one in indexes if known is None or one < known.partitions]
     return found
 
 
@@ -67,5 +64,5 @@ def ended_topics(topics: Topics, names: Iterable[str], scope: Scope) -> list[dic
     for name in names:
         what = ended_as(topics, name, scope)
         if what is not None:
-            found.append({"topic": name, "topic_id": scope.get(name, {}).get("topic_id", ""), "what": what})
+            found.append({"topic": name, "topic_id": scope[name].topic_id if name in scope else "", "what": what})
     return found

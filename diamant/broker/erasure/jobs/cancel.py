@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from diamant.broker.client.errors import NotFound, NotPossible
 from diamant.broker.erasure.evidence.signing_keys import reason_of
 from diamant.broker.erasure.jobs import texts
+from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.operations.compact import BrokerStopping
 from diamant.broker.operations.cross_loop import on_loop
@@ -89,7 +90,7 @@ async def _check_why(queue: AnyQueue, job_id: str, reason: str, key: SigningKey)
 
 async def _end(queue: AnyQueue, job_id: str, reason: str) -> Any:
     name = f"{queue.table.noun} {job_id}"
-    ended = {"what": CANCELLED, "reason": reason, "at_ms": queue.clock.now_ms()}
+    ended = Ended(CANCELLED, queue.clock.now_ms(), reason)
     try:
         key = await queue.keys.key()
         intent = await asyncio.to_thread(queue.table.files.read, job_id, key)

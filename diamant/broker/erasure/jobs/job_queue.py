@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from diamant.broker.client.errors import NotPossible, TimedOut, TooMany, VerbError
 from diamant.broker.erasure.evidence.signing_keys import SigningKeys, reason_of
 from diamant.broker.erasure.jobs.attempts import Attempts, JobLock
+from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_table import RETRY_MS, JobTable
 from diamant.cleaner.evidence.certificates.private_files import AnyIntent
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -72,8 +73,8 @@ class JobKind(Protocol[IntentT_contra, ResultT_co]):
         """Carry on with a job that has the lock."""
         ...
 
-    async def give_up(self, intent: IntentT_contra, key: SigningKey, ended: dict[str, Any]) -> ResultT_co:
-        """End a job without changing anything else. `ended`: for the certificate, what ended it, the reason given, and when."""
+    async def give_up(self, intent: IntentT_contra, key: SigningKey, ended: Ended) -> ResultT_co:
+        """End a job without changing anything else; `ended` stands in its certificate."""
         ...
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import ended_as, ended_topics, later_partitions
+from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.redact.redact_result import NOT_CERTIFIED, Redaction, Work, relative_path
 from diamant.broker.operations.blocking import to_its_end
@@ -76,7 +77,7 @@ class RedactCertificates:
         intent.due_ms = None
         if refused and all(_is_undecided(report, one) for one in refused):
             # A retry changes nothing here: the caller has to decide about these records.
-            ended = {"what": UNDECIDED_LEFT, "reason": "", "at_ms": self._evidence.env.clock.now_ms()}
+            ended = Ended(UNDECIDED_LEFT, self._evidence.env.clock.now_ms())
             return await self._issue(intent, subject, key, report, claims, refused, state, ended)
         if state == NOT_CERTIFIED:
             intent.phase = HELD
@@ -92,7 +93,7 @@ class RedactCertificates:
         key: SigningKey,
         report: ScanReport | None = None,
         *,
-        ended: dict[str, Any],
+        ended: Ended,
     ) -> Redaction:
         """End it without having certified anything: the certificate says what ended it, and the intent goes.
 
@@ -104,7 +105,7 @@ class RedactCertificates:
                 "topic": topic,
                 "partition": index,
                 "below_offset": intent.ends.get(str(index), 0),
-                "state": ended["what"],
+                "state": ended.what,
                 "problems": [],
             }
             for topic, index in self.partitions(intent)
@@ -120,7 +121,7 @@ class RedactCertificates:
         claims: list[dict[str, Any]],
         refused: list[dict[str, Any]],
         state: str,
-        ended: dict[str, Any] | None = None,
+        ended: Ended | None = None,
     ) -> Redaction:
         """Sign and keep a certificate. The intent is rewritten if it has a due time, else removed."""
         # Where nothing was scanned they mean nothing, and hashing them may take long.
@@ -159,10 +160,10 @@ class RedactCertificates:
         """Return the partitions that a redaction is about, as far as they are there still."""
         return self._evidence.partitions([intent.topic], intent.scope)
 
-    def ended(self, intent: RedactionIntent) -> dict[str, Any] | None:
-        """Return, for a certificate, what ended a redaction whose topic is there no more."""
+    def ended(self, intent: RedactionIntent) -> Ended | None:
+        """Return what ended a redaction whose topic is there no more."""
         what = ended_as(self._evidence.topics, intent.topic, intent.scope)
-        return None if what is None else {"what": what, "reason": "", "at_ms": self._evidence.env.clock.now_ms()}
+        return None if what is None else Ended(what, self._evidence.env.clock.now_ms())
 
     def _claims(
         self, intent: RedactionIntent, subject: Redacted, works: Sequence[Work], report: ScanReport
@@ -208,7 +209,7 @@ class RedactCertificates:
         refused: list[dict[str, Any]],
         state: str,
         after: list[dict[str, Any]],
-        ended: dict[str, Any] | None,
+        ended: Ended | None,
     ) -> dict[str, Any]:
         later = later_partitions(self._evidence.topics, [intent.topic], intent.scope)
         ends = [*((_partition(claim), claim["below_offset"]) for claim in claims), *((one, 0) for one in later)]
@@ -223,7 +224,7 @@ class RedactCertificates:
             "request": {
                 "reason": intent.reason,
                 "reference": intent.reference,
-                "topic_ids": {name: known["topic_id"] for name, known in intent.scope.items()},
+                "topic_ids": {name: known.topic_id for name, known in intent.scope.items()},
                 **request_fields(subject.where, intent.topic, subject.needles.secret),
                 "all_records_agreed": intent.is_all_agreed,
             },
@@ -233,7 +234,7 @@ class RedactCertificates:
             "overrides": [*kept_undecided(report, claims), *kept_astray(report, subject.where)],
             "claims": claims,
             "not_certified": refused,
-            "ended": ended,
+            "ended": None if ended is None else ended.to_fields(),
             "topics_ended": ended_topics(self._evidence.topics, [intent.topic], intent.scope),
             "partitions_added": [{"topic": topic, "partition": index} for topic, index in later],
             **written_since_fields(since, unlisted),

@@ -33,6 +33,7 @@ from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import scope_of
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.attempts import JobLock
+from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import ID_BYTES, JobTable
 from diamant.broker.erasure.jobs.requests import RedactRequest
@@ -190,7 +191,7 @@ class Redactions:
                 intent.ends.setdefault(str(index), log.log_end_offset)
 
     async def _end(
-        self, intent: RedactionIntent, subject: Redacted, key: SigningKey, progress: Progress, ended: dict[str, Any]
+        self, intent: RedactionIntent, subject: Redacted, key: SigningKey, progress: Progress, ended: Ended
     ) -> Redaction:
         """End it, as its topic is not there any more; the scan tells where else the bytes were seen."""
         await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, [intent.topic], []))
@@ -199,7 +200,7 @@ class Redactions:
             intent, subject, key, await self._evidence.scan(subject, progress), ended=ended
         )
 
-    async def give_up(self, intent: RedactionIntent, key: SigningKey, ended: dict[str, Any]) -> Redaction:
+    async def give_up(self, intent: RedactionIntent, key: SigningKey, ended: Ended) -> Redaction:
         """End a redaction without changing anything else; `ended` stands in its certificate."""
         where = parse_where(intent.where, intent.undecided)
         intent.is_manual_clock |= not isinstance(self._evidence.env.clock, SystemClock)
@@ -279,7 +280,7 @@ class Redactions:
             room -= located.nbytes
         return works
 
-    def _refused(self, intent: RedactionIntent, works: Sequence[Work]) -> dict[str, Any] | None:
+    def _refused(self, intent: RedactionIntent, works: Sequence[Work]) -> Ended | None:
         """Return the end of a run that would empty the topic without consent; EverythingMatches if a caller waits."""
         text = None if intent.phase == REWRITING else everything_matches(intent, works)
         if text is None:
@@ -287,7 +288,7 @@ class Redactions:
         if intent.phase == LOCATING:
             raise EverythingMatches(text)
         logger.warning("redaction %s: %s", intent.id, text)
-        return {"what": EVERYTHING_MATCHES, "reason": text, "at_ms": self._evidence.env.clock.now_ms()}
+        return Ended(EVERYTHING_MATCHES, self._evidence.env.clock.now_ms(), text)
 
     async def _begin(self, intent: RedactionIntent, subject: Redacted, works: Sequence[Work], key: SigningKey) -> None:
         """Write the intent to disk before anything is changed."""
