@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificates.certificate import (
@@ -70,8 +70,6 @@ from diamant.storage.errors import StorageError
 if TYPE_CHECKING:
     from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 
-RedactionCheck: TypeAlias = Callable[..., None]
-
 MAX_PROBLEMS = 20
 """Of the account of the scan that are told."""
 
@@ -107,6 +105,13 @@ ScanAgain = Callable[[Subject], ScanReport]
 
 _CLAIMING = (VALUES_GONE, KEY_GONE, RECORDS_GONE, NOTHING_MATCHED)
 """States of certificates that claim something of every partition."""
+
+
+WhereT = TypeVar("WhereT")
+RedactionCheck: TypeAlias = Callable[
+    [Mapping[str, Any], "Verification", Env, str, WhereT | None, bytes | None, ScanAgain], None
+]
+"""Checks the claims of a certificate of a redaction, and records what it finds: `redaction.claims.check_redaction_claims`."""
 
 
 @dataclass(slots=True)
@@ -173,8 +178,8 @@ def verify_certificate(
     directory: str | None = None,
     *,
     key: bytes | None = None,
-    where: object | None = None,
-    check_redaction: RedactionCheck | None = None,
+    where: WhereT | None = None,
+    check_redaction: RedactionCheck[WhereT] | None = None,
     secret: bytes | None = None,
     ends: Mapping[TopicPartition, LogEnd] | None = None,
     advance: Advance | None = None,
