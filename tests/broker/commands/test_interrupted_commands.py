@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
 from diamant.broker.client.admin import Admin
+from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.certifying_broker import certifying_broker
@@ -125,7 +126,7 @@ def test_an_interrupted_erasure_that_has_begun_is_named_by_its_id(
         await held.wait()
         raise AssertionError
 
-    monkeypatch.setattr(type(broker.services.erasures()), "_locate", wait)
+    monkeypatch.setattr(EraseTombstones, "locate", wait)
     found = interrupted(broker, COMMANDS["erase"], undertaking=True)
     assert (found.returncode, found.stdout) == (130, ""), found.stderr
     first, certificate, watch, end = found.stderr.splitlines()

@@ -475,20 +475,21 @@ def test_nothing_is_kept_beyond_its_room() -> None:
     """Scratch files go as soon as no state has them; without room for common ones forecasts are the same."""
     env = written(random_history(3))
     scratch = MemoryEnv(SettableClock(0))
-    scratch.make_dirs("/scratch")
+    scratch.make_dirs("/roomy")
+    scratch.make_dirs("/narrow")
     with open_log_directory(env, PARTITION) as opened:
         roomy, narrow = (
-            OverlayStates(env, opened.partitions[0], None, env.clock.now_ms(), scratch, "/scratch", max_kept_bytes=most)
-            for most in (1 << 30, -1)
+            OverlayStates(env, opened.partitions[0], None, env.clock.now_ms(), scratch, place, max_kept_bytes=most)
+            for place, most in (("/roomy", 1 << 30), ("/narrow", -1))
         )
     tried = scenario(min_cleanable_dirty_ratio=0.0)
     kept = forecast(roomy, tried)
-    assert scratch.list_dir("/scratch") != []
+    assert scratch.list_dir("/roomy") != []
     del roomy
     assert forecast(narrow, scenario(min_cleanable_dirty_ratio=0.0, delete_retention_ms=7)).events
     assert forecast(narrow, tried) == kept
     gc.collect()
-    assert scratch.list_dir("/scratch") == []
+    assert scratch.list_dir("/roomy") == scratch.list_dir("/narrow") == []
 
 
 def test_room_is_asked_for_first() -> None:
