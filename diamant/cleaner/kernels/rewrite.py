@@ -8,7 +8,7 @@ that are not plain data to the plain engine:
     encode     the records that stay of a compressed batch, to be compressed
     assemble   the output's bytes, batch after batch
 
-The rules are those of `rules/record_fate.py`, rule by rule under the same names; the tests compare them. Whether a data
+The rules are those of `rules/record_fate.py`, written out in `decide` and `judge`; the tests compare them. Whether a data
 record is the last of its key is asked of the table of keys (*probing*: the clean section, where most keys are not in
 it), or of the sorted offsets of last records (*membership*: the dirty range, where each record was mapped).
 """

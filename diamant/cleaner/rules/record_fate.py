@@ -3,6 +3,7 @@
 Pure functions of numbers, with numbers for answers. `kernels/rewrite.py` restates them in a compiled loop: change both, the tests
 compare them. They read no bytes.
 
+    tombstones_expired  of the batch              may its tombstones go
     batch_verdict     first                       DELETE without a look inside, or keep an empty header, or nothing if empty
     record_fate       for each record inside      KEEP or the reason why not
     needs_horizon     if some are kept            must the batch be stamped with a delete horizon
@@ -136,7 +137,8 @@ def needs_horizon(
     """Tell whether a batch of which records stay is to be given a delete horizon.
 
     `last_tombstone_offset` is the greatest offset of a tombstone that stays, -1 if none does. Kafka also stamps tombstones past
-    the map's end, whose time then begins before older records of their keys went; mode prompt waits for a later round.
+    the end of the map: their time begins although older records of their keys are still there. Mode prompt waits for a later
+    round.
     """
     if has_horizon:
         return False

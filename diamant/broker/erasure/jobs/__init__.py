@@ -1,1 +1,1 @@
-"""The queue of jobs: one at a time, resumed after any stop, cancelled on request."""
+"""The queue of jobs: one at a time, found again after any stop, cancelled on request."""

@@ -1,1 +1,1 @@
-"""Groups of KIP-848, as a pure state machine, and their assignments."""
+"""Groups of KIP-848: their state and the records that hold it."""

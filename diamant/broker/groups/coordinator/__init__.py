@@ -1,1 +1,1 @@
-"""The group coordinator: offsets, loading, timers, and the services of both protocols."""
+"""The group coordinator: loading, commits of offsets, their expiry and removal, deletion of groups."""

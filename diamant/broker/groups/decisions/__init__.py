@@ -1,1 +1,1 @@
-"""Decisions about consumer groups: the records and timers that a heartbeat, a departure or other topics lead to. Pure."""
+"""Decisions about groups of KIP-848: the records and timers that a heartbeat or a departure leads to. Pure."""

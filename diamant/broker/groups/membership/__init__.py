@@ -1,1 +1,1 @@
-"""Members of groups at work: the services of both protocols, their timers and what they write."""
+"""Members at work, in both protocols: services that answer them, timers, and what they write."""
