@@ -41,9 +41,8 @@ help: ## this list
 run: $(RUN_STAMP) ## start a broker (LISTEN=127.0.0.1:9092 DATA=data)
 	$(BIN)/diamant start --listen $(LISTEN) --data $(subst $(SPACE),\ ,$(DATA))
 
-# Three workers on two cores: a third of the time tests wait, for clients, clocks and Java.
 test: $(DEV_STAMP) java ## the whole suite (JAVA=skip: install none where it is missing)
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Spark needs Java 17 or newer. Its tests are skipped without, and fail if CI is set. A root of Debian gets it installed.
 java:

@@ -95,9 +95,13 @@ class Cluster:
         return [process.pid for process in self._processes[1:]]
 
     def stop_workers(self) -> None:
-        """End the workers, and their executors with them; the master stays and has nothing to give."""
+        """End the workers and their executors, all at once; the master stays and has nothing to give."""
+        executors = self.executors()
         for process in self._processes[1:]:
-            process.terminate()
+            process.kill()
+        for pid in executors:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     @contextmanager
     def hung(self, processes: Sequence[int]) -> Iterator[None]:

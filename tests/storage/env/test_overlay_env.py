@@ -195,4 +195,6 @@ def test_locks_and_space(below: Below) -> None:
     """There is nobody to keep out; room is that of the scratch directory."""
     below.overlay.lock(below.path(".lock")).release()
     assert below.overlay.lock_for_reading(below.path(".lock")) is None
-    assert below.overlay.free_bytes() == below.overlay.disk_usage(below.directory)[1] > 0
+    # Others use the same disk meanwhile.
+    assert below.overlay.free_bytes() == pytest.approx(below.overlay.disk_usage(below.directory)[1], abs=1 << 26)
+    assert below.overlay.free_bytes() > 0

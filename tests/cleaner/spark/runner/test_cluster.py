@@ -183,7 +183,9 @@ async def test_a_cluster_that_has_lost_its_workers_is_given_up(cluster: Cluster,
     inline = InlineRunner(log.env)
     settings = SparkSettings(cluster.master, conf=cluster.conf)
     runner = SparkRunner(log.env, settings, inline, program=IMPATIENT)
-    round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
+    # Slower than others, so that a busy machine cannot finish it before the workers are gone.
+    plan = replace(plan_of(log), io_max_bytes_per_second=50_000.0)
+    round_ = asyncio.create_task(runner.run(plan, on_output=Swapper(log)))
     await wait_for_step(runner, "map", round_)
     cluster.stop_workers()
     assert (await round_).runner == "inline"
