@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -53,9 +53,10 @@ class StoredBatch(NamedTuple):
 
 
 class CleanerLog:
-    """One partition of topic `topic` in a `MemoryEnv`; `config` goes to its LogConfig."""
+    """One partition of topic `topic` in a `MemoryEnv`, cleaned by `engine`; `config` goes to its LogConfig."""
 
-    def __init__(self, **config: Any) -> None:
+    def __init__(self, *, engine: Callable[..., CleanResult] = plain_round.clean, **config: Any) -> None:
+        self.engine = engine
         config.setdefault("cleanup_policy", frozenset({"compact"}))
         config.setdefault("file_delete_delay_ms", 0)
         self.clock = SettableClock(START_MS)
@@ -164,9 +165,8 @@ class CleanerLog:
         return replace(plan, **fields)
 
     def clean(self, **fields: Any) -> CleanResult:
-        """Carry out a round as `plan` makes it, with the plain engine, and go on from its end."""
-        plan = self.plan(**fields)
-        result = plain_round.clean(self.env, plan, on_output=self.swap)
+        """Carry out a round as `plan` makes it, and go on from its end."""
+        result = self.engine(self.env, self.plan(**fields), on_output=self.swap)
         self.first_dirty = result.end_offset
         return result
 

@@ -16,11 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from diamant.broker.commands.terminal.clean_settings import parse_settings
-from diamant.cleaner.engines import plain_round
 from diamant.cleaner.offline.clean import Engine, OfflineReport, clean_partition, inline_engine
 from diamant.cleaner.rules.modes import KAFKA
-from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.result import CleanResult, OnOutput
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.compression import CODEC_NAMES
 from diamant.protocol.batches.control import parse_control_type
@@ -85,11 +82,6 @@ def write_before(env: Env, case: Case, step: dict[str, Any], root: str) -> None:
         file.append(content)
         file.close()
         env.set_mtime_ms(f"{root}/{path}", content.mtime_ms)
-
-
-def one_by_one_engine(env: Env, plan: CleanPlan, on_output: OnOutput) -> CleanResult:
-    """The plain engine with no short way for plain batches."""
-    return plain_round.clean(env, plan, on_output=on_output, parsed_bytes=0)
 
 
 def run(

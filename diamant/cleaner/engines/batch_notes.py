@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diamant.cleaner.kernels import fields
+from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diamant.cleaner.segments.row_reader import Rows
-
-MAX_NOTES = 4 * 1024 * 1024
-"""Batches beyond have no note: 16 MiB at most."""
 
 ABORTED_NOTE = 2**32 - 1
 """Note of a batch that was not given to the map because its transaction aborted."""
@@ -27,16 +25,17 @@ ABORTED_NOTE = 2**32 - 1
 class BatchNotes:
     """Notes in the order of offsets: put behind each other in the first pass, taken one by one in the second."""
 
-    def __init__(self, notes: NDArray[np.uint32] | None = None) -> None:
+    def __init__(self, notes: NDArray[np.uint32] | None = None, limit: int = ENGINE_LIMITS.notes) -> None:
+        self._limit = limit
         self._notes = np.empty(1024, np.uint32) if notes is None else notes
         self._count = 0 if notes is None else len(notes)
         self._taken = 0
 
     def append(self, notes: NDArray[np.int64]) -> None:
-        """Put notes behind those that are there, up to `MAX_NOTES`."""
-        count = min(len(notes), MAX_NOTES - self._count)
+        """Put notes behind those that are there, up to the limit."""
+        count = min(len(notes), self._limit - self._count)
         if self._count + count > len(self._notes):
-            larger = np.empty(min(MAX_NOTES, max(2 * len(self._notes), self._count + count)), np.uint32)
+            larger = np.empty(min(self._limit, max(2 * len(self._notes), self._count + count)), np.uint32)
             larger[: self._count] = self._notes[: self._count]
             self._notes = larger
         self._notes[self._count : self._count + count] = notes[:count]

@@ -15,6 +15,7 @@ from diamant.cleaner.engines.round import Round
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.kernels import cache
 from diamant.cleaner.prompt.key_filter import is_worth_filters, leave_alone
+from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
 from diamant.cleaner.rules.result import (
     CheckDone,
     CleanResult,
@@ -44,6 +45,7 @@ def clean(
     check_done: CheckDone = never_done,
     throttle: Throttle = no_throttle,
     sync_threads: int = 0,
+    limits: EngineLimits = ENGINE_LIMITS,
 ) -> CleanResult:
     """Carry out `plan` as `plain_round.clean` does; compiles first what is not compiled yet."""
     warm_up()
@@ -53,8 +55,8 @@ def clean(
     from diamant.cleaner.prompt.segment_keys import dirty_hashes, file_key_facts
     from diamant.cleaner.segments.row_records import RowRecords
 
-    work = RoundWork(env, plan, check_done, throttle)
-    records = RowRecords()
+    work = RoundWork(env, plan, check_done, throttle, limits)
+    records = RowRecords(limits)
     key_map = CompiledMap(work, records)
     round_ = Round(work, key_map, CompiledRewriter(work, records, MapSurvivors(plan, key_map)))
     has_filters = is_worth_filters(plan)

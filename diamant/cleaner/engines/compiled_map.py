@@ -40,10 +40,11 @@ class CompiledMap:
             max_entries=plan.map_max_entries if plan.is_kafka else None,
             spill=lambda: open_spill_file(work.env, plan.directory),
             expected_tuples=self._expected_tuples,
+            least_slots=work.limits.table_slots,
         )
         self.latest: LatestOffsets | None = None
         """The offsets that stay, once the keys are forgotten."""
-        self.notes = BatchNotes()
+        self.notes = BatchNotes(limit=work.limits.notes)
         """Of the data batches of the dirty range."""
         self.end_offset = plan.first_dirty_offset - 1
         """Last offset that the map covers."""
@@ -52,7 +53,7 @@ class CompiledMap:
         self._work = work
         self._has_aborted = plan.has_aborted
         self._records = records
-        self._hasher = KeyHasher(plan.hash_key)
+        self._hasher = KeyHasher(plan.hash_key, work.limits.tuples)
         self._last_put = -1
         """Offset of the last record that the map took."""
 

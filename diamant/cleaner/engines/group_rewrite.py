@@ -68,6 +68,7 @@ def _rewrite_from(
         index_interval_bytes=plan.index_interval_bytes,
         segment_index_bytes=plan.segment_index_bytes,
         is_strict=plan.is_kafka,
+        max_bytes=work.limits.output_bytes,
     )
     end = start
     try:

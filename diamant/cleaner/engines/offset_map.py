@@ -32,6 +32,7 @@ import numpy as np
 
 from diamant.cleaner.kernels import offset_map
 from diamant.cleaner.kernels.offset_map import ENTRY_BYTES
+from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS
 from diamant.cleaner.segments.key_hasher import hash_words
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import Env, File
 
 FIRST_SLOTS = 4096
-MIN_SLOTS = 64
-"""Below this a table is not worth its name: less memory than for so many slots is not accepted."""
 GROW_AT = 0.7
 """Share of slots in use at which a table that may grow does."""
 FULL_AT = 0.85
@@ -70,6 +69,7 @@ class OffsetMap:
         max_entries: int | None = None,
         spill: Callable[[], File] | None = None,
         expected_tuples: Callable[[int], int] = lambda added: 4 * added,
+        least_slots: int = ENGINE_LIMITS.table_slots,
     ) -> None:
         """Make an empty map. `spill` makes the file; without it, or with `max_entries`, the map never spills.
 
@@ -79,7 +79,8 @@ class OffsetMap:
         self.max_entries = max_entries
         if max_entries is not None:
             memory_bytes = int(max_entries / FULL_AT + 1) * ENTRY_BYTES
-        self._max_slots = max(MIN_SLOTS, memory_bytes // ENTRY_BYTES)
+        self._least_slots = least_slots
+        self._max_slots = max(least_slots, memory_bytes // ENTRY_BYTES)
         self._memory_bytes = self._max_slots * ENTRY_BYTES
         self._new_file = spill if max_entries is None else None
         self._expected_tuples = expected_tuples
@@ -125,14 +126,14 @@ class OffsetMap:
         """Turn the map into the offsets that are kept; it cannot be used for anything else afterwards, but `close`."""
         if self._spilled is None:
             return _InMemory(self._eat_table())
-        self.table = _new_table(MIN_SLOTS)
+        self.table = _new_table(self._least_slots)
         self._spilled.flush()
         runs, self.size = self._spilled.reduce(self._max_slots)
         return _Merged(self._spilled.file, runs, self._memory_bytes // 4)
 
     def close(self) -> None:
         """Give back memory and file. May be called twice."""
-        self.table = _new_table(MIN_SLOTS)
+        self.table = _new_table(self._least_slots)
         if self._spilled is not None:
             self._spilled.file.close()
 
@@ -161,7 +162,7 @@ class OffsetMap:
         while partitions < MAX_PARTITIONS and partitions * self._max_slots * FULL_AT < 2 * tuples_expected:
             partitions *= 2
         # The buffers come when the table is still there: a quarter more for a moment, but untouched pages cost nothing.
-        self._spilled = spilled = _Partitions(file, partitions, 0, self._memory_bytes // 4)
+        self._spilled = spilled = _Partitions(file, partitions, 0, self._memory_bytes // 4, self._least_slots)
         words = np.empty((TAKEN_AT_ONCE, 3), np.uint64)
         slot = 0
         while slot < self.table.shape[0]:
@@ -169,7 +170,7 @@ class OffsetMap:
             slot, count = offset_map.take_tuples(self.table, slot, words)
             spilled.add(words, 0, count, is_older=False)
             _give_back(self.table, start, slot)
-        self.table = _new_table(MIN_SLOTS)
+        self.table = _new_table(self._least_slots)
         self.size = 0
 
     def _eat_table(self) -> NDArray[np.int64]:
@@ -177,7 +178,7 @@ class OffsetMap:
         words = self.table.reshape(-1).view(np.int64)
         count = offset_map.take_offsets(self.table, words)
         _give_back(self.table, count // 3 + 1, self.table.shape[0])
-        self.table = _new_table(MIN_SLOTS)
+        self.table = _new_table(self._least_slots)
         offsets = words[:count]
         offsets.sort()
         return offsets
@@ -295,8 +296,9 @@ class _Partition:
 class _Partitions:
     """Tuples being written to the spill file, or what one partition of it is split into."""
 
-    def __init__(self, file: File, partitions: int, shift: int, buffer_bytes: int) -> None:
+    def __init__(self, file: File, partitions: int, shift: int, buffer_bytes: int, least_slots: int) -> None:
         self.file = file
+        self._least_slots = least_slots
         self._shift = shift
         self._partitions = [_Partition() for _ in range(partitions)]
         room = min(max(buffer_bytes // ENTRY_BYTES // partitions, 16), MAX_READ_BYTES // ENTRY_BYTES)
@@ -340,10 +342,10 @@ class _Partitions:
         while self._partitions:
             partition = self._partitions.pop()
             tuples = sum(count for _, count in partition.dirty)
-            slots = min(max_slots, max(MIN_SLOTS, int(tuples / GROW_AT) + 1))
+            slots = min(max_slots, max(self._least_slots, int(tuples / GROW_AT) + 1))
             found = self._reduce_one(partition, slots)
             if found is None:
-                split = _Partitions(self.file, SPLIT_INTO, self._shift + bits, self._buffer_bytes)
+                split = _Partitions(self.file, SPLIT_INTO, self._shift + bits, self._buffer_bytes, self._least_slots)
                 for blocks, is_older in ((partition.dirty, False), (partition.older, True)):
                     for words in self._tuples(blocks):
                         split.add(words, 0, len(words), is_older=is_older)

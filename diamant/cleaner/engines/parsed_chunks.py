@@ -21,13 +21,10 @@ from diamant.storage.errors import CorruptLog
 if TYPE_CHECKING:
     from diamant.cleaner.engines.plain_batches import PlainBatch
     from diamant.cleaner.engines.work import RoundWork
+    from diamant.cleaner.rules.engine_limits import EngineLimits
     from diamant.cleaner.rules.plan import SegmentPlan
     from diamant.protocol.batches.header import BatchHeader
     from diamant.storage.env.env import File
-
-MAX_PARSED_BYTES = 16 * 1024 * 1024
-"""Of memory, for the chunks of a log and what was parsed of them, that are kept from the first pass to the second; and for those
-of one chunk."""
 
 
 class ParsedChunk(NamedTuple):
@@ -46,14 +43,12 @@ class ParsedChunk(NamedTuple):
 
 
 class ParsedChunks:
-    """Owned by one round. Memory: twice `max_bytes`, for what is kept and for the chunk at hand."""
+    """Owned by one round. Memory: twice `parsed_bytes`, for what is kept and for the chunk at hand."""
 
-    def __init__(self, work: RoundWork, max_bytes: int = MAX_PARSED_BYTES) -> None:
-        """With `max_bytes` of 0 nothing is kept, and no batch is taken for a plain one."""
+    def __init__(self, work: RoundWork) -> None:
         self.payloads = SmallPayloads()
         self._work = work
-        self._max_bytes = max_bytes
-        self._room = max_bytes
+        self._room = work.limits.parsed_bytes
         """Bytes of memory left for keeping more."""
         self._kept: dict[int, list[ParsedChunk]] = {}
         """By base offset: the segments that were read as a whole."""
@@ -81,23 +76,25 @@ class ParsedChunks:
         """Return a batch of a run as code wants it that takes batches one by one."""
         at = batch[0]
         header = parse_header(chunk.data, at)
-        return ChunkBatch(chunk.path, chunk.position, chunk.data, at, header, self.payloads)
+        limit = self._work.limits.batch_bytes
+        return ChunkBatch(chunk.path, chunk.position, chunk.data, at, header, self.payloads, limit)
 
     def _parse(self, segment: SegmentPlan, position: int) -> Iterator[ParsedChunk]:
         work = self._work
         file = work.env.open(work.log_path(segment), read_only=True)
         try:
-            parse_ = partial(parse, payloads=self.payloads, room=self._max_bytes)
+            parse_ = partial(parse, payloads=self.payloads, limits=work.limits)
             yield from parsed_chunks(file, position, segment.size, work.plan.io_buffer_bytes, parse_)
         finally:
             file.close()
 
 
-def parse(file: File, position: int, data: bytes, payloads: SmallPayloads, room: int) -> ParsedChunk:
+def parse(file: File, position: int, data: bytes, payloads: SmallPayloads, limits: EngineLimits) -> ParsedChunk:
     """Return the whole batches in `data`, which is at `position` of a segment's file. CorruptLog as `read_chunks` has it.
 
-    Plain batches are read as far as they take no more than `room` bytes of memory.
+    Plain batches are read as far as they take no more than `parsed_bytes` of memory.
     """
+    room = limits.parsed_bytes
     entries: list[PlainRun | ChunkBatch] = []
     at, memory_bytes = 0, len(data)
     while True:
@@ -110,7 +107,7 @@ def parse(file: File, position: int, data: bytes, payloads: SmallPayloads, room:
         header = _header(file, position, data, at)
         if header is None:
             break
-        entries.append(ChunkBatch(file.path, position, data, at, header, payloads))
+        entries.append(ChunkBatch(file.path, position, data, at, header, payloads, limits.batch_bytes))
         memory_bytes += BATCH_BYTES
         at += header.size
     return ParsedChunk(file.path, position, data, entries, at, memory_bytes)

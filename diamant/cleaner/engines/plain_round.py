@@ -18,11 +18,12 @@ from operator import ge
 from typing import TYPE_CHECKING
 
 from diamant.cleaner.engines.batch_rewrite import BatchRewriter
-from diamant.cleaner.engines.parsed_chunks import MAX_PARSED_BYTES, ParsedChunk, ParsedChunks
+from diamant.cleaner.engines.parsed_chunks import ParsedChunk, ParsedChunks
 from diamant.cleaner.engines.plain_batches import TOMBSTONES, TRANSACTIONAL, PlainRun, rebuilt
 from diamant.cleaner.engines.round import Round
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.rules import record_fate
+from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
 from diamant.cleaner.rules.result import (
     SUPERSEDED,
     CheckDone,
@@ -54,18 +55,17 @@ def clean(
     check_done: CheckDone = never_done,
     throttle: Throttle = no_throttle,
     sync_threads: int = 0,
-    parsed_bytes: int = MAX_PARSED_BYTES,
+    limits: EngineLimits = ENGINE_LIMITS,
 ) -> CleanResult:
     """Carry out `plan`; blocks, so not for the loop thread.
 
     `on_output` is called for each group of segments as its files are durable (`sync_threads`: see `output_sync`).
-    `parsed_bytes` is the memory for plain batches; with 0 every batch goes by itself.
     CorruptLog for bytes that are no batch; if an output cannot take what belongs into it OutputOverflow, in mode prompt
     CorruptLog of the source; and whatever `check_done` raises. The files of the group at hand are removed then, groups
     handed over before stay as they are.
     """
-    work = RoundWork(env, plan, check_done, throttle)
-    chunks = ParsedChunks(work, parsed_bytes)
+    work = RoundWork(env, plan, check_done, throttle, limits)
+    chunks = ParsedChunks(work)
     key_map = PlainMap(work, chunks)
     return Round(work, key_map, PlainRewriter(work, key_map, chunks)).run(RUNNER, on_output, sync_threads)
 

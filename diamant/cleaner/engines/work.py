@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
 from diamant.cleaner.rules.result import CheckDone, CleanStats, Throttle, never_done, no_throttle
 from diamant.storage import names
@@ -18,6 +19,7 @@ class RoundWork:
     plan: CleanPlan
     check_done: CheckDone = never_done
     throttle: Throttle = no_throttle
+    limits: EngineLimits = ENGINE_LIMITS
     stats: CleanStats = field(default_factory=CleanStats)
     """Added to as the work proceeds."""
 

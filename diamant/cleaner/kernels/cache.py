@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from diamant.storage.env.user_directory import user_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 F = TypeVar("F", bound="Callable[..., object]")
 
@@ -40,25 +40,30 @@ _not_kept: list[str] = []
 @cache
 def cache_directory() -> Path | None:
     """Return the directory for this version's compiled code, made if need be; None if no place can be written to."""
+    return find_directory(_HERE, places(_HERE))
+
+
+def find_directory(kernels: Path, candidates: Iterable[Path]) -> Path | None:
+    """Return the directory for the code of these kernels, in the first place that can be written to."""
     digest = hashlib.sha256()
-    for module in sorted(pkgutil.iter_modules([str(_HERE)]), key=lambda module: module.name):
-        digest.update(_source(f"{module.name}.py"))
+    for module in sorted(pkgutil.iter_modules([str(kernels)]), key=lambda module: module.name):
+        digest.update(_source(kernels, f"{module.name}.py"))
     for package in ("numba", "llvmlite", "numpy"):
         try:
             digest.update(f"{package}={version(package)};".encode())
         except PackageNotFoundError:
             return None
     digest.update(platform.python_version().encode())
-    for place in _places():
+    for place in candidates:
         directory = place / f"kernels-{digest.hexdigest()[:16]}"
         if _is_writable(directory):
             return directory
     return None
 
 
-def _source(name: str) -> bytes:
+def _source(kernels: Path, name: str) -> bytes:
     """Return a file of the package, which may lie in a zip: so Spark ships it to its workers."""
-    place = _HERE / name
+    place = kernels / name
     if place.exists():
         return place.read_bytes()
     # Not by way of a Path: a zip knows itself by the very text that is on sys.path.
@@ -67,14 +72,15 @@ def _source(name: str) -> bytes:
     return source
 
 
-def _places() -> list[Path]:
-    places = [_HERE / "__pycache__"]
+def places(kernels: Path) -> list[Path]:
+    """Return where the cache may lie, the best place first."""
+    found = [kernels / "__pycache__"]
     user_cache = user_directory("XDG_CACHE_HOME", ".cache")
     if user_cache is not None:
-        is_installed = not {"site-packages", "dist-packages"}.isdisjoint(_HERE.parts)
-        places.insert(0 if is_installed else 1, Path(user_cache) / "diamant")
+        is_installed = not {"site-packages", "dist-packages"}.isdisjoint(kernels.parts)
+        found.insert(0 if is_installed else 1, Path(user_cache) / "diamant")
     chosen = os.environ.get("NUMBA_CACHE_DIR")
-    return [Path(chosen), *places] if chosen else places
+    return [Path(chosen), *found] if chosen else found
 
 
 def _is_writable(directory: Path) -> bool:
@@ -135,7 +141,7 @@ def _lay_out_source(function: Any, directory: Path) -> None:
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
-            file.write(_source(name))
+            file.write(_source(_HERE, name))
         os.replace(file.name, place)  # Atomic, in case another process does the same.
     function.__code__ = code.replace(co_filename=str(place))
 

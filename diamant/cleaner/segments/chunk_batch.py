@@ -20,7 +20,7 @@ _NOT_READ = -1
 class ChunkBatch:
     """A batch of any magic. `data` is the chunk's bytes and stays valid as long as the batch."""
 
-    __slots__ = ("_at", "_control_type", "_data", "_payloads", "header", "path", "position")
+    __slots__ = ("_at", "_control_type", "_data", "_max_bytes", "_payloads", "header", "path", "position")
 
     def __init__(
         self,
@@ -30,8 +30,12 @@ class ChunkBatch:
         at: int,
         header: BatchHeader,
         payloads: SmallPayloads | None = None,
+        max_bytes: int = MAX_BATCH_BYTES,
     ) -> None:
-        """`at` is the batch's place in `data`. With `payloads` small batches are decompressed the short way."""
+        """`at` is the batch's place in `data`. With `payloads` small batches are decompressed the short way.
+
+        No batch may decompress to more than `max_bytes`.
+        """
         self.path = path
         self.position = chunk_position + at
         """Start of the batch in the file."""
@@ -39,6 +43,7 @@ class ChunkBatch:
         self._data = data
         self._at = at
         self._payloads = payloads
+        self._max_bytes = max_bytes
         self._control_type: int | None = _NOT_READ
 
     def view(self) -> memoryview:
@@ -54,14 +59,14 @@ class ChunkBatch:
         """Return the records of a batch of magic 2 as bytes, decompressed. CorruptLog if CRC or frame are wrong."""
         self.check()
         try:
-            return records_payload(self._data, self._at, self.header, max_bytes=MAX_BATCH_BYTES)
+            return records_payload(self._data, self._at, self.header, max_bytes=self._max_bytes)
         except CorruptBatch as error:
             raise self.corrupt(error.reason) from error
 
     def iter_records(self) -> Iterator[Record]:
         """Yield its records, whose checksum was verified before. CorruptLog, possibly after some of them."""
         try:
-            yield from iter_records(self._data, self._at, max_bytes=MAX_BATCH_BYTES)
+            yield from iter_records(self._data, self._at, max_bytes=self._max_bytes)
         except CorruptBatch as error:
             raise self.corrupt(error.reason) from error
 
@@ -74,7 +79,7 @@ class ChunkBatch:
                     return tuple(iter_payload(payload, self.header))
                 except CorruptBatch:
                     pass  # The long way says what is wrong.
-            return tuple(iter_records(self._data, self._at, max_bytes=MAX_BATCH_BYTES))
+            return tuple(iter_records(self._data, self._at, max_bytes=self._max_bytes))
         except CorruptBatch as error:
             raise self.corrupt(error.reason) from error
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from diamant.cleaner.kernels import rewrite
 from diamant.cleaner.rules.plan import INDEX_ENTRY_BYTES, TIME_INDEX_ENTRY_BYTES
-from diamant.cleaner.segments.segment_writer import MAX_SEGMENT_BYTES, SegmentWriter
+from diamant.cleaner.segments.segment_writer import SegmentWriter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,7 +41,7 @@ class CompiledWriter(SegmentWriter):
                 self._index_interval_bytes,
                 self._max_entries * INDEX_ENTRY_BYTES,
                 self._max_time_entries * TIME_INDEX_ENTRY_BYTES,
-                MAX_SEGMENT_BYTES,
+                self._max_bytes,
                 self._is_strict,
             ),
             np.int64,

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diamant.cleaner.kernels import fields, offset_map
+from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS
 
 if TYPE_CHECKING:
     from diamant.cleaner.segments.row_reader import Rows
     from diamant.cleaner.segments.row_records import RowRecords
-
-TUPLES = 32 * 1024
-"""Tuples that are handed on at a time: 0.8 MB."""
 
 NEVER = 2**63 - 1
 """Greater than any offset."""
@@ -30,8 +28,8 @@ def hash_words(hash_key: bytes) -> tuple[np.uint64, np.uint64]:
 class KeyHasher:
     """Owned by one thread; rows come in the order of their offsets."""
 
-    def __init__(self, hash_key: bytes) -> None:
-        self.tuples = np.empty((TUPLES, 3), np.uint64)
+    def __init__(self, hash_key: bytes, tuples: int = ENGINE_LIMITS.tuples) -> None:
+        self.tuples = np.empty((tuples, 3), np.uint64)
         """Overwritten by each step of `hash`: two words of hash, and the offset."""
         self._k0, self._k1 = hash_words(hash_key)
         self._state = np.zeros(offset_map.STATE_FIELDS, np.int64)

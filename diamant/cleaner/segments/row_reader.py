@@ -11,6 +11,7 @@ import numpy as np
 
 from diamant.cleaner.kernels.fields import FIELDS, NO_FAULT
 from diamant.cleaner.kernels.records import read_headers
+from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS
 from diamant.cleaner.segments.strict_reader import read_chunks
 from diamant.protocol.batches.header import HEADER_SIZE, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD
 from diamant.storage.errors import CorruptLog
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from diamant.storage.env.env import File
-
-READ_BYTES = 1024 * 1024
-"""Chunks of this size stay in the processor's cache while kernels go over them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +43,11 @@ class Rows:
 
 
 class ChunkReader:
-    """Memory: the buffer, `READ_BYTES` or one larger batch, and 200 bytes for each batch of at least 61 bytes that fits it."""
+    """Memory: the buffer, `read_bytes` or one larger batch, and 200 bytes for each batch of at least 61 bytes that fits it."""
 
-    def __init__(self) -> None:
-        self._buffer = np.empty(READ_BYTES, np.uint8)
-        self._rows = np.zeros((FIELDS, READ_BYTES // HEADER_SIZE + 1), np.int64)
+    def __init__(self, read_bytes: int = ENGINE_LIMITS.read_bytes) -> None:
+        self._buffer = np.empty(read_bytes, np.uint8)
+        self._rows = np.zeros((FIELDS, read_bytes // HEADER_SIZE + 1), np.int64)
 
     def chunks(self, file: File, position: int, end: int) -> Iterator[Rows]:
         """Yield the batches of a segment from byte `position`, the start of one, up to `end`, the segment's size.
@@ -79,7 +77,7 @@ class ChunkReader:
 
 def _fail(file: File, position: int, end: int) -> NoReturn:
     """Raise what the plain reader raises here."""
-    for _ in read_chunks(file, position, end, READ_BYTES):
+    for _ in read_chunks(file, position, end, ENGINE_LIMITS.read_bytes):
         pass
     raise CorruptLog(file.path, position, "no batch can be read here")
 

@@ -1,6 +1,6 @@
 """The records of a chunk's rows, made ready for kernels: checksums verified, decompressed, old formats converted.
 
-Memory: the chunk (`row_reader`), and `UNPACK_BYTES` of decompressed records or one batch (`MAX_BATCH_BYTES`).
+Memory: the chunk (`row_reader`), and `unpack_bytes` of decompressed records or one batch (`batch_bytes`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 
 from diamant.cleaner.kernels import fields, offset_map
 from diamant.cleaner.kernels.records import find_bad_crc
+from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
 from diamant.protocol.batches.batch import parse_header
-from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.legacy import parse_legacy_header
 from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import CorruptBatch
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from diamant.protocol.batches.header import BatchHeader
     from diamant.storage.env.env import Env
 
-UNPACK_BYTES = 1024 * 1024
-"""Records are decompressed until there are so many bytes, then they are looked at."""
-
 OLD_FORMAT = 2
 """Step of rows of magic 0 and 1 that are to be mapped, beside `offset_map.SKIP` and `MAP`: converted, they take step MAP."""
 
@@ -40,9 +37,10 @@ _PAYLOAD = slice(fields.PAYLOAD_START, fields.PAYLOAD_END + 1)
 class RowRecords:
     """Owned by one thread; one chunk at a time."""
 
-    def __init__(self) -> None:
-        self._reader = ChunkReader()
-        self._unpacker = Unpacker()
+    def __init__(self, limits: EngineLimits = ENGINE_LIMITS, unpacker: Unpacker | None = None) -> None:
+        self._limits = limits
+        self._reader = ChunkReader(limits.read_bytes)
+        self._unpacker = unpacker or Unpacker()
 
     @property
     def unpacked(self) -> NDArray[np.uint8]:
@@ -83,7 +81,7 @@ class RowRecords:
         data = chunk.data.data
         at = int(chunk.rows[fields.POSITION, row])
         header = parse_header(data, at) if chunk.rows[fields.MAGIC, row] == 2 else self._old_header(chunk, at)
-        return ChunkBatch(chunk.path, chunk.position, data, at, header)
+        return ChunkBatch(chunk.path, chunk.position, data, at, header, max_bytes=self._limits.batch_bytes)
 
     def fail(self, chunk: Rows, row: int) -> NoReturn:
         """Raise CorruptLog for the batch of a row, with the reason that its records give when they are read one by one."""
@@ -110,7 +108,7 @@ class RowRecords:
 
     def _unpack_some(self, chunk: Rows, first: int, end: int, step: int) -> Iterator[int]:
         """Decompress records; yield after so much as is looked at in one go, with the next row, and return after the last."""
-        rows, unpacker = chunk.rows, self._unpacker
+        rows, unpacker, limits = chunk.rows, self._unpacker, self._limits
         is_packed = (rows[fields.STEP, first:end] == step) & (rows[fields.RECORD_COUNT, first:end] != 0)
         is_packed &= rows[fields.ATTRIBUTES, first:end] & fields.CODEC_MASK != 0
         if chunk.together & fields.LEGACY and step == offset_map.MAP:
@@ -127,11 +125,11 @@ class RowRecords:
                 places.append(self._convert(chunk, row))
             else:
                 try:
-                    places.append(unpack(codecs[index], data[starts[index] : stops[index]], MAX_BATCH_BYTES))
+                    places.append(unpack(codecs[index], data[starts[index] : stops[index]], limits.batch_bytes))
                 except CorruptBatch as error:
                     at = chunk.position + int(rows[fields.POSITION, row])
                     raise CorruptLog(chunk.path, at, error.reason) from error
-            if unpacker.at >= UNPACK_BYTES:
+            if unpacker.at >= limits.unpack_bytes:
                 _set_places(rows, found[done : index + 1], places)
                 done = index + 1
                 places.clear()

@@ -12,8 +12,12 @@ from struct import Struct
 
 from crc32c import crc32c
 
-from diamant.cleaner.rules.plan import INDEX_ENTRY_BYTES, MAX_RELATIVE_OFFSET, TIME_INDEX_ENTRY_BYTES
-from diamant.cleaner.rules.plan import MAX_SEGMENT_BYTES as MAX_SEGMENT_BYTES
+from diamant.cleaner.rules.plan import (
+    INDEX_ENTRY_BYTES,
+    MAX_RELATIVE_OFFSET,
+    MAX_SEGMENT_BYTES,
+    TIME_INDEX_ENTRY_BYTES,
+)
 from diamant.cleaner.rules.result import OutputOverflow, OutputSegment
 from diamant.storage import names
 from diamant.storage.env.env import Buffer, Env, File
@@ -47,6 +51,7 @@ class SegmentWriter:
         index_interval_bytes: int,
         segment_index_bytes: int,
         is_strict: bool = False,
+        max_bytes: int = MAX_SEGMENT_BYTES,
     ) -> None:
         self.base_offset = base_offset
         self.size = 0
@@ -57,6 +62,7 @@ class SegmentWriter:
         # One slot is kept for the entry at the end.
         self._max_time_entries = segment_index_bytes // TIME_INDEX_ENTRY_BYTES - 1
         self._is_strict = is_strict
+        self._max_bytes = max_bytes
         self._paths = [
             path + names.CLEANED_SUFFIX
             for path in (
@@ -129,8 +135,8 @@ class SegmentWriter:
 
     def _index_batch(self, size: int, last_offset: int, max_timestamp: int) -> None:
         position = self.size
-        if position + size > MAX_SEGMENT_BYTES:
-            raise OutputOverflow(self._paths[0], f"{position + size} bytes, at most {MAX_SEGMENT_BYTES} are possible")
+        if position + size > self._max_bytes:
+            raise OutputOverflow(self._paths[0], f"{position + size} bytes, at most {self._max_bytes} are possible")
         if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
             raise OutputOverflow(self._paths[0], f"offset {last_offset} is out of the segment's range of 31 bits")
         if max_timestamp > self._max_timestamp:

@@ -1,29 +1,14 @@
-"""Random histories of a log, and what an engine answers to one: for comparing engines."""
+"""Random histories of a log: for comparing engines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
 
-from diamant.cleaner.engines import plain_round
-from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.result import CleanResult, OutputOverflow
 from diamant.protocol.batches.header import Header
 from diamant.protocol.batches.records import build_batch
-from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.errors import CorruptLog
-from tests.cleaner.prompt.segment_history import DIRECTORY, NOW_MS, SegmentHistory, odd_batch
-
-Engine = Callable[..., CleanResult]
-
-one_by_one = partial(plain_round.clean, parsed_bytes=0)
-"""The plain engine with no short way for plain batches: the reference."""
-
-# -- random histories ------------------------------------------------------------------------------------------------
+from tests.cleaner.prompt.segment_history import NOW_MS, SegmentHistory, odd_batch
 
 some_keys = st.sampled_from([b"", b"a", b"bb", b"key-of-sixteen-b", b"a key that is longer than two words"])
 keys = st.none() | some_keys
@@ -68,6 +53,25 @@ histories = st.lists(
     min_size=1,
     max_size=14,
 )
+plain_batches = st.tuples(
+    st.just("batch"),
+    st.lists(st.tuples(some_keys, values), min_size=1, max_size=4),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "producer": st.sampled_from([1, 2]),
+            "gap": st.sampled_from([1, 3000]),
+            "step": st.sampled_from([1, 5000]),
+            "codec": st.sampled_from([0, 0, 1, 2, 3, 4]),
+            "headers": st.sampled_from([(), (Header("h", b"x"),), (Header("", None), Header("h" * 70, b"y" * 130))]),
+            "log_append_time_ms": st.sampled_from([NOW_MS - 1000, NOW_MS - 900, NOW_MS + 10**9, 0]),
+        },
+    ),
+)
+mixed_histories = st.lists(
+    st.one_of(plain_batches, plain_batches, plain_batches, histories), min_size=1, max_size=30
+).map(lambda found: [step for one in found for step in (one if isinstance(one, list) else [one])])
+"""Many plain batches between every kind of others."""
 
 
 def play(steps: list[Any]) -> SegmentHistory:
@@ -93,21 +97,3 @@ def play(steps: list[Any]) -> SegmentHistory:
                 build_batch((), base_offset=history.offset, last_offset_delta=2, max_timestamp=5, **producer_fields)
             )
     return history
-
-
-def outcome(engine: Engine, env: MemoryEnv, plan: CleanPlan) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What an engine answers, or its error, and the files it leaves; which are removed again."""
-    try:
-        fields = asdict(engine(env, plan))
-        for time_of in ("start_s", "map_complete_s", "end_s"):
-            del fields["stats"][time_of]
-        del fields["runner"]
-    except (CorruptLog, OutputOverflow) as error:
-        fields = {"error": type(error), "path": error.path, "position": getattr(error, "position", None)}
-        if "do not ascend" in str(error):
-            fields["is_order"] = True
-    files = {name: env.read_bytes(f"{DIRECTORY}/{name}") for name in env.list_dir(DIRECTORY) if "cleaned" in name}
-    times = {f"{name} time": str(env.mtime_ms(f"{DIRECTORY}/{name}")).encode() for name in files}
-    for name in files:
-        env.remove(f"{DIRECTORY}/{name}")
-    return fields, files | times

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from diamant.cleaner.engines import compiled, plain_round
 from diamant.cleaner.rules.modes import MODES
-from diamant.cleaner.rules.result import CleanResult, OutputSegment
+from diamant.cleaner.rules.result import OutputSegment
 from diamant.cleaner.rules.retention import deletable_segments
 from tests.cleaner.cleaner_log import CleanerLog
+from tests.cleaner.engines.engines import Engine
 
-ENGINES = {"inline": plain_round.clean, "compiled": compiled.clean}
 
-
-def make_log() -> CleanerLog:
+def make_log(engine: Engine) -> CleanerLog:
     """Four segments of one batch, two to a group, and the active one."""
-    log = CleanerLog(cleanup_policy=frozenset({"compact", "delete"}), segment_bytes=180, retention_ms=-1)
+    log = CleanerLog(engine=engine, cleanup_policy=frozenset({"compact", "delete"}), segment_bytes=180, retention_ms=-1)
     for number in range(4):
         log.data(f"k{number % 3}", f"only-{number}")
         log.roll()
@@ -32,7 +28,6 @@ def delete_below(log: CleanerLog, offset: int) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("offset", "bases", "keys"),
     [
@@ -42,10 +37,10 @@ def delete_below(log: CleanerLog, offset: int) -> None:
     ],
 )
 def test_segments_are_deleted_right_before_the_swap(
-    engine: str, mode: str, offset: int, bases: list[int], keys: list[str]
+    engine: Engine, mode: str, offset: int, bases: list[int], keys: list[str]
 ) -> None:
     """All sources of both groups, of the first one, or a part of it: only what is left is replaced."""
-    log = make_log()
+    log = make_log(engine)
     outputs: list[OutputSegment] = []
 
     def swap(output: OutputSegment) -> None:
@@ -54,9 +49,8 @@ def test_segments_are_deleted_right_before_the_swap(
         outputs.append(output)
         log.swap(output)
 
-    clean: Callable[..., CleanResult] = ENGINES[engine]
     try:
-        result = clean(log.env, log.plan(mode=mode), on_output=swap)
+        result = engine(log.env, log.plan(mode=mode), swap)
     except FileNotFoundError:
         # The engine was about to open a segment that is gone.
         assert offset == 8

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.offline.clean import OfflineReport, compiled_engine, inline_engine
+from diamant.cleaner.offline.clean import OfflineReport
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult, OnOutput, OutputSegment
 from diamant.cleaner.runners.process import ProcessRunner
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import Env, RealEnv
+from tests.cleaner.engines.engines import Engine
 from tests.cleaner.golden_pass import (
     GOLDEN,
     HAS_ORDINARY_ZLIB,
@@ -27,7 +27,6 @@ from tests.cleaner.golden_pass import (
     check_files_left,
     check_times,
     logical,
-    one_by_one_engine,
     read_cases,
     run,
     segment_files,
@@ -63,19 +62,10 @@ Kafka's bytes, in all of their passes; another zlib may well write others."""
 
 STEPS = [(name, number) for name, count in PASSES.items() for number in range(1, count + 1)]
 
-ENGINES = {"inline": inline_engine, "one by one": one_by_one_engine, "compiled": compiled_engine}
-
 
 def case_of(name: str) -> Case:
     """A case by its name."""
     return read_cases(GOLDEN / f"{name}.tar.gz")[name]
-
-
-@cache
-def run_with(engine: str, name: str, number: int) -> tuple[OfflineReport, dict[str, StoredFile]]:
-    """Carry out a pass; the report and the log directory's files afterwards."""
-    case = case_of(name)
-    return run(case, case.steps[number - 1], ENGINES[engine])
 
 
 @pytest.mark.slow
@@ -102,11 +92,11 @@ def check_pass(case: Case, number: int, report: OfflineReport, got: dict[str, St
     check_figures(step, report, has_equal_sizes=case.name not in RECOMPRESSED)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("name", "number"), STEPS)
-def test_a_pass_does_what_kafka_does(name: str, number: int, engine: str) -> None:
+def test_a_pass_does_what_kafka_does(name: str, number: int, engine: Engine) -> None:
     """The same bytes, records, checkpoints, snapshots, times and figures."""
-    check_pass(case_of(name), number, *run_with(engine, name, number))
+    case = case_of(name)
+    check_pass(case, number, *run(case, case.steps[number - 1], engine))
 
 
 @pytest.mark.slow

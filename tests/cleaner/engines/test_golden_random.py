@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.offline.clean import compiled_engine, inline_engine
 from diamant.cleaner.rules.result import OutputOverflow
+from tests.cleaner.engines.engines import Engine
 from tests.cleaner.golden_pass import (
     GOLDEN,
     HAS_ORDINARY_ZLIB,
@@ -21,7 +21,6 @@ from tests.cleaner.golden_pass import (
     check_files_left,
     check_times,
     logical,
-    one_by_one_engine,
     read_cases,
     run,
     segment_files,
@@ -79,8 +78,6 @@ RECORDS_ONLY = {(1081, 2), (1081, 3), (1081, 5), (1227, 1), (1227, 3)}
 """Seed and number of the passes in which a batch was compressed anew by snappy, and not with Kafka's bytes: its records are
 equal. All other passes are equal byte for byte."""
 
-ENGINES = {"inline": inline_engine, "one by one": one_by_one_engine, "compiled": compiled_engine}
-
 
 @cache
 def cases() -> dict[str, Case]:
@@ -97,25 +94,24 @@ def test_there_are_all_cases() -> None:
     assert sorted(cases()) == sorted(f"random-{seed}" for seed in SEEDS)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("seed", some(SEEDS, every=3))
-def test_a_history_becomes_what_kafka_makes_of_it(seed: int, engine: str) -> None:
+def test_a_history_becomes_what_kafka_makes_of_it(seed: int, engine: Engine) -> None:
     """Pass for pass the same files, times and figures, or an index that is too small where Kafka finds it so."""
     case = cases()[f"random-{seed}"]
     for number, step in enumerate(case.steps, 1):
         if "failed" in step["report"]:
             assert step["report"]["failed"] == "java.lang.IllegalArgumentException"
             with pytest.raises(OutputOverflow, match="the index is full"):
-                run(case, step, ENGINES[engine])
+                run(case, step, engine)
             continue
         has_equal_bytes = (seed, number) not in RECORDS_ONLY and (case.fields["byte_equal"] or HAS_ORDINARY_ZLIB)
         check_pass(case, step, engine, has_equal_bytes=has_equal_bytes)
 
 
-def check_pass(case: Case, step: dict[str, Any], engine: str, *, has_equal_bytes: bool) -> None:
+def check_pass(case: Case, step: dict[str, Any], engine: Engine, *, has_equal_bytes: bool) -> None:
     """One pass, started from Kafka's input."""
     want = case.directory(step["output"])
-    report, got = run(case, step, ENGINES[engine])
+    report, got = run(case, step, engine)
     if has_equal_bytes:
         want_files, got_files = segment_files(want), segment_files(got)
         assert sorted(got_files) == sorted(want_files)

@@ -116,7 +116,9 @@ def new_env() -> MemoryEnv:
     return env
 
 
-def new_map(memory_bytes: int = 1 << 20, max_entries: int | None = None, env: MemoryEnv | None = None) -> Any:
+def new_map(
+    memory_bytes: int = 1 << 20, max_entries: int | None = None, env: MemoryEnv | None = None, least_slots: int = 64
+) -> Any:
     """An empty map, which spills to `env`."""
     files = env or new_env()
     return offset_map.OffsetMap(
@@ -124,6 +126,7 @@ def new_map(memory_bytes: int = 1 << 20, max_entries: int | None = None, env: Me
         memory_bytes=memory_bytes,
         max_entries=max_entries,
         spill=lambda: offset_map.open_spill_file(files, DIRECTORY),
+        least_slots=least_slots,
     )
 
 
@@ -156,27 +159,25 @@ def pairs_of(keys: list[int], start: int, gaps: list[int]) -> list[Pair]:
     st.sampled_from([1, 7, 1000]),
 )
 def test_the_map_keeps_the_last_offset_of_each_key(
-    older_keys: list[int], keys: list[int], gaps: list[int], min_slots: int, memory_bytes: int, at_once: int
+    older_keys: list[int], keys: list[int], gaps: list[int], least_slots: int, memory_bytes: int, at_once: int
 ) -> None:
     """In the table or spilled, however the tuples come: the same as the plain twin, which has no limits."""
     older, dirty = pairs_of(older_keys, 0, gaps), pairs_of(keys, 10_000, gaps)
     env = new_env()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offset_map, "MIN_SLOTS", min_slots)
-        under_test = new_map(memory_bytes, env=env)
-        words = tuples_of(dirty)
-        for start in range(0, len(words), at_once):
-            part = words[start : start + at_once].copy()
-            assert under_test.add(part, len(part)) == len(part)
-        if under_test.is_spilled:
-            under_test.add_older(tuples_of(older), len(older))
-        else:
-            assert [under_test.find(key) for key, _ in older] == [dict(dirty).get(key, -1) for key, _ in older]
-            older = []
-        assert env.list_dir(DIRECTORY) == []
-        assert everything(under_test.latest(), 20_000, 999) == naive.latest_offsets(older, dirty)
-        assert under_test.size == len(dict(dirty))
-        under_test.close()
+    under_test = new_map(memory_bytes, env=env, least_slots=least_slots)
+    words = tuples_of(dirty)
+    for start in range(0, len(words), at_once):
+        part = words[start : start + at_once].copy()
+        assert under_test.add(part, len(part)) == len(part)
+    if under_test.is_spilled:
+        under_test.add_older(tuples_of(older), len(older))
+    else:
+        assert [under_test.find(key) for key, _ in older] == [dict(dirty).get(key, -1) for key, _ in older]
+        older = []
+    assert env.list_dir(DIRECTORY) == []
+    assert everything(under_test.latest(), 20_000, 999) == naive.latest_offsets(older, dirty)
+    assert under_test.size == len(dict(dirty))
+    under_test.close()
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -23,7 +23,7 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import OutputSegment
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.cleaner_log import DIRECTORY, CleanerLog
-from tests.cleaner.engines.test_plain_round_properties import histories, play
+from tests.cleaner.engines.test_round_properties import histories, play
 from tests.effort import examples
 
 HASH_KEY = bytes(range(16))

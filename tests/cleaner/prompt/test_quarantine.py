@@ -17,7 +17,7 @@ from diamant.cleaner.rules.result import CleanResult
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.cleaner_log import DIRECTORY, CleanerLog
-from tests.cleaner.engines.test_plain_round_properties import RETENTION_MS, committed_values, histories, play
+from tests.cleaner.engines.test_round_properties import RETENTION_MS, committed_values, histories, play
 from tests.effort import examples
 
 quickly = settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -18,7 +18,7 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.errors import CorruptLog
 from tests.builder import with_payload
-from tests.cleaner.engines.random_history import one_by_one, outcome
+from tests.cleaner.engines.engines import one_by_one, outcome
 from tests.cleaner.prompt.segment_history import NOW_MS, SegmentHistory
 
 CODECS = range(1, 5)

@@ -46,7 +46,7 @@ def write_group(
     `state` is what the tracker knows before the group. `survivors` is None if there is no dirty range: then no record is
     superseded.
     """
-    records = RowRecords()
+    records = RowRecords(work.limits)
     told: Survivors
     if survivors is None:
         told = MapSurvivors(work.plan, CompiledMap(work, records))

@@ -43,6 +43,7 @@ from diamant.cleaner.spark.clean.parts import (
 )
 from diamant.cleaner.spark.clean.survivors import partitions_for
 from diamant.cleaner.spark.clean.task_files import TaskFiles
+from diamant.cleaner.spark.clean.task_limits import TASK_LIMITS, TaskLimits
 from diamant.cleaner.spark.clean.tasks import Done, Job, group_results, part_events, part_rows, reduce_rows
 from diamant.cleaner.spark.clean.transaction_cuts import EVENT_FIELDS, ResumableTracker, TrackerState
 from diamant.cleaner.spark.environment.locations import Location
@@ -109,6 +110,7 @@ class CleanJob:
         env: Env | None = None,
         part_bytes: int = PART_BYTES,
         partitions: int | None = None,
+        limits: TaskLimits = TASK_LIMITS,
     ) -> None:
         self.progress = Progress(context)
         self._context = context
@@ -131,6 +133,7 @@ class CleanJob:
             map_end_offset=_NO_LIMIT,
             bytes_per_second=plan.io_max_bytes_per_second / max(1, context.defaultParallelism),
             versions=Versions.here(),
+            limits=limits,
         )
         self._stats = CleanStats()
 
@@ -309,8 +312,8 @@ def _find_end_of_map(sent: Any, start: DirtyStart, done: Done) -> Callable[[int]
         job: Job = sent.value
         # No other task is beside it.
         throttle = Throttle(job.plan.io_max_bytes_per_second)
-        work = RoundWork(TaskFiles(job.plan, job.source).env, job.plan, throttle=throttle)
-        key_map = CompiledMap(work, RowRecords())
+        work = RoundWork(TaskFiles(job.plan, job.source).env, job.plan, throttle=throttle, limits=job.limits.engine)
+        key_map = CompiledMap(work, RowRecords(work.limits))
         try:
             is_full = map_dirty_range(work, key_map, start)
             done.add(work.stats.map_bytes_read)

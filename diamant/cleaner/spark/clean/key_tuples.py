@@ -11,7 +11,7 @@ and, to the partition after the last, one row with the part's figures and its ev
 (`transaction_cuts`), or with the error that ended it. A tuple is three words, 24 bytes: two of hash, and the offset. No
 key and no value leaves the task.
 
-Memory: `row_records`, 1.6 MB of tuples, three times `TABLE_BYTES` for keys seen, `BUFFER_BYTES` for tuples on their way.
+Memory: `row_records`, 1.6 MB of tuples, three times `table_bytes` for keys seen, `BUFFER_BYTES` for tuples on their way.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from diamant.cleaner.kernels.offset_map import ENTRY_BYTES
 from diamant.cleaner.rules.result import no_throttle
 from diamant.cleaner.segments.key_hasher import ALWAYS, NEVER, KeyHasher
 from diamant.cleaner.segments.row_records import RowRecords
+from diamant.cleaner.spark.clean.task_limits import TASK_LIMITS, TaskLimits
 from diamant.cleaner.spark.clean.transaction_cuts import RecordingTracker, ResumableTracker, TrackerState
 from diamant.storage import names
 
@@ -46,7 +47,6 @@ MAPPED, ASKED, NOTES, FIGURES, ERROR = range(5)
 
 Row: TypeAlias = tuple[int, tuple[int, int, int, Any]]
 
-TABLE_BYTES = 16 * 1024 * 1024
 BUFFER_BYTES = 16 * 1024 * 1024
 MAX_BLOCK_BYTES = 64 * 1024
 """Tuples travel in blocks of this size at most: Spark's Python side gathers a thousand of them before it writes."""
@@ -77,8 +77,9 @@ class PartWalk:
         *,
         state: TrackerState | None = None,
         throttle: Throttle = no_throttle,
+        limits: TaskLimits = TASK_LIMITS,
     ) -> None:
-        self.records = RowRecords()
+        self.records = RowRecords(limits.engine)
         # Without aborted transactions no task asks what aborted, but markers and data must still be recorded.
         tracker = ResumableTracker.resume(state) if state is not None and plan.has_aborted else None
         self.recorder = RecordingTracker(plan, tracker)
@@ -110,8 +111,10 @@ class PartKeys:
         partitions: int,
         map_end_offset: int = NEVER - 1,
         throttle: Throttle = no_throttle,
+        limits: TaskLimits = TASK_LIMITS,
     ) -> None:
-        self._walk = PartWalk(files, plan, part, state=state, throttle=throttle)
+        self._limits = limits
+        self._walk = PartWalk(files, plan, part, state=state, throttle=throttle, limits=limits)
         self.recorder = self._walk.recorder
         self.figures = PartFigures(part.index)
         self._plan = plan
@@ -119,9 +122,9 @@ class PartKeys:
         self._partitions = partitions
         self._end_offset = map_end_offset + 1
         self._records = self._walk.records
-        self._hasher = KeyHasher(plan.hash_key)
-        self._left_out_hasher = KeyHasher(plan.hash_key)
-        self._seen = OffsetMap(plan.hash_key, memory_bytes=TABLE_BYTES)
+        self._hasher = KeyHasher(plan.hash_key, limits.engine.tuples)
+        self._left_out_hasher = KeyHasher(plan.hash_key, limits.engine.tuples)
+        self._seen = self._new_table()
         self._flush = 0
         self._random = np.random.default_rng(part.index)
         self._mapped = _Scatter(partitions)
@@ -180,8 +183,12 @@ class PartKeys:
         words = words[self._random.permutation(len(words))]
         yield from self._tagged(self._mapped.add(words), MAPPED)
         yield from self._tagged(self._mapped.rest(), MAPPED)
-        self._seen = OffsetMap(self._plan.hash_key, memory_bytes=TABLE_BYTES)
+        self._seen = self._new_table()
         self._flush += 1
+
+    def _new_table(self) -> OffsetMap:
+        limits = self._limits
+        return OffsetMap(self._plan.hash_key, memory_bytes=limits.table_bytes, least_slots=limits.engine.table_slots)
 
     def _tagged(self, blocks: Iterator[tuple[int, bytes]], kind: int) -> Iterator[Row]:
         for partition, block in blocks:
@@ -213,9 +220,11 @@ class _Scatter:
             yield partition, block
 
 
-def events_of(files: TaskFiles, plan: CleanPlan, part: Part, throttle: Throttle) -> NDArray[np.int64]:
+def events_of(
+    files: TaskFiles, plan: CleanPlan, part: Part, throttle: Throttle, limits: TaskLimits = TASK_LIMITS
+) -> NDArray[np.int64]:
     """Return a part's events of transactions, without a look at its records."""
-    walk = PartWalk(files, plan, part, throttle=throttle)
+    walk = PartWalk(files, plan, part, throttle=throttle, limits=limits)
     for _ in walk.chunks():
         pass
     return walk.recorder.events

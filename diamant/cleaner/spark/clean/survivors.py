@@ -11,7 +11,7 @@ Out of it come rows for the groups that are rewritten, `(group, (kind, place, by
     NOTED    the notes of a part, as they came; place: the part's index
     KEYS     how many keys the map has; to the first group
 
-Memory of a partition: `MAP_BYTES`, `SPOOL_BYTES` and 8 bytes for each offset that stays, twice while it is sorted; the rest is in
+Memory of a partition: `map_bytes`, `spool_bytes` and 8 bytes for each offset that stays, twice while it is sorted; the rest is in
 temporary files of the executor. Of a rewrite: 4 bytes for each record of the group that stays, and for each of its batches.
 """
 
@@ -28,6 +28,7 @@ from diamant.cleaner.kernels import offset_map
 from diamant.cleaner.kernels.offset_map import ENTRY_BYTES
 from diamant.cleaner.spark.clean.key_tuples import ASKED, MAPPED, NOTES
 from diamant.cleaner.spark.clean.parts import segments_of
+from diamant.cleaner.spark.clean.task_limits import TASK_LIMITS, TaskLimits
 from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.storage.env.env import RealEnv
 
@@ -41,8 +42,6 @@ KEPT, NOTED, KEYS = range(3)
 
 SurvivorRow: TypeAlias = tuple[int, tuple[int, int, bytes]]
 
-MAP_BYTES = 96 * 1024 * 1024
-SPOOL_BYTES = 64 * 1024 * 1024
 TUPLES_PER_PARTITION = 2 * 1024 * 1024
 """Target size of a partition: 48 MiB of tuples. More takes longer, no more memory."""
 MAX_PARTITIONS = 8192
@@ -63,15 +62,21 @@ def survivor_rows(
     parts: tuple[Part, ...],
     groups: dict[int, int],
     rows: Iterable[tuple[int, tuple[int, int, int, Any]]],
+    limits: TaskLimits = TASK_LIMITS,
 ) -> Iterator[SurvivorRow]:
     """Reduce one partition's rows. `groups` tells the group of a segment by its place; what belongs to none is left out."""
-    with tempfile.TemporaryDirectory(prefix="diamant-survivors-") as directory, _Spool() as spool:
+    with tempfile.TemporaryDirectory(prefix="diamant-survivors-") as directory, _Spool(limits.spool_bytes) as spool:
         for _, (kind, part, flush, content) in rows:
             if kind != NOTES:
                 spool.add(kind, part, flush, content)
             elif parts[part].segment in groups:
                 yield groups[parts[part].segment], (NOTED, part, content)
-        offsets = OffsetMap(plan.hash_key, memory_bytes=MAP_BYTES, spill=lambda: open_spill_file(RealEnv(), directory))
+        offsets = OffsetMap(
+            plan.hash_key,
+            memory_bytes=limits.map_bytes,
+            spill=lambda: open_spill_file(RealEnv(), directory),
+            least_slots=limits.engine.table_slots,
+        )
         try:
             for _, words in spool.tuples(MAPPED):
                 offsets.add(words, len(words))
@@ -121,8 +126,8 @@ def _relative(offsets: NDArray[np.int64], base_offset: int) -> bytes:
 class _Spool:
     """Blocks of tuples as they come, in memory or in a file, to be read in the order of parts."""
 
-    def __init__(self) -> None:
-        self._file = tempfile.SpooledTemporaryFile(SPOOL_BYTES, prefix="diamant-tuples-")  # noqa: SIM115
+    def __init__(self, memory_bytes: int) -> None:
+        self._file = tempfile.SpooledTemporaryFile(memory_bytes, prefix="diamant-tuples-")  # noqa: SIM115
         self._blocks: dict[int, list[tuple[int, int, int, int]]] = {MAPPED: [], ASKED: []}
         self._end = 0
 

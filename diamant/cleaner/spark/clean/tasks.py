@@ -16,6 +16,7 @@ from diamant.cleaner.spark.clean.manifest import ErrorFields, GroupResult, field
 from diamant.cleaner.spark.clean.parts import Part
 from diamant.cleaner.spark.clean.survivors import GroupSurvivors, SurvivorRow, survivor_rows
 from diamant.cleaner.spark.clean.task_files import TaskFiles
+from diamant.cleaner.spark.clean.task_limits import TASK_LIMITS, TaskLimits
 from diamant.cleaner.spark.clean.transaction_cuts import TrackerState
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
@@ -45,6 +46,7 @@ class Job:
     """For each task."""
     versions: Versions
     """The driver's software."""
+    limits: TaskLimits = TASK_LIMITS
 
     @property
     def plan(self) -> CleanPlan:
@@ -107,7 +109,7 @@ def part_events(sent: Any, done: Done) -> Callable[[Part], tuple[int, NDArray[np
         job = _job(sent)
         throttle = Throttle(job.bytes_per_second)
         try:
-            events = events_of(TaskFiles(job.plan, job.source), job.plan, part, throttle)
+            events = events_of(TaskFiles(job.plan, job.source), job.plan, part, throttle, job.limits)
         except Exception as error:
             if not is_final(error):
                 raise
@@ -133,6 +135,7 @@ def part_rows(sent: Any, done: Done) -> Callable[[Iterable[tuple[Part, TrackerSt
                 partitions=job.partitions,
                 map_end_offset=job.map_end_offset,
                 throttle=throttle,
+                limits=job.limits,
             )
             try:
                 yield from keys.rows()
@@ -153,7 +156,7 @@ def reduce_rows(sent: Any, done: Done) -> Callable[[int, Iterable[Any]], Iterato
     def work(partition: int, rows: Iterable[Any]) -> Iterator[SurvivorRow]:
         job = _job(sent)
         if partition < job.partitions:
-            yield from survivor_rows(job.plan, job.parts, job.group_of, rows)
+            yield from survivor_rows(job.plan, job.parts, job.group_of, rows, job.limits)
             done.add(0)
         read_to_the_end(rows)
 
@@ -171,7 +174,7 @@ def group_results(
         survivors = GroupSurvivors(job.parts, rows) if has_survivors else None
         read_to_the_end(rows)
         files = TaskFiles(job.plan, job.source, job.target.child(directory))
-        work = RoundWork(files.env, job.plan, throttle=Throttle(job.bytes_per_second))
+        work = RoundWork(files.env, job.plan, throttle=Throttle(job.bytes_per_second), limits=job.limits.engine)
         keys = 0 if survivors is None else survivors.keys
         try:
             outputs = write_group(

@@ -21,6 +21,7 @@ from diamant.cleaner.evidence.scan import file_listing as places
 from diamant.cleaner.evidence.scan import files_to_read
 from diamant.cleaner.evidence.search import known_positives, record_search
 from diamant.cleaner.rules import record_fate
+from diamant.cleaner.rules.engine_limits import EngineLimits
 from diamant.storage.env.env import RealEnv
 from tests.broker.erasure.cases import (
     KEY,
@@ -259,7 +260,7 @@ async def test_a_signed_certificate_whose_account_does_not_add_up_is_not_valid(
 @pytest.fixture
 def is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds in a thread ask `record_fate` about each record."""
-    monkeypatch.setattr(plain_round, "clean", partial(plain_round.clean, parsed_bytes=0))
+    monkeypatch.setattr(plain_round, "clean", partial(plain_round.clean, limits=EngineLimits(parsed_bytes=0)))
 
 
 @pytest.mark.usefixtures("is_plain")

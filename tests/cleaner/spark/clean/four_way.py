@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,17 +31,15 @@ from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.process import ProcessRunner
 from diamant.storage.env.env import RealEnv
 from tests.cleaner.cleaner_log import CleanerLog
+from tests.cleaner.engines.engines import Engine, Outcome, copied, on_spark, outcome
 from tests.cleaner.naive_bytes import naive_bytes
 from tests.cleaner.random_scenario import Scenario
-from tests.cleaner.spark.clean.clean_job_check import copied, runner_outcome, spark_outcome
 from tests.cleaner.spark.command_session import add_session_options, chosen_session
 
 PART_BYTES = (2000, 1 << 20, 5000)
 PARTITIONS = (1, 2, 4)
 NO_REST_S = 3600.0
 """The worker keeps its compiled engine from scenario to scenario, however long other engines take."""
-
-Outcome = tuple[dict[str, Any], dict[str, bytes]]
 
 
 @dataclass
@@ -65,7 +64,12 @@ class FourWay:
     def __init__(self, context: Any, place: Path) -> None:
         self.count = Count()
         self.keep: Path | None = None
-        self._context = context
+        self.model = naive_bytes
+        self.engines: dict[str, Engine] = {
+            "inline": lambda _, plan: self._run(self._inline, plan),
+            "process": lambda _, plan: self._run(self._process, plan),
+            "Spark": partial(on_spark, context=context),
+        }
         self._place = place
         self._loop = asyncio.Runner()
         self._inline: Runner = InlineRunner(RealEnv())
@@ -101,26 +105,26 @@ class FourWay:
         return found
 
     def _compare(self, log: CleanerLog, plan: CleanPlan, place: Path, turn: int) -> list[str]:
-        inline, process, spark = (
-            copied(log.env, plan, place / name / "t-0") for name in ("inline", "process", "spark")
-        )
-        expected = runner_outcome(inline, lambda plan: self._run(self._inline, plan))
+        real = copied(log.env, plan, place)
+        expected = outcome(self.engines["inline"], RealEnv(), real)
         outcomes = {
-            "process": runner_outcome(process, lambda plan: self._run(self._process, plan)),
-            "Spark": spark_outcome(
-                self._context,
-                spark,
-                place / "staging",
-                part_bytes=PART_BYTES[turn % len(PART_BYTES)],
-                partitions=PARTITIONS[turn // 2 % len(PARTITIONS)],
+            "process": outcome(self.engines["process"], RealEnv(), real),
+            "Spark": outcome(
+                partial(
+                    self.engines["Spark"],
+                    part_bytes=PART_BYTES[turn % len(PART_BYTES)],
+                    partitions=PARTITIONS[turn // 2 % len(PARTITIONS)],
+                ),
+                RealEnv(),
+                real,
             ),
         }
         written = b"".join(content for name, content in sorted(expected[1].items()) if name.endswith(".log.cleaned"))
         self.count.rounds += 1
         self.count.output_bytes += len(written)
-        found = [] if written == naive_bytes(log, plan) else ["the inline runner does not write what the model has"]
-        for name, outcome in outcomes.items():
-            found += [f"{name}: {what} differs from the inline runner's" for what in _differing(expected, outcome)]
+        found = [] if written == self.model(log, plan) else ["the inline runner does not write what the model has"]
+        for name, got in outcomes.items():
+            found += [f"{name}: {what} differs from the inline runner's" for what in _differing(expected, got)]
         return found
 
     def _run(self, runner: Runner, plan: CleanPlan) -> CleanResult:

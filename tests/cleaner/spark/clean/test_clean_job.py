@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,12 @@ from diamant.cleaner.spark.clean.in_session import session_engine
 from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
+from tests.cleaner.engines.engines import copied, on_spark, one_by_one, outcome
 from tests.cleaner.engines.test_golden import STEPS, case_of, check_pass
 from tests.cleaner.engines.test_golden_random import RECORDS_ONLY, SEEDS, cases
 from tests.cleaner.golden_pass import HAS_ORDINARY_ZLIB, check_figures, check_times, run, segment_files
 from tests.cleaner.prompt.segment_history import SegmentHistory
 from tests.cleaner.runners.test_runner import CONFIG, START_MS, make_log
-from tests.cleaner.spark.clean.clean_job_check import copied, plain_outcome, spark_outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +83,7 @@ def test_a_history_becomes_what_kafka_makes_of_it(seed: int, engine: Engine, tmp
         check_figures(step, report, has_equal_sizes=case.fields["byte_equal"])
 
 
-def test_mode_prompt_writes_what_the_plain_engine_writes(spark: SparkSession, tmp_path: Path) -> None:
+def test_mode_prompt_writes_what_the_plain_engine_writes(spark: SparkSession) -> None:
     """Transactions, tombstones, codecs and old formats in segments that are cut in parts, dirty from the middle of one."""
     history = SegmentHistory()
     for number in range(60):
@@ -97,10 +98,9 @@ def test_mode_prompt_writes_what_the_plain_engine_writes(spark: SparkSession, tm
             history.batch(pairs, codec=number % 5)
         if number % 12 == 11:
             history.roll()
-    memory, plan = history.stored(mode=PROMPT, first_dirty_offset=100, segment_bytes=8000)
-    expected = plain_outcome(memory, plan)
-    here = copied(memory, plan, tmp_path / "t-0")
-    assert spark_outcome(spark.sparkContext, here, tmp_path / "place", part_bytes=1000, partitions=4) == expected
+    env, plan = history.stored(mode=PROMPT, first_dirty_offset=100, segment_bytes=8000)
+    job = partial(on_spark, context=spark.sparkContext, part_bytes=1000, partitions=4)
+    assert outcome(job, env, plan) == outcome(one_by_one, env, plan)
 
 
 def test_a_staging_place_that_cannot_be_written_fails_the_job_alone(spark: SparkSession, tmp_path: Path) -> None:

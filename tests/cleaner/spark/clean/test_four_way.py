@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cleaner.naive_bytes import naive_bytes
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CleanResult
+from diamant.storage.env.env import Env
 from tests.cleaner.random_scenario import Scenario
-from tests.cleaner.spark.clean import four_way
 from tests.cleaner.spark.clean.four_way import FourWay
 from tests.cleaner.spark.one_process import OneProcess
 
@@ -38,19 +40,21 @@ def test_every_runner_writes_the_bytes_of_the_model(spark: SparkSession, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_difference_is_told(engines: FourWay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_is_told(engines: FourWay, tmp_path: Path) -> None:
     """One bit of one file that Spark writes, or one record more in the model: scenario, round and file are named."""
-    real_outcome, real_bytes = four_way.spark_outcome, naive_bytes
+    spark, model = engines.engines["Spark"], engines.model
     turned: list[str] = []
 
-    def one_bit_off(*arguments: Any, **options: Any) -> Any:
-        fields, files = real_outcome(*arguments, **options)
-        name = next(name for name in files if name.endswith(".log.cleaned"))
-        files[name] = bytes([files[name][0] ^ 1]) + files[name][1:]
-        turned.append(name)
-        return fields, files
+    def one_bit_off(env: Env, plan: CleanPlan, **options: Any) -> CleanResult:
+        result = spark(env, plan, **options)
+        path = next(Path(plan.directory).glob("*.log.cleaned"))
+        modified_ns = path.stat().st_mtime_ns
+        path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+        os.utime(path, ns=(modified_ns, modified_ns))
+        turned.append(path.name)
+        return result
 
-    monkeypatch.setattr(four_way, "spark_outcome", one_bit_off)
+    engines.engines["Spark"] = one_bit_off
     engines.keep = tmp_path / "kept"
     found = engines.differences(3)
     assert [line.partition(": ")[2] for line in found] == [
@@ -60,8 +64,8 @@ def test_a_difference_is_told(engines: FourWay, tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "kept" / "3-1" / "topic-0" / f"{0:020d}.log").exists()
     assert (tmp_path / "kept" / "3-1" / "plan.json").exists()
     engines.keep = None
-    monkeypatch.setattr(four_way, "spark_outcome", real_outcome)
-    monkeypatch.setattr(four_way, "naive_bytes", lambda log, plan: real_bytes(log, plan) + b"\0")
+    engines.engines["Spark"] = spark
+    engines.model = lambda log, plan: model(log, plan) + b"\0"
     assert {line.partition(": ")[2] for line in engines.differences(3)} == {
         "the inline runner does not write what the model has"
     }

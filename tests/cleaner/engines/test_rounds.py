@@ -1,22 +1,21 @@
-"""Rounds of the plain engine: what stays, how it is written, and how a round ends early.
+"""The contract of an engine: what stays after a round, how it is written, and how a round ends early.
 
-Many scenarios are those of Kafka's LogCleanerTest and MemoryRecordsTest, in our words. Transactions have their own file.
+Each engine is held to it (`engine` in conftest.py). Many scenarios are those of Kafka's LogCleanerTest and MemoryRecordsTest, in
+our words. That the bytes are those of the reference in any round is in test_engines_agree.py.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from diamant.cleaner.engines import plain_round
-from diamant.cleaner.engines.group_rewrite import rewrite_group
-from diamant.cleaner.engines.parsed_chunks import ParsedChunks
-from diamant.cleaner.engines.work import RoundWork
-from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.rules.engine_limits import EngineLimits
+from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.result import CleaningAborted, CleanResult, OutputOverflow, OutputSegment
-from diamant.cleaner.segments import chunk_batch
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import crc_is_valid
@@ -26,6 +25,10 @@ from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.offset_index import OffsetIndex
 from tests.builder import make_message, make_wrapper
 from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, CleanerLog, StoredBatch
+from tests.cleaner.engines.engines import ENGINES, LOCAL, Engine
+from tests.cleaner.prompt.segment_history import SegmentHistory
+
+NewLog = Callable[..., CleanerLog]
 
 
 def one_each(log: CleanerLog, *words: str) -> None:
@@ -42,9 +45,9 @@ def counts(log: CleanerLog) -> list[tuple[int, int]]:
 # -- keys ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_last_record_of_each_key_stays() -> None:
+def test_the_last_record_of_each_key_stays(new_log: NewLog) -> None:
     """Within a batch and between batches; offsets stay, and the next round begins at the end."""
-    log = CleanerLog()
+    log = new_log()
     log.data("a", "b", "a")
     log.data("c", "b")
     log.roll()
@@ -53,12 +56,18 @@ def test_the_last_record_of_each_key_stays() -> None:
     assert result.end_offset == 5
     assert (log.keys(), log.offsets()) == (["a", "c", "b", "a"], [2, 3, 4, 5])
     assert result.stats.removed == {"superseded": 2}
-    assert result.runner == "inline"
 
 
-def test_sequences_survive_a_cleaning_and_a_restart() -> None:
+def test_a_result_names_its_engine() -> None:
+    """As `runner`; the short way for plain batches has no name of its own."""
+    env, plan = SegmentHistory().stored()
+    found = {name: engine(env, plan).runner for name, engine in ENGINES.items()}
+    assert found == {"inline": "inline", "one by one": "inline", "compiled": "compiled", "Spark": "spark"}
+
+
+def test_sequences_survive_a_cleaning_and_a_restart(new_log: NewLog) -> None:
     """A producer's last batch stays as a header; a duplicate is still known (testDuplicateCheckAfterCleaning)."""
-    log = CleanerLog()
+    log = new_log()
     log.data("1", "2", "3", producer=1)
     log.data("3", "1", "4", producer=2)
     log.data("1", "4", producer=3)
@@ -76,21 +85,22 @@ def test_sequences_survive_a_cleaning_and_a_restart() -> None:
     assert (header.record_count, header.base_sequence, header.last_sequence, header.size) == (0, 0, 2, 61)
 
 
-def test_only_the_last_batch_of_a_producer_is_kept_empty() -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_only_the_last_batch_of_a_producer_is_kept_empty(new_log: NewLog, mode: str) -> None:
     """Earlier ones go whole, whatever their producer (testLogCleanerRetainsProducerLastSequence)."""
-    log = CleanerLog()
+    log = new_log()
     log.data("0")
     for producer in (1, 2, 3):
         log.data("0", producer=producer)
     log.data("1", producer=2)
     log.roll()
-    log.clean()
+    log.clean(mode=mode)
     assert (log.lasts(), log.keys(), log.offsets()) == ([1, 3, 4], ["0", "1"], [3, 4])
 
 
-def test_a_forgotten_producers_header_goes() -> None:
+def test_a_forgotten_producers_header_goes(new_log: NewLog) -> None:
     """One round after the producer has expired."""
-    log = CleanerLog()
+    log = new_log()
     log.data("1", producer=1)
     log.data("1")
     log.roll()
@@ -101,9 +111,9 @@ def test_a_forgotten_producers_header_goes() -> None:
     assert log.lasts() == [1]
 
 
-def test_a_batch_without_producer_or_bound_goes_whole() -> None:
+def test_a_batch_without_producer_or_bound_goes_whole(new_log: NewLog) -> None:
     """No header is left of it."""
-    log = CleanerLog()
+    log = new_log()
     log.data("1")
     log.data("1")
     log.roll()
@@ -111,9 +121,9 @@ def test_a_batch_without_producer_or_bound_goes_whole() -> None:
     assert log.lasts() == [1]
 
 
-def test_the_last_batch_of_a_round_stays_at_least_empty() -> None:
+def test_the_last_batch_of_a_round_stays_at_least_empty(new_log: NewLog) -> None:
     """So that the log's end can be told from what is left (KAFKA-17076)."""
-    log = CleanerLog()
+    log = new_log()
     one_each(log, "0", "0", "0=")
     log.roll()
     log.clean_twice()
@@ -122,9 +132,9 @@ def test_the_last_batch_of_a_round_stays_at_least_empty() -> None:
     assert log.log.log_end_offset == 3
 
 
-def test_only_the_cleaned_section_changes() -> None:
+def test_only_the_cleaned_section_changes(new_log: NewLog) -> None:
     """Segments from the bound on stay byte for byte (testCleaningWithUncleanableSection)."""
-    log = CleanerLog()
+    log = new_log()
     for number in range(70):
         log.data(str(number % 10))
         if number % 10 == 9:
@@ -136,27 +146,27 @@ def test_only_the_cleaned_section_changes() -> None:
     assert log.offsets()[:11] == [*range(10, 21)]
 
 
-def test_gaps_are_passed() -> None:
+def test_gaps_are_passed(new_log: NewLog) -> None:
     """The next dirty offset is the active segment's base, whatever is missing before it (KAFKA-8764)."""
-    log = CleanerLog()
+    log = new_log()
     one_each(log, *map(str, range(10)))
     log.log.log_end_offset = 15
     log.roll()
     assert log.clean().end_offset == 15
 
 
-def test_empty_keys_and_values_are_keys_and_values() -> None:
+def test_empty_keys_and_values_are_keys_and_values(new_log: NewLog) -> None:
     """Only null is none."""
-    log = CleanerLog()
+    log = new_log()
     log.data((b"", b"1"), (b"", b"2"), (b"k", b""))
     log.roll()
     log.clean()
     assert [(record.key, record.value) for record in log.batch(0).records] == [(b"", b"2"), (b"k", b"")]
 
 
-def test_keyless_records_go_and_are_counted() -> None:
+def test_keyless_records_go_and_are_counted(new_log: NewLog) -> None:
     """They stem from a time without compaction (testCleaningWithUnkeyedMessages)."""
-    log = CleanerLog()
+    log = new_log()
     for _ in range(4):
         log.data((None, b"v"))
     one_each(log, "a", "b")
@@ -170,9 +180,9 @@ def test_keyless_records_go_and_are_counted() -> None:
 # -- small maps ------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_map_ends_the_round_early() -> None:
+def test_a_full_map_ends_the_round_early(new_log: NewLog) -> None:
     """What it covers is cleaned, the rest copied; the next rounds go on (testPartialSegmentClean)."""
-    log = CleanerLog()
+    log = new_log()
     one_each(log, "0", "1", "0", "1", "0")
     log.roll()
     for first_dirty, keys, offsets in (
@@ -184,19 +194,19 @@ def test_a_full_map_ends_the_round_early() -> None:
         assert (log.keys(), log.offsets()) == (keys, offsets)
 
 
-def test_a_full_map_may_end_within_a_batch() -> None:
+def test_a_full_map_may_end_within_a_batch(new_log: NewLog) -> None:
     """Also at a key that it holds already; records behind it stay. Mode prompt takes any number of keys."""
     for mode, end_offset, offsets in ((KAFKA, 2, [1, 2, 3]), (PROMPT, 4, [2, 3])):
-        log = CleanerLog()
+        log = new_log()
         log.data("a", "b", "b", "a")
         log.roll()
         assert log.clean(max_keys=2, mode=mode).end_offset == end_offset
         assert log.offsets() == ([0] if mode == KAFKA else []) + offsets
 
 
-def test_what_lies_behind_a_full_map_stays() -> None:
+def test_what_lies_behind_a_full_map_stays(new_log: NewLog) -> None:
     """A keyless record right behind the map is counted in; a tombstone behind it is stamped but not dropped."""
-    log = CleanerLog(delete_retention_ms=10)
+    log = new_log(delete_retention_ms=10)
     log.data("1")
     log.data("2")
     log.data((None, b"v"))
@@ -214,9 +224,9 @@ def test_what_lies_behind_a_full_map_stays() -> None:
     assert counts(log) == [(0, 1), (1, 1), (3, 0)]
 
 
-def test_figures_are_kafkas() -> None:
+def test_figures_are_kafkas(new_log: NewLog) -> None:
     """testLogCleanerStats: what was read, looked at and written."""
-    log = CleanerLog()
+    log = new_log()
     one_each(log, "0", "1", "0", "1", "0")
     log.roll()
     size = log.log.segments[0].size
@@ -231,10 +241,10 @@ def test_figures_are_kafkas() -> None:
     assert CleanResult.from_json(result.to_json()) == result
 
 
-def test_removed_bytes_are_those_of_the_encoded_record() -> None:
+def test_removed_bytes_are_those_of_the_encoded_record(new_log: NewLog) -> None:
     """Length, deltas, key, value and headers, as in an uncompressed batch."""
     for codec in (compression.NONE, compression.ZSTD):
-        log = CleanerLog()
+        log = new_log()
         headers = Record(0, log.now_ms + 100, b"k", b"v" * 300, (("h", b"x"), ("n", None)))  # type: ignore[arg-type]
         log.data(headers, codec=codec)
         size = log.log.segments[0].size if codec == compression.NONE else size  # noqa: F821 - of the first turn
@@ -246,9 +256,9 @@ def test_removed_bytes_are_those_of_the_encoded_record() -> None:
 # -- tombstones ------------------------------------------------------------------------------------------------------
 
 
-def test_the_life_of_a_tombstone() -> None:
+def test_the_life_of_a_tombstone(new_log: NewLog) -> None:
     """It outlives its value, gets a horizon with the first round, and goes with one at the horizon."""
-    log = CleanerLog(delete_retention_ms=1000)
+    log = new_log(delete_retention_ms=1000)
     one_each(log, "1", "1=")
     log.roll()
     log.data("2")
@@ -265,9 +275,9 @@ def test_the_life_of_a_tombstone() -> None:
     assert result.stats.removed == {"tombstone": 1}
 
 
-def test_record_times_do_not_matter_for_tombstones() -> None:
+def test_record_times_do_not_matter_for_tombstones(new_log: NewLog) -> None:
     """An old timestamp does not make one expire (testCleanTombstone)."""
-    log = CleanerLog()
+    log = new_log()
     log.data("1", timestamp=log.now_ms + 10_000)
     log.data("1=", timestamp=0)
     log.roll()
@@ -278,9 +288,9 @@ def test_record_times_do_not_matter_for_tombstones() -> None:
     assert log.lasts() == [1, 2]
 
 
-def test_a_horizon_moves_no_timestamp() -> None:
+def test_a_horizon_moves_no_timestamp(new_log: NewLog) -> None:
     """The horizon takes the base timestamp's place; deltas are negative then (KIP-534)."""
-    log = CleanerLog(delete_retention_ms=77)
+    log = new_log(delete_retention_ms=77)
     records = [(b"a", b"1"), (b"b", None), (b"c", b"3")]
     log.data(*[Record(index, 5 + 5 * index, key, value) for index, (key, value) in enumerate(records)])
     log.roll()
@@ -291,9 +301,9 @@ def test_a_horizon_moves_no_timestamp() -> None:
     assert crc_is_valid(batch.data, 0, len(batch.data))
 
 
-def test_a_horizon_stays_when_the_tombstone_has_gone() -> None:
+def test_a_horizon_stays_when_the_tombstone_has_gone(new_log: NewLog) -> None:
     """It is carried over as long as the batch lives."""
-    log = CleanerLog(delete_retention_ms=10)
+    log = new_log(delete_retention_ms=10)
     log.data("a", "b=", "c")
     log.roll()
     log.clean()
@@ -304,33 +314,12 @@ def test_a_horizon_stays_when_the_tombstone_has_gone() -> None:
     assert (horizon, log.horizon(0), log.batch(0).records[-1].offset) == (log.now_ms + 10, log.now_ms + 10, 0)
 
 
-def test_only_mode_kafka_stamps_tombstones_behind_the_map() -> None:
-    """Their clock would begin before the older values of their keys are gone.
-
-    Mode prompt never fills its map, so the round that leaves a tombstone unmapped is one without a dirty range.
-    """
-    horizons = {}
-    for mode in (KAFKA, PROMPT):
-        log = CleanerLog()
-        one_each(log, "a", "b=")
-        log.roll()
-        plan = log.plan(mode=mode, first_dirty=0, end=2, max_keys=1)
-        work = RoundWork(log.env, plan)
-        chunks = ParsedChunks(work)
-        key_map = plain_round.PlainMap(work, chunks)
-        key_map.end_offset = 0
-        for output in rewrite_group(work, plain_round.PlainRewriter(work, key_map, chunks), plan.segments):
-            log.swap(output)
-        horizons[mode] = log.horizon(1)
-    assert horizons == {KAFKA: log.now_ms + DAY_MS, PROMPT: None}
-
-
 # -- how batches are written -----------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_loses_nothing_is_copied_verbatim() -> None:
+def test_a_batch_that_loses_nothing_is_copied_verbatim(new_log: NewLog) -> None:
     """Codec, level and checksum untouched."""
-    log = CleanerLog()
+    log = new_log()
     log.data("a", "b", codec=compression.GZIP, level=1)
     log.data("c")
     before = [batch.data for batch in log.stored()]
@@ -340,9 +329,9 @@ def test_a_batch_that_loses_nothing_is_copied_verbatim() -> None:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_a_thinned_batch_keeps_its_header(codec: int) -> None:
+def test_a_thinned_batch_keeps_its_header(new_log: NewLog, codec: int) -> None:
     """Offsets, producer, sequences, epoch and codec stay; max timestamp and count are those of what is left."""
-    log = CleanerLog()
+    log = new_log()
     log.data("x", "a", "b" * 50, "c", "d", producer=23, epoch=5, sequence=10, txn=True, codec=codec)
     log.marker(23, "commit", epoch=5)
     one_each(log, "x", "d", "c")
@@ -363,9 +352,9 @@ def test_a_thinned_batch_keeps_its_header(codec: int) -> None:
     assert crc_is_valid(batch.data, 0, len(batch.data))
 
 
-def test_log_append_time_stays() -> None:
+def test_log_append_time_stays(new_log: NewLog) -> None:
     """Type and time, though the newest record has gone."""
-    log = CleanerLog()
+    log = new_log()
     log.data("a", "b", log_append_time_ms=4242)
     log.data("b")
     log.roll()
@@ -376,9 +365,9 @@ def test_log_append_time_stays() -> None:
 
 
 @pytest.mark.parametrize("is_log_append_time", [False, True])
-def test_an_emptied_batch_keeps_offsets_and_sequences(is_log_append_time: bool) -> None:
+def test_an_emptied_batch_keeps_offsets_and_sequences(new_log: NewLog, is_log_append_time: bool) -> None:
     """61 bytes, no codec, no horizon; the max timestamp stays, the base timestamp is -1."""
-    log = CleanerLog()
+    log = new_log()
     fields = {"log_append_time_ms": 99} if is_log_append_time else {}
     log.data("a", "b=", producer=1, epoch=2, sequence=2**31 - 1, codec=compression.ZSTD, **fields)
     one_each(log, "a", "b")
@@ -413,9 +402,9 @@ def test_zstd_and_gzip_are_written_as_java_does() -> None:
 # -- old formats -----------------------------------------------------------------------------------------------------
 
 
-def with_old_messages(*messages: bytes, end: int, **config: int) -> CleanerLog:
+def with_old_messages(new_log: NewLog, *messages: bytes, end: int, **config: int) -> CleanerLog:
     """A log whose first segment holds these entries of magic 0 or 1."""
-    log = CleanerLog(**config)
+    log = new_log(**config)
     for message in messages:
         segment = log.log.active
         segment.append(message, int.from_bytes(message[:8], "big"), -1, 4096)
@@ -424,9 +413,10 @@ def with_old_messages(*messages: bytes, end: int, **config: int) -> CleanerLog:
     return log
 
 
-def test_old_formats_are_written_as_the_present_one() -> None:
+def test_old_formats_are_written_as_the_present_one(new_log: NewLog) -> None:
     """Each plain message becomes a batch; without a timestamp it is -1."""
     log = with_old_messages(
+        new_log,
         make_message(0, 0, b"a", b"1"),
         make_message(0, 1, b"b", b"2"),
         make_message(1, 2, b"a", b"3", timestamp=500),
@@ -441,10 +431,11 @@ def test_old_formats_are_written_as_the_present_one() -> None:
     assert all(batch.header.producer_id == batch.header.partition_leader_epoch == -1 for batch in batches)
 
 
-def test_an_old_compressed_set_becomes_one_batch() -> None:
+def test_an_old_compressed_set_becomes_one_batch(new_log: NewLog) -> None:
     """From its first to its last record that stays, with the same codec."""
     records = [Record(10 + index, 100 + index, key, b"v") for index, key in enumerate([b"a", b"b", b"c", b"a"])]
     log = with_old_messages(
+        new_log,
         make_message(1, 9, b"x", b"1", timestamp=1),
         make_wrapper(1, compression.GZIP, records),
         make_message(1, 14, b"a", b"1", timestamp=1),
@@ -457,9 +448,11 @@ def test_an_old_compressed_set_becomes_one_batch() -> None:
 
 
 @pytest.mark.parametrize(("retention_ms", "stays"), [(999, False), (1000, False), (1001, True)])
-def test_old_tombstones_go_by_the_age_of_the_clean_files(retention_ms: int, stays: bool) -> None:
+def test_old_tombstones_go_by_the_age_of_the_clean_files(new_log: NewLog, retention_ms: int, stays: bool) -> None:
     """The last clean segment's time less the retention; one that stays gets a horizon at once."""
-    log = with_old_messages(make_message(1, 0, b"a", None, timestamp=1), end=1, delete_retention_ms=retention_ms)
+    log = with_old_messages(
+        new_log, make_message(1, 0, b"a", None, timestamp=1), end=1, delete_retention_ms=retention_ms
+    )
     log.data("b")
     log.roll()
     for segment, age_ms in zip(log.log.segments, (1000, 0), strict=False):
@@ -471,10 +464,10 @@ def test_old_tombstones_go_by_the_age_of_the_clean_files(retention_ms: int, stay
 
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
-def test_an_old_batch_at_the_rounds_end_is_emptied_in_the_present_format(mode: str) -> None:
+def test_an_old_batch_at_the_rounds_end_is_emptied_in_the_present_format(new_log: NewLog, mode: str) -> None:
     """Kafka gives such a partition up: "Empty batches are only supported for magic v2 and above"."""
     log = with_old_messages(
-        make_message(1, 0, b"a", b"1", timestamp=1), make_message(1, 1, None, b"2", timestamp=2), end=2
+        new_log, make_message(1, 0, b"a", b"1", timestamp=1), make_message(1, 1, None, b"2", timestamp=2), end=2
     )
     log.clean(mode=mode)
     assert counts(log) == [(0, 1), (1, 0)]
@@ -484,9 +477,9 @@ def test_an_old_batch_at_the_rounds_end_is_emptied_in_the_present_format(mode: s
 # -- segments --------------------------------------------------------------------------------------------------------
 
 
-def test_segments_are_merged_and_old_files_go() -> None:
+def test_segments_are_merged_and_old_files_go(new_log: NewLog) -> None:
     """One output at the first one's base, with the time of the last source; snapshots of vanished bases go."""
-    log = CleanerLog()
+    log = new_log()
     for base in range(3):
         log.data("a", producer=1)
         log.env.set_mtime_ms(log.log.active.path, 5000 + base)
@@ -502,9 +495,9 @@ def test_segments_are_merged_and_old_files_go() -> None:
     assert [int(name[:20]) for name in log.files() if name.endswith(".snapshot")] == [3]
 
 
-def test_groups_are_handed_over_one_by_one() -> None:
+def test_groups_are_handed_over_one_by_one(new_log: NewLog) -> None:
     """Each as soon as its files are complete."""
-    log = CleanerLog(segment_bytes=200)
+    log = new_log(segment_bytes=200)
     for _ in range(3):
         log.data("a" * 60)
         log.roll()
@@ -514,13 +507,13 @@ def test_groups_are_handed_over_one_by_one() -> None:
         seen.append((output.base_offset, [name for name in log.files() if name.endswith(".log.cleaned")]))
         log.swap(output)
 
-    plain_round.clean(log.env, log.plan(), on_output=take)
+    log.engine(log.env, log.plan(), take)
     assert seen == [(base, [f"{base:020d}.log.cleaned"]) for base in (0, 1, 2)]
 
 
-def test_an_emptied_group_leaves_an_empty_segment() -> None:
+def test_an_emptied_group_leaves_an_empty_segment(new_log: NewLog) -> None:
     """It merges with its neighbours in a later round."""
-    log = CleanerLog(segment_bytes=200)
+    log = new_log(segment_bytes=200)
     for _ in range(3):
         log.data("a" * 60)
         log.roll()
@@ -530,9 +523,9 @@ def test_an_emptied_group_leaves_an_empty_segment() -> None:
     assert [segment.base_offset for segment in log.log.segments] == [0, 3]
 
 
-def test_indexes_lead_to_the_batches() -> None:
+def test_indexes_lead_to_the_batches(new_log: NewLog) -> None:
     """Every entry names a batch's last offset and its position, and there is one for almost every batch here."""
-    log = CleanerLog(index_interval_bytes=0)
+    log = new_log(index_interval_bytes=0)
     for number in range(20):
         log.data(str(number % 7), "x")
     log.roll()
@@ -543,9 +536,9 @@ def test_indexes_lead_to_the_batches() -> None:
     assert entries == [(batch.header.last_offset, batch.position) for batch in batches[1:]]
 
 
-def test_a_second_round_at_the_same_time_changes_nothing() -> None:
+def test_a_second_round_at_the_same_time_changes_nothing(new_log: NewLog) -> None:
     """Byte for byte, whether from the start or from where the first one ended."""
-    log = CleanerLog(index_interval_bytes=100)
+    log = new_log(index_interval_bytes=100)
     for number in range(60):
         log.data(str(number % 7), f"{number % 5}=", producer=number % 3)
         if number % 13 == 12:
@@ -559,11 +552,11 @@ def test_a_second_round_at_the_same_time_changes_nothing() -> None:
     assert log.segment_files() == once
 
 
-def test_the_buffer_does_not_change_the_output() -> None:
+def test_the_buffer_does_not_change_the_output(new_log: NewLog) -> None:
     """Batches larger than the buffer are read whole (testLargeMessage)."""
     found = []
     for buffer_bytes in (1, 100, 1024, 1 << 20):
-        log = CleanerLog(index_interval_bytes=100)
+        log = new_log(index_interval_bytes=100)
         for number in range(30):
             log.data((str(number % 7).encode(), bytes(number * 100)), "x")
         log.roll()
@@ -572,14 +565,14 @@ def test_the_buffer_does_not_change_the_output() -> None:
     assert found[1:] == found[:-1]
 
 
-def test_the_throttle_hears_of_what_is_read_and_written() -> None:
+@pytest.mark.parametrize("name", LOCAL)
+def test_the_throttle_hears_of_what_is_read_and_written(name: str) -> None:
     """Once for the map, once for the rewrite, once for the output."""
     log = CleanerLog()
     one_each(log, "a", "a", "b")
     log.roll()
     charged: list[int] = []
-    result = plain_round.clean(log.env, log.plan(), throttle=charged.append)
-    stats = result.stats
+    stats = ENGINES[name](log.env, log.plan(), throttle=charged.append).stats
     assert sum(charged) == stats.map_bytes_read + stats.bytes_read + stats.bytes_written
 
 
@@ -591,33 +584,38 @@ def leftovers(log: CleanerLog) -> list[str]:
     return [name for name in log.files() if name.endswith((".cleaned", ".swap"))]
 
 
-@pytest.mark.parametrize("polls", range(12))
-def test_a_round_can_be_stopped_at_any_poll(polls: int) -> None:
-    """Before each segment and each chunk; nothing is left of the group at hand (testCleanSegmentsWithAbort)."""
+@pytest.mark.parametrize("name", LOCAL)
+@pytest.mark.parametrize("map_memory_bytes", [1 << 20, 1])
+def test_a_round_can_be_stopped_at_any_poll(name: str, map_memory_bytes: int) -> None:
+    """Before each segment and each chunk; nothing is left of the group at hand, nor of the map (testCleanSegmentsWithAbort)."""
     log = CleanerLog(segment_bytes=200)
     for _ in range(3):
         log.data("a" * 60)
         log.roll()
-    before = log.segment_files()
-    left = polls
-    handed_over = []
+    plan = log.plan(map_memory_bytes=map_memory_bytes, mode=PROMPT)
+    before = log.files()
+    for polls in range(100):
+        left = polls
+        handed_over: list[OutputSegment] = []
 
-    def check_done() -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise CleaningAborted
+        def check_done() -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise CleaningAborted
 
-    with pytest.raises(CleaningAborted):
-        plain_round.clean(log.env, log.plan(), check_done=check_done, on_output=handed_over.append)
-    assert {int(name[:20]) for name in leftovers(log)} == {output.base_offset for output in handed_over}
-    assert len(handed_over) == max(0, polls - 6) // 2
-    assert before.items() <= log.files().items()
+        try:
+            ENGINES[name](log.env, plan, handed_over.append, check_done=check_done)
+        except CleaningAborted:
+            assert {int(name[:20]) for name in leftovers(log)} == {output.base_offset for output in handed_over}
+            assert before.items() <= log.files().items()
+            continue
+        break
+    assert (polls > 8, len(handed_over)) == (True, 3)
 
 
-def damaged(change: Callable[[bytearray], bytes | bytearray]) -> CleanerLog:
-    """A log of three batches in one segment whose second one is changed."""
-    log = CleanerLog()
+def damaged(log: CleanerLog, change: Callable[[bytearray], bytes | bytearray]) -> int:
+    """Write three batches into one segment, of which the second one is changed; return its position."""
     log.data("a", "b")
     start = log.log.active.size
     log.data("a", "x")
@@ -631,7 +629,7 @@ def damaged(change: Callable[[bytearray], bytes | bytearray]) -> CleanerLog:
     file.truncate(0)
     file.append(new)
     segment.size = len(new)
-    return log
+    return start
 
 
 def flipped(position: int, value: int = 0xFF) -> Callable[[bytearray], bytearray]:
@@ -655,30 +653,34 @@ def flipped(position: int, value: int = 0xFF) -> Callable[[bytearray], bytearray
     ],
 )
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
-def test_broken_batches_fail_the_round(change: Callable[[bytearray], bytes], reason: str, mode: str) -> None:
+def test_broken_batches_fail_the_round(
+    new_log: NewLog, change: Callable[[bytearray], bytes], reason: str, mode: str
+) -> None:
     """They are never taken for the end of the segment, nor rebuilt with a new checksum; nothing is left behind."""
-    log = damaged(change)
+    log = new_log()
+    position = damaged(log, change)
     before = log.files()
-    with pytest.raises(CorruptLog, match=reason):
+    with pytest.raises(CorruptLog, match=reason) as caught:
         log.clean(mode=mode)
+    assert (caught.value.path, caught.value.position) == (log.log.segments[0].path, position)
     assert log.files() == before
 
 
-def test_a_decompression_bomb_fails_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a batch may decompress to is bounded, in both modes."""
-    monkeypatch.setattr(chunk_batch, "MAX_BATCH_BYTES", 10_000)
-    for mode in (KAFKA, PROMPT):
-        log = CleanerLog()
-        log.data((b"a", bytes(200_000)), codec=compression.ZSTD)
-        log.roll()
-        with pytest.raises(CorruptLog, match="decompress to more than 10000"):
-            plain_round.clean(log.env, log.plan(mode=mode), parsed_bytes=0)
+@pytest.mark.parametrize("codec", range(1, 5))
+@pytest.mark.parametrize("mode", MODES)
+def test_a_decompression_bomb_fails_the_round(engine: Engine, mode: str, codec: int) -> None:
+    """What a batch may decompress to is bounded, on the short ways too."""
+    log = CleanerLog(engine=partial(engine, limits=EngineLimits(batch_bytes=10_000, parsed_bytes=10_000)))
+    log.data((b"a", bytes(200_000)), codec=codec)
+    log.roll()
+    with pytest.raises(CorruptLog, match="decompress to more than 10000"):
+        log.clean(mode=mode)
 
 
-def test_a_full_index_fails_only_mode_kafka() -> None:
+def test_a_full_index_fails_only_mode_kafka(new_log: NewLog) -> None:
     """Kafka gives the partition up when merged sources need more entries than they had; mode prompt indexes less."""
     for mode in (KAFKA, PROMPT):
-        log = CleanerLog(index_interval_bytes=0)
+        log = new_log(index_interval_bytes=0)
         for number in range(12):
             log.data(str(number))
         log.roll()
@@ -692,26 +694,26 @@ def test_a_full_index_fails_only_mode_kafka() -> None:
             assert len(log.lasts()) == 12
 
 
-def test_an_output_that_outgrows_its_group_is_cut_in_mode_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_that_outgrows_its_group_is_cut_in_mode_prompt(new_log: NewLog) -> None:
     """Recompression can enlarge batches: the output then ends between two sources."""
-    monkeypatch.setattr(
-        "diamant.cleaner.segments.rebuilt_batch.compress_like_kafka", lambda _, data: bytes(data) + bytes(400)
-    )
-    for mode, expected in ((KAFKA, [(0, 2, 4)]), (PROMPT, [(0,), (2, 4)])):
-        log = CleanerLog(segment_bytes=330)
-        for words in (("a", "x"), ("b", "x"), ("c",)):
-            log.data(*words, codec=compression.GZIP)
+    words = random.Random(1).choices([b"%d" % number for number in range(500)], k=4000)
+    for mode, expected in ((KAFKA, [(0, 2, 4)]), (PROMPT, [(0, 2), (4,)])):
+        log = new_log()
+        for key in (b"a", b"b", b"c"):
+            # Harder than any broker compresses.
+            log.data((key, b" ".join(words)), "x", codec=compression.ZSTD, level=22)
             log.roll()
-        result = plain_round.clean(log.env, log.plan(mode=mode), parsed_bytes=0)
+        tight = sum(segment.size for segment in log.log.segments)
+        result = log.clean(mode=mode, segment_bytes=tight)
         assert [output.source_base_offsets for output in result.outputs] == expected
 
 
-def test_a_source_that_outgrows_a_segment_is_named_in_mode_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_outgrows_a_segment_is_named_in_mode_prompt(engine: Engine) -> None:
     """So that the round can be done without it; in mode kafka it fails as Kafka's does. Either way nothing is changed."""
-    monkeypatch.setattr("diamant.cleaner.segments.segment_writer.MAX_SEGMENT_BYTES", 500)
+    limited = partial(CleanerLog, engine=partial(engine, limits=EngineLimits(output_bytes=500)))
     for mode, error in ((KAFKA, OutputOverflow), (PROMPT, CorruptLog)):
         # Each old message becomes a batch of its own: the segment is more than twice as large then.
-        log = with_old_messages(*(make_message(0, offset, b"%d" % offset, b"") for offset in range(9)), end=9)
+        log = with_old_messages(limited, *(make_message(0, offset, b"%d" % offset, b"") for offset in range(9)), end=9)
         before = log.files()
         with pytest.raises(error, match="bytes, at most 500 are possible") as caught:
             log.clean(mode=mode)
@@ -720,10 +722,10 @@ def test_a_source_that_outgrows_a_segment_is_named_in_mode_prompt(monkeypatch: p
             assert caught.value.path == log.log.segments[0].path
 
 
-def test_a_segment_of_more_than_31_bits_of_offsets_is_named_in_mode_prompt() -> None:
+def test_a_segment_of_more_than_31_bits_of_offsets_is_named_in_mode_prompt(new_log: NewLog) -> None:
     """Old brokers left such ones (KAFKA-6264), and Kafka splits them when it starts. Here they stay as they are."""
     for mode, error in ((KAFKA, OutputOverflow), (PROMPT, CorruptLog)):
-        log = CleanerLog()
+        log = new_log()
         log.data("a")
         log.roll()
         far = 2**31
@@ -735,14 +737,14 @@ def test_a_segment_of_more_than_31_bits_of_offsets_is_named_in_mode_prompt() -> 
         plan = log.plan(mode=mode)
         segment = replace(plan.segments[0], size=len(content), next_base_offset=far + 1)
         with pytest.raises(error, match="out of the segment's range of 31 bits"):
-            plain_round.clean(log.env, replace(plan, segments=(segment,), first_uncleanable_offset=far + 1))
+            log.engine(log.env, replace(plan, segments=(segment,), first_uncleanable_offset=far + 1))
         assert leftovers(log) == []
 
 
 @pytest.mark.parametrize("preallocate", [False, True])
-def test_files_of_an_output_are_as_long_as_what_is_in_them(preallocate: bool) -> None:
+def test_files_of_an_output_are_as_long_as_what_is_in_them(new_log: NewLog, preallocate: bool) -> None:
     """Kafka preallocates the files of a topic that wants it, and trims them in the end (KAFKA-5431): the result is the same."""
-    log = CleanerLog(preallocate=preallocate, segment_bytes=1024, index_interval_bytes=0)
+    log = new_log(preallocate=preallocate, segment_bytes=1024, index_interval_bytes=0)
     one_each(log, "0", "1", "0", "1", "0")
     log.roll()
     result = log.clean(first_dirty=2)
@@ -753,11 +755,11 @@ def test_files_of_an_output_are_as_long_as_what_is_in_them(preallocate: bool) ->
 # -- the log start ---------------------------------------------------------------------------------------------------
 
 
-def test_only_mode_prompt_drops_what_lies_below_the_log_start() -> None:
+def test_only_mode_prompt_drops_what_lies_below_the_log_start(new_log: NewLog) -> None:
     """Whole batches and single records; Kafka copies them for ever. Sequences survive either way."""
     found = {}
     for mode in (KAFKA, PROMPT):
-        log = CleanerLog()
+        log = new_log()
         log.data("a", "b", producer=1)
         log.data("c")
         log.data("d", "e", "f")
@@ -771,11 +773,11 @@ def test_only_mode_prompt_drops_what_lies_below_the_log_start() -> None:
     }
 
 
-def test_both_modes_agree_on_an_ordinary_log() -> None:
+def test_both_modes_agree_on_an_ordinary_log(new_log: NewLog) -> None:
     """Without old aborts, full maps and a moved log start they write the same bytes."""
     found = []
     for mode in (KAFKA, PROMPT):
-        log = CleanerLog(index_interval_bytes=100)
+        log = new_log(index_interval_bytes=100)
         for number in range(60):
             log.data(str(number % 7), f"{number % 5}=", producer=number % 3, txn=number % 3 == 2)
             if number % 13 == 12:
@@ -788,9 +790,9 @@ def test_both_modes_agree_on_an_ordinary_log() -> None:
     assert found[0] == found[1]
 
 
-def test_stored_batches_are_valid() -> None:
+def test_stored_batches_are_valid(new_log: NewLog) -> None:
     """A look at the tests' own tool: every batch of a cleaned log has a right checksum and ascends."""
-    log = CleanerLog()
+    log = new_log()
     for number in range(40):
         log.data(str(number % 7), f"{number % 5}=", codec=number % 5)
     log.roll()

@@ -1,0 +1,130 @@
+"""All engines of a round behind one signature, and what one answers to a plan.
+
+    ENGINES["compiled"](env, plan, on_output)
+    outcome(ENGINES["Spark"], env, plan) == outcome(one_by_one, env, plan)
+
+The fixture `engine` (conftest.py) is each of them in turn.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from diamant.cleaner.engines import compiled, plain_round
+from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CleanResult, OnOutput, OutputOverflow, never_done, no_output
+from diamant.storage import names
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import Env, RealEnv
+from diamant.storage.errors import CorruptLog
+from tests.cleaner.spark.one_process import OneProcess
+
+Engine = Callable[..., CleanResult]
+Outcome = tuple[dict[str, Any], dict[str, bytes]]
+
+
+def inline(env: Env, plan: CleanPlan, on_output: OnOutput = no_output, **options: Any) -> CleanResult:
+    """The plain engine."""
+    return plain_round.clean(env, plan, on_output=on_output, **options)
+
+
+def one_by_one(
+    env: Env, plan: CleanPlan, on_output: OnOutput = no_output, *, limits: EngineLimits = ENGINE_LIMITS, **options: Any
+) -> CleanResult:
+    """The plain engine with no short way for plain batches: the reference."""
+    return plain_round.clean(env, plan, on_output=on_output, limits=replace(limits, parsed_bytes=0), **options)
+
+
+def compiled_(env: Env, plan: CleanPlan, on_output: OnOutput = no_output, **options: Any) -> CleanResult:
+    """The compiled engine."""
+    return compiled.clean(env, plan, on_output=on_output, **options)
+
+
+def on_spark(
+    env: Env,
+    plan: CleanPlan,
+    on_output: OnOutput = no_output,
+    *,
+    limits: EngineLimits = ENGINE_LIMITS,
+    task_limits: Any = None,
+    context: Any = None,
+    **options: Any,
+) -> CleanResult:
+    """A job on Spark, over real copies of the files; its tasks run in this process unless a `context` is given."""
+    from diamant.cleaner.spark.clean.job import CleanJob
+    from diamant.cleaner.spark.clean.staged_outputs import take_over
+    from diamant.cleaner.spark.clean.task_limits import TaskLimits
+    from diamant.cleaner.spark.environment.locations import Location
+
+    real = RealEnv(SettableClock(plan.now_ms))
+    with tempfile.TemporaryDirectory() as place:
+        here = copied(env, plan, Path(place, "t-0"))
+        target = Location(f"{place}/staging")
+        try:
+            manifest = CleanJob(
+                context or OneProcess(),
+                here,
+                source=Location(here.directory),
+                target=target,
+                limits=task_limits or TaskLimits(limits),
+                **options,
+            ).run()
+        except (CorruptLog, OutputOverflow) as error:
+            error.path = error.path.replace(here.directory, plan.directory)
+            raise
+        for staged in manifest.outputs:
+            assert take_over(real, here, staged, target, never_done) == staged.output
+            bring_back(env, plan, Path(here.directory))
+            on_output(staged.output)
+        return manifest.result()
+
+
+ENGINES: dict[str, Engine] = {"inline": inline, "one by one": one_by_one, "compiled": compiled_, "Spark": on_spark}
+
+LOCAL = ("inline", "one by one", "compiled")
+"""Those that are told when to stop and how fast they may be by the caller's own functions."""
+
+
+def copied(env: Env, plan: CleanPlan, directory: Path) -> CleanPlan:
+    """A plan over real copies of its files."""
+    directory.mkdir(parents=True)
+    for name in env.list_dir(plan.directory):
+        (directory / name).write_bytes(env.read_bytes(f"{plan.directory}/{name}"))
+    return replace(plan, directory=str(directory))
+
+
+def bring_back(env: Env, plan: CleanPlan, directory: Path) -> None:
+    """Move what was written in the copy to where the original is."""
+    for path in directory.glob(f"*{names.CLEANED_SUFFIX}"):
+        file = env.create_new(f"{plan.directory}/{path.name}")
+        file.append(path.read_bytes())
+        file.close()
+        env.set_mtime_ms(f"{plan.directory}/{path.name}", path.stat().st_mtime_ns // 1_000_000)
+        path.unlink()
+
+
+def outcome(engine: Engine, env: Env, plan: CleanPlan) -> Outcome:
+    """What an engine answers, or its error, and the files it leaves; which are removed again."""
+    try:
+        fields = asdict(engine(env, plan))
+        for time_of in ("start_s", "map_complete_s", "end_s"):
+            del fields["stats"][time_of]
+        del fields["runner"]
+    except (CorruptLog, OutputOverflow) as error:
+        fields = {"error": type(error), "path": error.path, "position": getattr(error, "position", None)}
+        if "do not ascend" in str(error):
+            fields["is_order"] = True
+    files = {}
+    for name in env.list_dir(plan.directory):
+        if name.endswith(names.CLEANED_SUFFIX):
+            path = f"{plan.directory}/{name}"
+            files[name] = env.read_bytes(path)
+            if names.TXN_INDEX_SUFFIX not in name:
+                files[f"{name} time"] = str(env.mtime_ms(path)).encode()
+            env.remove(path)
+    return fields, files
