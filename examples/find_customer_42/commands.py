@@ -67,4 +67,9 @@ def _found(row: Mapping[str, Any]) -> Found:
 def broker_settings() -> list[str]:
     """What has a broker clean on the same Spark when it is asked to."""
     prefix = "diamant.cleaner.spark"
-    return [f"{prefix}.master={MASTER}", *(f"{prefix}.conf.{name}={value}" for name, value in CONF.items())]
+    # One driver for all partitions, as one would have it for many small ones.
+    return [
+        f"{prefix}.master={MASTER}",
+        f"{prefix}.driver.max.idle.ms=60000",
+        *(f"{prefix}.conf.{name}={value}" for name, value in CONF.items()),
+    ]

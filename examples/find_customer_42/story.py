@@ -129,8 +129,8 @@ class Story:
         folder.keep(SPARK, certificate)
         runners = {runner for one in certificate["done"] for runner in one["runners"]}
         say.say(
-            f"In {took_s:.0f} s: a tombstone written to each of {len(certificate['done'])} partitions, each cleaned in an "
-            "application of Spark's own, its outputs verified and swapped in by the broker, everything scanned, and signed."
+            f"In {took_s:.0f} s: a tombstone written to each of {len(certificate['done'])} partitions, each cleaned by a "
+            "job of its own in one session of Spark; its outputs verified and swapped in; everything scanned, and signed."
         )
         say.claim(runners == {"spark"}, "the certificate names the runner of every partition: spark", runners)
         say.claim(found["state"] == "values-gone", "and says: values-gone", found["state"])

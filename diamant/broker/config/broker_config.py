@@ -95,6 +95,7 @@ class BrokerConfig:
     metadata_log_max_snapshot_interval_ms: int
     diamant_produce_validation: str
     diamant_cleaner_mode: str
+    diamant_cleaner_spark_driver_max_idle_ms: int
     diamant_cleaner_spark_executor_timeout_ms: int
     diamant_cleaner_spark_master: str
     diamant_cleaner_spark_min_bytes: int

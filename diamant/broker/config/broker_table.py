@@ -321,6 +321,14 @@ _KEYS = (
         any_of(PROMPT, KAFKA),
     ),
     ConfigKey(
+        "diamant.cleaner.spark.driver.max.idle.ms",
+        _LONG,
+        0,
+        "How long the Spark driver of a round that ended well is kept, with its session and what it holds of a cluster, for a "
+        "next round: it spares the start of Spark. 0: not at all.",
+        at_least(0),
+    ),
+    ConfigKey(
         "diamant.cleaner.spark.executor.timeout.ms",
         _LONG,
         120_000,

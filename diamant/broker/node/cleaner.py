@@ -240,6 +240,7 @@ def _spark_runners(node: Node) -> Callable[[Runner], Runner] | None:
             min_bytes=config.diamant_cleaner_spark_min_bytes,
             conf=config.spark_conf,
             executor_timeout_ms=config.diamant_cleaner_spark_executor_timeout_ms,
+            driver_max_idle_ms=config.diamant_cleaner_spark_driver_max_idle_ms,
         )
         turns = turns or SparkTurns(settings)
         return SparkRunner(node.env, settings, local, turns=turns)

@@ -36,6 +36,8 @@ class SparkSettings:
     conf: Mapping[str, str] = field(default_factory=dict)
     """Passed on to Spark. May hold secrets."""
     executor_timeout_ms: int = EXECUTOR_TIMEOUT_MS
+    driver_max_idle_ms: int = 0
+    """Time for which a driver is kept after its job; 0: it is not."""
 
     @property
     def is_local(self) -> bool:

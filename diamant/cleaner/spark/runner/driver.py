@@ -1,18 +1,18 @@
-"""The driver of a cleaning job: a process of its own beside the broker, which `runner` starts with the job as a file.
+"""The driver of cleaning jobs: a process of its own beside the broker, which `runner` starts and tells its jobs.
 
-It has the session, and so the JVM, carries out one plan (`job`), and says on its standard output what happens:
+A line of JSON on its standard input says how to make the session, and so the JVM; each further one is a job (`job`). They come
+by no other way, for the configuration of Spark may name secrets. It says on its standard output what happens:
 
     {"type": "progress", "step": "map", "bytes": 1048576}          twice a second at most
     {"type": "outputs", "outputs": [{...}, ...]}                   those of the manifest, a few at a time: as often as need be
-    {"type": "manifest", "manifest": {...}}                        the end, see `manifest`; the outputs are left out
-    {"type": "error", "kind": "...", ...}                          the other end
+    {"type": "manifest", "manifest": {...}}                        the end of a job, see `manifest`; the outputs are left out
+    {"type": "error", "kind": "...", ...}                          the other end, and the driver's
 
 A job of which no task comes to its end for far longer than the largest takes at the slowest (`Progress.patience_s`) is given
 up: Spark sees executors that are gone, but not one that waits for a disk or an object store which does not answer.
 
 It ends when its standard input does, and at once (SIGKILL) when the broker does; the JVM sees the driver's end at its own
-standard input. Like a worker of the cleaner it gives way to others, and so do the JVM and the Python workers of `local[*]`. The
-job's file holds the configuration of Spark, which may name secrets: it has mode 0600, and goes as soon as it was read.
+standard input. Like a worker of the cleaner it gives way to others, and so do the JVM and the Python workers of `local[*]`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.rules.plan import CleanPlan
@@ -39,6 +39,8 @@ from diamant.storage.errors import StorageError
 if TYPE_CHECKING:
     from diamant.cleaner.spark.clean.job import Progress
 
+Send = Callable[[Message], None]
+
 OUTPUTS_TOGETHER = 64
 """Of a message, at some 500 bytes each."""
 SOURCES_TOGETHER = 4096
@@ -46,46 +48,80 @@ SOURCES_TOGETHER = 4096
 
 
 class Driver:
-    """Carries out the job of a file; `send` may be called by any thread."""
+    """Carries out jobs one after the other, in one session; `send` may be called by any thread."""
 
-    def __init__(self, job_file: str, send: Any) -> None:
-        self._fields: dict[str, Any] = json.loads(Path(job_file).read_text(encoding="utf-8"))
-        Path(job_file).unlink()
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._heard: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        self._job: DriverJob | None = None
+
+    def read(self, lines: Iterable[str]) -> None:
+        """Read what the broker says: how to make the session, then jobs. With its end the driver's comes."""
+        for line in lines:
+            self._heard.put(json.loads(line))
+        if self._job is None or not self._job.is_over:
+            # Spark has no stop that is sure to be quick; the JVM and its executors end with this process.
+            os._exit(1)
+        self._heard.put(None)
+
+    def run(self) -> None:
+        """Carry out jobs until there are no more, or one fails, and send how each ended."""
+        # Beside the other imports it would be loaded by code that only needs to know how a driver is started.
+        from diamant.cleaner.spark.session.session import spark_session
+
+        settings = self._heard.get()
+        fields = self._heard.get()
+        assert settings is not None
+        assert fields is not None
+        job = self._job = DriverJob(fields, settings["master"], self._send)
+        try:
+            with spark_session(
+                settings["master"],
+                f"diamant clean {job.plan.topic}-{job.plan.partition}",
+                settings["conf"],
+                executor_timeout_ms=settings["executor_timeout_ms"],
+            ) as session:
+                # The end is told before the session is stopped: where the cluster is gone that may take long.
+                while job.run(session.sparkContext) and (fields := self._heard.get()) is not None:
+                    job = self._job = DriverJob(fields, settings["master"], self._send)
+        except Exception as error:
+            job.fail(None, error)
+
+
+class DriverJob:
+    """One job of a driver."""
+
+    def __init__(self, fields: Mapping[str, Any], master: str, send: Send) -> None:
+        self.plan = CleanPlan.from_json(fields["plan"])
+        self._source, self._target = Location(*fields["source"]), Location(*fields["target"])
+        self._master = master
         self._send = send
         self._is_over = threading.Event()
         """The end was told: nothing is to follow."""
         self._lock = threading.Lock()
 
-    def run(self) -> None:
-        """Run it and send how it ended."""
-        # Beside the other imports it would be loaded by code that only needs to know how a driver is started.
-        from diamant.cleaner.spark.session.session import spark_session
+    @property
+    def is_over(self) -> bool:
+        """True once its end was told, or is about to be."""
+        return self._is_over.is_set()
 
-        fields = self._fields
-        plan = CleanPlan.from_json(fields["plan"])
-        try:
-            with spark_session(
-                fields["master"],
-                f"diamant clean {plan.topic}-{plan.partition}",
-                fields["conf"],
-                executor_timeout_ms=fields["executor_timeout_ms"],
-            ) as session:
-                self._send({"type": "progress", "step": "planning", "bytes": 0})
-                # Told before the session is stopped: where the cluster is gone that may take long.
-                self._tell_end(*self._outcome(session.sparkContext, plan))
-        except Exception as error:
-            self._tell_end({"type": "error", **fields_of(_plain(None, error))})
-
-    def _outcome(self, context: Any, plan: CleanPlan) -> list[Message]:
+    def run(self, context: Any) -> bool:
+        """Run it and send how it ended; True if it ended well."""
         from diamant.cleaner.spark.clean.job import CleanJob
 
-        fields = self._fields
+        self._send({"type": "progress", "step": "planning", "bytes": 0})
         try:
-            job = CleanJob(context, plan, source=Location(*fields["source"]), target=Location(*fields["target"]))
+            job = CleanJob(context, self.plan, source=self._source, target=self._target)
             threading.Thread(target=self._tell_progress, args=(job.progress,), daemon=True).start()
-            return list(messages(job.run()))
+            self._tell_end(*messages(job.run()))
         except Exception as error:
-            return [{"type": "error", **fields_of(_plain(context, error))}]
+            self.fail(context, error)
+            return False
+        return True
+
+    def fail(self, context: Any, error: Exception) -> None:
+        """Send that it failed, unless its end was told."""
+        self._tell_end({"type": "error", **fields_of(_plain(context, error))})
 
     def _tell_end(self, *messages: Message) -> None:
         with self._lock:
@@ -103,7 +139,7 @@ class Driver:
                 seen, since_s = (progress.step, progress.tasks), time.monotonic()
             elif time.monotonic() - since_s > progress.patience_s:
                 # The code that waits for the job may never return; the broker ends the process.
-                self._tell_end({"type": "error", **fields_of(_stalled(progress, self._fields["master"]))})
+                self._tell_end({"type": "error", **fields_of(_stalled(progress, self._master))})
                 return
             now = (progress.step, progress.bytes)
             with self._lock:
@@ -149,7 +185,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="diamant.cleaner.spark.runner.driver", description=__doc__.partition("\n")[0])
     parser.add_argument("--parent", type=int, required=True, help="process id of the caller")
     parser.add_argument("--nice", type=int, default=10, help="how much to give way (default: 10)")
-    parser.add_argument("job", help="file with the job")
     arguments = parser.parse_args()
     die_with(arguments.parent)
     step_back(arguments.nice)
@@ -164,15 +199,10 @@ def main() -> int:
                 out.write(line)
                 out.flush()
 
-        def watch() -> None:
-            while sys.stdin.read(1):
-                pass
-            # Spark has no stop that is sure to be quick; the JVM and its executors end with this process.
-            os._exit(1)
-
-        threading.Thread(target=watch, name="stdin", daemon=True).start()
+        driver = Driver(send)
+        threading.Thread(target=driver.read, args=(sys.stdin,), name="stdin", daemon=True).start()
         try:
-            Driver(arguments.job, send).run()
+            driver.run()
         except BrokenPipeError:
             return 1
         out.flush()

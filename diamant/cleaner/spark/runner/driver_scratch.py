@@ -2,7 +2,6 @@
 
     <temporary directory>/diamant-driver-<random>/      mode 0700
         lock                locked while its broker is there; names the directories below
-        job.json            the job, mode 0600: it holds the configuration of Spark and the staging URI, which may be secret
         tmp/                TMPDIR and java.io.tmpdir
         spark/              spark.local.dir: shuffles and spills of `local[*]`, broadcasts
     <directory of spark.local.dir>/diamant-driver-<random>/     in place of spark/ where that, or SPARK_LOCAL_DIRS, is set
@@ -21,7 +20,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +40,6 @@ class DriverScratch:
         """The configuration to give to Spark."""
         self.environment: dict[str, str] = {}
         """Of the driver, on top of this process's."""
-        self.job = ""
-        """The job's file."""
         self._directories: list[str] = []
         self._lock = -1
 
@@ -66,12 +62,6 @@ class DriverScratch:
         self.environment["TMPDIR"] = f"{home}/tmp"
         if LOCAL_DIRS in os.environ:
             self.environment[LOCAL_DIRS] = ",".join(local)  # it would win
-        self.job = f"{home}/job.json"
-
-    def write_job(self, fields: Mapping[str, object]) -> None:
-        """Write the job's file."""
-        Path(self.job).touch(0o600)
-        Path(self.job).write_text(json.dumps(fields), encoding="utf-8")
 
     def remove(self) -> None:
         """Remove everything that was made; the driver and its JVM are gone."""

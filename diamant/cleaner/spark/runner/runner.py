@@ -12,7 +12,8 @@ batches, outputs that overflow, and segments that are not what they were any mor
 whose CRC is right on its disk. Everything else is Spark's or the place's: no Java, no master, executors lost, a staging place
 that is full or cannot be reached, a disk that executors do not see. If it is the broker's disk after all, the local runner tells.
 
-Waits are bounded: a driver that does not begin, or has no executor (`executor_watch`), is ended.
+Waits are bounded: a driver that does not begin, or has no executor (`executor_watch`), is ended. One whose job ended well may be
+kept for the next (`diamant.cleaner.spark.driver.max.idle.ms`): most of the time of a small job is the start of its session.
 
 Everything here runs on the loop thread, but what blocks for the disk. The driver cannot harm the log: it writes to its place, and
 to directories of its own (`driver_scratch`).
@@ -26,7 +27,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -43,7 +43,7 @@ from diamant.cleaner.rules.result import (
     never_done,
 )
 from diamant.cleaner.rules.throttle import Throttle
-from diamant.cleaner.runners.child_process import ChildProcess, bootstrap, swap_to_the_end
+from diamant.cleaner.runners.child_process import bootstrap, swap_to_the_end
 from diamant.cleaner.runners.contract import (
     NoRoom,
     Runner,
@@ -54,13 +54,13 @@ from diamant.cleaner.runners.contract import (
     wait_in_spite_of_cancelling,
 )
 from diamant.cleaner.runners.process import NICENESS
-from diamant.cleaner.runners.worker_messages import MAX_LINE_BYTES, Message
 from diamant.cleaner.spark.clean.manifest import NAME, Manifest, StagedOutput, error_of
 from diamant.cleaner.spark.clean.staged_outputs import check_manifest, take_over
 from diamant.cleaner.spark.clean.staging import new_place, remove_leftovers, remove_place, source_for
 from diamant.cleaner.spark.environment.errors import SegmentChanged, SparkError, SparkUnavailable
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.settings import SparkSettings, is_worth_it
+from diamant.cleaner.spark.runner.driver_process import DriverProcess
 from diamant.cleaner.spark.runner.driver_scratch import DriverScratch
 from diamant.cleaner.spark.runner.turns import POLL_S, SparkTurns
 from diamant.protocol.batches.batch import crc_is_valid
@@ -77,8 +77,6 @@ T = TypeVar("T")
 START_TIMEOUT_S = 90.0
 """Time that a driver has to report the begin of its job, beside the time that it may wait for executors: to start a JVM
 and a session, and for Spark to give up a master that does not answer (60 s)."""
-STOP_TIMEOUT_S = 5.0
-"""Time that a driver has to end by itself once it has reported everything."""
 
 DRIVER_PROGRAM = bootstrap("diamant.cleaner.spark.runner.driver")
 
@@ -115,7 +113,7 @@ class SparkRunner:
         self._start_timeout_s = start_timeout_s + settings.executor_timeout_ms / 1000
         self._turn = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "spark")
-        self._driver: _DriverProcess | None = None
+        self._driver: DriverProcess | None = None
         self._is_closed = False
         self._job_bytes = 0
         """Bytes that tasks of the current job have read and written."""
@@ -155,21 +153,15 @@ class SparkRunner:
         """Carry out `plan`; see the module and `runners.contract`."""
         self._job_bytes, self._is_local_at_it = 0, False
         async with self._turn:
-            swapped = 0
-
-            async def swap(output: OutputSegment) -> None:
-                nonlocal swapped
-                await on_output(output)
-                swapped += 1
-
+            swap = _CountedSwaps(on_output)
             try:
                 async with self._turns.driver(self._checked(check_done)):
-                    result = await self._run(plan, swap, check_done)
+                    result = await self._run_in_session(plan, swap, check_done)
             except RunnerFailed as failure:
                 if isinstance(failure, SegmentChanged):
                     raise
                 self._rest(plan, failure)
-                if self._local is None or swapped:
+                if self._local is None or swap.count:
                     raise
                 try:
                     await self._in_thread(check_room, self._env, plan)
@@ -186,12 +178,29 @@ class SparkRunner:
         """End the job in progress. May be called twice."""
         self._is_closed = True
         async with self._turn:
-            pass
+            await self._turns.end_idle()
         self._thread.shutdown(wait=False)  # nothing is in progress there
 
     # -- a job -----------------------------------------------------------------------------------------------------------
 
-    async def _run(self, plan: CleanPlan, on_output: SwapOutput, check_done: CheckDone) -> CleanResult:
+    async def _run_in_session(self, plan: CleanPlan, swap: _CountedSwaps, check_done: CheckDone) -> CleanResult:
+        """Run a job in the session of a kept driver; without one, or if that fails and the log is not at fault, in a new one."""
+        kept = await self._turns.take(self.settings)
+        if kept is not None:
+            try:
+                return await self._run(kept, plan, swap, check_done)
+            except SegmentChanged:
+                raise
+            except RunnerFailed as failure:
+                # It may have lost its executors, or its memory, while it was idle.
+                if swap.count:
+                    raise
+                logger.info("%s-%d: a new Spark driver is started: %s", plan.topic, plan.partition, failure)
+        return await self._run(None, plan, swap, check_done)
+
+    async def _run(
+        self, kept: DriverProcess | None, plan: CleanPlan, on_output: SwapOutput, check_done: CheckDone
+    ) -> CleanResult:
         self._checked(check_done)()
         self.progress_step = "starting"
         place: Location | None = None
@@ -202,7 +211,7 @@ class SparkRunner:
             await threads.run(remove_leftovers, self._env, plan, place)
             throttle = Throttle(plan.io_max_bytes_per_second)
             source = await threads.run(source_for, self._env, plan, place, threads.check, throttle)
-            manifest = await self._run_driver(plan, source, place, threads)
+            manifest = await self._run_driver(kept, plan, source, place, threads)
             self.progress_step = "verifying"
             await threads.run(check_manifest, plan, manifest)
             for staged in manifest.outputs:
@@ -260,35 +269,40 @@ class SparkRunner:
 
         return check
 
-    async def _run_driver(self, plan: CleanPlan, source: Location, place: Location, threads: _Threads) -> Manifest:
-        settings = self.settings
-        scratch = DriverScratch(settings.conf)
+    async def _run_driver(
+        self, kept: DriverProcess | None, plan: CleanPlan, source: Location, place: Location, threads: _Threads
+    ) -> Manifest:
+        job = {
+            "plan": await threads.run(plan.to_json),
+            "source": [source.path, source.filesystem],
+            "target": [place.path, place.filesystem],
+        }
+        driver = self._driver = await self._start_driver(threads) if kept is None else kept
+        try:
+            driver.send_job(job)
+            manifest = await self._listen(driver, plan, threads.check)
+        except BaseException:
+            await wait_in_spite_of_cancelling(asyncio.get_running_loop().create_task(driver.end()))
+            raise
+        finally:
+            self._driver = None
+        releasing = asyncio.get_running_loop().create_task(self._turns.release(driver))
+        await wait_in_spite_of_cancelling(releasing)
+        return manifest
+
+    async def _start_driver(self, threads: _Threads) -> DriverProcess:
+        scratch = DriverScratch(self.settings.conf)
         try:
             await threads.run(scratch.make)
-            fields = {
-                "plan": await threads.run(plan.to_json),
-                "master": settings.master,
-                "conf": scratch.conf,
-                "executor_timeout_ms": settings.executor_timeout_ms,
-                "source": [source.path, source.filesystem],
-                "target": [place.path, place.filesystem],
-            }
-            await threads.run(scratch.write_job, fields)
-            driver = self._driver = await _start_driver(scratch, self._program, self._niceness)
-            try:
-                return await self._listen(driver, plan, threads.check)
-            finally:
-                self._driver = None
-                ending = asyncio.get_running_loop().create_task(driver.end())
-                await wait_in_spite_of_cancelling(ending)
-        finally:
-            removal = self._in_thread(scratch.remove)
-            await wait_in_spite_of_cancelling(removal)
+            return await DriverProcess.start(scratch, self.settings, self._program, self._niceness)
+        except BaseException:
+            await wait_in_spite_of_cancelling(self._in_thread(scratch.remove))
+            raise
 
     def _in_thread(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._thread, partial(call, *arguments, **named))
 
-    async def _listen(self, driver: _DriverProcess, plan: CleanPlan, check: CheckDone) -> Manifest:
+    async def _listen(self, driver: DriverProcess, plan: CleanPlan, check: CheckDone) -> Manifest:
         """Return the manifest that the driver tells, or raise what it tells."""
         what = f"{plan.topic}-{plan.partition}"
         deadline_s: float | None = time.monotonic() + self._start_timeout_s
@@ -335,6 +349,18 @@ class SparkRunner:
         )
 
 
+class _CountedSwaps:
+    """Hands outputs to the broker, and counts those that it has swapped in."""
+
+    def __init__(self, on_output: SwapOutput) -> None:
+        self.count = 0
+        self._on_output = on_output
+
+    async def __call__(self, output: OutputSegment) -> None:
+        await self._on_output(output)
+        self.count += 1
+
+
 class _Threads:
     """Steps of a round in threads: when it is cancelled, a step that has begun ends before anything is tidied up."""
 
@@ -358,62 +384,6 @@ class _Threads:
             self._is_over.set()
             await wait_in_spite_of_cancelling(work)
             raise
-
-
-class _DriverProcess:
-    """A driver that runs, or did."""
-
-    def __init__(self, child: ChildProcess) -> None:
-        self._child = child
-        self._has_ended = False
-
-    @property
-    def pid(self) -> int:
-        return self._child.pid
-
-    async def receive(self, timeout_s: float) -> Message | None:
-        """Return the next message, None at the driver's end; TimeoutError if none comes in time."""
-        message = await self._child.receive(timeout_s)
-        self._has_ended = message is not None and message["type"] in ("manifest", "error")
-        return message
-
-    async def death(self) -> str:
-        """Wait for the end of a driver whose messages have ended, and return what it died of."""
-        with suppress(TimeoutError):
-            await self._child.wait(STOP_TIMEOUT_S)
-        await self._kill()
-        return self._child.obituary()
-
-    async def end(self) -> None:
-        """Make the driver end, by force if need be, and wait until it and its JVM are gone."""
-        if self._has_ended:
-            with suppress(TimeoutError):
-                await self._child.wait(STOP_TIMEOUT_S)
-        await self._kill()
-
-    async def _kill(self) -> None:
-        # The JVM is in the driver's session, and would see its end a moment later.
-        self._child.kill(with_children=True)
-        await self._child.wait()
-        await self._child.read_rest(STOP_TIMEOUT_S)
-
-
-async def _start_driver(scratch: DriverScratch, program: str, niceness: int) -> _DriverProcess:
-    try:
-        child = await ChildProcess.start(
-            program,
-            "--nice",
-            str(niceness),
-            scratch.job,
-            what="the Spark driver",
-            name="driver",
-            level=logging.INFO,
-            max_line_bytes=MAX_LINE_BYTES,
-            environment=scratch.environment,
-        )
-    except OSError as error:
-        raise SparkError(f"the Spark driver cannot be started: {error}") from error
-    return _DriverProcess(child)
 
 
 def _is_whole(env: Env, plan: CleanPlan, error: CorruptLog) -> bool:

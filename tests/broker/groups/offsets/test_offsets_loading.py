@@ -92,6 +92,7 @@ class HeldLoading:
 
     def __init__(self, env: MemoryEnv) -> None:
         self.names: list[str] = []
+        self.is_holding = True
         self._may_go_on = threading.Event()
         for name in (f"__consumer_offsets-{partition}" for partition in range(10)):
             env.before("pread", f"/data/{name}/*.log", partial(self._hold, name), times=None)
@@ -101,6 +102,7 @@ class HeldLoading:
         if threading.current_thread().name.startswith("asyncio_"):
             self.names.append(name)
             self._may_go_on.wait(20)
+            self.is_holding = False
 
     def go_on(self) -> None:
         """Let them scan."""
@@ -257,6 +259,8 @@ async def test_stopping_while_loading(make_broker: MakeBroker, groups_env: Memor
     held = HeldLoading(groups_env)
     async with started(make_broker):
         await wait_until(lambda: bool(held.names))
+    assert held.is_holding
+    held.go_on()
 
 
 async def test_records_of_share_groups_are_left_alone(

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -214,6 +215,79 @@ async def test_what_is_not_as_the_job_says_is_not_swapped_in(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("fake")
+async def test_a_driver_is_kept_for_the_next_round(log: Log, tmp_path: Path, temporary_files: Path) -> None:
+    """If it is told so: runners with the same settings take it in turn, and the last that is closed ends it."""
+    settings = replace(LOCAL, driver_max_idle_ms=600_000)
+    other = make_log(tmp_path / "other")
+    turns = SparkTurns(settings)
+    first = SparkRunner(log.env, settings, turns=turns, program=FAKE)
+    second = SparkRunner(other.env, settings, turns=turns, program=FAKE)
+    pids = []
+    for runner, one in ((first, log), (second, other), (first, log)):
+        round_ = asyncio.create_task(runner.run(plan_of(one), on_output=Swapper(one)))
+        await wait_until(lambda: runner.driver_pid is not None or round_.done(), WAIT_S)  # noqa: B023
+        pids.append(runner.driver_pid)
+        assert (await round_).runner == "spark"
+        assert not leftovers(one)
+        assert not directories(one)
+    assert len(set(pids)) == 1
+    assert len(os.listdir(temporary_files)) == 1
+    await first.close()
+    await second.close()
+    assert pids[0] is not None
+    assert not is_group_alive(pids[0])
+    assert not os.listdir(temporary_files)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_a_kept_driver_ends_when_its_time_is_over(log: Log, temporary_files: Path) -> None:
+    """With its directories, and without a word about it."""
+    runner = SparkRunner(log.env, replace(LOCAL, driver_max_idle_ms=1), program=FAKE)
+    await runner.run(plan_of(log), on_output=Swapper(log))
+    await wait_until(lambda: not os.listdir(temporary_files), WAIT_S)
+    assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "spark"
+    await runner.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("is_noticed", [True, False])
+async def test_a_round_whose_kept_driver_is_gone_has_a_new_one(
+    log: Log, temporary_files: Path, is_noticed: bool
+) -> None:
+    """Killed while it was idle, known or not: Spark is not given up, for it may be well."""
+    runner = SparkRunner(log.env, replace(LOCAL, driver_max_idle_ms=600_000), program=FAKE)
+    round_ = asyncio.create_task(runner.run(plan_of(log), on_output=Swapper(log)))
+    await wait_until(lambda: runner.driver_pid is not None or round_.done(), WAIT_S)
+    pid = runner.driver_pid
+    assert pid is not None
+    await round_
+    os.killpg(pid, signal.SIGKILL)
+    if is_noticed:
+        await wait_until(lambda: not is_group_alive(pid), WAIT_S)
+    assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "spark"
+    assert runner.rests_for_s == 0
+    assert len(os.listdir(temporary_files)) == 1
+    await runner.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_a_driver_whose_job_failed_is_not_kept(
+    log: Log, temporary_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be its own fault."""
+    runner = SparkRunner(log.env, replace(LOCAL, driver_max_idle_ms=600_000), program=FAKE)
+    monkeypatch.setenv(MISCHIEF, "full")
+    with pytest.raises(SparkError, match="No space left on device"):
+        await runner.run(plan_of(log), on_output=Swapper(log))
+    assert not os.listdir(temporary_files)
+    await runner.close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
 async def test_a_local_runner_takes_over_and_spark_rests(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that dies costs a round nothing but time; for a while no plan is sent to Spark, longer each time."""
     monkeypatch.setenv(MISCHIEF, "die")
@@ -318,6 +392,11 @@ async def test_one_driver_at_a_time_has_the_machine(log: Log, tmp_path: Path, mo
     assert SparkTurns(replace(LOCAL, master="spark://h:1")).is_free
 
 
+def home_of(scratch: DriverScratch) -> Path:
+    """The directory of a driver, in the temporary one."""
+    return Path(scratch.environment["TMPDIR"]).parent
+
+
 @pytest.mark.usefixtures("temporary_files")
 def test_what_a_killed_broker_has_left_of_its_driver_goes_with_the_next_one(tmp_path: Path) -> None:
     """Directories whose lock nobody holds are removed, wherever they are; those of others that run stay."""
@@ -325,12 +404,10 @@ def test_what_a_killed_broker_has_left_of_its_driver_goes_with_the_next_one(tmp_
     running, killed, following = DriverScratch(conf), DriverScratch(conf), DriverScratch({})
     running.make()
     killed.make()
-    killed.write_job({"conf": {"secret": "hidden"}})
-    assert Path(killed.job).stat().st_mode & 0o777 == 0o600
     os.close(killed._lock)
     following.make()
-    assert not Path(killed.job).parent.exists()
-    assert os.listdir(tmp_path / "local") == [Path(running.job).parent.name]
+    assert not home_of(killed).exists()
+    assert os.listdir(tmp_path / "local") == [home_of(running).name]
     for one in (running, following):
         one.remove()
     assert [*(tmp_path / "local").iterdir(), *(tmp_path / "temporary").iterdir()] == []

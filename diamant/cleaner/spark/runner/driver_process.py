@@ -1,0 +1,101 @@
+"""A driver as its runner sees it: a process that is given jobs, tells how they go, and has scratch directories.
+
+Loop thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from diamant.cleaner.runners.child_process import ChildProcess
+from diamant.cleaner.runners.worker_messages import MAX_LINE_BYTES, Message
+from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.cleaner.spark.environment.settings import SparkSettings
+from diamant.cleaner.spark.runner.driver_scratch import DriverScratch
+
+STOP_TIMEOUT_S = 5.0
+"""Time that a driver has to end by itself once it has reported everything."""
+
+
+class DriverProcess:
+    """A driver that runs, or did."""
+
+    def __init__(self, child: ChildProcess, scratch: DriverScratch, settings: SparkSettings) -> None:
+        self.settings = settings
+        """The settings that its session was made with."""
+        self._child = child
+        self._scratch = scratch
+        self._is_done = True
+
+    @classmethod
+    async def start(cls, scratch: DriverScratch, settings: SparkSettings, program: str, niceness: int) -> DriverProcess:
+        """Start one in directories that `scratch` has made. SparkError."""
+        try:
+            child = await ChildProcess.start(
+                program,
+                "--nice",
+                str(niceness),
+                what="the Spark driver",
+                name="driver",
+                level=logging.INFO,
+                max_line_bytes=MAX_LINE_BYTES,
+                environment=scratch.environment,
+            )
+        except OSError as error:
+            raise SparkError(f"the Spark driver cannot be started: {error}") from error
+        driver = cls(child, scratch, settings)
+        child.send(
+            {
+                "master": settings.master,
+                "conf": scratch.conf,
+                "executor_timeout_ms": settings.executor_timeout_ms,
+            }
+        )
+        return driver
+
+    @property
+    def pid(self) -> int:
+        """Its process id, and that of its session."""
+        return self._child.pid
+
+    @property
+    def is_usable(self) -> bool:
+        """True if it has told the end of its job, and is there for another."""
+        return self._is_done and not self._child.has_ended
+
+    def send_job(self, job: Message) -> None:
+        """Give it a job."""
+        self._is_done = False
+        self._child.send(job)
+
+    async def receive(self, timeout_s: float) -> Message | None:
+        """Return the next message, None at the driver's end; TimeoutError if none comes in time."""
+        message = await self._child.receive(timeout_s)
+        self._is_done = message is not None and message["type"] in ("manifest", "error")
+        return message
+
+    async def death(self) -> str:
+        """Wait for the end of a driver whose messages have ended, and return what it died of."""
+        with suppress(TimeoutError):
+            await self._child.wait(STOP_TIMEOUT_S)
+        await self._kill()
+        return self._child.obituary()
+
+    async def end(self) -> None:
+        """Make the driver end, by force if need be, wait until it and its JVM are gone, and remove its directories."""
+        if self._is_done:
+            self._child.end_input()
+            with suppress(TimeoutError):
+                await self._child.wait(STOP_TIMEOUT_S)
+        await self._kill()
+        with ThreadPoolExecutor(1, "spark-scratch") as thread:
+            await asyncio.get_running_loop().run_in_executor(thread, self._scratch.remove)
+
+    async def _kill(self) -> None:
+        # The JVM is in the driver's session, and would see its end a moment later.
+        self._child.kill(with_children=True)
+        await self._child.wait()
+        await self._child.read_rest(STOP_TIMEOUT_S)
