@@ -13,12 +13,12 @@ MAX_LINES = 70
 MAX_CLASS_LINES = 300
 
 LONG = {
-    "_certificate_fields", "_decode_flexible", "audit", "build_batch", "clean", "clean_partition", "explain",
+    "_decode_flexible", "audit", "build_batch", "clean", "clean_partition", "explain",
     "hash_records", "iter_payload", "judge", "load_log", "read_run", "verify", "verify_certificate", "walk_records",
 }  # fmt: skip
 """Functions of more than `MAX_LINES` lines: kernels and codecs for the most part. The list only shrinks."""
 LARGE = {
-    "CleanerService", "Connection", "Erasures", "Explainer", "Log", "MemoryEnv", "MetadataLog", "ProducerStateManager",
+    "CleanerService", "Connection", "Explainer", "Log", "MemoryEnv", "MetadataLog", "ProducerStateManager",
     "Segment", "Topics",
 }  # fmt: skip
 """Classes of more than `MAX_CLASS_LINES` lines. The list only shrinks."""
@@ -26,7 +26,7 @@ PRIVATE: set[str] = set()
 """Private names that another module imports."""
 INHERITED: set[str] = set()
 """Classes that inherit from a class of ours that inherits from one itself, errors apart."""
-MOST = {"dict[str, Any]": 222, "request: Any": 0, "classes of one name": 4, "monkeypatch.setattr": 194}
+MOST = {"dict[str, Any]": 207, "request: Any": 0, "classes of one name": 4, "monkeypatch.setattr": 189}
 
 QUESTION = re.compile(r"(What|Who|Whether|Which|How|When|Where)\b")
 AVOIDED = {

@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from diamant.cleaner.erasure.intent import Found
 from diamant.cleaner.evidence.scan.file_listing import Place, is_in_use, is_of_log
 from diamant.cleaner.evidence.scan.scan import Advance, LogEnd, ScanReport, scan_partitions
 from diamant.cleaner.evidence.search.needles import (
@@ -73,17 +73,11 @@ class Located:
         """True if there is a value, or a tombstone with headers, that no tombstone without any has superseded."""
         return self.last_said_offset > self.last_tombstone_offset
 
-    def to_fields(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic,
-            "partition": self.partition,
-            "values": self.values,
-            "copies_on_disk": self.copies,
-            "tombstones": self.tombstones,
-            "offsets": self.first_offsets,
-            "value_hmacs": self.value_digests,
-            "files": sorted(self.files),
-        }
+    def shown(self, names_shown: Mapping[str, str]) -> Found:
+        """Return it as certificates have it; `names_shown`: what they call its files."""
+        files = tuple(sorted(names_shown[name] for name in self.files))
+        offsets, digests = tuple(self.first_offsets), tuple(self.value_digests)
+        return Found(self.values, self.copies, self.tombstones, offsets, digests, files)
 
 
 def locate_key(

@@ -57,4 +57,4 @@ class PendingErasures:
         known = intent.scope.get(self._topic)
         if known is not None and known.topic_id != self._topic_id:
             return {}
-        return {one.partition: one.below_offset for one in intent.claims if one.topic == self._topic}
+        return {index: end for (topic, index), end in intent.claims.items() if topic == self._topic}

@@ -17,6 +17,9 @@ from diamant.broker.operations.progress import Progress
 from tests.broker.erasure.cases import KEY, PERSON, Producer, data_of, erase
 from tests.waiting import wait_until
 
+SCANNING = "waiting for readers of removed files"
+"""The stage with which a certifying scan begins."""
+
 
 class Held:
     """A function that a thread is in until the test lets it go on."""
@@ -68,6 +71,20 @@ async def erase_in_vain(broker: Broker, patched: pytest.MonkeyPatch, *arguments:
     if not call.done():
         limit.end()
     return await call
+
+
+def at_stage(stage: str, act: Callable[[], object]) -> Progress:
+    """The progress of a call in which something happens whenever a stage begins."""
+    seen = ""
+
+    def look(progress: Progress) -> None:
+        nonlocal seen
+        if progress.stage != seen:
+            seen = progress.stage
+            if seen == stage:
+                act()
+
+    return Progress(look)
 
 
 def before(patched: pytest.MonkeyPatch, owner: type, step: str, act: Callable[[], object]) -> None:

@@ -1,49 +1,35 @@
-"""The claims and steps of an erasure by partition, as its intent has them."""
+"""The claims of an erasure in one turn of the loop: what of them is there still, and what is missing."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from diamant.broker.erasure.evidence.scope import Topics, partitions_of
-from diamant.cleaner.erasure.intent import Claim, Intent
+from diamant.broker.erasure.evidence.scope import Present, Topics, present_of
+from diamant.cleaner.erasure.intent import Intent
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 
-def steps_of(intent: Intent) -> dict[TopicPartition, dict[str, Any]]:
-    """Return what was done, by partition."""
-    return {(one["topic"], one["partition"]): one for one in intent.done}
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The partitions of an erasure that are there still."""
+
+    present: Present
+    ends: Mapping[TopicPartition, int]
+    """Where the claims about them end."""
+    unclaimed: tuple[TopicPartition, ...]
+    """Those without a claim: all at first, later those that could not be opened."""
+    affected: tuple[TopicPartition, ...]
+    """Those in which the key was found."""
 
 
-def refusals_of(intent: Intent) -> dict[TopicPartition, str]:
-    """Return why partitions take no tombstone."""
-    return {(topic, partition): reason for topic, partition, reason in intent.refused}
-
-
-def claim_ends(intent: Intent) -> dict[TopicPartition, int]:
-    """Return the ends of all claims."""
-    return {one.place: one.below_offset for one in intent.claims}
-
-
-def unclaimed(intent: Intent, topics: Topics) -> list[TopicPartition]:
-    """Return the partitions without a claim: all at first, later those that could not be opened."""
-    claimed = {one.place for one in intent.claims}
-    return [one for one in partitions_of(topics, intent.topics, intent.scope) if one not in claimed]
-
-
-def claims_there(intent: Intent, topics: Topics) -> list[Claim]:
-    """Return the claims about partitions that are there still."""
-    there = set(partitions_of(topics, intent.topics, intent.scope))
-    return [one for one in intent.claims if one.place in there]
-
-
-def affected(intent: Intent, topics: Topics) -> list[TopicPartition]:
-    """Return the partitions in which the key was found, as far as they are there still."""
-    found = {(one["topic"], one["partition"]) for one in intent.found}
-    return [one for one in partitions_of(topics, intent.topics, intent.scope) if one in found]
-
-
-def to_locate(intent: Intent, topics: Topics) -> list[TopicPartition]:
-    """Return the partitions without a claim, and those that have values in spite of theirs."""
-    missed = {(topic, partition) for topic, partition in intent.missed}
-    claimed = (one.place for one in claims_there(intent, topics))
-    return [*unclaimed(intent, topics), *(one for one in claimed if one in missed)]
+def claims_of(intent: Intent, topics: Topics) -> Claims:
+    """Return the claims of an erasure as far as they are about partitions of these topics."""
+    present = present_of(topics, intent.topics, intent.scope)
+    there = set(present.partitions)
+    return Claims(
+        present,
+        {one: end for one, end in intent.claims.items() if one in there},
+        tuple(one for one in present.partitions if one not in intent.claims),
+        tuple(one for one in present.partitions if one in intent.found),
+    )

@@ -6,22 +6,23 @@ import asyncio
 import json
 import logging
 import os
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from diamant.broker.erasure.erase.claims import affected, claim_ends, claims_there, refusals_of, unclaimed
+from diamant.broker.erasure.erase.claims import Claims, claims_of
 from diamant.broker.erasure.erase.erase_result import NOT_CERTIFIED, Erasure
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
-from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import ended_topics, later_partitions, partitions_of
+from diamant.broker.erasure.evidence.evidence import Evidence, seen_fields
 from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.operations.blocking import to_its_end
-from diamant.cleaner.erasure.intent import Claim, Intent
+from diamant.cleaner.erasure.intent import Intent
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
-from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.certificate import NOT_COVERED, TYPE, VERSION, sign
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path, conclude
+from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan.file_listing import is_of_log
 from diamant.cleaner.evidence.scan.report import (
@@ -32,7 +33,7 @@ from diamant.cleaner.evidence.scan.report import (
     tombstones_since_fields,
     written_since_fields,
 )
-from diamant.cleaner.evidence.search.findings import MAX_LISTED, TOMBSTONE
+from diamant.cleaner.evidence.search.findings import TOMBSTONE
 from diamant.cleaner.evidence.search.needles import MIN_BYTES
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.storage import names
@@ -49,13 +50,21 @@ ONLY_THE_DIGEST = (
 )
 
 
+GONE = (VALUES_GONE, KEY_GONE)
+
+
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A scan, and the slow parts of its account: neither changes when topics do."""
+class Verdict:
+    """What a scan shows of an erasure: to be signed in the turn of the loop in which it was reached, as topics may change."""
 
     report: ScanReport
-    after: list[dict[str, Any]] = field(default_factory=list)
+    after: tuple[FileDigest, ...]
     """Affected segments as they are, none if nothing was scanned."""
+    claims: Claims
+    states: Mapping[TopicPartition, str]
+    """Of each claim."""
+    state: str
+    """Of all claims together."""
 
 
 class EraseCertificates:
@@ -69,20 +78,38 @@ class EraseCertificates:
 
     # -- what a scan amounts to ------------------------------------------------------------------------------------------
 
-    def _states(self, intent: Intent, report: ScanReport, subject: Subject) -> list[tuple[Claim, str]]:
-        self._evidence.disown(report, subject, intent.topics, intent.scope)
-        digest = subject.key_digest.hex()
-        return [
-            (claim, report.state(claim.place, claim.below_offset, digest))
-            for claim in claims_there(intent, self._evidence.topics)
-        ]
+    async def judge(self, intent: Intent, subject: Subject, report: ScanReport) -> Verdict:
+        """Hash the affected segments, which may take long, and return what the scan shows after that."""
+        files, ends = self._affected_files(intent), self._evidence.ends()
+        return self.judged(intent, subject, report, await asyncio.to_thread(self._evidence.digests, files, ends))
 
-    def state(self, intent: Intent, report: ScanReport, subject: Subject) -> str:
-        """Return the state that a scan supports, of all claims together."""
-        states = {state for _, state in self._states(intent, report, subject)}
-        if not states or unclaimed(intent, self._evidence.topics) or not states <= {KEY_GONE, VALUES_GONE}:
-            return NOT_CERTIFIED
-        return VALUES_GONE if VALUES_GONE in states or report.astray else KEY_GONE
+    def judged(
+        self, intent: Intent, subject: Subject, report: ScanReport, after: tuple[FileDigest, ...] = ()
+    ) -> Verdict:
+        """Return what a scan shows; `after`: affected segments as they are."""
+        claims, digest = claims_of(intent, self._evidence.topics), subject.key_digest.hex()
+        present = claims.present
+        report.disown(subject, present.topics, present.partitions, present.later)
+        states = {place: report.state(place, end, digest) for place, end in claims.ends.items()}
+        state = VALUES_GONE if VALUES_GONE in states.values() or report.astray else KEY_GONE
+        if not states or claims.unclaimed or not {*states.values()} <= {*GONE}:
+            state = NOT_CERTIFIED
+        return Verdict(report, after, claims, states, state)
+
+    def _affected_files(self, intent: Intent) -> list[str]:
+        """Return the segments that now hold the offsets of those in which the key was, and of its tombstones."""
+        found = set()
+        for partition in claims_of(intent, self._evidence.topics).affected:
+            log = self._evidence.logs.get(partition)
+            if log is None:
+                continue
+            directory = names.partition_dir_name(*partition)
+            own = [name for name in intent.found[partition].files if is_of_log(name, *partition)]
+            bases = [names.offset_of(os.path.basename(name)) for name in own]
+            for base in [*bases, intent.claims.get(partition, 0) - 1]:
+                segment = log.segments[max(0, log.floor_segment(base))]
+                found.add(f"{directory}/{os.path.basename(segment.path)}")
+        return sorted(found)
 
     # -- the certificate -------------------------------------------------------------------------------------------------
 
@@ -91,20 +118,17 @@ class EraseCertificates:
         intent: Intent,
         subject: Subject,
         key: SigningKey,
-        seen: Seen,
-        state: str,
-        due_ms: int | None,
+        verdict: Verdict,
+        due_ms: int | None = None,
         ended: Ended | None = None,
     ) -> Erasure:
-        """Sign what the scan has shown, and keep it. With a last state, or if it was `ended` otherwise, the intent goes.
-
-        To be called in the turn of the loop in which `state` was computed: the claims have to be of the same topics.
-        """
-        fields = self._certificate_fields(intent, subject, seen, state, due_ms, ended)
+        """Sign what the scan has shown, and keep it. With a last state, or if it was `ended` otherwise, the intent goes."""
+        state = verdict.state if ended is None else NOT_CERTIFIED
+        fields = self._certificate_fields(intent, subject, verdict, state, due_ms, ended)
         path = certificate_path(self._evidence.directory, intent.id, state)
 
-        def sign() -> tuple[dict[str, Any], bytes]:
-            signed = certificates.sign(fields, key)
+        def signed_text() -> tuple[dict[str, Any], bytes]:
+            signed = sign(fields, key)
             return signed, json.dumps(signed, indent=1, sort_keys=True).encode()
 
         async def end() -> None:
@@ -112,7 +136,7 @@ class EraseCertificates:
             await asyncio.to_thread(conclude, self._evidence.env, path, text, remove_intent)
             self._table.finish(intent.id)
 
-        signed, text = await asyncio.to_thread(sign)
+        signed, text = await asyncio.to_thread(signed_text)
         if state in LAST_STATES or ended is not None:
             await to_its_end(end())
         else:
@@ -128,104 +152,40 @@ class EraseCertificates:
         behind = await self._groups.behind(intent) if state == VALUES_GONE else {}
         return Erasure(intent.id, state, signed, path, key.public_pem, due_ms, behind, groups_not_known=unknown)
 
-    async def look_at(self, intent: Intent, report: ScanReport) -> Seen:
-        """Hash the affected segments, which may take long; the scan's result is stated after that."""
-        return Seen(
-            report, await asyncio.to_thread(self._evidence.digests, self._affected_files(intent), self._evidence.ends())
-        )
-
-    def _affected_files(self, intent: Intent) -> list[str]:
-        """Return the segments that now hold the offsets of those in which the key was, and of its tombstones."""
-        found, ends = set(), claim_ends(intent)
-        there = set(affected(intent, self._evidence.topics))
-        for one in intent.found:
-            partition = (one["topic"], one["partition"])
-            log = self._evidence.log(partition) if partition in there else None
-            if log is None:
-                continue
-            end = ends.get((log.topic, log.partition), 0)
-            directory = names.partition_dir_name(log.topic, log.partition)
-            own = [name for name in one["files"] if is_of_log(name, log.topic, log.partition)]
-            bases = [names.offset_of(os.path.basename(name)) for name in own]
-            for base in [*bases, end - 1]:
-                segment = log.segments[max(0, log.floor_segment(base))]
-                found.add(f"{directory}/{os.path.basename(segment.path)}")
-        return sorted(found)
-
     def _certificate_fields(
-        self,
-        intent: Intent,
-        subject: Subject,
-        seen: Seen,
-        state: str,
-        due_ms: int | None,
-        ended: Ended | None,
+        self, intent: Intent, subject: Subject, verdict: Verdict, state: str, due_ms: int | None, ended: Ended | None
     ) -> dict[str, Any]:
-        report, after = seen.report, seen.after
-        claims, refused = [], []
-        states = self._states(intent, report, subject)
-        # Then that the key is gone was to be certified, and something names it still.
-        is_key_wanted = state == NOT_CERTIFIED and all(found in (VALUES_GONE, KEY_GONE) for _, found in states)
-        is_key_wanted = is_key_wanted and not unclaimed(intent, self._evidence.topics)
-        for claim, found in states:
-            is_astray = is_key_wanted and found == KEY_GONE and bool(report.astray)
-            if ended is not None:
-                refused.append({**asdict(claim), "state": ended.what, "problems": []})
-            elif found in (VALUES_GONE, KEY_GONE) and not is_astray and not (is_key_wanted and found == VALUES_GONE):
-                claims.append({**asdict(claim), "state": found})
-            else:
-                may_stay = "" if is_key_wanted else TOMBSTONE
-                reasons = report.reasons(
-                    claim.place, claim.below_offset, is_key_wanted=is_key_wanted, may_stay=may_stay
-                )
-                reasons = _refusal(intent, claim.place) + reasons
-                refused.append({**asdict(claim), "state": INCONCLUSIVE if is_astray else found, "problems": reasons})
-        refused += self._without_claims(intent, ended)
-        later = later_partitions(self._evidence.topics, intent.topics, intent.scope)
-        ends = [
-            *((one.place, one.below_offset) for one in claims_there(intent, self._evidence.topics)),
-            *((one, 0) for one in later),
-        ]
+        report, present = verdict.report, verdict.claims.present
+        claims, refused = _claims_and_refusals(intent, verdict, state, ended)
+        ends = [*verdict.claims.ends.items(), *((one, 0) for one in present.later)]
         since = [found for one in ends for found in report.written_since(*one)]
         unlisted = sum(report.unlisted_since(*one) for one in ends)
-        not_covered = list(certificates.NOT_COVERED)
-        if subject.key is None:
-            not_covered.append(ONLY_THE_DIGEST)
-        not_covered += [*own_certificates.not_covered(report), *broker_files.not_covered(report)]
         return {
-            "type": certificates.TYPE,
-            "version": certificates.VERSION,
+            "type": TYPE,
+            "version": VERSION,
             "id": intent.id,
             "state": state,
             **self._evidence.origin(intent.requested_ms, is_manual_clock=intent.is_manual_clock),
             "request": {
                 "reason": intent.reason,
                 "reference": intent.reference,
-                "topics": intent.topics,
+                "topics": [*intent.topics],
                 "topic_ids": {name: known.topic_id for name, known in intent.scope.items()},
                 "key_hmac": subject.key_digest.hex(),
                 "key_bytes": intent.key_bytes,
                 "hmac": "HMAC-SHA-256 with a secret that is not in the data directory",
             },
-            "found": intent.found,
-            "done": intent.done,
-            "overrides": [one.to_fields() for one in intent.overrides],
+            "found": rows(intent.found),
+            "done": rows(intent.done),
+            "overrides": intent.override_rows(),
             "claims": claims,
             "not_certified": refused,
             "ended": None if ended is None else ended.to_fields(),
-            "topics_ended": ended_topics(self._evidence.topics, intent.topics, intent.scope),
-            "partitions_added": [{"topic": topic, "partition": index} for topic, index in later],
+            **present.to_fields(),
             **written_since_fields(since, unlisted),
             **tombstones_since_fields(report, ends),
-            "lost_tombstones": self._lost_tombstones(intent, report),
-            "elsewhere": [one.to_fields() for one in [*report.elsewhere, *report.astray][:MAX_LISTED]],
-            "elsewhere_not_listed": report.elsewhere_not_listed(MAX_LISTED),
-            "segments": {
-                "before": intent.before,
-                "before_root": certificates.merkle_root(intent.before),
-                "after": after,
-                "after_root": certificates.merkle_root(after),
-            },
+            "lost_tombstones": self._lost_tombstones(intent, verdict),
+            **seen_fields(report, intent.before, verdict.after),
             "configuration": {name: self._evidence.configuration(name) for name in sorted(subject.topics)},
             "coverage": {
                 **report.coverage(subject.topics),
@@ -234,31 +194,25 @@ class EraseCertificates:
                 "least_bytes_of_a_searched_value": MIN_BYTES,
             },
             "next": None if due_ms is None or state != VALUES_GONE else {"state": KEY_GONE, "due_ms": due_ms},
-            "not_covered": not_covered,
+            "not_covered": [
+                *NOT_COVERED,
+                *([ONLY_THE_DIGEST] if subject.key is None else []),
+                *own_certificates.not_covered(report),
+                *broker_files.not_covered(report),
+            ],
         }
 
-    def _without_claims(self, intent: Intent, ended: Ended | None) -> list[dict[str, Any]]:
-        """Return what is said of partitions of which nothing is claimed, as there is no tombstone, or no log."""
-        found = []
-        for topic, index in unclaimed(intent, self._evidence.topics):
-            problems = _refusal(intent, (topic, index))
-            state = NO_TOMBSTONE if problems else "not opened"
-            state = state if ended is None else ended.what
-            found.append({"topic": topic, "partition": index, "state": state, "problems": problems})
-        return found
-
-    def _lost_tombstones(self, intent: Intent, report: ScanReport) -> list[dict[str, Any]]:
+    def _lost_tombstones(self, intent: Intent, verdict: Verdict) -> list[dict[str, Any]]:
         """Return where a tombstone went before its horizon without anybody having wanted that: consumers may have missed it."""
-        ends, lost = claim_ends(intent), []
-        partitions = set(partitions_of(self._evidence.topics, intent.topics, intent.scope)) if report.rows else set()
-        for step in intent.done:
-            partition: TopicPartition = (step["topic"], step["partition"])
-            log = self._evidence.log(partition) if partition in partitions else None
-            if log is None or "tombstone_offset" not in step or "removed_before_horizon" in step:
+        report, lost = verdict.report, []
+        partitions = frozenset(verdict.claims.present.partitions) if report.rows else frozenset()
+        for partition, step in intent.done.items():
+            log = self._evidence.logs.get(partition) if partition in partitions else None
+            if log is None or step.tombstone_offset is None or step.removed_before_horizon:
                 continue
             is_early = self._evidence.env.clock.now_ms() < intent.requested_ms + log.config.delete_retention_ms
             is_read = not report.problems(partition)
-            end = ends.get(partition, 0)
+            end = intent.claims.get(partition, 0)
             # A later write of the key supersedes the tombstone, which then goes as any old record does.
             is_superseded = bool(report.written_since(partition, end) or report.tombstones_since(partition, end))
             if is_early and is_read and not is_superseded and not report.tombstones(partition, end):
@@ -266,7 +220,36 @@ class EraseCertificates:
         return lost
 
 
+def _claims_and_refusals(
+    intent: Intent, verdict: Verdict, state: str, ended: Ended | None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return what is claimed of partitions, and why nothing is of others: as a scan shows, or there is no tombstone or log."""
+    claims, refused = [], []
+    report, unclaimed = verdict.report, verdict.claims.unclaimed
+    # Then that the key is gone was to be certified, and something names it still.
+    is_key_wanted = state == NOT_CERTIFIED and not unclaimed and {*verdict.states.values()} <= {*GONE}
+    for place, found in verdict.states.items():
+        end = verdict.claims.ends[place]
+        claim = {"topic": place[0], "partition": place[1], "below_offset": end}
+        is_astray = is_key_wanted and found == KEY_GONE and bool(report.astray)
+        if ended is not None:
+            refused.append({**claim, "state": ended.what, "problems": []})
+        elif found in GONE and not is_astray and not (is_key_wanted and found == VALUES_GONE):
+            claims.append({**claim, "state": found})
+        else:
+            may_stay = "" if is_key_wanted else TOMBSTONE
+            reasons = report.reasons(place, end, is_key_wanted=is_key_wanted, may_stay=may_stay)
+            problems = _refusal(intent, place) + reasons
+            refused.append({**claim, "state": INCONCLUSIVE if is_astray else found, "problems": problems})
+    for topic, index in unclaimed:
+        problems = _refusal(intent, (topic, index))
+        what = NO_TOMBSTONE if problems else "not opened"
+        what = what if ended is None else ended.what
+        refused.append({"topic": topic, "partition": index, "state": what, "problems": problems})
+    return claims, refused
+
+
 def _refusal(intent: Intent, partition: TopicPartition) -> list[dict[str, Any]]:
     """Return, as a problem of a partition, why it takes no tombstone; nothing if it does."""
-    reason = refusals_of(intent).get(partition)
+    reason = intent.refused.get(partition)
     return [{"file": names.partition_dir_name(*partition), "reason": reason}] if reason else []

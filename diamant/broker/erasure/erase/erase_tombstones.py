@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from diamant.broker.erasure.erase.claims import refusals_of, steps_of, to_locate
+from diamant.broker.erasure.erase.claims import Claims, claims_of
 from diamant.broker.erasure.erase.tombstones import TombstoneRefused, write_tombstone
 from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import ended_topics
+from diamant.broker.erasure.evidence.scope import present_of
 from diamant.broker.operations.blocking import in_thread
 from diamant.broker.operations.progress import Progress
-from diamant.cleaner.erasure.intent import REMOVING, Claim, Intent
+from diamant.cleaner.erasure.intent import REMOVING, Erased, Intent
 from diamant.cleaner.erasure.locate import Located, locate_key
 from diamant.cleaner.evidence.scan.file_listing import place_named
 from diamant.cleaner.evidence.scan.file_names import shown_name
@@ -44,14 +45,14 @@ class EraseTombstones:
 
     async def locate(
         self, intent: Intent, subject: Subject, progress: Progress
-    ) -> tuple[list[Located], dict[TopicPartition, LogEnd]]:
-        """Find the key in the partitions that have no claim yet, or have values in spite of it; also up to where each log was
-        there then.
+    ) -> tuple[Intent, list[Located], dict[TopicPartition, LogEnd]]:
+        """Find the key in the partitions that have no claim yet, or have values in spite of it; also return up to where each log
+        was there then.
 
         Filters are asked at first only: a value that is left after that may be one that they hide.
         """
         progress.begin("locating the key", unit="bytes")
-        ends, partitions = self._evidence.ends(), to_locate(intent, self._evidence.topics)
+        ends, partitions = self._evidence.ends(), _to_locate(intent, claims_of(intent, self._evidence.topics))
         filter_key = None if intent.retries else self._evidence.filter_key()
         located, _ = await in_thread(
             lambda check: locate_key(
@@ -65,31 +66,36 @@ class EraseTombstones:
                 check=check,
             )
         )
-        intent.needles = [needle.to_fields() for needle in subject.needles]
         # Findings of an earlier attempt are reported as they were then.
-        known = {(one["topic"], one["partition"]) for one in intent.found}
-        new = [one for one in located if (one.topic, one.partition) not in known]
+        new = {(one.topic, one.partition): one for one in located if (one.topic, one.partition) not in intent.found}
         # From here on files are called what they are in certificates.
-        shown = {name: shown_name(place_named(name), subject.needles) for one in new for name in one.files}
-        intent.found += [{**one.to_fields(), "files": sorted(shown[name] for name in one.files)} for one in new]
-        digested = {one["file"] for one in intent.before}
+        shown = {name: shown_name(place_named(name), subject.needles) for one in new.values() for name in one.files}
+        digested = {one.file for one in intent.before}
         files = sorted(name for name in shown if shown[name] not in digested)
         digests = await asyncio.to_thread(self._evidence.digests, files, ends)
-        intent.before += [{**one, "file": shown[one["file"]]} for one in digests]
-        return located, ends
+        intent = replace(
+            intent,
+            needles=tuple(subject.needles),
+            found={**intent.found, **{partition: one.shown(shown) for partition, one in new.items()}},
+            before=(*intent.before, *(replace(one, file=shown[one.file]) for one in digests)),
+        )
+        return intent, located, ends
 
-    async def write(self, intent: Intent, located: Sequence[Located], ends: Mapping[TopicPartition, LogEnd]) -> None:
+    async def write(self, intent: Intent, located: Sequence[Located], ends: Mapping[TopicPartition, LogEnd]) -> Intent:
         """Write a tombstone where one is needed, and note the claims: the values are removed next."""
         by_partition = {(one.topic, one.partition): one for one in located}
-        told, intent.refused = refusals_of(intent), []
-        steps, claims = steps_of(intent), {one.place: one for one in intent.claims}
-        for count, partition in enumerate(to_locate(intent, self._evidence.topics), start=1):
-            log, end = self._evidence.log(partition), ends.get(partition)
-            if log is None or end is None or ended_topics(self._evidence.topics, [log.topic], intent.scope):
+        refused, steps, claims = {}, {**intent.done}, {**intent.claims}
+        there: Collection[TopicPartition] = ()
+        for count, partition in enumerate(_to_locate(intent, claims_of(intent, self._evidence.topics))):
+            if count % TOMBSTONES_PER_TURN == 0:
+                await asyncio.sleep(0)
+                there = frozenset(present_of(self._evidence.topics, intent.topics, intent.scope).partitions)
+            log, end = self._evidence.logs.get(partition), ends.get(partition)
+            if log is None or end is None or partition not in there:
                 continue
             one = by_partition.get(partition)
             # What lies behind the tombstone was written after it; without one, what was written since the key was located.
-            below = claims[partition].below_offset if partition in claims else end.log_end_offset
+            below = claims.get(partition, end.log_end_offset)
             if one is not None:
                 # What was written behind a claim is not to be erased; it supersedes what is below as well.
                 is_needed = one.needs_tombstone and one.last_said_offset < below
@@ -97,30 +103,28 @@ class EraseTombstones:
                     offset = write_tombstone(self._node, log, intent.key) if is_needed else None
                 except TombstoneRefused as refusal:
                     # The others need not wait for it.
-                    intent.refused.append([*partition, str(refusal)])
-                    if told.get(partition) != str(refusal):
+                    refused[partition] = str(refusal)
+                    if intent.refused.get(partition) != str(refusal):
                         logger.warning("erasure %s: %s-%d: %s", intent.id, *partition, refusal)
                     continue
                 below = below if offset is None else offset + 1
                 if offset is not None or partition not in steps:
-                    known = steps.get(partition, {}).items()
-                    kept = {name: value for name, value in known if not name.startswith("tombstone")}
-                    steps[partition] = {**kept, **_step(one, offset)}
-            claims[partition] = Claim(log.topic, log.partition, below)
-            if count % TOMBSTONES_PER_TURN == 0:
-                await asyncio.sleep(0)
-        intent.claims, intent.done = [*claims.values()], [*steps.values()]
-        intent.missed = []
-        intent.phase = REMOVING
+                    steps[partition] = _with_tombstone(steps.get(partition, Erased()), one, offset)
+            claims[partition] = below
+        return replace(intent, phase=REMOVING, claims=claims, done=steps, missed=(), refused=refused)
 
 
-def _step(one: Located, offset: int | None) -> dict[str, Any]:
-    step: dict[str, Any] = {"topic": one.topic, "partition": one.partition}
+def _to_locate(intent: Intent, claims: Claims) -> list[TopicPartition]:
+    """Return the partitions without a claim, and those that have values in spite of theirs."""
+    return [*claims.unclaimed, *(one for one in claims.ends if one in intent.missed)]
+
+
+def _with_tombstone(step: Erased, one: Located, offset: int | None) -> Erased:
+    there = one.last_tombstone_offset
     if offset is not None:
-        step["tombstone_offset"] = offset
-    elif one.last_tombstone_offset >= 0:
-        step["tombstone"] = f"one was there already, at offset {one.last_tombstone_offset}"
-        step["tombstone_found_at"] = one.last_tombstone_offset
-    else:
-        step["tombstone"] = "none was needed: no value is the last thing that the log says of the key"
-    return step
+        return replace(step, tombstone_offset=offset, tombstone=None, tombstone_found_at=None)
+    if there >= 0:
+        reason = f"one was there already, at offset {there}"
+        return replace(step, tombstone_offset=None, tombstone=reason, tombstone_found_at=there)
+    reason = "none was needed: no value is the last thing that the log says of the key"
+    return replace(step, tombstone_offset=None, tombstone=reason, tombstone_found_at=None)

@@ -11,8 +11,8 @@ The phases, which a broker that was stopped resumes at its next start (`cleaner/
     waiting     for the tombstones' horizon, or for a call of `erase_now`; then another round
     closing     the intent loses the key, everything is scanned again: the certificate for `key-gone`, and the intent goes
 
-The intent is on disk before anything else happens, and each phase is recorded once its work is done. So a phase may run
-twice, and none is left out. A claim ends behind the tombstone; if no tombstone was needed, at the end that the log had
+The intent is on disk before anything else happens, and each phase is recorded once its work is done (`erase_attempt.py`). A
+claim ends behind the tombstone; if no tombstone was needed, at the end that the log had
 when the key was located. Records written behind it are named, and not erased. A partition in which something cannot be
 read, or in which a value is left, gets no claim. An erasure that cannot be finished or certified is retried with
 growing pauses.
@@ -34,34 +34,28 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible
-from diamant.broker.erasure.erase.claims import claims_there, unclaimed
-from diamant.broker.erasure.erase.erase_certificates import EraseCertificates, Seen
-from diamant.broker.erasure.erase.erase_result import NOT_CERTIFIED, EraseFailed, Erasure
+from diamant.broker.erasure.erase.erase_attempt import EraseAttempt, EraseTools
+from diamant.broker.erasure.erase.erase_certificates import EraseCertificates
+from diamant.broker.erasure.erase.erase_result import EraseFailed, Erasure
 from diamant.broker.erasure.erase.erase_steps import EraseSteps
 from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
 from diamant.broker.erasure.evidence.certificates import Certificates
 from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import ended_topics, scope_of
+from diamant.broker.erasure.evidence.scope import scope_of
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_queue import JobQueue
-from diamant.broker.erasure.jobs.job_table import ID_BYTES, MAX_FAILURE_DOUBLINGS, RETRY_MS, JobTable
+from diamant.broker.erasure.jobs.job_table import ID_BYTES, JobTable
 from diamant.broker.erasure.jobs.requests import EraseRequest
-from diamant.broker.operations.blocking import to_its_end
 from diamant.broker.operations.compact import check_engine
 from diamant.broker.operations.cross_loop import on_loop
 from diamant.broker.operations.progress import Progress
-from diamant.cleaner.erasure.intent import CLOSING, REMOVING, WAITING, WRITING, Intent, intent_files, waiting_for
+from diamant.cleaner.erasure.intent import CLOSING, WAITING, WRITING, Intent, intent_files
 from diamant.cleaner.erasure.pending_erasures import PendingErasures
-from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path, tidy
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.scan.report import KEY_GONE, VALUES_GONE
-from diamant.cleaner.evidence.scan.scan import ScanReport
-from diamant.cleaner.evidence.search.needles import Needle, Needles, keyed_digest
-from diamant.cleaner.evidence.search.record_search import Subject
-from diamant.storage.env.clock import SystemClock
+from diamant.cleaner.evidence.search.needles import Needles, keyed_digest
 from diamant.storage.uuid_text import uuid_to_text
 
 if TYPE_CHECKING:
@@ -74,8 +68,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_TOPICS = 1_000
-TOPICS_DELETED = "topics-deleted"
-"""In a certificate, `ended.what` of an erasure of which every topic was deleted."""
 
 
 class Erasures:
@@ -106,9 +98,13 @@ class Erasures:
         )
         self.queue: JobQueue[Intent, Erasure] = JobQueue(self, self.table, evidence.keys, node)
         self._groups = GroupsBehind(evidence, groups, node.topics)
-        self._steps = EraseSteps(evidence, cleaning, compactions, self._groups, self.table)
-        self._tombstones = EraseTombstones(node, evidence)
-        self._certificates = EraseCertificates(evidence, self._groups, self.table)
+        self._tools = EraseTools(
+            evidence,
+            self.table,
+            EraseTombstones(node, evidence),
+            EraseSteps(evidence, cleaning, compactions, self._groups, self.table),
+            EraseCertificates(evidence, self._groups, self.table),
+        )
 
     # -- any loop --------------------------------------------------------------------------------------------------------
 
@@ -143,7 +139,7 @@ class Erasures:
 
     def sought(self, intent: Intent, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
         """Return the key, and what is known of the values."""
-        return [intent.key], self._subject(intent, key).needles
+        return [intent.key], Needles(key.secret, intent.needles)
 
     def _note_key(self, intent: Intent, key: SigningKey) -> None:
         if intent.phase == CLOSING:
@@ -176,7 +172,7 @@ class Erasures:
                 id=os.urandom(ID_BYTES).hex(),
                 phase=WRITING,
                 key=request.key,
-                topics=[*request.topics],
+                topics=request.topics,
                 reason=request.reason,
                 reference=request.reference,
                 requested_ms=self._evidence.env.clock.now_ms(),
@@ -233,8 +229,8 @@ class Erasures:
         async with self.queue.locked(intent.id):
             # A stop may interrupt what follows at any point; the next start resumes this intent.
             progress.undertaking = intent.id
-            await self._save(intent, key)
-            return await self._carry_out(intent, key, progress, is_patient=True, is_new=True)
+            await self.table.save(intent, key)
+            return await EraseAttempt(self._tools, intent, key, progress).carry_out(is_patient=True, is_new=True)
 
     async def _hasten(self, erasure_id: str, is_confirmed: bool, key: SigningKey, progress: Progress) -> Erasure:
         await self._groups.check_known(progress)
@@ -243,16 +239,16 @@ class Erasures:
                 intent = await asyncio.to_thread(self.table.files.read, erasure_id, key)
             except FileNotFoundError:
                 return await self._over_already(erasure_id)
-            intent.is_confirmed = is_confirmed or (intent.is_now and intent.is_confirmed)
-            intent.is_now = True
+            is_confirmed = is_confirmed or (intent.is_now and intent.is_confirmed)
+            intent = replace(intent, is_now=True, is_confirmed=is_confirmed)
             if intent.phase == WAITING:
                 behind = {} if intent.is_confirmed else await self._groups.behind(intent)
                 if behind:
                     return await self._now_refused(intent, behind)
-                intent.due_ms = self._evidence.env.clock.now_ms()
+                intent = replace(intent, due_ms=self._evidence.env.clock.now_ms())
             # After any stop it resumes in its present phase.
-            await self._save(intent, key)
-            return await self._carry_out(intent, key, progress, is_patient=True)
+            await self.table.save(intent, key, intent.due_ms)
+            return await EraseAttempt(self._tools, intent, key, progress).carry_out(is_patient=True)
 
     async def _now_refused(self, intent: Intent, behind: dict[str, list[str]]) -> Erasure:
         """Return an erasure that keeps waiting because groups would miss its tombstones."""
@@ -281,145 +277,8 @@ class Erasures:
 
     async def resume(self, intent: Intent, key: SigningKey) -> Erasure:
         """Carry on with an erasure that has the lock."""
-        return await self._carry_out(intent, key, Progress(), is_patient=False)
-
-    # -- the phases ------------------------------------------------------------------------------------------------------
-
-    async def _carry_out(
-        self, intent: Intent, key: SigningKey, progress: Progress, *, is_patient: bool, is_new: bool = False
-    ) -> Erasure:
-        intent.is_manual_clock |= not isinstance(self._evidence.env.clock, SystemClock)
-        subject = self._subject(intent, key)
-        ended = ended_topics(self._evidence.topics, intent.topics, intent.scope)
-        for one in ended:
-            logger.warning("erasure %s: %s was deleted, it ends there", intent.id, one["topic"])
-        if len(ended) == len(intent.topics):
-            return await self._end(intent, subject, key, progress)
-        if intent.phase == REMOVING and any(
-            self._evidence.log(one) is not None for one in unclaimed(intent, self._evidence.topics)
-        ):
-            # A partition that could not be opened is there again.
-            intent.phase = WRITING
-        if intent.phase == WRITING:
-            located, ends = await self._tombstones.locate(intent, subject, progress)
-            await self._save(intent, key)
-            if is_new:
-                await self._check_values_unsaid(intent, key)
-            await self._tombstones.write(intent, located, ends)
-            await self._save(intent, key)
-        if intent.phase == REMOVING:
-            await self._steps.remove_values(intent, subject, progress, is_patient=is_patient)
-            erasure = await self._certify_values(intent, subject, key, progress)
-            if not intent.is_now or erasure.state != VALUES_GONE:
-                return erasure
-        if intent.phase == WAITING:
-            try:
-                await self._steps.remove_key(intent, subject, key, progress)
-            except EraseFailed:
-                await self._save(intent, key)
-                raise
-            # From here on the disk has nothing of the key, not even encrypted.
-            await self._save(intent.closed(subject.key_digest), key)
-        return await self._certify_key(intent, subject, key, progress)
-
-    def _subject(self, intent: Intent, key: SigningKey) -> Subject:
-        needles = Needles(key.secret)
-        for fields in intent.needles:
-            needles.add_needle(Needle.from_fields(fields))
-        gone = {one["topic"] for one in ended_topics(self._evidence.topics, intent.topics, intent.scope)}
-        topics = frozenset(intent.topics) - gone
-        if intent.phase == CLOSING:
-            return Subject(None, topics, needles, bytes.fromhex(intent.key_digest))
-        return Subject(intent.key, topics, needles)
-
-    async def _save(self, intent: Intent, key: SigningKey) -> None:
-        await self.table.save(intent, key, intent.due_ms)
-
-    async def _check_values_unsaid(self, intent: Intent, key: SigningKey) -> None:
-        """Refuse an erasure whose texts hold a value, now that values are known, and leave nothing of it. BadArgument."""
-        try:
-            sought, needles = self.sought(intent, key)
-            texts.check_unsaid("reason and reference", [intent.reason, intent.reference], sought, needles)
-        except BadArgument:
-            await self.table.drop(intent.id)
-            raise
-
-    async def _certify_values(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> Erasure:
-        seen = await self._certificates.look_at(intent, await self._evidence.scan(subject, progress))
-        report, state = seen.report, self._certificates.state(intent, seen.report, subject)
-        if state == KEY_GONE:
-            state = state if intent.found else NOTHING_MATCHED
-            return await self._certificates.issue(intent, subject, key, seen, state, None)
-        if state != VALUES_GONE:
-            return await self._not_certified(intent, subject, key, seen)
-        horizons = [
-            one.horizon_ms
-            for claim in claims_there(intent, self._evidence.topics)
-            for one in report.tombstones(claim.place, claim.below_offset)
-        ]
-        known = [one for one in horizons if one is not None]
-        now_ms = self._evidence.env.clock.now_ms()
-        # A tombstone that no round has stamped yet gets its horizon from the next one.
-        intent.due_ms = max([*known, *([now_ms + RETRY_MS] if None in horizons else [])], default=now_ms)
-        erasure = await self._certificates.issue(intent, subject, key, seen, state, intent.due_ms)
-        is_agreed = not erasure.groups_not_known and (intent.is_confirmed or not erasure.groups_behind)
-        if intent.is_now and not is_agreed:
-            intent.is_now = False
-            erasure = replace(erasure, is_now_refused=True)
-        elif intent.is_now:
-            intent.due_ms = now_ms
-        # Not before its certificate is there: stopped in between, a broker issues it once more.
-        intent.phase = WAITING
-        await self._save(intent, key)
-        return erasure
-
-    async def _not_certified(self, intent: Intent, subject: Subject, key: SigningKey, seen: Seen) -> Erasure:
-        """State why there is no claim, and the time of the retry: each attempt scans everything, so the pauses grow."""
-        # An operator repairs a partition that takes no tombstone, and then waits for the retry: the pause is bounded.
-        most = MAX_FAILURE_DOUBLINGS if intent.refused else intent.retries
-        intent.due_ms = self.table.retry_ms(min(intent.retries, most))
-        intent.retries += 1
-        if subject.key is not None:
-            # It may be that they lack a tombstone: a filter has hidden them, or it is gone.
-            claims = claims_there(intent, self._evidence.topics)
-            left = [one.place for one in claims if seen.report.has_telling(one.place, one.below_offset)]
-            intent.missed = [list(one) for one in left]
-            intent.phase = WRITING if left else intent.phase
-        erasure = await self._certificates.issue(intent, subject, key, seen, NOT_CERTIFIED, intent.due_ms)
-        await self._save(intent, key)
-        return erasure
-
-    async def _certify_key(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> Erasure:
-        seen = await self._certificates.look_at(intent, await self._evidence.scan(subject, progress))
-        state = self._certificates.state(intent, seen.report, subject)
-        if state == KEY_GONE:
-            erasure = await self._certificates.issue(intent, subject, key, seen, state, None)
-            if intent.is_now:
-                await self._wake_others(intent, subject, key)
-            return erasure
-        if subject.key is not None:
-            # Something has come back, or cannot be read: with the key it may be got rid of, so the intent has it again.
-            intent.phase = REMOVING
-        return await self._not_certified(intent, subject, key, seen)
-
-    async def _wake_others(self, intent: Intent, subject: Subject, key: SigningKey) -> None:
-        """Resume other erasures of the key: their intents hold it until the horizon of tombstones that are gone now."""
-        others, files = [*self.table.due], self.table.files
-        for one in await asyncio.to_thread(waiting_for, files, others, key, intent, subject.key_digest):
-            if one in self.table.due:
-                self.table.schedule(one, self._evidence.env.clock.now_ms())
-
-    # -- without having been carried out ---------------------------------------------------------------------------------
-
-    async def _end(self, intent: Intent, subject: Subject, key: SigningKey, progress: Progress) -> Erasure:
-        """End it, as none of its topics is there any more; the scan tells where else the key was seen."""
-        await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, intent.topics, []))
-        seen = await self._certificates.look_at(intent, await self._evidence.scan(subject, progress))
-        ended = Ended(TOPICS_DELETED, self._evidence.env.clock.now_ms())
-        return await self._certificates.issue(intent, subject, key, seen, NOT_CERTIFIED, None, ended)
+        return await EraseAttempt(self._tools, intent, key).carry_out()
 
     async def give_up(self, intent: Intent, key: SigningKey, ended: Ended) -> Erasure:
         """End an erasure without changing anything else; `ended` stands in its certificate."""
-        intent.is_manual_clock |= not isinstance(self._evidence.env.clock, SystemClock)
-        subject = self._subject(intent, key)
-        return await self._certificates.issue(intent, subject, key, Seen(ScanReport()), NOT_CERTIFIED, None, ended)
+        return await EraseAttempt(self._tools, intent, key).give_up(ended)

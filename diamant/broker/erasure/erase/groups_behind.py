@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.client.errors import NotPossible
-from diamant.broker.erasure.erase.claims import affected, claim_ends, steps_of
+from diamant.broker.erasure.erase.claims import claims_of
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.operations.progress import Progress
-from diamant.cleaner.erasure.intent import Intent
+from diamant.cleaner.erasure.intent import Erased, Intent
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.storage import names
 
@@ -48,15 +48,14 @@ class GroupsBehind:
         """Return the groups that are not past the tombstone, by partition, as in `users-0`."""
         from diamant.broker.groups.coordinator.committed_offsets import groups_of
 
-        found, ends, steps = {}, claim_ends(intent), steps_of(intent)
-        for partition in affected(intent, self._evidence.topics):
-            log = self._evidence.log(partition)
+        found = {}
+        for partition in claims_of(intent, self._evidence.topics).affected:
+            log = self._evidence.logs.get(partition)
             if log is None:
                 continue
-            step = steps.get(partition, {})
+            mark = intent.done.get(partition, Erased()).tombstone_at
             # Intents of versions before do not say where one is that was there already; it is not above the claim's end.
-            mark = step.get("tombstone_offset", step.get("tombstone_found_at", ends.get(partition, 0) - 1))
-            end = mark + 1
+            end = intent.claims.get(partition, 0) if mark is None else mark + 1
             behind = sorted(group for committed, group in await groups_of(self._groups, log) if committed < end)
             if behind:
                 found[names.partition_dir_name(log.topic, log.partition)] = behind[:MAX_LISTED]

@@ -9,21 +9,22 @@ import asyncio
 import gc
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.client.errors import NotFound, NotPossible
-from diamant.broker.erasure.evidence.scope import Scope, ended_as, later_partitions, partitions_of
 from diamant.broker.erasure.evidence.signing_keys import SigningKeys
 from diamant.broker.node.topics import INTERNAL_TOPICS
 from diamant.broker.operations.blocking import in_thread
 from diamant.broker.operations.progress import Progress
-from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
+from diamant.cleaner.evidence.certificates.certificate import file_digest, merkle_root
+from diamant.cleaner.evidence.certificates.intent_parts import FileDigest
 from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
 from diamant.cleaner.evidence.scan.scan import ScanReport, scan_directory
 from diamant.cleaner.evidence.search.file_census import Identity
-from diamant.cleaner.evidence.search.findings import Unreadable
+from diamant.cleaner.evidence.search.findings import MAX_LISTED, Unreadable
 from diamant.cleaner.evidence.search.offset_order import WHOLE_FILE, LogEnd
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.service.settings import HASH_KEY_FILE
@@ -57,6 +58,8 @@ class Evidence:
         self._node = node
         self.env: Env = node.env
         self.directory: str = node.config.data_dir
+        self.logs: Mapping[TopicPartition, Log] = node.directory.logs
+        """The logs of the partitions that are open."""
         self.keys = SigningKeys(node)
 
     # -- the disk --------------------------------------------------------------------------------------------------------
@@ -74,7 +77,7 @@ class Evidence:
                 partial(_segment_size, log),
                 partial(_has_file, log),
             )
-            for partition, log in self._node.directory.logs.items()
+            for partition, log in self.logs.items()
         }
 
     @property
@@ -88,10 +91,6 @@ class Evidence:
         image = self.topics.get(topic)
         return () if image is None else image.partitions.keys()
 
-    def partitions(self, topics: Iterable[str], scope: Scope) -> list[TopicPartition]:
-        """Return those partitions of a job that still exist."""
-        return partitions_of(self.topics, topics, scope)
-
     def user_topic(self, name: str) -> Topic:
         """Return a topic that is the users'. NotFound, NotPossible."""
         topic = self._node.topics.by_name.get(name)
@@ -100,11 +99,6 @@ class Evidence:
         if name in INTERNAL_TOPICS:
             raise NotPossible(f"{name} is internal: its records belong to the broker")
         return topic
-
-    def log(self, partition: TopicPartition) -> Log | None:
-        """Return the log of a partition that is open."""
-        found: Log | None = self._node.directory.logs.get(partition)
-        return found
 
     def filter_key(self) -> bytes | None:
         """Return the key of the filters of segments; None if there are none. Any thread."""
@@ -134,19 +128,17 @@ class Evidence:
             env.sync_dir(directory)
         return removed
 
-    def digests(self, files: Sequence[str], ends: Mapping[TopicPartition, LogEnd]) -> list[dict[str, Any]]:
-        """Return file, size and SHA-256 of segments, as far as they are there."""
+    def digests(self, files: Sequence[str], ends: Mapping[TopicPartition, LogEnd]) -> tuple[FileDigest, ...]:
+        """Return the digests of segments, as far as they are there. Blocks."""
 
-        def digest(name: str) -> dict[str, Any] | None:
+        def digest(name: str) -> FileDigest | None:
             try:
-                path = f"{self.directory}/{name}"
-                count, digest = certificates.file_digest(self.env, path, _limit(name, ends))
+                return FileDigest(name, *file_digest(self.env, f"{self.directory}/{name}", _limit(name, ends)))
             except FileNotFoundError:
                 return None
-            return {"file": name, "size": count, "sha256": digest}
 
         with ThreadPoolExecutor(DIGEST_THREADS, "digest") as pool:
-            return [one for one in pool.map(digest, files) if one is not None]
+            return tuple(one for one in pool.map(digest, files) if one is not None)
 
     async def scan(self, subject: Subject, progress: Progress) -> ScanReport:
         """Read everything, once no client reads removed files of the topics."""
@@ -191,12 +183,6 @@ class Evidence:
                 partitions=self.partitions_there,
             )
         )
-
-    def disown(self, report: ScanReport, subject: Subject, topics: Iterable[str], scope: Scope) -> None:
-        """Tell for each finding whose it is, by the partitions that the job's topics have now."""
-        there = [name for name in topics if ended_as(self.topics, name, scope) is None]
-        later = later_partitions(self.topics, there, scope)
-        report.disown(subject, there, partitions_of(self.topics, there, scope), later)
 
     def staging(self, partitions: Iterable[TopicPartition]) -> StagingPlace | None:
         """Return where jobs on Spark leave copies besides the data directory, or did; None if nowhere. Any thread."""
@@ -244,6 +230,16 @@ class Evidence:
             "file.delete.delay.ms": config.file_delete_delay_ms,
             "diamant.cleaner.mode": self._node.config.diamant_cleaner_mode,
         }
+
+
+def seen_fields(report: ScanReport, before: Iterable[FileDigest], after: Iterable[FileDigest]) -> dict[str, Any]:
+    """Return what a certificate says of what was seen elsewhere, and of the affected segments before and after."""
+    was, now = [asdict(one) for one in before], [asdict(one) for one in after]
+    return {
+        "elsewhere": [one.to_fields() for one in [*report.elsewhere, *report.astray][:MAX_LISTED]],
+        "elsewhere_not_listed": report.elsewhere_not_listed(MAX_LISTED),
+        "segments": {"before": was, "before_root": merkle_root(was), "after": now, "after_root": merkle_root(now)},
+    }
 
 
 def _is_of(name: str, topics: Collection[str]) -> bool:

@@ -9,9 +9,10 @@ Intents of earlier versions have no scope: then names count, and all partitions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-from diamant.cleaner.evidence.certificates.topic_scope import TopicScope
+from diamant.cleaner.evidence.certificates.intent_parts import TopicScope
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.kraft.image import TopicImage
 from diamant.storage.uuid_text import uuid_to_text
@@ -24,45 +25,54 @@ RECREATED = "topic-recreated"
 """Deleted, and created again under its name."""
 
 
+@dataclass(frozen=True, slots=True)
+class TopicEnd:
+    """A topic that is there no more, as a certificate has it."""
+
+    topic: str
+    topic_id: str
+    what: str
+    """`DELETED` or `RECREATED`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What there is of a job's topics in one turn of the loop."""
+
+    topics: frozenset[str]
+    ended: tuple[TopicEnd, ...]
+    partitions: tuple[TopicPartition, ...]
+    """Those of the job that still exist, by topic, ascending."""
+    later: tuple[TopicPartition, ...]
+    """Those of its topics that were added after the request."""
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return what a certificate says of it."""
+        return {
+            "topics_ended": [asdict(one) for one in self.ended],
+            "partitions_added": [{"topic": topic, "partition": index} for topic, index in self.later],
+        }
+
+
 def scope_of(topics: Topics, names: Iterable[str]) -> dict[str, TopicScope]:
     """Return the scope of a job that is requested now."""
     return {name: TopicScope(uuid_to_text(topics[name].topic_id), len(topics[name].partitions)) for name in names}
 
 
-def ended_as(topics: Topics, name: str, scope: Scope) -> str | None:
-    """Return what became of a topic that is there no more: `DELETED` or `RECREATED`; None if it is there."""
-    image, known = topics.get(name), scope.get(name)
-    if image is None:
-        return DELETED
-    if known is not None and uuid_to_text(image.topic_id) != known.topic_id:
-        return RECREATED
-    return None
-
-
-def partitions_of(topics: Topics, names: Iterable[str], scope: Scope) -> list[TopicPartition]:
-    """Return those partitions of a job that still exist, by topic, ascending."""
-    found = []
+def present_of(topics: Topics, names: Iterable[str], scope: Scope) -> Present:
+    """Return what there is of the topics of a job."""
+    there: list[str] = []
+    ended: list[TopicEnd] = []
+    partitions: list[TopicPartition] = []
+    later: list[TopicPartition] = []
     for name in names:
-        if ended_as(topics, name, scope) is None:
-            known = scope.get(name)
-            indexes = sorted(topics[name].partitions)
-            found += [(name, one) for one in indexes if known is None or one < known.partitions]
-    return found
-
-
-def later_partitions(topics: Topics, names: Iterable[str], scope: Scope) -> list[TopicPartition]:
-    """Return the partitions of these topics that were added after the request."""
-    wanted = list(names)
-    every = partitions_of(topics, [name for name in wanted if ended_as(topics, name, scope) is None], {})
-    known = set(partitions_of(topics, wanted, scope))
-    return [one for one in every if one not in known]
-
-
-def ended_topics(topics: Topics, names: Iterable[str], scope: Scope) -> list[dict[str, Any]]:
-    """Return, for a certificate, the topics that are there no more."""
-    found = []
-    for name in names:
-        what = ended_as(topics, name, scope)
-        if what is not None:
-            found.append({"topic": name, "topic_id": scope[name].topic_id if name in scope else "", "what": what})
-    return found
+        image, known = topics.get(name), scope.get(name)
+        if image is None:
+            ended.append(TopicEnd(name, "" if known is None else known.topic_id, DELETED))
+        elif known is not None and uuid_to_text(image.topic_id) != known.topic_id:
+            ended.append(TopicEnd(name, known.topic_id, RECREATED))
+        else:
+            there.append(name)
+            for index in sorted(image.partitions):
+                (partitions if known is None or index < known.partitions else later).append((name, index))
+    return Present(frozenset(there), tuple(ended), tuple(partitions), tuple(later))

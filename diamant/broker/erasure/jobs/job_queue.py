@@ -43,8 +43,10 @@ T = TypeVar("T")
 class JobIntent(AnyIntent, Protocol):
     """An intent as the queue sees it."""
 
-    phase: str
-    """The step that is next."""
+    @property
+    def phase(self) -> str:
+        """The step that is next."""
+        ...
 
 
 IntentT = TypeVar("IntentT", bound=JobIntent)

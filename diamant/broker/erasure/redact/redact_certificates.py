@@ -6,24 +6,25 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import ended_as, ended_topics, later_partitions
+from diamant.broker.erasure.evidence.evidence import Evidence, seen_fields
+from diamant.broker.erasure.evidence.scope import Present, present_of
 from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.redact.redact_result import NOT_CERTIFIED, Redaction, Work, relative_path
 from diamant.broker.operations.blocking import to_its_end
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
-from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED, REDACTION_TYPE, VERSION, sign
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path, conclude
+from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
 from diamant.cleaner.evidence.certificates.private_files import REDACTION_PREFIX
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import RECORDS_GONE
 from diamant.cleaner.evidence.scan.report import ScanReport, written_since_fields
-from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.cleaner.evidence.search.needles import MIN_BYTES
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.redaction.claims import (
@@ -71,19 +72,17 @@ class RedactCertificates:
         if (ended := self.ended(intent)) is not None:
             return await self.end(intent, subject, key, report, ended=ended)
         claims, refused = self._claims(intent, subject, works, report)
-        is_found = any(one["records"] for one in intent.found)
-        certified = RECORDS_GONE if is_found else certificates.NOTHING_MATCHED
+        certified = RECORDS_GONE if intent.records_found else NOTHING_MATCHED
         state = certified if claims and not refused else NOT_CERTIFIED
-        intent.due_ms = None
+        intent = replace(intent, due_ms=None)
         if refused and all(_is_undecided(report, one) for one in refused):
             # A retry changes nothing here: the caller has to decide about these records.
             ended = Ended(UNDECIDED_LEFT, self._evidence.env.clock.now_ms())
             return await self._issue(intent, subject, key, report, claims, refused, state, ended)
         if state == NOT_CERTIFIED:
-            intent.phase = HELD
             # Each attempt reads everything, so the pauses between attempts grow.
-            intent.due_ms = self._table.retry_ms(intent.retries)
-            intent.retries += 1
+            due_ms = self._table.retry_ms(intent.retries)
+            intent = replace(intent, phase=HELD, due_ms=due_ms, retries=intent.retries + 1)
         return await self._issue(intent, subject, key, report, claims, refused, state)
 
     async def end(
@@ -99,16 +98,16 @@ class RedactCertificates:
 
         Without a report nothing was scanned.
         """
-        intent.due_ms = None
+        intent = replace(intent, due_ms=None)
         refused = [
             {
                 "topic": topic,
                 "partition": index,
-                "below_offset": intent.ends.get(str(index), 0),
+                "below_offset": intent.ends.get(index, 0),
                 "state": ended.what,
                 "problems": [],
             }
-            for topic, index in self.partitions(intent)
+            for topic, index in self.present(intent).partitions
         ]
         return await self._issue(intent, subject, key, report or ScanReport(), [], refused, NOT_CERTIFIED, ended)
 
@@ -125,13 +124,13 @@ class RedactCertificates:
     ) -> Redaction:
         """Sign and keep a certificate. The intent is rewritten if it has a due time, else removed."""
         # Where nothing was scanned they mean nothing, and hashing them may take long.
-        names_after = [one["file"] for one in intent.before] if self.ended(intent) is None and report.rows else []
+        names_after = [one.file for one in intent.before] if self.ended(intent) is None and report.rows else []
         after = await asyncio.to_thread(self._evidence.digests, names_after, self._evidence.ends())
         fields = self._certificate_fields(intent, subject, report, claims, refused, state, after, ended)
         path = certificate_path(self._evidence.directory, intent.id, state, REDACTION_PREFIX)
 
-        def sign() -> tuple[dict[str, Any], bytes]:
-            signed = certificates.sign(fields, key)
+        def signed_text() -> tuple[dict[str, Any], bytes]:
+            signed = sign(fields, key)
             return signed, json.dumps(signed, indent=1, sort_keys=True).encode()
 
         async def keep() -> None:
@@ -144,7 +143,7 @@ class RedactCertificates:
                 await asyncio.to_thread(self._table.files.write, intent, key)
                 self._table.schedule(intent.id, intent.due_ms)
 
-        signed, text = await asyncio.to_thread(sign)
+        signed, text = await asyncio.to_thread(signed_text)
         await to_its_end(keep())
         if state in LAST_STATES:
             self._table.done += 1
@@ -152,35 +151,36 @@ class RedactCertificates:
             self._table.held += 1
         else:
             self._table.failed += 1
-        removed = sum(one["records"] for one in intent.found)
+        removed = intent.records_found
         logger.info("redaction %s: %s, %d records removed from %s", intent.id, state, removed, intent.topic)
         return Redaction(intent.id, state, removed, signed, path, key.public_pem, intent.due_ms)
 
-    def partitions(self, intent: RedactionIntent) -> list[TopicPartition]:
-        """Return the partitions that a redaction is about, as far as they are there still."""
-        return self._evidence.partitions([intent.topic], intent.scope)
+    def present(self, intent: RedactionIntent) -> Present:
+        """Return what there is still of the topic that a redaction is about."""
+        return present_of(self._evidence.topics, [intent.topic], intent.scope)
 
     def ended(self, intent: RedactionIntent) -> Ended | None:
         """Return what ended a redaction whose topic is there no more."""
-        what = ended_as(self._evidence.topics, intent.topic, intent.scope)
-        return None if what is None else Ended(what, self._evidence.env.clock.now_ms())
+        ended = self.present(intent).ended
+        return Ended(ended[0].what, self._evidence.env.clock.now_ms()) if ended else None
 
     def _claims(
         self, intent: RedactionIntent, subject: Redacted, works: Sequence[Work], report: ScanReport
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Claims about each partition that the scan supports; and those that it does not, with the reason."""
-        self._evidence.disown(report, subject, [intent.topic], intent.scope)
+        present = self.present(intent)
+        report.disown(subject, present.topics, present.partitions, present.later)
         claims, refused = [], []
         located = {work.log.partition: work for work in works}
-        for text, end in sorted(intent.ends.items(), key=lambda one: int(one[0])):
-            partition = (intent.topic, int(text))
-            claim = {"topic": intent.topic, "partition": int(text), "below_offset": end}
+        for index, end in sorted(intent.ends.items()):
+            partition = (intent.topic, index)
+            claim = {"topic": intent.topic, "partition": index, "below_offset": end}
             state = state_of(report, partition, end, intent.undecided)
             if state == RECORDS_GONE:
                 claims.append({**claim, "state": state})
                 continue
             problems = report.reasons(partition, end)
-            work = located.get(int(text))
+            work = located.get(index)
             stable = end if work is None else min(end, work.log.last_stable_offset)
             is_held = stable < end and not is_only_undecided(report, partition, end)
             if is_held and state_of(report, partition, stable, intent.undecided) == RECORDS_GONE:
@@ -195,8 +195,8 @@ class RedactCertificates:
                     {"file": relative_path(work.log, one.path), "reason": one.reason} for one in work.located.problems
                 ]
             refused.append({**claim, "state": state, "problems": problems})
-        for topic, index in self.partitions(intent):
-            if str(index) not in intent.ends and self._evidence.log((topic, index)) is None:
+        for topic, index in present.partitions:
+            if index not in intent.ends and (topic, index) not in self._evidence.logs:
                 refused.append({"topic": topic, "partition": index, "state": "not opened", "problems": []})
         return claims, refused
 
@@ -208,16 +208,16 @@ class RedactCertificates:
         claims: list[dict[str, Any]],
         refused: list[dict[str, Any]],
         state: str,
-        after: list[dict[str, Any]],
+        after: tuple[FileDigest, ...],
         ended: Ended | None,
     ) -> dict[str, Any]:
-        later = later_partitions(self._evidence.topics, [intent.topic], intent.scope)
-        ends = [*((_partition(claim), claim["below_offset"]) for claim in claims), *((one, 0) for one in later)]
+        present = self.present(intent)
+        ends = [*((_partition(claim), claim["below_offset"]) for claim in claims), *((one, 0) for one in present.later)]
         since = [found for one in ends for found in matching_from(report, *one)]
         unlisted = sum(report.unlisted_since(*one, MEANT) for one in ends)
         return {
-            "type": certificates.REDACTION_TYPE,
-            "version": certificates.VERSION,
+            "type": REDACTION_TYPE,
+            "version": VERSION,
             "id": intent.id,
             "state": state,
             **self._evidence.origin(intent.requested_ms, is_manual_clock=intent.is_manual_clock),
@@ -228,26 +228,18 @@ class RedactCertificates:
                 **request_fields(subject.where, intent.topic, subject.needles.secret),
                 "all_records_agreed": intent.is_all_agreed,
             },
-            "found": intent.found,
-            "done": intent.done,
+            "found": rows(intent.found),
+            "done": rows(intent.done),
             "runs": intent.runs,
             "overrides": [*kept_undecided(report, claims), *kept_astray(report, subject.where)],
             "claims": claims,
             "not_certified": refused,
             "ended": None if ended is None else ended.to_fields(),
-            "topics_ended": ended_topics(self._evidence.topics, [intent.topic], intent.scope),
-            "partitions_added": [{"topic": topic, "partition": index} for topic, index in later],
+            **present.to_fields(),
             **written_since_fields(since, unlisted),
-            "unmatched": None if ended or any(one["records"] for one in intent.found) else unmatched(report, subject),
+            "unmatched": None if ended or intent.records_found else unmatched(report, subject),
             "lost_tombstones": [],
-            "elsewhere": [one.to_fields() for one in [*report.elsewhere, *report.astray][:MAX_LISTED]],
-            "elsewhere_not_listed": report.elsewhere_not_listed(MAX_LISTED),
-            "segments": {
-                "before": intent.before,
-                "before_root": certificates.merkle_root(intent.before),
-                "after": after,
-                "after_root": certificates.merkle_root(after),
-            },
+            **seen_fields(report, intent.before, after),
             "configuration": {intent.topic: self._evidence.configuration(intent.topic)},
             "coverage": {
                 **report.coverage(frozenset([intent.topic])),

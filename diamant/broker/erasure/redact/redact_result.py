@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from diamant.broker.client.errors import NotPossible, VerbError
-from diamant.cleaner.redaction.intent import RedactionIntent
+from diamant.cleaner.redaction.intent import RedactionIntent, Removed
 from diamant.cleaner.redaction.locate import Located
 from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
 
 NOT_CERTIFIED = "not-certified"
@@ -81,41 +82,36 @@ class Work:
     """Affected segments, relative to the data directory."""
 
 
-def add_found(intent: RedactionIntent, work: Work) -> None:
-    """Tell of the records that go from a partition where they are, and how many; besides what went in runs before.
+def with_found(found: Mapping[TopicPartition, Removed], work: Work) -> Mapping[TopicPartition, Removed]:
+    """Return the records that go, and those of one more partition: where they are, and how many.
 
     Blocks for some 0.1 s with millions of runs. Memory: `MAX_RANGES` runs.
     """
-    located, partition = work.located, work.log.partition
-    found = next((one for one in intent.found if one["partition"] == partition), None)
-    if found is None:
-        if not located.removed and not located.undecided:
-            return
-        found = {
-            "topic": work.log.topic,
-            "partition": partition,
-            "records": 0,
-            "matched": 0,
-            "superseded": 0,
-            "offsets": [],
-            "offset_ranges": [],
-            "offset_ranges_not_listed": 0,
-            "files": [],
-        }
-        intent.found.append(found)
-    room = MAX_RANGES - sum(len(one["offset_ranges"]) for one in intent.found)
+    located, place = work.located, (work.log.topic, work.log.partition)
+    if place not in found and not located.removed and not located.undecided:
+        return found
+    known = found.get(place, Removed())
+    offsets, listed, not_listed = [*known.offsets], [*known.offset_ranges], known.offset_ranges_not_listed
+    room = MAX_RANGES - sum(len(one.offset_ranges) for one in found.values())
     for base in sorted(located.offsets):
         ranges, count = located.offsets[base].ranges(max(room, MAX_OFFSETS))
         for first, last in ranges:
-            found["offsets"] += range(first, min(last + 1, first + MAX_OFFSETS - len(found["offsets"])))
-        found["offset_ranges"] += [list(one) for one in ranges[:room]]
-        found["offset_ranges_not_listed"] += count - min(room, count)
+            offsets += range(first, min(last + 1, first + MAX_OFFSETS - len(offsets)))
+        listed += ranges[:room]
+        not_listed += count - min(room, count)
         room -= min(room, count)
-    found["records"] += located.removed
-    found["matched"] += located.matched
-    found["superseded"] += located.superseded
-    found["undecided"], found["undecided_offsets"] = located.undecided, located.undecided_offsets
-    found["files"] = sorted({*found["files"], *work.files})
+    removed = Removed(
+        known.records + located.removed,
+        known.matched + located.matched,
+        known.superseded + located.superseded,
+        tuple(offsets),
+        tuple(listed),
+        not_listed,
+        tuple(sorted({*known.files, *work.files})),
+        located.undecided,
+        tuple(located.undecided_offsets),
+    )
+    return {**found, place: removed}
 
 
 def everything_matches(intent: RedactionIntent, works: Sequence[Work]) -> str | None:
@@ -123,7 +119,7 @@ def everything_matches(intent: RedactionIntent, works: Sequence[Work]) -> str | 
 
     Earlier runs that removed something removed less than everything: other records stayed.
     """
-    if intent.is_all_agreed or any(one["records"] for one in intent.found):
+    if intent.is_all_agreed or intent.records_found:
         return None
     records = sum(work.located.records for work in works)
     if not records or any(work.located.kept for work in works):

@@ -3,31 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from diamant.broker.client.errors import NotPossible
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.evidence.scope import present_of
 from diamant.broker.erasure.redact.redact_result import Work
-from diamant.broker.operations.blocking import to_its_end
+from diamant.broker.operations.blocking import in_thread, to_its_end
 from diamant.broker.operations.progress import Progress
+from diamant.cleaner.erasure.locate import take_sample
+from diamant.cleaner.evidence.search.needles import MAX_NEEDLES
+from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.prompt.segment_facts import facts_path
+from diamant.cleaner.redaction.claims import WHERE, Redacted
+from diamant.cleaner.redaction.intent import REWRITING, RedactionIntent
+from diamant.cleaner.redaction.locate import MAX_OFFSET_BYTES, Located, Segment, TooManyMatches, locate_records
 from diamant.cleaner.redaction.rewrite import RedactionPlan, SegmentRedaction, write_redacted
+from diamant.cleaner.redaction.where import Where
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import Replacement
+from diamant.storage.segments.segment import Segment as LogSegment
 
 if TYPE_CHECKING:
     from diamant.broker.node.cleaner import NodeCleaner
-    from diamant.storage.env.env import Env
 
 
 class RedactSteps:
-    """Pauses cleaning, and puts new segments in the place of those that hold such records."""
+    """Pauses cleaning, locates records, and puts new segments in the place of those that hold them."""
 
-    def __init__(self, env: Env, cleaning: NodeCleaner) -> None:
+    def __init__(self, evidence: Evidence, cleaning: NodeCleaner) -> None:
         """`cleaning`: what is paused."""
-        self._env = env
+        self._evidence = evidence
+        self._env = evidence.env
         self._cleaning = cleaning
+
+    def with_ends(self, intent: RedactionIntent) -> RedactionIntent:
+        """Record the ends of the logs; of one that could not be opened before, its end when it is first seen."""
+        partitions = present_of(self._evidence.topics, [intent.topic], intent.scope).partitions
+        logs = (self._evidence.logs.get(partition) for partition in partitions)
+        there = {log.partition: log.log_end_offset for log in logs if log is not None}
+        return replace(
+            intent, ends={**intent.ends, **{one: end for one, end in there.items() if one not in intent.ends}}
+        )
 
     @asynccontextmanager
     async def paused(self, partitions: Sequence[TopicPartition]) -> AsyncIterator[None]:
@@ -42,6 +63,66 @@ class RedactSteps:
         finally:
             for partition in paused:
                 service.resume(partition)
+
+    async def locate(
+        self, intent: RedactionIntent, subject: Redacted, partitions: Sequence[TopicPartition], progress: Progress
+    ) -> tuple[RedactionIntent, list[Work]]:
+        """Judge every record of some partitions; the intent says up to where."""
+        logs = [log for one in partitions if (log := self._evidence.logs.get(one)) is not None and not log.is_deleted]
+        progress.begin("locating the records", sum(log.size for log in logs), "bytes")
+        sample = await asyncio.to_thread(take_sample, self._env, self._evidence.directory, partitions)
+        for text in subject.where.needles:
+            subject.needles.add(WHERE, text, sample)
+
+        def note_value(value: bytes) -> None:
+            # Those beyond are not even looked at: choosing what to search for takes longer than anything else here.
+            if len(subject.needles) < MAX_NEEDLES:
+                subject.needles.add(VALUE_NEEDLE, value, sample)
+            else:
+                subject.needles.left_out += 1
+
+        stable = {**intent.stable}
+        works: list[Work] = []
+        room = MAX_OFFSET_BYTES
+        for log in logs:
+            if intent.phase != REWRITING:
+                stable[log.partition] = min(log.last_stable_offset, intent.ends.get(log.partition, 0))
+            located = await self._locate_in(
+                log, subject.where, stable.get(log.partition, 0), room, note_value, progress.advance
+            )
+            works.append(Work(log, located))
+            room -= located.nbytes
+        return replace(intent, stable=stable), works
+
+    async def _locate_in(
+        self,
+        log: Log,
+        where: Where,
+        below: int,
+        room: int,
+        note_value: Callable[[bytes], object],
+        advance: Callable[[int], object],
+    ) -> Located:
+        active, closed = _segment(log.active), list(log.segments[:-1])
+        is_compacted = log.config.is_compacted
+
+        def locate(check: Callable[[], object]) -> Located:
+            return locate_records(
+                self._env,
+                [*(_segment(one) for one in closed if not one.is_deleted), active],
+                where,
+                below,
+                is_compacted=is_compacted,
+                offset_bytes=room,
+                on_value=note_value,
+                advance=advance,
+                check=check,
+            )
+
+        try:
+            return await in_thread(locate)
+        except TooManyMatches as error:
+            raise NotPossible(f"{log.topic}-{log.partition}: {error}; nothing was changed there") from None
 
     async def rewrite(self, works: Sequence[Work], progress: Progress) -> None:
         total = sum(one.size for work in works for one in work.log.segments if one.base_offset in work.located.offsets)
@@ -101,3 +182,7 @@ class RedactSteps:
         # What is known of the old segment, its filter of keys among it, is not true of the new one.
         self._env.remove(facts, missing_ok=True)
         replacement.finish()
+
+
+def _segment(one: LogSegment) -> Segment:
+    return Segment(one.base_offset, one.path, one.size, tuple(one.txn_index.all()))

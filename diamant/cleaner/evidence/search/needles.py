@@ -182,7 +182,8 @@ def _word(data: Buffer, at: int) -> int:
 class Needles:
     """The needles of a search. Not to be changed while it is searched with; searches may run in several threads."""
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, secret: bytes, needles: Iterable[Needle] = ()) -> None:
+        """`needles`: what was looked for before."""
         self.secret = secret
         self.left_out = 0
         """Needles that were not taken because there were `MAX_NEEDLES`."""
@@ -191,6 +192,8 @@ class Needles:
         self._by_digest: dict[bytes, Needle] = {}
         self._by_window: dict[int, list[tuple[Needle, int]]] = {}
         self._windows: Windows | None = None
+        for needle in needles:
+            self.add_needle(needle)
 
     def __len__(self) -> int:
         return len(self._by_digest)

@@ -11,7 +11,6 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
 from diamant.broker.erasure.erase import erase_certificates
-from diamant.broker.erasure.erase.erase_certificates import EraseCertificates
 from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.operations.compact import BrokerStopping
@@ -205,8 +204,8 @@ async def test_what_an_attempt_does_to_files_is_over_before_it_is_cancelled(
             else held.real(self, *arguments, **options)
         ),
     )
-    monkeypatch.setattr(EraseCertificates, "state", lambda *_: "not-certified")
-    await create_with_key(broker)
+    await create_with_key(broker, 2)
+    damage(broker, partition=1)
     call = asyncio.ensure_future(erase(broker))
     await wait_until(held.begun.is_set)
     (one,) = broker.services.erasures().queue.unfinished()

@@ -125,7 +125,7 @@ async def test_what_was_confirmed_outlives_the_broker(tmp_path: Path, monkeypatc
             await asyncio.wait_for(reached.wait(), 60)
             key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
             intent = intent_files(broker.env, str(data_of(broker))).read(erasure_id, key)
-            assert (intent.is_now, intent.is_confirmed, intent.due_ms) == (True, True, START_MS)
+            assert (intent.is_now, intent.is_confirmed, intent.due_ms) == (True, True, None)
             await broker.stop()
         await asyncio.gather(call, return_exceptions=True)
     async with broker_at(tmp_path) as broker:

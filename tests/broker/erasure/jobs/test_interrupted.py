@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.erasure.erase.erase_attempt import EraseAttempt
 from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.erasure.erase.erase_steps import EraseSteps
 from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
-from diamant.broker.erasure.erase.erasures import Erasures
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.cleaner.erasure.intent import CLOSING, Intent, intent_files
 from diamant.cleaner.evidence.certificates import certificate as certificates
@@ -181,7 +181,7 @@ async def test_the_last_scan_finds_a_directory_that_has_nothing_of_the_key(
     erasure = await erase(broker, is_now=True)
     assert erasure.state == "key-gone"
     first, last = seen
-    assert (first.key, last.key, last.needles, last.phase) == (KEY, b"", [], CLOSING)
+    assert (first.key, last.key, last.needles, last.phase) == (KEY, b"", (), CLOSING)
     assert bytes.fromhex(last.key_digest) == bytes.fromhex(erasure.certificate["request"]["key_hmac"])
     assert KEY not in last.to_bytes()
     assert KEY.hex().encode() not in last.to_bytes()
@@ -193,7 +193,7 @@ async def test_a_last_scan_without_the_key_says_what_it_could_not_look_for(tmp_p
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(Erasures, "_certify_key", stopped)
+            patched.setattr(EraseAttempt, "_certify_key", stopped)
             with pytest.raises(EraseFailed):
                 await erase(broker, is_now=True)
         (path,) = intents_of(broker)
@@ -214,7 +214,7 @@ async def test_what_comes_back_before_the_last_scan_keeps_the_certificate_back(
     await create_with_key(broker)
     log = data_of(broker) / "users-0" / "00000000000000000000.log"
     old = log.read_bytes()
-    before(monkeypatch, Erasures, "_certify_key", lambda: log.with_suffix(".log.swap").write_bytes(old))
+    before(monkeypatch, EraseAttempt, "_certify_key", lambda: log.with_suffix(".log.swap").write_bytes(old))
     erasure = await erase(broker, is_now=True)
     assert (erasure.state, erasure.next_due_ms) == ("not-certified", START_MS + RETRY_MS)
     assert [one["id"] for one in broker.services.erasures().queue.unfinished()] == [erasure.id]
@@ -236,7 +236,7 @@ async def test_an_erasure_that_takes_longer_than_its_next_try_is_not_begun_twice
         tries.append(None)
         move_to(broker, START_MS + 10 * RETRY_MS)
 
-    before(monkeypatch, Erasures, "_carry_out", begin_late)
+    before(monkeypatch, EraseAttempt, "carry_out", begin_late)
     assert (await erase(broker)).state == "values-gone"
     await wait_until(lambda: not broker.node.scheduler.is_due)
     assert (len(tries), broker.services.erasures().queue.attempts.is_at_work) == (1, False)
@@ -253,7 +253,7 @@ async def test_what_a_crash_left_of_writing_an_intent_is_removed(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("owner", "where"), [(EraseTombstones, "write"), (EraseSteps, "remove_values"), (Erasures, "_certify_values")]
+    ("owner", "where"), [(EraseTombstones, "write"), (EraseSteps, "remove_values"), (EraseAttempt, "_certify_values")]
 )
 async def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(
     tmp_path: Path, owner: type, where: str, monkeypatch: pytest.MonkeyPatch

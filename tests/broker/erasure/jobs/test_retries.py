@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure.erase.erase_steps import EraseSteps
-from diamant.broker.erasure.erase.erasures import Erasures
+from diamant.broker.erasure.erase.erase_attempt import EraseAttempt
+from diamant.broker.erasure.evidence.evidence import Evidence
 from tests.broker.erasure.cases import (
     DAY_MS,
     RETRY_MS,
@@ -24,7 +23,7 @@ from tests.broker.erasure.cases import (
     wait_idle,
     write,
 )
-from tests.broker.erasure.obstacles import before, stopped
+from tests.broker.erasure.obstacles import before, no_space, stopped
 from tests.waiting import wait_until
 
 
@@ -45,20 +44,12 @@ async def next_pauses(broker: Broker, count: int) -> list[int]:
     return pauses
 
 
-async def test_a_tombstone_that_cannot_go_is_tried_less_and_less_often(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_tombstone_that_cannot_go_is_tried_less_and_less_often(broker: Broker) -> None:
     """Each try compacts all affected partitions."""
     await create_with_key(broker)
     await erase(broker)
-
-    service = await broker.services.cleaning.service()
-    await service.abort_and_pause(("users", 0))
-
-    async def nothing(*_arguments: Any) -> None:
-        """Compact nothing."""
-
-    monkeypatch.setattr(EraseSteps, "_compact_all", nothing)
+    log = broker.node.topics.log("users", 0)
+    log.update_config(replace(log.config, cleanup_policy=frozenset({"delete"})))
     assert await next_pauses(broker, 4) == [RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS, 8 * RETRY_MS]
 
 
@@ -68,7 +59,7 @@ async def test_an_attempt_is_under_way_until_its_failure_is_counted(
     """Whoever waits for it, or goes on with it when the clock has moved, does not come in between."""
     await create_with_key(broker)
     erasure = await erase(broker)
-    monkeypatch.setattr(Erasures, "_carry_out", stopped)
+    monkeypatch.setattr(EraseAttempt, "carry_out", stopped)
     for failures in (1, 2):
         move_to(broker, due_ms(broker))
         async with asyncio.timeout(60):
@@ -83,12 +74,24 @@ async def test_attempts_that_fail_are_made_less_and_less_often(broker: Broker, m
     await create_with_key(broker)
     await erase(broker)
     with monkeypatch.context() as patched:
-        patched.setattr(Erasures, "_carry_out", stopped)
+        patched.setattr(EraseAttempt, "carry_out", stopped)
         pauses = await next_pauses(broker, 9)
     assert [pause // RETRY_MS for pause in pauses] == [1, 2, 4, 8, 16, 32, 64, 64, 64]
     move_to(broker, due_ms(broker))
     await wait_until(lambda: broker.services.erasures().queue.unfinished() == [])
     assert broker.services.erasures().table.failures == {}
+
+
+async def test_an_attempt_that_fails_behind_its_first_step_pauses_too(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has put on the disk by then does not make it due again at once."""
+    await create_with_key(broker)
+    log = broker.node.topics.log("users", 0)
+    log.update_config(replace(log.config, max_message_bytes=20))
+    assert (await erase(broker)).state == "not-certified"
+    before(monkeypatch, Evidence, "scan", no_space)
+    assert await next_pauses(broker, 3) == [RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS]
 
 
 async def test_a_topic_that_is_not_compacted_any_more_is_certified_when_retention_has_removed_all(
@@ -127,7 +130,7 @@ async def test_the_last_word_is_the_certificate_that_was_issued_last(
     assert (await broker.services.certificates().last(erasure.id))["state"] == "values-gone"
     copy = log.with_suffix(".log.swap")
     with monkeypatch.context() as patched:
-        before(patched, Erasures, "_certify_key", lambda: copy.write_bytes(old))
+        before(patched, EraseAttempt, "_certify_key", lambda: copy.write_bytes(old))
         move_to(broker, START_MS + DAY_MS)
         await wait_idle(broker)
     assert len(certificates_of(broker, "values-gone")) == 1

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure.erase.erasures import Erasures
 from diamant.cleaner.evidence.scan import scan
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
@@ -26,7 +25,7 @@ from tests.broker.erasure.cases import (
     erase,
     fill,
 )
-from tests.broker.erasure.obstacles import before
+from tests.broker.erasure.obstacles import SCANNING, at_stage
 from tests.cleaner.evidence.scan.independent_scanner import search
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -97,10 +96,8 @@ async def test_the_offsets_of_what_the_log_does_not_have_mean_nothing(broker: Br
     await create_with_key(broker, others=8)
     path = data_of(broker) / "users-0" / name.format(f"{offset:020d}")
     put_batch(path, offset)
-    with pytest.MonkeyPatch.context() as patched:
-        # The log goes on behind the claim.
-        before(patched, Erasures, "_certify_values", lambda: fill(broker, 8))
-        erasure = await erase(broker)
+    # The log goes on behind the claim.
+    erasure = await erase(broker, progress=at_stage(SCANNING, lambda: fill(broker, 8)))
     redaction = await broker.redact("users", where=f"value == '{PERSON.decode()}'", reason="GDPR Art. 17")
     for certificate in (erasure.certificate, redaction.certificate):
         assert (certificate["state"], certificate["claims"]) == ("not-certified", [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from rich.console import Console
 from diamant.broker.broker import Broker
 from diamant.broker.commands.admin import erase as command
 from diamant.broker.commands.terminal.remote import Asked
-from diamant.broker.erasure.erase.erase_steps import EraseSteps
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.page import certificate_page
@@ -21,6 +21,7 @@ from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan import report as scan_report
 from diamant.cleaner.evidence.search import findings as found_list
 from tests.broker.erasure.cases import KEY, PERSON, create, create_with_key, erase, pinned, write
+from tests.broker.erasure.obstacles import at_stage
 
 
 @pytest.fixture
@@ -79,12 +80,13 @@ async def test_what_is_left_is_no_later_write(broker: Broker, monkeypatch: pytes
     monkeypatch.setattr(found_list, "MAX_LISTED", 10)
     await create_with_key(broker)
 
-    async def compact_nothing(self: Any, *_arguments: Any) -> None:
+    def write_instead() -> None:
+        log = broker.node.topics.log("users", 0)
+        log.update_config(replace(log.config, cleanup_policy=frozenset({"delete"})))
         for number in range(20):
             write(broker, (KEY, b"again, %d" % number))
 
-    monkeypatch.setattr(EraseSteps, "_compact_all", compact_nothing)
-    erasure = await erase(broker)
+    erasure = await erase(broker, progress=at_stage("compacting", write_instead))
     assert erasure.state == "not-certified"
     assert erasure.written_since
     assert erasure.written_since_not_listed == 0

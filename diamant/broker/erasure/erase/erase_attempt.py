@@ -1,0 +1,209 @@
+"""One attempt at an erasure: its phases (`erasures.py`), each saved before the next begins.
+
+A step takes the intent and returns what it is after it. What is returned last is on the disk, so after any stop the next
+attempt continues there: a phase may run twice, and none is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+
+from diamant.broker.client.errors import BadArgument
+from diamant.broker.erasure.erase.claims import claims_of
+from diamant.broker.erasure.erase.erase_certificates import EraseCertificates, Verdict
+from diamant.broker.erasure.erase.erase_result import NOT_CERTIFIED, EraseFailed, Erasure
+from diamant.broker.erasure.erase.erase_steps import EraseSteps
+from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
+from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.jobs import texts
+from diamant.broker.erasure.jobs.ended import Ended
+from diamant.broker.erasure.jobs.job_table import MAX_FAILURE_DOUBLINGS, RETRY_MS, JobTable
+from diamant.broker.operations.blocking import to_its_end
+from diamant.broker.operations.progress import Progress
+from diamant.cleaner.erasure.intent import CLOSING, REMOVING, WAITING, WRITING, Intent, waiting_for
+from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.scan.report import KEY_GONE, VALUES_GONE
+from diamant.cleaner.evidence.scan.scan import ScanReport
+from diamant.cleaner.evidence.search.needles import Needles
+from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.storage.env.clock import SystemClock
+
+logger = logging.getLogger(__name__)
+
+TOPICS_DELETED = "topics-deleted"
+"""In a certificate, `ended.what` of an erasure of which every topic was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class EraseTools:
+    """The parts of a broker that carry out its erasures."""
+
+    evidence: Evidence
+    table: JobTable[Intent]
+    tombstones: EraseTombstones
+    steps: EraseSteps
+    certificates: EraseCertificates
+
+
+class EraseAttempt:
+    """One attempt at an erasure. Belongs to the loop thread; `carry_out` only while it has the lock."""
+
+    def __init__(self, tools: EraseTools, intent: Intent, key: SigningKey, progress: Progress | None = None) -> None:
+        """`intent`: as it is on the disk."""
+        self._tools = tools
+        self._evidence = tools.evidence
+        is_manual = intent.is_manual_clock or not isinstance(tools.evidence.env.clock, SystemClock)
+        # If the attempt fails the pause counts again, and not when this one was due.
+        self._intent = replace(intent, is_manual_clock=is_manual, due_ms=None)
+        self._key = key
+        self._progress = progress or Progress()
+        self._claims = claims_of(intent, tools.evidence.topics)
+        needles, topics = Needles(key.secret, intent.needles), self._claims.present.topics
+        self._subject = (
+            Subject(None, topics, needles, bytes.fromhex(intent.key_digest))
+            if intent.phase == CLOSING
+            else Subject(intent.key, topics, needles)
+        )
+
+    async def carry_out(self, *, is_patient: bool = False, is_new: bool = False) -> Erasure:
+        """Continue in the intent's phase. With `is_patient` a caller waits; `is_new`: the values are not known yet."""
+        intent, claims, steps = self._intent, self._claims, self._tools.steps
+        for one in claims.present.ended:
+            logger.warning("erasure %s: %s was deleted, it ends there", intent.id, one.topic)
+        if not claims.present.topics:
+            return await self._end()
+        if intent.phase == REMOVING and any(one in self._evidence.logs for one in claims.unclaimed):
+            # A partition that could not be opened is there again.
+            intent = replace(intent, phase=WRITING)
+        if intent.phase == WRITING:
+            intent = await self._write_tombstones(intent, is_new=is_new)
+        if intent.phase == REMOVING:
+            intent = await steps.remove_values(intent, self._subject, self._progress, is_patient=is_patient)
+            intent, erasure = await self._certify_values(intent)
+            if not intent.is_now or erasure.state != VALUES_GONE:
+                return erasure
+        if intent.phase == WAITING:
+            intent = await self._remove_key(intent)
+        return await self._certify_key(intent)
+
+    async def _save(self, intent: Intent) -> Intent:
+        await self._tools.table.save(intent, self._key, intent.due_ms)
+        return intent
+
+    async def _write_tombstones(self, intent: Intent, *, is_new: bool) -> Intent:
+        tombstones = self._tools.tombstones
+        intent, located, ends = await tombstones.locate(intent, self._subject, self._progress)
+        await self._save(intent)
+        if is_new:
+            await self._check_values_unsaid(intent)
+        return await self._save(await tombstones.write(intent, located, ends))
+
+    async def _check_values_unsaid(self, intent: Intent) -> None:
+        """Refuse an erasure whose texts hold a value, now that values are known, and leave nothing of it. BadArgument."""
+        said = [intent.reason, intent.reference]
+        try:
+            texts.check_unsaid("reason and reference", said, [intent.key], self._subject.needles)
+        except BadArgument:
+            await self._tools.table.drop(intent.id)
+            raise
+
+    async def _remove_key(self, intent: Intent) -> Intent:
+        """Have the tombstones go; then the disk has nothing of the key, not even encrypted. EraseFailed if some are left."""
+        steps = self._tools.steps
+        intent = await steps.settle_horizon(intent, self._subject, self._progress)
+        if intent.is_now:
+            # Before a tombstone goes: stopped in between, the next attempt finds groups further on that have missed it.
+            await self._save(intent)
+        intent, left = await steps.remove_key(intent, self._subject, self._progress)
+        if left:
+            await self._save(intent)
+            pause_s = max(0, (intent.due_ms or 0) - self._evidence.env.clock.now_ms()) // 1000
+            raise EraseFailed(
+                f"erasure {intent.id}: {left} tombstones are still there, the next attempt is in {pause_s} s"
+            )
+        await self._save(intent.closed(self._subject.key_digest))
+        return intent
+
+    # -- certificates ----------------------------------------------------------------------------------------------------
+
+    async def _judge(self, intent: Intent) -> Verdict:
+        report = await self._evidence.scan(self._subject, self._progress)
+        return await self._tools.certificates.judge(intent, self._subject, report)
+
+    async def _issue(
+        self, intent: Intent, verdict: Verdict, due_ms: int | None = None, ended: Ended | None = None
+    ) -> Erasure:
+        return await self._tools.certificates.issue(intent, self._subject, self._key, verdict, due_ms, ended)
+
+    async def _certify_values(self, intent: Intent) -> tuple[Intent, Erasure]:
+        verdict = await self._judge(intent)
+        if verdict.state == KEY_GONE:
+            state = KEY_GONE if intent.found else NOTHING_MATCHED
+            return intent, await self._issue(intent, replace(verdict, state=state))
+        if verdict.state != VALUES_GONE:
+            return intent, await self._not_certified(intent, verdict)
+        ends = verdict.claims.ends.items()
+        horizons = [one.horizon_ms for claim in ends for one in verdict.report.tombstones(*claim)]
+        known = [one for one in horizons if one is not None]
+        now_ms = self._evidence.env.clock.now_ms()
+        # A tombstone that no round has stamped yet gets its horizon from the next one.
+        due_ms = max([*known, *([now_ms + RETRY_MS] if None in horizons else [])], default=now_ms)
+        erasure = await self._issue(intent, verdict, due_ms)
+        is_agreed = not erasure.groups_not_known and (intent.is_confirmed or not erasure.groups_behind)
+        if intent.is_now and not is_agreed:
+            intent, erasure = replace(intent, is_now=False), replace(erasure, is_now_refused=True)
+        # Not before its certificate is there: stopped in between, a broker issues it once more.
+        intent = replace(intent, phase=WAITING, due_ms=now_ms if intent.is_now else due_ms)
+        return await self._save(intent), erasure
+
+    async def _not_certified(self, intent: Intent, verdict: Verdict) -> Erasure:
+        """State why there is no claim, and the time of the retry: each attempt scans everything, so the pauses grow."""
+        # An operator repairs a partition that takes no tombstone, and then waits for the retry: the pause is bounded.
+        most = MAX_FAILURE_DOUBLINGS if intent.refused else intent.retries
+        due_ms = self._tools.table.retry_ms(min(intent.retries, most))
+        intent = replace(intent, due_ms=due_ms, retries=intent.retries + 1)
+        if self._subject.key is not None:
+            # It may be that they lack a tombstone: a filter has hidden them, or it is gone.
+            missed = tuple(
+                place for place, end in verdict.claims.ends.items() if verdict.report.has_telling(place, end)
+            )
+            intent = replace(intent, missed=missed, phase=WRITING if missed else intent.phase)
+        erasure = await self._issue(intent, replace(verdict, state=NOT_CERTIFIED), due_ms)
+        await self._save(intent)
+        return erasure
+
+    async def _certify_key(self, intent: Intent) -> Erasure:
+        verdict = await self._judge(intent)
+        if verdict.state == KEY_GONE:
+            erasure = await self._issue(intent, verdict)
+            if intent.is_now:
+                await self._wake_others(intent)
+            return erasure
+        if self._subject.key is not None:
+            # Something has come back, or cannot be read: with the key it may be got rid of, so the intent has it again.
+            intent = replace(intent, phase=REMOVING)
+        return await self._not_certified(intent, verdict)
+
+    async def _wake_others(self, intent: Intent) -> None:
+        """Resume other erasures of the key: their intents hold it until the horizon of tombstones that are gone now."""
+        table, digest = self._tools.table, self._subject.key_digest
+        for one in await asyncio.to_thread(waiting_for, table.files, [*table.due], self._key, intent, digest):
+            if one in table.due:
+                table.schedule(one, self._evidence.env.clock.now_ms())
+
+    # -- without having been carried out ---------------------------------------------------------------------------------
+
+    async def _end(self) -> Erasure:
+        """End it, as none of its topics is there any more; the scan tells where else the key was seen."""
+        await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, self._intent.topics, []))
+        verdict = await self._judge(self._intent)
+        ended = Ended(TOPICS_DELETED, self._evidence.env.clock.now_ms())
+        return await self._issue(self._intent, verdict, ended=ended)
+
+    async def give_up(self, ended: Ended) -> Erasure:
+        """End it without changing anything else; `ended` stands in its certificate."""
+        verdict = self._tools.certificates.judged(self._intent, self._subject, ScanReport())
+        return await self._issue(self._intent, verdict, ended=ended)
