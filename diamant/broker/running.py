@@ -21,7 +21,7 @@ from diamant.broker.http.serving.server import HttpServer, open_http
 from diamant.broker.network.listener_sockets import bound_socket, reachable
 from diamant.broker.node.node import Node, open_clock, open_metadata
 from diamant.broker.node.scheduler import ScheduledTask
-from diamant.broker.node.topics import INTERNAL_TOPICS
+from diamant.broker.topics.names import INTERNAL_TOPICS
 from diamant.storage.env.env import Env
 from diamant.storage.recovery.log_directory import LogDirectory
 

@@ -30,6 +30,8 @@ from typing import Any, NamedTuple
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.topics.creation import create_topics
+from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 
@@ -171,10 +173,10 @@ def append(broker: Broker, topic: str, *batches: list[tuple[bytes, bytes | None]
 
     async def write() -> None:
         if topic not in broker.node.topics.by_name:
-            new = broker.node.topics.check_new(
-                topic, 1, 1, None, {name.replace("_", "."): text for name, text in configs.items()}
+            new = check_new_topic(
+                broker.node.topics, topic, 1, 1, None, {name.replace("_", "."): text for name, text in configs.items()}
             )
-            await broker.node.topics.create([new])
+            await create_topics(broker.node.topics, [new])
         log = broker.node.topics.log(topic, 0)
         for batch in batches:
             now_ms = broker.env.clock.now_ms()

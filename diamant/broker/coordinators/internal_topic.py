@@ -16,6 +16,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.coordinators.java_order import string_hash
+from diamant.broker.topics.creation import create_topics
+from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.protocol.batches import compression
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.coordinator_batch import build_coordinator_batch, encode_records
@@ -104,8 +106,10 @@ class InternalTopic:
         topics = self._node.topics
         if self.name in topics.by_name:
             return
-        if not topics.is_in_creation(self.name):
-            await topics.create([topics.check_new(self.name, self._new_partition_count, 1, configs=self._configs)])
+        if self.name not in topics.in_creation:
+            await create_topics(
+                topics, [check_new_topic(topics, self.name, self._new_partition_count, 1, configs=self._configs)]
+            )
         else:
             await topics.settled([self.name])
 

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from diamant.broker.node.topics import Topic
+from diamant.broker.topics.topic import Topic
 from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.groups.store.offsets import committed_offset_of
-from diamant.broker.node.topics import Topics
+from diamant.broker.topics.topics import Topics
 
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator

@@ -20,8 +20,8 @@ from diamant.broker.node.producer_ids import ProducerIds
 from diamant.broker.node.purgatory import Purgatory
 from diamant.broker.node.scheduler import Scheduler
 from diamant.broker.node.topic_metrics import BrokerTopicMetrics
-from diamant.broker.node.topics import Topics
 from diamant.broker.node.validation_loader import ValidationLoader
+from diamant.broker.topics.topics import Topics
 from diamant.protocol.kraft.records import BROKER_RESOURCE, Endpoint, ProducerIdsRecord
 from diamant.storage import names
 from diamant.storage.env.env import Env

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
+from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
 from diamant.broker.transactions.transaction import TopicPartition
 from diamant.protocol.batches.control import build_marker
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -101,7 +101,7 @@ def _log(node: Node, topic: str, partition: int) -> Log | None:
         log = node.topics.log(topic, partition)
     except KafkaError as error:
         is_known = topic in node.topics.image.topics and partition in node.topics.image.topics[topic].partitions
-        is_new = node.topics.is_in_creation(topic)
+        is_new = topic in node.topics.in_creation
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and (is_new or not is_known):
             return None
         raise

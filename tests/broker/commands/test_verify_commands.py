@@ -18,6 +18,9 @@ from diamant.broker.client.admin import Admin
 from diamant.broker.commands.admin.verify import verify
 from diamant.broker.commands.terminal.progress_text import progress_text
 from diamant.broker.commands.terminal.remote import Asked
+from diamant.broker.topics.creation import create_topics
+from diamant.broker.topics.creation_checks import check_new_topic
+from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates.certificate import sign
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan.coverage_account import CoverageAccount
@@ -65,7 +68,7 @@ def test_a_topic_that_is_gone_or_another_one_is_told_without_being_asked(broker:
     result = run(issued, *on(broker), "--where", WHERE)
     assert (result.exit_code, first_line(result)) == (0, "valid: trusted"), result.output
     for change, note in (
-        (broker.node.topics.delete(["orders"]), "orders-0, orders-1: not there. The topic was deleted since"),
+        (delete_topics(broker.node.topics, ["orders"]), "orders-0, orders-1: not there. The topic was deleted since"),
         (prepare(broker), "orders-0, orders-1: of another topic now"),
     ):
         broker.call(change)
@@ -81,8 +84,8 @@ def test_files_that_were_not_looked_into_confirm_nothing(broker: Broker, issued:
     one gives, the less is confirmed. The signature alone is what --offline checks.
     """
     said = "NOT CONFIRMED: the signature is trusted; of 2 claims 2 cannot be told"
-    users = broker.node.topics.check_new("users", 2, 1, None, {"cleanup.policy": "compact"})
-    broker.call(broker.node.topics.create([users]))
+    users = check_new_topic(broker.node.topics, "users", 2, 1, None, {"cleanup.policy": "compact"})
+    broker.call(create_topics(broker.node.topics, [users]))
     erasure = Admin(broker.bootstrap_servers).erase("nobody", ["users"], reason="r")["certificate"]
     other = issued._replace(certificate=f"{issued.certificate}.erasure")
     Path(other.certificate).write_text(json.dumps(erasure))

@@ -9,6 +9,8 @@ from typing import Any
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.erasure.erase.erase_result import Erasure
+from diamant.broker.topics.creation import create_topics
+from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Header, Record
@@ -63,7 +65,7 @@ async def create(
         "internal.segment.bytes": str(segment_bytes),
         "min.cleanable.dirty.ratio": "1.0",
     }
-    await broker.node.topics.create([broker.node.topics.check_new(name, partitions, 1, None, values)])
+    await create_topics(broker.node.topics, [check_new_topic(broker.node.topics, name, partitions, 1, None, values)])
 
 
 def write(

@@ -16,7 +16,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.node.topics import NewTopic
+from diamant.broker.topics.creation import create_topics
+from diamant.broker.topics.creation_checks import NewTopic
 from diamant.cleaner.engines import plain_round
 from diamant.cleaner.service.metrics import CleanerStatus
 from diamant.protocol.batches.batch import iter_headers
@@ -232,7 +233,7 @@ async def test_internal_topics_are_cleaned_and_the_metadata_log_is_not(tmp_path:
             1,
             {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "internal.segment.bytes": "1000"},
         )
-        await broker.node.topics.create([topic])
+        await create_topics(broker.node.topics, [topic])
         log = broker.node.topics.log("__consumer_offsets", 0)
         for index in range(100):
             log.append_internal(bytearray(keyed([f"group={index}"], START_MS)))

@@ -19,6 +19,9 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import Addresses, Listener
 from diamant.broker.node.housekeeping import CHECKPOINT_INTERVAL_MS, Housekeeping
 from diamant.broker.node.node import Node, open_metadata
+from diamant.broker.topics.creation import create_topics
+from diamant.broker.topics.creation_checks import check_new_topic
+from diamant.broker.topics.deletion import delete_topics
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
@@ -211,7 +214,7 @@ async def kept_house(env: MemoryEnv) -> AsyncIterator[tuple[Node, Housekeeping]]
     await node.load()
     house.schedule()
     node.scheduler.start()
-    await node.topics.create([node.topics.check_new("t", 3, configs={"file.delete.delay.ms": "0"})])
+    await create_topics(node.topics, [check_new_topic(node.topics, "t", 3, configs={"file.delete.delay.ms": "0"})])
     yield node, house
     await node.scheduler.stop()
     await node.stop()
@@ -250,7 +253,7 @@ async def test_files_that_the_disk_did_not_remove() -> None:
     env = MemoryEnv(SettableClock(START_MS))
     async with kept_house(env) as (node, _):
         fault = env.fail("remove", "/data/t-?.*-delete*", errno.EIO, times=1)
-        await node.topics.delete(["t"])
+        await delete_topics(node.topics, ["t"])
         node.scheduler.poke()
         await wait_for_hits(fault, 1)
         await wait_until(lambda: not [name for name in env.list_dir("/data") if name.startswith("t-")])
@@ -279,7 +282,7 @@ async def test_no_thread_for_files_to_be_removed() -> None:
     env = MemoryEnv(SettableClock(START_MS))
     async with kept_house(env) as (node, _):
         fault = env.before("remove", "/data/t-?.*-delete*", no_thread)
-        await node.topics.delete(["t"])
+        await delete_topics(node.topics, ["t"])
         node.scheduler.poke()
         await wait_for_hits(fault, 1)
         await wait_until(lambda: not [name for name in env.list_dir("/data") if name.startswith("t-")])

@@ -9,6 +9,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.topics.creation import ensure_topics
+from diamant.broker.topics.deletion import delete_topics
 from tests.broker.wire import WireClient
 
 
@@ -22,8 +24,8 @@ async def test_topics_and_faults(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         async with Broker(config(tmp_path)) as broker:
             async with WireClient(broker.bootstrap_servers) as wire:
                 assert (await wire.create("orders", partitions=1)).error_code == 0
-            await broker.node.topics.ensure(["clicks"])
-            await broker.node.topics.delete(["orders"])
+            await ensure_topics(broker.node.topics, ["clicks"])
+            await delete_topics(broker.node.topics, ["orders"])
             broker.faults.add("Produce", topic="clicks", error="NOT_LEADER_OR_FOLLOWER", times=2)
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
     assert "topic orders created, 1 partition" in lines
@@ -36,7 +38,7 @@ async def test_topics_and_faults(tmp_path: Path, caplog: pytest.LogCaptureFixtur
 async def test_a_start_counts_partitions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Those of internal topics apart; after an orderly stop there is nothing to warn of, after another there is."""
     async with Broker(config(tmp_path)) as broker:
-        await broker.node.topics.ensure(["clicks"])
+        await ensure_topics(broker.node.topics, ["clicks"])
         await broker.services.groups().log.topic.ensure()
         await broker.stop()
     with caplog.at_level(logging.INFO, "diamant"):

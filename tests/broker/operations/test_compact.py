@@ -17,6 +17,8 @@ from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, Tim
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.operations.compact import MAX_CALLS, BrokerStopping, CompactionFailed
 from diamant.broker.operations.progress import Progress
+from diamant.broker.topics.creation import create_topics
+from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.storage.env.clock import SettableClock
 from tests.broker.handlers.test_admin import SET, TOPIC, alter
 from tests.broker.node.test_cleaning import Gate, gate, produce, read
@@ -65,8 +67,9 @@ async def test_all_partitions_or_one(broker: Broker, wire: WireClient) -> None:
 async def test_an_internal_topic(broker: Broker, wire: WireClient) -> None:
     """__consumer_offsets is compacted like any other topic."""
     await fill(wire)
-    await broker.node.topics.create(
-        [broker.node.topics.check_new("__consumer_offsets", 2, 1, {}, {"cleanup.policy": "compact"})]
+    await create_topics(
+        broker.node.topics,
+        [check_new_topic(broker.node.topics, "__consumer_offsets", 2, 1, {}, {"cleanup.policy": "compact"})],
     )
     report = await broker.compact("__consumer_offsets")
     assert report.is_clean
@@ -228,10 +231,12 @@ def test_nothing_of_it_is_imported_before_it_is_asked_for(tmp_path: Path) -> Non
     program = (
         "import asyncio, sys\n"
         "from diamant import Broker, BrokerConfig\n"
+        "from diamant.broker.topics.creation import create_topics\n"
+        "from diamant.broker.topics.creation_checks import check_new_topic\n"
         "async def main():\n"
         f"    async with Broker(BrokerConfig(listen='127.0.0.1:0', data_dir={str(tmp_path)!r})) as broker:\n"
         "        topics = broker.node.topics\n"
-        "        await topics.create([topics.check_new('t', 1, 1, None, {'cleanup.policy': 'compact'})])\n"
+        "        await create_topics(topics, [check_new_topic(topics, 't', 1, 1, None, {'cleanup.policy': 'compact'})])\n"
         "        await broker.services.cleaning.service()\n"
         "asyncio.run(main())\n"
         "on_demand = 'diamant.cleaner.on_demand'\n"

@@ -14,8 +14,10 @@ from diamant import Broker, BrokerConfig
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.commands.log import clean as log_clean
 from diamant.broker.config.config_key import ConfigType
-from diamant.broker.node.topics import NewTopic
 from diamant.broker.operations.status import broker_status
+from diamant.broker.topics.creation import create_topics
+from diamant.broker.topics.creation_checks import NewTopic
+from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.offline.clean import Engine, inline_engine
 from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.environment.locations import Location
@@ -55,7 +57,7 @@ async def test_a_topic_is_compacted_by_the_runner_that_was_asked_for(
     assert "hidden" not in repr(config)
     assert not [warning for warning in config.warnings if "spark" in warning]
     async with Broker(config) as broker:
-        await broker.node.topics.create([NewTopic("users", random_id(), 1, {"cleanup.policy": "compact"})])
+        await create_topics(broker.node.topics, [NewTopic("users", random_id(), 1, {"cleanup.policy": "compact"})])
         log = broker.node.topics.log("users", 0)
         for number in range(20):
             log.append_as_leader(memoryview(build_batch([Record(0, 1, b"k%d" % (number % 3), b"v" * 100)])))
@@ -112,7 +114,7 @@ async def test_a_start_removes_what_a_killed_run_has_left_at_the_staging_place(
         },
     )
     async with Broker(config) as broker:
-        await broker.node.topics.create([NewTopic("users", random_id(), 1, {"cleanup.policy": "compact"})])
+        await create_topics(broker.node.topics, [NewTopic("users", random_id(), 1, {"cleanup.policy": "compact"})])
         log = broker.node.topics.log("users", 0)
         log.append_as_leader(memoryview(build_batch([Record(0, 1, b"k", b"v" * 100)])))
         monkeypatch.setenv(MISCHIEF, "hang")
@@ -121,7 +123,7 @@ async def test_a_start_removes_what_a_killed_run_has_left_at_the_staging_place(
         [stray] = place.iterdir()
         shutil.copytree(stray, tmp_path / "copy")
         call.cancel()
-        await broker.node.topics.delete(["users"])
+        await delete_topics(broker.node.topics, ["users"])
         await wait_until(lambda: not list(place.iterdir()))
     # As if another process had made it, and been killed.
     stray = stray.with_name(stray.name.replace(staging.RUN, "00000000"))

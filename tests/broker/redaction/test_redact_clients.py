@@ -10,6 +10,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.topics.creation import create_topics
+from diamant.broker.topics.creation_checks import check_new_topic
 from tests.ports import ReservedPort
 
 pytestmark = pytest.mark.slow
@@ -44,7 +46,7 @@ def value(number: int) -> bytes:
 
 async def create(broker: Broker) -> None:
     configs = {"internal.segment.bytes": "4000"}
-    await broker.node.topics.create([broker.node.topics.check_new(TOPIC, 1, 1, None, configs)])
+    await create_topics(broker.node.topics, [check_new_topic(broker.node.topics, TOPIC, 1, 1, None, configs)])
 
 
 def produce(producer: Any, first: int, last: int, flush_every: int = 10) -> None:

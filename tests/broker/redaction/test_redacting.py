@@ -21,6 +21,8 @@ from diamant.broker.erasure.redact.redact_certificates import RedactCertificates
 from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction
 from diamant.broker.erasure.redact.redact_steps import RedactSteps
 from diamant.broker.operations.progress import Progress
+from diamant.broker.topics.creation import create_topics
+from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -60,7 +62,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 async def create(broker: Broker, name: str = "orders", partitions: int = 1, **configs: str) -> None:
     values = {"internal.segment.bytes": "1000", **configs}
-    await broker.node.topics.create([broker.node.topics.check_new(name, partitions, 1, None, values)])
+    await create_topics(broker.node.topics, [check_new_topic(broker.node.topics, name, partitions, 1, None, values)])
 
 
 def write(

@@ -13,6 +13,8 @@ from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotFound, NotPossible, TimedOut
 from diamant.broker.erasure.redact import redact_result, redact_steps
 from diamant.broker.erasure.redact.redact_result import Redaction
+from diamant.broker.topics.deletion import delete_topics
+from diamant.broker.topics.growth import add_partitions
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.redaction.rewrite import write_redacted
@@ -186,7 +188,7 @@ async def test_a_topic_that_is_created_again_is_another_one(broker: Broker) -> N
     hold_up(broker)
     redaction = await redact(broker)
     assert redaction.state == "not-certified"
-    await broker.node.topics.delete(["orders"])
+    await delete_topics(broker.node.topics, ["orders"])
     await make(broker)
     write(broker, (KEY, b"new"), (b"another", b"two"), topic="orders")
     await wait_over(broker)
@@ -204,7 +206,7 @@ async def test_a_topic_that_is_deleted_ends_its_redaction(broker: Broker) -> Non
     await make(broker)
     hold_up(broker)
     redaction = await redact(broker)
-    await broker.node.topics.delete(["orders"])
+    await delete_topics(broker.node.topics, ["orders"])
     await wait_over(broker)
     assert (await broker.services.certificates().last(redaction.id))["ended"]["what"] == "topic-deleted"
     assert list(data_of(broker).glob("orders-*")) == []
@@ -216,7 +218,7 @@ async def test_a_partition_that_is_added_meanwhile_is_named(broker: Broker) -> N
     write(broker, (b"another", b"two"), topic="orders")
     producer = hold_up(broker)
     redaction = await redact(broker)
-    await broker.node.topics.add_partitions("orders", 2)
+    await add_partitions(broker.node.topics, "orders", 2)
     write(broker, (KEY, b"new"), topic="orders", partition=1)
     producer.end(is_commit=True)
     await wait_over(broker)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.search import findings as found_list
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
@@ -86,7 +87,7 @@ async def test_another_topic_of_the_same_name_is_none_that_was_certified(broker:
     certificate = (await redact(broker)).certificate
     pinned = bytes.fromhex(certificate["signature"]["public_key"])
     assert (await broker.services.certificates().verify(certificate, public_key=pinned, where=WHERE)).is_valid
-    await broker.node.topics.delete(["orders"])
+    await delete_topics(broker.node.topics, ["orders"])
     broker.services.evidence().remove_doomed(["orders"], [])
     await create(broker)
     for value in (OTHER, ORDER):

@@ -14,6 +14,9 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.coordinators import partition_loader
 from diamant.broker.coordinators.internal_topic import KeyValue, partition_of
+from diamant.broker.topics.creation import create_topics
+from diamant.broker.topics.creation_checks import check_new_topic
+from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.transactions import partition_scan
 from diamant.broker.transactions.transaction import Transaction
 from diamant.protocol.errors import CorruptBatch
@@ -141,8 +144,10 @@ async def test_a_topic_that_is_being_made_anew(caplog: pytest.LogCaptureFixture)
         await wire.call(DELETE_TOPICS, 5, {"topic_names": ["again"], "timeout_ms": 1000})
         opened = threading.Event()
         env.before("sync", "/data/again-0/*", lambda: opened.wait(20))
-        creating = asyncio.create_task(broker.node.topics.create([broker.node.topics.check_new("again", 1, 1)]))
-        await wait_until(lambda: broker.node.topics.is_in_creation("again"))
+        creating = asyncio.create_task(
+            create_topics(broker.node.topics, [check_new_topic(broker.node.topics, "again", 1, 1)])
+        )
+        await wait_until(lambda: "again" in broker.node.topics.in_creation)
         assert await txn.end(commit=True, version=5) == "NONE"
         assert (await txn.describe()).state == "CompleteCommit"
         opened.set()
@@ -269,7 +274,7 @@ async def test_a_state_topic_that_is_deleted() -> None:
     """What was known is forgotten with it, as in Kafka; FindCoordinator makes it again."""
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
-        await broker.node.topics.delete(["__transaction_state"])
+        await delete_topics(broker.node.topics, ["__transaction_state"])
         assert await txn.init() == "NOT_COORDINATOR"
         assert await txn.end(commit=True) == "NOT_COORDINATOR"
         await txn.wait_for_coordinator()
@@ -454,7 +459,7 @@ async def test_a_state_topic_that_is_deleted_while_markers_are_missing() -> None
         assert await txn.produce("t", 0, version=12) == "NONE"
         fault = env.fail("append", "/data/t-0/*.log", errno.ENOSPC)
         assert await txn.end(commit=True, version=5) == "NONE"
-        await broker.node.topics.delete(["__transaction_state"])
+        await delete_topics(broker.node.topics, ["__transaction_state"])
         await wait_for_markers(broker)
         assert broker.services.transactions().store.transactions == {}
         fault.clear()

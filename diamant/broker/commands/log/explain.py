@@ -21,7 +21,7 @@ from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_FAILED, EXIT
 from diamant.broker.commands.terminal.topic_settings import topic_configs_of, with_topic_configs
 from diamant.broker.commands.terminal.value_hint import with_hint
 from diamant.broker.config.config_key import ConfigError
-from diamant.broker.node.topics import INTERNAL_TOPICS
+from diamant.broker.topics.names import INTERNAL_TOPICS
 from diamant.cleaner.offline.explain import explain_partition
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.cleaner.service.partition_view import CleanerView

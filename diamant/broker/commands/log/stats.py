@@ -23,6 +23,7 @@ from diamant.broker.commands.terminal.files import (
     time_text,
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.broker.topics.names import INTERNAL_TOPICS
 from diamant.cleaner.offline.stats import PartitionStats, TopicStats, read_stats
 from diamant.cleaner.queries.key_counts import TopKey
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, Problem, open_log_directory
@@ -130,8 +131,6 @@ _RARE_COUNTS = {
 def _print_tables(
     opened: OpenLogDirectory, topics: Sequence[TopicStats], problems: Sequence[Problem], *, is_all: bool
 ) -> None:
-    from diamant.broker.node.topics import INTERNAL_TOPICS
-
     partitions = [partition for topic in topics for partition in topic.partitions]
     missing_indexes = sum(one.missing_indexes for one in partitions)
     folded = 0

@@ -32,6 +32,7 @@ from diamant.broker.commands.terminal.topic_settings import TopicConfigs, topic_
 from diamant.broker.commands.terminal.value_hint import with_hint
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.config.config_key import ConfigError
+from diamant.broker.topics.names import INTERNAL_TOPICS
 from diamant.cleaner.forecast.forecast import (
     CLEAN,
     DELETE,
@@ -415,8 +416,6 @@ def _document(
 def _print_tables(
     found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]], request: WhatIfRequest, *, is_all: bool
 ) -> None:
-    from diamant.broker.node.topics import INTERNAL_TOPICS
-
     shown = list(found)
     if not is_all and len(found) > 1:
         shown = [(one, forecasts) for one, forecasts in found if one.size or one.topic not in INTERNAL_TOPICS]

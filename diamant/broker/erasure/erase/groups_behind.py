@@ -15,7 +15,7 @@ from diamant.storage import names
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.node.lazy import Lazy
-    from diamant.broker.node.topics import Topics
+    from diamant.broker.topics.topics import Topics
 
 
 class GroupsBehind:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.client.errors import NotFound, NotPossible
 from diamant.broker.erasure.evidence.signing_keys import SigningKeys
-from diamant.broker.node.topics import INTERNAL_TOPICS
 from diamant.broker.operations.blocking import in_thread
 from diamant.broker.operations.progress import Progress
+from diamant.broker.topics.names import INTERNAL_TOPICS
 from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificates.certificate import file_digest, merkle_root
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest
@@ -38,7 +38,7 @@ from diamant.version import __version__
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
-    from diamant.broker.node.topics import Topic
+    from diamant.broker.topics.topic import Topic
     from diamant.cleaner.evidence.scan.staging_files import StagingPlace
     from diamant.storage.kraft.image import TopicImage
 

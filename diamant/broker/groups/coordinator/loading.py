@@ -20,7 +20,7 @@ from diamant.broker.groups.coordinator.partition_scan import PartitionScan, fini
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.log import GroupLog
 from diamant.broker.groups.store.store import GroupStore
-from diamant.broker.node.topics import Topic
+from diamant.broker.topics.topic import Topic
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.group_records import GroupRecordKey
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from diamant.broker.node.topics import Topics
+from diamant.broker.topics.topics import Topics
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.messages.offset_columns import TopicOffsets
 

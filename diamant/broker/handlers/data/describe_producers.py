@@ -17,7 +17,7 @@ from diamant.storage.log.producer_state import ProducerEntry
 if TYPE_CHECKING:
     from kio.schema.describe_producers.v0.request import DescribeProducersRequest
 
-    from diamant.broker.node.topics import Topics
+    from diamant.broker.topics.topics import Topics
 
 KEY = 61
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
-from diamant.broker.node.topics import check_leader_epoch
+from diamant.broker.topics.leader_epoch import check_leader_epoch
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.list_offsets import (
     ListOffsetsPartitionResult,
@@ -32,7 +32,7 @@ from diamant.storage.log.time_search import Step, TimestampOffset, at_or_after, 
 if TYPE_CHECKING:
     from kio.schema.list_offsets.v11.request import ListOffsetsRequest
 
-    from diamant.broker.node.topics import Topics
+    from diamant.broker.topics.topics import Topics
 
 KEY = 2
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)

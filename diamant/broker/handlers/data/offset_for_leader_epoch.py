@@ -13,13 +13,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
-from diamant.broker.node.topics import check_leader_epoch
+from diamant.broker.topics.leader_epoch import check_leader_epoch
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderEpochRequest
 
-    from diamant.broker.node.topics import Topics
+    from diamant.broker.topics.topics import Topics
 
 KEY = 23
 

@@ -10,7 +10,8 @@ from uuid import UUID
 from diamant.broker.network.api import REQUEST_ERRORS, error_of
 from diamant.broker.node.purgatory import Purgatory
 from diamant.broker.node.topic_metrics import BrokerTopicMetrics
-from diamant.broker.node.topics import Topics, check_leader_epoch
+from diamant.broker.topics.leader_epoch import check_leader_epoch
+from diamant.broker.topics.topics import Topics
 from diamant.protocol.messages.fetch import (
     FetchPartition,
     FetchPartitionResult,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kio.schema.offset_delete.v0.request import OffsetDeleteRequest
 
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
-    from diamant.broker.node.topics import Topics
+    from diamant.broker.topics.topics import Topics
 
 KEY = 47
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequest, OffsetFetchRequestGroup
 
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
-    from diamant.broker.node.topics import Topics
+    from diamant.broker.topics.topics import Topics
 
 KEY = 9
 FIRST_WITH_GROUP_ERROR = 2

@@ -13,13 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.topics.creation_checks import check_replicas
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
 
-    from diamant.broker.node.topics import Topics
+    from diamant.broker.topics.topics import Topics
 
 KEY = 45
 
@@ -58,7 +59,7 @@ def _check(topics: Topics, name: str, index: int, replicas: Any) -> None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}.")
     if replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    topics.check_replicas([int(broker_id) for broker_id in replicas])
+    check_replicas([int(broker_id) for broker_id in replicas], topics.config.node_id)
 
 
 API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

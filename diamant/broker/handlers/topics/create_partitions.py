@@ -11,13 +11,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.topics.growth import add_partitions, check_partition_count
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
 
-    from diamant.broker.node.topics import Topics
+    from diamant.broker.topics.topics import Topics
 
 KEY = 37
 
@@ -41,9 +42,9 @@ async def _create(topics: Topics, version: int, request: CreatePartitionsRequest
                 if topic.assignments is None
                 else [[int(broker_id) for broker_id in assignment.broker_ids] for assignment in topic.assignments]
             )
-            topics.check_partition_count(name, int(topic.count), assignments)
+            check_partition_count(topics, name, int(topic.count), assignments)
             if not request.validate_only:
-                await topics.add_partitions(name, int(topic.count))
+                await add_partitions(topics, name, int(topic.count))
             results[name] = (0, None)
         except REQUEST_ERRORS as error:
             results[name] = error_of(error)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.config.topic_values import describe_topic_configs
 from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
-from diamant.broker.node.topics import NewTopic
+from diamant.broker.topics.creation import create_topics
+from diamant.broker.topics.creation_checks import NewTopic, check_new_topic
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
@@ -48,7 +49,7 @@ async def _create(node: Node, version: int, request: CreateTopicsRequest) -> byt
     _refuse_collisions(accepted, errors)
     if not request.validate_only:
         try:
-            await node.topics.create(list(accepted.values()))
+            await create_topics(node.topics, list(accepted.values()))
         except REQUEST_ERRORS as error:
             errors.update(dict.fromkeys(accepted, error_of(error)))
     return encode_response_fields(
@@ -67,7 +68,8 @@ def _check(node: Node, topic: Any) -> NewTopic:
                 f"Found multiple manual partition assignments for partition {assignment.partition_index}",
             )
         assignments[int(assignment.partition_index)] = [int(broker_id) for broker_id in assignment.broker_ids]
-    return node.topics.check_new(
+    return check_new_topic(
+        node.topics,
         str(topic.name),
         int(topic.num_partitions),
         int(topic.replication_factor),

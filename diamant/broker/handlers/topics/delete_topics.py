@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from uuid import UUID
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.topics.deletion import delete_topics
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
@@ -66,7 +67,7 @@ async def _delete(node: Node, version: int, request: DeleteTopicsRequest) -> byt
             errors[entry] = error_of(error)
     if doomed:
         try:
-            await node.topics.delete(list(doomed))
+            await delete_topics(node.topics, list(doomed))
         except REQUEST_ERRORS as error:
             errors.update(dict.fromkeys(found, error_of(error)))
         node.scheduler.poke()

@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.network.api import Answer, Api, RequestContext
-from diamant.broker.node.topics import INTERNAL_TOPICS, METADATA_TOPIC, Topic, check_name
+from diamant.broker.topics.names import INTERNAL_TOPICS, METADATA_TOPIC, check_name
+from diamant.broker.topics.topic import Topic
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.authorized_operations import TOPIC_OPERATIONS
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields

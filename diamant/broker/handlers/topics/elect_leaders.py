@@ -19,7 +19,7 @@ from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 if TYPE_CHECKING:
     from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 
-    from diamant.broker.node.topics import Topics
+    from diamant.broker.topics.topics import Topics
 
 KEY = 43
 PREFERRED, UNCLEAN = 0, 1

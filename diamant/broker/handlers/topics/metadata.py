@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from diamant.broker.network.api import Answer, Api, RequestContext
-from diamant.broker.node.topics import INTERNAL_TOPICS, Topic, check_name
+from diamant.broker.topics.creation import ensure_topics
+from diamant.broker.topics.names import INTERNAL_TOPICS, check_name
+from diamant.broker.topics.topic import Topic
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.metadata import (
     MetadataBroker,
@@ -86,7 +88,7 @@ def handle(node: Node, cache: MetadataCache, context: RequestContext, body: byte
 
 
 async def _create_and_answer(node: Node, context: RequestContext, request: MetadataRequest, names: list[str]) -> bytes:
-    errors = await node.topics.ensure(names)
+    errors = await ensure_topics(node.topics, names)
     return _answer(node, context, request, errors)
 
 
@@ -104,7 +106,7 @@ def _names_to_create(node: Node, version: int, request: MetadataRequest) -> list
         for topic in request.topics or ()
         if topic.name is not None and getattr(topic, "topic_id", None) is None and topic.name not in node.topics.by_name
     )
-    return [name for name in missing if may_create or node.topics.is_in_creation(name)]
+    return [name for name in missing if may_create or name in node.topics.in_creation]
 
 
 def _answer(node: Node, context: RequestContext, request: MetadataRequest, errors: dict[str, KafkaError]) -> bytes:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kio.schema.add_partitions_to_txn.v3.request import AddPartitionsToTxnRequest as OldRequest
     from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnRequest
 
-    from diamant.broker.node.topics import Topics
+    from diamant.broker.topics.topics import Topics
     from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 KEY = 24

@@ -14,6 +14,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument
+from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
@@ -85,7 +86,7 @@ async def test_what_is_not_there_is_not_confirmed(broker: Broker, tmp_path: Path
         found = verify_certificate(certificate, pinned(certificate), RealEnv(), str(tmp_path / "empty"), **options)  # type: ignore[arg-type]
         assert (found.is_valid, {one["verdict"] for one in found.claims}) == (False, {"cannot be told"})
         assert any(one.startswith("others-0, users-0: not there.") for one in found.notes)
-    await broker.node.topics.delete(["others"])
+    await delete_topics(broker.node.topics, ["others"])
     broker.services.evidence().remove_doomed(["others"], [])
     found = await broker.services.certificates().verify(certificate, public_key=pinned(certificate))
     verdicts = {one["topic"]: (one["verdict"], one["state_now"]) for one in found.claims}
@@ -109,7 +110,7 @@ async def test_a_topic_that_waits_to_be_deleted_is_not_confirmed(broker: Broker)
     await create_with_key(broker)
     old = (data_of(broker) / "users-0" / "00000000000000000000.log").read_bytes()
     certificate = (await erase(broker)).certificate
-    await broker.node.topics.delete(["users"])
+    await delete_topics(broker.node.topics, ["users"])
     (directory,) = data_of(broker).glob("users-0.*-delete")
     found = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
     assert (found.outcome, [one["state_now"] for one in found.claims]) == ("not-confirmed", ["not-there"])
@@ -131,7 +132,7 @@ async def test_topics_are_compared_without_a_secret(broker: Broker) -> None:
     assert look() == ("not-confirmed", [None], False)
     (data_of(broker) / "users-0" / names.PARTITION_METADATA).write_text("nonsense")
     assert look() == ("not-confirmed", ["unknown"], False)
-    await broker.node.topics.delete(["users"])
+    await delete_topics(broker.node.topics, ["users"])
     assert look() == ("not-confirmed", ["not-there"], False)
     await create(broker)
     assert look() == ("not-confirmed", ["topic-recreated"], False)

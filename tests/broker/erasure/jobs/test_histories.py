@@ -10,6 +10,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import TimedOut
+from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.protocol.batches.header import Header
 from tests import effort
@@ -112,7 +113,7 @@ async def one_history(broker: Broker, rng: random.Random, name: str) -> None:
         below = {claim["partition"]: claim["below_offset"] for claim in certificate["claims"]}
         left = records_of_key(data_of(broker), name, key)
         assert [one for one in left if one.offset < below[int(one.path.parent.name.rpartition("-")[2])]] == []
-    await broker.node.topics.delete([name])
+    await delete_topics(broker.node.topics, [name])
     broker.node.directory.deletions.remove([str(path) for path in data_of(broker).glob("*-delete")])
 
 

@@ -10,6 +10,8 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
 from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.topics.deletion import delete_topics
+from diamant.broker.topics.growth import add_partitions
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from tests.broker.erasure.cases import (
     DAY_MS,
@@ -39,7 +41,7 @@ from tests.waiting import wait_until
 
 async def recreate(broker: Broker, name: str = "users") -> None:
     """Delete a topic and create another one of its name, with the key in it."""
-    await broker.node.topics.delete([name])
+    await delete_topics(broker.node.topics, [name])
     await create(broker, name)
     write(broker, (KEY, PERSON), topic=name)
 
@@ -84,7 +86,7 @@ async def test_a_partition_that_is_added_before_the_horizon_is_no_obstacle(broke
     """It is no part of what was asked for; what it holds of the key is named, and stays."""
     await create_with_key(broker)
     assert (await erase(broker)).state == "values-gone"
-    await broker.node.topics.add_partitions("users", 2)
+    await add_partitions(broker.node.topics, "users", 2)
     write(broker, (KEY, b"in the new partition"), partition=1)
     certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
     assert [one["partition"] for one in certificate["claims"]] == [0]
@@ -155,7 +157,7 @@ async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_
     monkeypatch.setattr(Evidence, "scan", scan)
     call = asyncio.ensure_future(erase(broker, is_now=True))
     await wait_until(lambda: not held.go_on.is_set() and held.begun.is_set())
-    await broker.node.topics.delete(["users"])
+    await delete_topics(broker.node.topics, ["users"])
     held.go_on.set()
     erasure = await call
     assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])

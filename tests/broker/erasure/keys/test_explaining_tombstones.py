@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.explain.explanation import Change
 from tests.broker.erasure.cases import (
@@ -104,7 +105,7 @@ async def test_a_topic_of_the_same_name_is_another_one(broker: Broker) -> None:
     write(broker, (KEY, PERSON), topic="orders")
     erasure = await erase(broker, topics=["users", "orders"])
     assert erasure.state == "values-gone"
-    await broker.node.topics.delete(["users"])
+    await delete_topics(broker.node.topics, ["users"])
     await create(broker)
     write(broker, (KEY, None))
     await broker.compact("users")

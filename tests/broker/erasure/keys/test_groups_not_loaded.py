@@ -15,8 +15,8 @@ from diamant.broker.commands.admin.erase import _is_agreed
 from diamant.broker.groups.coordinator import committed_offsets as committed
 from diamant.broker.groups.coordinator import partition_scan
 from diamant.broker.groups.coordinator.partition_scan import PartitionScan
-from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
 from diamant.broker.operations import erasure_deadline
+from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
 from diamant.storage.segments.segment import FileSlice
 from tests.broker.erasure.cases import (
     DAY_MS,

@@ -9,6 +9,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase import erase_tombstones
 from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.erasure.locate import locate_key
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
@@ -34,7 +35,7 @@ async def test_a_tombstone_of_the_topic_before_is_none_of_this_one(broker: Broke
     await create(broker)
     fill(broker, 20)
     write(broker, (KEY, None))
-    await broker.node.topics.delete(["users"])
+    await delete_topics(broker.node.topics, ["users"])
     await create_with_key(broker)
     erasure = await erase(broker)
     assert erasure.state == "values-gone"

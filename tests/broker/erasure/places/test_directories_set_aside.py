@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.topics.deletion import delete_topics
+from diamant.broker.topics.growth import add_partitions
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
@@ -97,7 +99,7 @@ async def test_a_partition_that_was_added_owns_only_the_directory_in_use(broker:
     await create_with_key(broker, others=30)
     first = await erase(broker)
     assert first.next_due_ms is not None
-    await broker.node.topics.add_partitions("users", 2)
+    await add_partitions(broker.node.topics, "users", 2)
     write(broker, (KEY, b"in the new partition"), partition=1)
     arguments: dict[str, Any] = {"public_key": pinned(first.certificate), "key": KEY}
     assert (await broker.services.certificates().verify(first.certificate, **arguments)).is_valid
@@ -136,7 +138,7 @@ async def test_directories_of_deleted_topics_are_no_obstacle(broker: Broker) -> 
     write(broker, (KEY, b"something else"), topic="clicks")
     await create(broker, partitions=3)
     write(broker, (KEY, PERSON), partition=2)
-    await broker.node.topics.delete(["clicks", "users"])
+    await delete_topics(broker.node.topics, ["clicks", "users"])
     await create(broker)
     write(broker, (KEY, PERSON))
     assert len(list(data_of(broker).glob(f"*{names.DELETE_DIR_SUFFIX}"))) == 4

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.scan.file_listing import MAX_DEPTH
 from tests.broker.erasure.cases import PERSON, create_with_key, data_of, erase
 
@@ -60,7 +61,7 @@ async def test_the_partition_of_a_topic_that_was_deleted_goes_where_its_link_lea
     (data_of(broker) / "users-0").symlink_to(elsewhere)
     (elsewhere / "note").write_bytes(b"of somebody")
     (elsewhere / "more").mkdir()
-    await broker.node.topics.delete(["users"])
+    await delete_topics(broker.node.topics, ["users"])
     await create_with_key(broker, others=3)
     assert (await erase(broker)).state == "values-gone"
     assert sorted(os.listdir(elsewhere)) == ["more", "note"]

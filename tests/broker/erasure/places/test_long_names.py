@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 from diamant.broker.broker import Broker
+from diamant.broker.topics.deletion import delete_topics
 from diamant.storage import names
 from tests.broker.erasure.cases import KEY, PERSON, create, data_of, erase, fill, write
 from tests.cleaner.evidence.scan.naive_scanner import files_with
@@ -18,7 +19,7 @@ async def test_what_waits_to_be_deleted_of_a_topic_with_a_long_name_goes_at_once
     await create(broker, LONG)
     write(broker, (KEY, PERSON), topic=LONG, codec=4)
     fill(broker, topic=LONG)
-    await broker.node.topics.delete([LONG])
+    await delete_topics(broker.node.topics, [LONG])
     (doomed,) = data_of(broker).glob("u*-delete")
     assert len(doomed.name) == names.MAX_NAME_LENGTH
     await create(broker, TWIN)

@@ -10,6 +10,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.evidence import evidence
+from diamant.broker.topics.deletion import delete_topics
 from diamant.storage.env.open_files import removed_but_open
 from tests.broker.erasure.cases import KEY, PERSON, create, create_with_key, data_of, erase, fill, write
 
@@ -43,7 +44,7 @@ async def test_a_file_that_is_still_read_keeps_its_topic_from_being_certified(
     slices = broker.node.topics.log("users", 0).read(0, 100, isolation_level=0, min_one_message=True).slices
     assert slices[0].file.pread(100, 0)
     if is_topic_deleted:
-        await broker.node.topics.delete(["users"])
+        await delete_topics(broker.node.topics, ["users"])
         await create_with_key(broker, others=30)
     refused = (await erase(broker)).certificate
     assert (refused["state"], refused["claims"]) == ("not-certified", [])
@@ -95,7 +96,7 @@ async def test_a_deleted_topic_that_nobody_reads_is_closed_at_once(broker: Broke
     await create_with_key(broker, others=30)
     log = broker.node.topics.log("users", 0)
     assert all(segment.file.size() for segment in log.segments)
-    await broker.node.topics.delete(["users", "another"])
+    await delete_topics(broker.node.topics, ["users", "another"])
     broker.node.directory.deletions.remove([str(path) for path in data_of(broker).glob("*-delete")])
     await create(broker)
     write(broker, (KEY, PERSON))

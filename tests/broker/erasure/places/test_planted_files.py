@@ -18,6 +18,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.topics.creation import create_topics
+from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.erasure.cases import broker_at, data_of, fill, write
@@ -44,7 +46,7 @@ async def make(broker: Broker) -> None:
     """A compacted topic, a plain one, and one that nobody asks about; small segments."""
     for name, policy in (("users", "compact"), ("orders", "delete"), ("other", "delete")):
         values = {"cleanup.policy": policy, "internal.segment.bytes": "1000", "min.cleanable.dirty.ratio": "1.0"}
-        await broker.node.topics.create([broker.node.topics.check_new(name, 2, 1, None, values)])
+        await create_topics(broker.node.topics, [check_new_topic(broker.node.topics, name, 2, 1, None, values)])
 
 
 async def one_case(broker: Broker, seed: int, outcomes: Outcomes, patched: pytest.MonkeyPatch) -> None:

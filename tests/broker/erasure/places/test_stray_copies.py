@@ -8,6 +8,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
@@ -104,7 +105,7 @@ async def test_another_topic_of_the_same_name_is_none_that_was_certified(broker:
     assert list(certificate["request"]["topic_ids"]) == ["users"]
     arguments: dict[str, Any] = {"public_key": pinned(certificate), "key": KEY}
     assert (await broker.services.certificates().verify(certificate, **arguments)).is_valid
-    await broker.node.topics.delete(["users"])
+    await delete_topics(broker.node.topics, ["users"])
     broker.services.evidence().remove_doomed(["users"], [])
     await create(broker)
     for values in ((), ((b"a", b"b"), (KEY, b"another customer"))):

@@ -15,6 +15,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.commands.admin import erase as command
 from diamant.broker.commands.terminal.remote import Asked
 from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.topics.growth import add_partitions
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -147,7 +148,7 @@ async def test_a_tombstone_in_a_partition_that_was_added_is_told(broker: Broker)
     """Of it nothing is claimed."""
     await create_with_key(broker, others=3)
     first = await erase(broker)
-    await broker.node.topics.add_partitions("users", 2)
+    await add_partitions(broker.node.topics, "users", 2)
     write(broker, (KEY, None), partition=1)
     certificate = (await broker.erase_now(first.id, is_confirmed=True)).certificate
     assert [(one["partition"], one["offset"]) for one in certificate["tombstones_since"]] == [(1, 0)]

@@ -15,6 +15,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 from diamant.broker.groups.store.offsets import GroupOffsets
+from diamant.broker.topics.deletion import delete_topics
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import ErrorCode
@@ -154,7 +155,7 @@ async def test_a_deletion_that_does_not_happen() -> None:
 async def test_a_topic_deleted_without_a_request() -> None:
     """Whoever deletes a topic, groups are told by the topics themselves."""
     async with running(MemoryEnv()) as (broker, client):
-        await broker.node.topics.delete(["t"])
+        await delete_topics(broker.node.topics, ["t"])
         await wait_until(lambda: "t" not in broker.services.groups().groups["g"].offsets.committed)
         assert await fetch(client, "g") == {("u", 0): 3}
 
@@ -165,7 +166,7 @@ async def test_a_broker_killed_before_groups_were_told(monkeypatch: pytest.Monke
     async with running(env) as (broker, client):
         with monkeypatch.context() as patch:
             patch.setattr(broker.services.groups(), "topic_deleted", lambda topic: None)
-            await broker.node.topics.delete(["t", "u"])
+            await delete_topics(broker.node.topics, ["t", "u"])
             killed = env.copy()
         await client.create("t", 2)
         await commit(client, "g", {("t", 1): 7})

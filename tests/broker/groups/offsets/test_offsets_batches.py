@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.node.topics import GROUP_OFFSETS_TOPIC
+from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader
 from tests.broker.groups.offsets.offset_requests import NONE, commit

@@ -14,6 +14,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.topics.creation import ensure_topics
 from diamant.cleaner.explain import explanation
 from tests.broker.groups.offsets.offset_requests import commit, find_coordinator, wait_until_loaded
 from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, START_MS, Stage, gate, kinds, stage
@@ -285,7 +286,7 @@ def test_from_a_thread(tmp_path: Path) -> None:
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, num_partitions=3)) as broker:
 
         async def make() -> None:
-            await broker.node.topics.ensure(["t"])
+            await ensure_topics(broker.node.topics, ["t"])
 
         assert broker.loop is not None
         asyncio.run_coroutine_threadsafe(make(), broker.loop).result(60)

@@ -1,0 +1,1 @@
+"""The topics of a broker: which there are, their creation, growth, configurations and deletion."""

@@ -1,0 +1,93 @@
+"""The creation of topics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+from diamant.broker.config.topic_values import log_config
+from diamant.broker.topics.creation_checks import NewTopic, check_new_topic
+from diamant.broker.topics.names import INTERNAL_TOPICS, METADATA_TOPIC
+from diamant.broker.topics.partitions import create_logs, partition_records
+from diamant.broker.topics.topic import Topic
+from diamant.broker.topics.topics import Topics
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, PartitionRecord, TopicRecord
+from diamant.storage.errors import StorageError
+
+logger = logging.getLogger(__name__)
+
+
+async def create_topics(topics: Topics, new: Sequence[NewTopic], reason: str = "") -> None:
+    """Create topics that `check_new_topic` has passed in this same turn of the loop; returns when they are durable and
+    usable. `reason` is for the log.
+    """
+    if not new:
+        return
+    topics.metadata.append([record for topic in new for record in _records(topics, topic)])
+    done = asyncio.get_running_loop().create_future()
+    for topic in new:
+        topics.in_creation[topic.name] = done
+    try:
+        synced = asyncio.ensure_future(topics.sync())
+        try:
+            for topic in new:
+                await _open(topics, topic)
+        finally:
+            await synced
+    finally:
+        for topic in new:
+            del topics.in_creation[topic.name]
+        done.set_result(None)
+    for topic in new:
+        count = topic.partition_count
+        logger.info("topic %s created, %d partition%s%s", topic.name, count, "s" * (count != 1), reason)
+
+
+async def ensure_topics(topics: Topics, names: Iterable[str]) -> dict[str, KafkaError]:
+    """Create those topics that do not exist, with the broker's defaults; what could not be created and why."""
+    errors: dict[str, KafkaError] = {}
+    new = []
+    waiting = set()
+    for name in names:
+        if name in topics.in_creation:
+            waiting.add(topics.in_creation[name])
+        elif name not in topics.by_name:
+            try:
+                if name in INTERNAL_TOPICS or name == METADATA_TOPIC:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+                new.append(check_new_topic(topics, name))
+            except KafkaError as error:
+                errors[name] = error
+    try:
+        await create_topics(topics, new, " (auto.create.topics.enable)")
+    except (StorageError, OSError) as error:
+        logger.error("topics could not be created: %s", error)
+        failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata log failed")
+        errors.update((topic.name, failure) for topic in new)
+    for future in waiting:
+        await future
+    return errors
+
+
+def _records(topics: Topics, new: NewTopic) -> list[TopicRecord | ConfigRecord | PartitionRecord]:
+    """In the order in which Kafka's controller writes them: the topic, its configurations, its partitions."""
+    return [
+        TopicRecord(name=new.name, topic_id=new.topic_id),
+        *(
+            ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=new.name, name=key, value=value)
+            for key, value in new.configs.items()
+        ),
+        *partition_records(topics, new.topic_id, range(new.partition_count)),
+    ]
+
+
+async def _open(topics: Topics, new: NewTopic) -> None:
+    topic = Topic(new.name, new.topic_id)
+    image = topics.image.topics[new.name]
+    config = log_config(new.configs, topics.config)
+    try:
+        await create_logs(topics, topic, image, config, range(new.partition_count))
+    finally:
+        topics.publish(topic)

@@ -1,0 +1,108 @@
+"""Checks of topics before their creation (ReplicationControlManager.createTopic)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from diamant.broker.config.topic_values import validate_topic_configs
+from diamant.broker.topics.names import check_collision, check_name
+from diamant.broker.topics.topics import Topics
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.uuid_text import random_id
+
+MAX_PARTITIONS_PER_REQUEST = 10_000
+"""As Kafka's controller: more in one request is refused."""
+
+
+class NewTopic(NamedTuple):
+    """A topic to be created, checked by `check_new_topic`."""
+
+    name: str
+    topic_id: UUID
+    partition_count: int
+    configs: Mapping[str, str]
+
+
+def check_new_topic(
+    topics: Topics,
+    name: str,
+    partition_count: int = -1,
+    replication_factor: int = -1,
+    assignments: Mapping[int, Sequence[int]] | None = None,
+    configs: Mapping[str, str | None] | None = None,
+) -> NewTopic:
+    """The topic that CreateTopics would create; -1 stands for the broker's default. Raises KafkaError."""
+    check_name(name)
+    known, config = topics.image.topics, topics.config
+    if name in known:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    check_collision(name, known)
+    if assignments:
+        partition_count = _check_assignments(assignments, partition_count, replication_factor, config.node_id)
+    else:
+        partition_count = config.num_partitions if partition_count == -1 else partition_count
+        if partition_count < 1:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+            )
+        _check_replication_factor(config.default_replication_factor if replication_factor == -1 else replication_factor)
+    if partition_count > MAX_PARTITIONS_PER_REQUEST:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+    overrides = dict(configs or {})
+    if overrides:  # a topic that sets nothing is not held against the broker's defaults (ReplicationControlManager)
+        validate_topic_configs(overrides, config)
+    return NewTopic(
+        name, random_id(), partition_count, {key: value for key, value in overrides.items() if value is not None}
+    )
+
+
+def check_replicas(replicas: Sequence[int], node_id: int) -> None:
+    """Check that a partition can have these replicas (ReplicationControlManager.validateManualPartitionAssignment);
+    raises KafkaError.
+    """
+    reason = ""
+    if not replicas:
+        reason = "an empty replica list."
+    for broker_id in sorted(replicas):
+        if broker_id != node_id:
+            reason = f"broker {broker_id}, but no such broker is registered."
+            break
+        if list(replicas).count(broker_id) > 1:
+            reason = f"the broker {broker_id} more than once."
+    if reason:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {reason}")
+
+
+def _check_assignments(
+    assignments: Mapping[int, Sequence[int]], partition_count: int, replication_factor: int, node_id: int
+) -> int:
+    for value, what in ((partition_count, "numPartitions"), (replication_factor, "replication factor")):
+        if value != -1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {what} was not set to -1.",
+            )
+    if sorted(assignments) != list(range(len(assignments))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+        )
+    for replicas in assignments.values():
+        check_replicas(replicas, node_id)
+    return len(assignments)
+
+
+def _check_replication_factor(replication_factor: int) -> None:
+    if replication_factor < 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if replication_factor > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
+            f"{replication_factor} cannot be reached because only 1 broker(s) are registered or some brokers have "
+            "all their log directories cordoned.",
+        )

@@ -1,0 +1,46 @@
+"""The deletion of topics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+
+from diamant.broker.topics.topics import Topics
+from diamant.protocol.kraft.records import RemoveTopicRecord
+
+logger = logging.getLogger(__name__)
+
+
+async def delete_topics(topics: Topics, names: Collection[str]) -> None:
+    """Delete topics that are in use; returns when that is durable. Wakes pending fetches, notifies listeners.
+
+    StorageError, OSError: if the metadata log takes no record nothing has happened; after that the topics are gone in any
+    case, though a directory of theirs may be left, which the next start sets aside.
+    """
+    topics.metadata.append([RemoveTopicRecord(topic_id=topics.by_name[name].topic_id) for name in names])
+    failure: OSError | None = None
+    following: list[asyncio.Future[None]] = []
+    for name in names:
+        topic = topics.withdraw(name)
+        for log in topic.logs.values():
+            try:
+                topics.directory.delete_log(log)
+            except OSError as error:
+                failure = error
+                topics.on_change(log)  # pending fetches of its data must end as well
+        try:
+            topics.directory.delete_unopened(name)
+        except OSError as error:
+            failure = error
+        told = [listener.topic_deleted(topic) for listener in topics.listeners]
+        following += [asyncio.ensure_future(coroutine) for coroutine in told if coroutine is not None]
+    try:
+        await topics.sync()
+    finally:
+        for future in following:
+            await asyncio.shield(future)
+    if failure is not None:
+        raise failure
+    for name in names:
+        logger.info("topic %s deleted", name)

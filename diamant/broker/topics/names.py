@@ -1,0 +1,47 @@
+"""Names of topics: the internal ones, and what is allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from diamant.protocol.errors import ErrorCode, KafkaError
+
+GROUP_OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
+METADATA_TOPIC = "__cluster_metadata"
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+
+
+def check_name(name: str) -> None:
+    """Check the name of a topic; raises INVALID_TOPIC_EXCEPTION (`common.internals.Topic.validate`)."""
+    reason = ""
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name) > 249:
+        reason = f"the length of '{name}' is longer than the max allowed length 249"
+    elif _NAME.fullmatch(name) is None:
+        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    elif name == METADATA_TOPIC:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
+    if reason:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+def check_collision(name: str, others: Iterable[str]) -> None:
+    """Check that no other topic differs from it in '.' and '_' only, for they would share the names of metrics; raises
+    INVALID_TOPIC_EXCEPTION (`common.internals.Topic.hasCollision`).
+    """
+    if "." not in name and "_" not in name:
+        return
+    form = name.replace(".", "_")
+    colliding = [other for other in others if other.replace(".", "_") == form]
+    if colliding:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topic: {', '.join(colliding)}",
+        )

@@ -1,0 +1,72 @@
+"""New partitions of a topic: their records in the metadata log and their logs on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+from diamant.broker.topics.topic import Topic
+from diamant.broker.topics.topics import Topics
+from diamant.protocol.kraft.records import PartitionRecord
+from diamant.storage.kraft.image import TopicImage
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.open_log import create_log
+from diamant.storage.segments.log_config import LogConfig
+
+LOGS_AT_ONCE = 32
+"""Partitions that are created at once: their fsyncs share the work of the file system's journal."""
+
+
+def partition_records(topics: Topics, topic_id: UUID, partitions: range) -> list[PartitionRecord]:
+    """What the metadata log says about new partitions: this node has their only replica and leads them."""
+    node_id = topics.config.node_id
+    return [
+        PartitionRecord(
+            partition_id=partition,
+            topic_id=topic_id,
+            replicas=(node_id,),
+            isr=(node_id,),
+            leader=node_id,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=(topics.metadata.directory_id,),
+        )
+        for partition in partitions
+    ]
+
+
+async def create_logs(topics: Topics, topic: Topic, image: TopicImage, config: LogConfig, partitions: range) -> None:
+    """Make empty partitions: files and fsyncs in threads, several at once, the rest here."""
+    directory = topics.directory
+    made = [(topic.name, partition) for partition in partitions]
+    directory.take_away_left(made)
+    await asyncio.to_thread(directory.checkpoint_files.forget, made)
+    for start in range(partitions.start, partitions.stop, LOGS_AT_ONCE):
+        some = range(start, min(start + LOGS_AT_ONCE, partitions.stop))
+        created = await asyncio.gather(
+            *(asyncio.to_thread(_create_log, topics, topic, partition, config) for partition in some),
+            return_exceptions=True,
+        )
+        for log in created:
+            if isinstance(log, BaseException):
+                raise log
+            if topics.image.topics.get(topic.name) is not image:
+                return  # deleted since
+            directory.adopt(log)
+            topics.take(topic, log, image)
+            if topics.on_created is not None:
+                topics.on_created(log)
+
+
+def _create_log(topics: Topics, topic: Topic, partition: int, config: LogConfig) -> Log:
+    directory = topics.directory
+    return create_log(
+        directory.env,
+        f"{directory.path}/{topic.name}-{partition}",
+        topic.name,
+        partition,
+        topic.topic_id,
+        config,
+        directory.validation,
+        producer_expiration_ms=topics.config.producer_id_expiration_ms,
+    )

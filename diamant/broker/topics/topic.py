@@ -1,0 +1,36 @@
+"""A topic in use, and the contract of those who are told of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, Protocol
+from uuid import UUID
+
+from diamant.storage.log.log import Log
+
+
+class Topic:
+    """A topic that is in use: its id and its open logs by partition. A partition that could not be opened is missing
+    from `logs`.
+    """
+
+    __slots__ = ("logs", "name", "topic_id")
+
+    def __init__(self, name: str, topic_id: UUID) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.logs: dict[int, Log] = {}
+
+
+class TopicListener(Protocol):
+    """A listener for created and deleted topics; called on the loop thread, in the same turn of the loop."""
+
+    def topic_created(self, topic: Topic) -> None:
+        """A topic can be used from now on."""
+        ...
+
+    def topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
+        """A topic is gone, whatever else of its deletion may fail. What is to follow, and takes its time, is a coroutine,
+        which runs to its end.
+        """
+        ...

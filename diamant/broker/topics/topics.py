@@ -1,0 +1,169 @@
+"""The topics in use: the metadata log says which there are, the log directory holds them, this joins the two.
+
+Every change is decided and appended to the metadata log in one step of the loop (no `await` between check and
+append), applied to the partitions, synced in a thread, and only then answered. The metadata come first: a partition
+that they name and the disk does not have is made empty at the next start, one that only the disk has is set aside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from uuid import UUID
+
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.topic_values import log_config
+from diamant.broker.topics.topic import Topic, TopicListener
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.kraft.records import TOPIC_RESOURCE
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.kraft.image import MetadataImage, TopicImage
+from diamant.storage.kraft.metadata_log import MetadataLog
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.log_directory import LogDirectory, PartitionSource
+from diamant.storage.segments.log_config import LONG_MAX, LogConfig
+
+
+class Topics:
+    """Registry of topics; the loop thread owns it.
+
+    `generation` grows with every change, for caches of encoded answers. `on_change(log)` is called after anything that
+    fetches may wait for. `listeners` are notified of topics. The attributes `on_...` tell the cleaner of a log that is
+    new, about to be deleted, or has another configuration than the given one now.
+    """
+
+    def __init__(
+        self, metadata: MetadataLog, directory: LogDirectory, config: BrokerConfig, on_change: Callable[[Log], None]
+    ) -> None:
+        self.metadata = metadata
+        self.directory = directory
+        self.config = config
+        self.on_change = on_change
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[UUID, Topic] = {}
+        self.generation = 0
+        self.in_creation: dict[str, asyncio.Future[None]] = {}
+        """Topics that are in the metadata log but whose partitions are not all there, until they are."""
+        self.timed_logs: set[Log] = set()  # those with flush.ms
+        self.listeners: list[TopicListener] = []
+        self.on_created: Callable[[Log], object] | None = None
+        self.on_deletion: Callable[[Log], object] | None = None
+        self.on_config_changed: Callable[[Log, LogConfig], object] | None = None
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata as of now."""
+        return self.metadata.image
+
+    async def sync(self) -> None:
+        """Wait until what has been appended to the metadata log is on disk."""
+        await asyncio.get_running_loop().run_in_executor(None, self.metadata.sync)
+
+    # -- start ---------------------------------------------------------------------------------------------------
+
+    def expected_partitions(self) -> dict[TopicPartition, PartitionSource]:
+        """The partitions that the log directory should hold."""
+        expected = {}
+        for topic in self.image.topics.values():
+            source = PartitionSource(topic.topic_id, self.log_config_of(topic.name))
+            for partition in topic.partitions:
+                expected[topic.name, partition] = source
+        return expected
+
+    def adopt_loaded(self) -> None:
+        """Take over the logs that the directory has loaded."""
+        for image in self.image.topics.values():
+            topic = Topic(image.name, image.topic_id)
+            for partition in image.partitions:
+                log = self.directory.logs.get((image.name, partition))
+                if log is not None:
+                    self.take(topic, log, image)
+            self.publish(topic)
+
+    # -- lookups -------------------------------------------------------------------------------------------------
+
+    def log(self, name: str | None, partition: int) -> Log:
+        """The log of a partition; raises UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if it could not be
+        opened.
+        """
+        topic = self.by_name.get(name) if name is not None else None
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+        return self._log_of(topic, partition)
+
+    def log_by_id(self, topic_id: UUID | None, partition: int) -> Log:
+        """As `log`, by the topic's id; raises UNKNOWN_TOPIC_ID if there is none such."""
+        topic = self.by_id.get(topic_id) if topic_id is not None else None
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
+        return self._log_of(topic, partition)
+
+    def configs_of(self, name: str) -> Mapping[str, str]:
+        """The topic's own configurations."""
+        return self.image.configs.get((TOPIC_RESOURCE, name), {})
+
+    def log_config_of(self, name: str) -> LogConfig:
+        """What the topic's logs are configured with: its own configurations over the broker's."""
+        return log_config(self.configs_of(name), self.config)
+
+    async def settled(self, names: Iterable[str]) -> None:
+        """Wait until none of these topics is being created."""
+        for future in {self.in_creation[name] for name in names if name in self.in_creation}:
+            await future
+
+    def _log_of(self, topic: Topic, partition: int) -> Log:
+        log = topic.logs.get(partition)
+        if log is None:
+            image = self.image.topics.get(topic.name)
+            if image is not None and partition in image.partitions:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic.name}-{partition} could not be opened")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {partition}")
+        return log
+
+    # -- changes -------------------------------------------------------------------------------------------------
+
+    def take(self, topic: Topic, log: Log, image: TopicImage) -> None:
+        """Make this broker the leader of a log, which is the topic's from now on."""
+        log.become_leader(image.partitions[log.partition].leader_epoch if log.partition in image.partitions else 0)
+        log.on_change.append(lambda: self.on_change(log))
+        topic.logs[log.partition] = log
+        self._note_timed(log)
+
+    def publish(self, topic: Topic) -> None:
+        """Let a topic be used from now on."""
+        self.by_name[topic.name] = topic
+        self.by_id[topic.topic_id] = topic
+        self.generation += 1
+        for listener in self.listeners:
+            listener.topic_created(topic)
+
+    def withdraw(self, name: str) -> Topic:
+        """Let a topic be used no more: its files are about to be deleted."""
+        topic = self.by_name.pop(name)
+        del self.by_id[topic.topic_id]
+        self.generation += 1
+        for log in topic.logs.values():
+            self.timed_logs.discard(log)
+            if self.on_deletion is not None:
+                self.on_deletion(log)
+        return topic
+
+    def apply_configs(self, names: Iterable[str] | None = None, *, broker_config: BrokerConfig | None = None) -> None:
+        """Refresh the settings of the logs of these topics (default: all); `broker_config` replaces the broker's."""
+        if broker_config is not None:
+            self.config = broker_config
+        self.generation += 1
+        for name in list(self.by_name if names is None else names):
+            topic = self.by_name.get(name)
+            if topic is None:
+                continue
+            settings = self.log_config_of(name)
+            for log in topic.logs.values():
+                before = log.config
+                log.update_config(settings)
+                self._note_timed(log)
+                if self.on_config_changed is not None:
+                    self.on_config_changed(log, before)
+
+    def _note_timed(self, log: Log) -> None:
+        (self.timed_logs.discard if log.config.flush_ms == LONG_MAX else self.timed_logs.add)(log)
