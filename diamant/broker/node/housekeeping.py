@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.service.repeated_errors import RepeatedErrors
+from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.segments.log_config import LONG_MAX
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Housekeeping:
         if log.is_deleted or log.config.is_compacted or not (segments := deletable_segments(log, now_ms)):
             return
         try:
-            freed = log.delete_oldest(segments)
+            freed = delete_oldest(log, segments)
             logger.info("%s-%d: %d bytes deleted by retention", log.topic, log.partition, freed)
         finally:
             self._node.log_events.changed(log)  # some may have gone before one could not

@@ -127,7 +127,7 @@ class LogState:
         return replace(self, segments=(*self.segments[:-1], active))
 
     def without_oldest(self, count: int) -> LogState:
-        """With so many of the oldest segments gone, as by `Log.delete_oldest`."""
+        """With so many of the oldest segments gone, as by `segment_removal.delete_oldest`."""
         if not count:
             return self
         left = (self.rolled() if count >= len(self.segments) else self).segments[count:] or self.segments[-1:]

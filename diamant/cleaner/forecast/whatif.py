@@ -64,6 +64,7 @@ from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.overlay import OverlayEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
+from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.segments.log_config import LONG_MAX
 from diamant.storage.segments.segment import scan_headers
 
@@ -232,7 +233,7 @@ class _Course:
             state, result = self._round(log, env, state, plan)
             removed = dict(sorted(result.stats.removed.items()))
             return state, Event(CLEAN, at_ms, BY_HORIZON, found.first_dirty_offset, removed)
-        log.delete_oldest(deletable_segments(log, at_ms))
+        delete_oldest(log, deletable_segments(log, at_ms))
         start = log.log_start_offset
         key = next_key(state.key, DELETE, at_ms, start)
         return replace(state, env=env, key=key, log_start_offset=start), Event(DELETE, at_ms, BY_RETENTION, start)

@@ -32,6 +32,7 @@ from diamant.storage.env.env import Env, parent
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
+from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import replace_segments
 from diamant.storage.recovery.open_log import load_log
 from diamant.storage.segments.log_config import LogConfig
@@ -222,7 +223,7 @@ def clean_partition(
             _write_offset(env, log_directory, names.CLEANER_CHECKPOINT, key, result.end_offset)
         segment_count = len(log.segments)
         if with_retention:
-            log.delete_oldest(deletable_segments(log, now_ms))
+            delete_oldest(log, deletable_segments(log, now_ms))
         deleted = max(0, segment_count - len(log.segments))
         if log.log_start_offset > log.segments[0].base_offset:
             _write_offset(env, log_directory, names.LOG_START_OFFSET_CHECKPOINT, key, log.log_start_offset)

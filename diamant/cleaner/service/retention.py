@@ -11,6 +11,7 @@ from diamant.cleaner.service.partition_states import PartitionStates
 from diamant.cleaner.service.repeated_errors import RepeatedErrors
 from diamant.storage.env.clock import Clock
 from diamant.storage.log.log import Log
+from diamant.storage.log.segment_removal import delete_oldest
 
 logger = logging.getLogger("diamant.cleaner.service.service")
 """Its name is in the logs of users."""
@@ -62,7 +63,7 @@ class CompactedRetention:
         partition = log.topic, log.partition
         self._states.acquire(partition)
         try:
-            freed = log.delete_oldest(count)
+            freed = delete_oldest(log, count)
             logger.info("%s-%d: %d bytes deleted by retention", *partition, freed)
         finally:
             self._on_retained(log)  # some may have gone before one could not

@@ -10,29 +10,25 @@ Source: Kafka's UnifiedLog and LocalLog.
 
 from __future__ import annotations
 
-import errno
 import random
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
 from diamant.protocol.batches.batch import parse_header, set_base_offset, set_timestamps
-from diamant.protocol.batches.control import parse_control_type
 from diamant.protocol.batches.header import NO_PRODUCER_ID, BatchHeader
-from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import LeaderEpochs
 from diamant.storage.env.clock import bounds_now_ms
 from diamant.storage.env.env import Env
-from diamant.storage.log import time_search
 from diamant.storage.log.append_checks import BatchCheck, CheckedBatch, Validation
+from diamant.storage.log.control_append import append_control
+from diamant.storage.log.flush import FlushPlan, UnsyncedFiles
 from diamant.storage.log.log_reader import LogReader
 from diamant.storage.log.log_segments import LogSegments
 from diamant.storage.log.producer_state import DuplicateBatch, ProducerStateManager
-from diamant.storage.log.time_search import TimestampOffset
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import FileSlice, Segment
 from diamant.storage.segments.txn_index import AbortedTxn
@@ -68,47 +64,6 @@ class EpochEndOffset(NamedTuple):
 
     leader_epoch: int
     end_offset: int
-
-
-class FlushPlan:
-    """Files to fsync so that everything below `offset` is durable; made by the owner, run in any thread."""
-
-    def __init__(self, log: Log, segments: list[Segment], snapshots: list[str], offset: int, name_changes: int) -> None:
-        self.offset = offset
-        self.name_changes = name_changes
-        self._log = log
-        self._segments = segments
-        self._snapshots = snapshots
-        self._passed_over: list[Segment] = []
-
-    def run(self) -> None:
-        """Blocks for the fsyncs. Snapshots go first, as recovery trusts them once the recovery point has passed.
-
-        Of a log that is deleted nothing is to be durable, and its path may be that of a new one of its name.
-        """
-        env = self._log.env
-        if self._is_moot():
-            return
-        for path in self._snapshots:
-            # Retention or the cleaner may have removed it since the plan was made.
-            with suppress(FileNotFoundError):
-                env.sync_file(path)
-        if self._is_moot():
-            return
-        self._log.epochs.sync()
-        self._passed_over = [segment for segment in self._segments if not segment.sync()]
-        if self.name_changes > self._log.synced_name_changes:
-            env.sync_dir(self._log.path)
-
-    def check(self) -> None:
-        """OSError if a segment was not synced since it was being removed, and then could not be; for the owner, after `run`."""
-        for segment in self._passed_over:
-            if not segment.is_deleted and not self._is_moot():
-                raise OSError(errno.EIO, "was not synced, as it was being removed, and is still there", segment.path)
-
-    def _is_moot(self) -> bool:
-        """True if the log was deleted, which the loop thread may do at any time."""
-        return self._log.is_deleted
 
 
 class Log:
@@ -154,13 +109,7 @@ class Log:
         self.on_index_damaged: Callable[[Log, Segment], object] | None = None
         """Told of closed segments that are read slowly because of their offset index."""
         self.on_files_removed: Callable[[list[str], int], None] | None = None
-        self._pending_snapshots: list[str] = []
-        self._rolled: list[Segment] = []
-        """Segments that were rolled since the last flush began; what rolling added to their indexes is not synced."""
-        self._name_changes = 1
-        """Number of times that segments came or went. Opening counts: its recovery may have removed files."""
-        self.synced_name_changes = 0
-        """The value of `_name_changes` that a flush has made durable."""
+        self.unsynced = UnsyncedFiles(self)
         self.is_deleted = False
         self.is_exchanging = False
         """True while a `segment_swap.Replacement` renames files, until it has finished: no segment is removed then."""
@@ -203,7 +152,7 @@ class Log:
     def needs_start_checkpoint(self) -> bool:
         """True if the names of the segments do not tell the log start, or might not after a loss of power."""
         return self.log_start_offset > self.segments[0].base_offset or (
-            self.log_start_offset > 0 and self.synced_name_changes < self._name_changes
+            self.log_start_offset > 0 and self.unsynced.synced_name_changes < self.unsynced.name_changes
         )
 
     @property
@@ -339,7 +288,8 @@ class Log:
         producers = self.producers
         interval = self.config.index_interval_bytes
         if header.is_control:
-            self._append_control(batch, header, segment, last_offset)
+            append_control(segment, producers, batch, header, interval, self.fail)
+            self.log_end_offset = last_offset + 1
             return None
         checked = producers.check(header, is_client=is_client)
         if isinstance(checked, DuplicateBatch):
@@ -354,49 +304,6 @@ class Log:
         self.log_end_offset = last_offset + 1
         producers.apply(checked, header.base_offset)
         return None
-
-    def _append_control(
-        self, batch: memoryview | bytearray, header: BatchHeader, segment: Segment, last_offset: int
-    ) -> None:
-        """Append a control batch; if it aborts a transaction that wrote here, with an entry in the index of those.
-
-        The entry comes first. A log whose marker is there and whose entry is not would show aborted records as
-        committed, and no one would ever look. An entry without its marker is taken out again, and after a crash the
-        recovery of the segment rebuilds the whole index.
-        """
-        producers = self.producers
-        interval = self.config.index_interval_bytes
-        marker = next(iter_records(batch), None)
-        if marker is None or marker.key is None:
-            segment.append(batch, last_offset, header.max_timestamp, interval)
-            self.log_end_offset = last_offset + 1
-            producers.transactions.on_high_watermark(self.log_end_offset)
-            return
-        control_type, coordinator_epoch = parse_control_type(marker.key), coordinator_epoch_of(marker.value)
-        producers.check_marker(header, coordinator_epoch)
-        aborted = producers.transaction_ended_by(header, control_type, header.base_offset)
-        is_indexed = aborted is not None and aborted.is_aborted
-        if aborted is not None and aborted.is_aborted:
-            stable = producers.transactions.last_stable_offset_after(aborted)
-            segment.txn_index.append(AbortedTxn(aborted.producer_id, aborted.first_offset, aborted.last_offset, stable))
-        try:
-            segment.append(batch, last_offset, header.max_timestamp, interval)
-        except OSError:
-            if is_indexed:
-                self._take_back_index_entry(segment, header.base_offset)
-            raise
-        self.log_end_offset = last_offset + 1
-        completed = producers.append_marker(header, control_type, coordinator_epoch, header.base_offset)
-        if completed is not None:
-            producers.transactions.complete(completed)
-        producers.transactions.on_high_watermark(self.log_end_offset)
-
-    def _take_back_index_entry(self, segment: Segment, offset: int) -> None:
-        try:
-            segment.txn_index.truncate_to(offset)
-        except OSError as error:
-            # No append from now on, and no clean stop: the next start rebuilds the index.
-            self.write_failure = error
 
     def _cut_half_written(self) -> None:
         """After a failed write: what it left beyond the log's end must not be taken for a batch by the next start."""
@@ -421,15 +328,18 @@ class Log:
             return active
         active.on_inactive()
         segment = self._new_segment(base_offset)
-        self._name_changes += 1
-        self._rolled.append(active)
+        self.unsynced.name_changes += 1
+        self.unsynced.rolled.append(active)
         self._segments.append(segment)
-        path = self.producers.take_snapshot(base_offset)
-        if path is not None:
-            self._pending_snapshots.append(path)
+        self._take_snapshot()
         if self.on_flush_due is not None:
             self.on_flush_due(self)
         return segment
+
+    def _take_snapshot(self) -> None:
+        path = self.producers.take_snapshot(self.log_end_offset)
+        if path is not None:
+            self.unsynced.snapshots.append(path)
 
     def _new_segment(self, base_offset: int) -> Segment:
         for path in (
@@ -448,90 +358,26 @@ class Log:
         """Index of the segment with the largest base offset <= `offset`; -1 if there is none."""
         return self._segments.floor(offset)
 
-    def delete_oldest(self, count: int) -> int:
-        """Remove the `count` oldest segments (rolling first if that is all of them); bytes freed.
-
-        Files are renamed to `.deleted` and removed after `file.delete.delay.ms`. The log start moves up with them. OSError if one
-        keeps its name: that segment and those behind it stay in the log, where the next start would have them anyway.
-        Nothing happens while segments are being exchanged: the next look of retention finds them again.
-        """
-        if count <= 0 or self.is_exchanging:
-            return 0
-        failure: OSError | None = None
-        if count >= len(self.segments):
-            try:
-                self.roll()
-            except OSError as error:
-                failure = error  # as with a full disk, for which those before the active one make room
-            count = min(count, len(self.segments) - 1)
-        oldest = self.segments[:count]
-        try:
-            self.remove_segment_files(oldest)
-        finally:
-            freed = self._begin_behind_removed(oldest)
-        if failure is not None:
-            raise failure
-        return freed
-
-    def _begin_behind_removed(self, oldest: Sequence[Segment]) -> int:
-        """Take those of the oldest segments out of the log whose `.log` files have lost their names; bytes freed."""
-        removed = [segment for segment in oldest if segment.path.endswith(names.DELETED_SUFFIX)]
-        for segment in oldest[len(removed) :]:
-            segment.is_deleted = False
-        self._segments.drop_oldest(len(removed))
+    def begin_behind(self, count: int) -> None:
+        """Take the `count` oldest segments out of the log, in memory only; the log start moves up with them."""
+        self._segments.drop_oldest(count)
         first = self.segments[0].base_offset
-        if removed and first > self.log_start_offset:
+        if count and first > self.log_start_offset:
             self._move_log_start(first)
-        self.remove_snapshots({segment.base_offset for segment in removed})
-        return sum(segment.size for segment in removed)
 
     def exchange_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """Put `new` in the place of `old`, which follow each other; in memory only (see `segment_swap`)."""
         self._segments.replace(old, new)
-        self._hide(old)
+        self.hide(old)
         self.producers.snapshots.forget({segment.base_offset for segment in old} - {new.base_offset})
 
-    def remove_segment_files(self, segments: Sequence[Segment]) -> None:
-        """Rename the files of segments that are to be found no more to `.deleted`, to be removed after the delay.
-
-        Nothing is written for that, as the disk may be full, and a `.log` file that is not there counts as removed. OSError at
-        the first that keeps its name; what is left then of one whose `.log` file has lost it goes at the next start.
-        """
-        self._name_changes += 1
-        self._hide(segments)
-        removed: list[str] = []
-        try:
-            for segment in segments:
-                segment.change_suffix(names.DELETED_SUFFIX, missing_ok=True)
-                removed += [path for path in segment.file_paths() if self.env.exists(path)]
-        finally:
-            self._remove_later(removed)
-
-    def _hide(self, segments: Sequence[Segment]) -> None:
+    def hide(self, segments: Sequence[Segment]) -> None:
         """Hide these segments from new readers. Current readers keep what they have found."""
         for segment in segments:
             segment.is_deleted = True
             # Otherwise any reference to it, such as the traceback of a failed round, keeps its bytes on the disk.
             segment.let_go_of_file()
         self._reader.forget_deleted()
-
-    def remove_snapshots(self, offsets: Collection[int]) -> None:
-        """Rename the producer snapshots at `offsets`, if there are any, to `.deleted`, to be removed after the delay."""
-        self.producers.snapshots.forget(offsets)
-        removed = []
-        for offset in offsets:
-            path = names.snapshot_file(self.path, offset)
-            if self.env.exists(path):
-                self.env.rename(path, path + names.DELETED_SUFFIX)
-                removed.append(path + names.DELETED_SUFFIX)
-        self._remove_later(removed)
-
-    def _remove_later(self, paths: list[str]) -> None:
-        if self.on_files_removed is not None:
-            self.on_files_removed(paths, self.config.file_delete_delay_ms)
-        else:
-            for path in paths:
-                self.env.remove(path)
 
     def delete_records(self, before_offset: int) -> int:
         """Move the log start up to `before_offset` (-1: high watermark); the low watermark (UnifiedLog.deleteRecords)."""
@@ -586,14 +432,6 @@ class Log:
 
     # -- offsets by time and epoch -------------------------------------------------------------------------------
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """First record at or after `timestamp` ms that is not below the log start; may block, so not for the loop thread."""
-        return next(filter(None, (step.run() for step in time_search.at_or_after(self, timestamp))), None)
-
-    def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """First record with the log's largest timestamp; may block, so not for the loop thread."""
-        return next(filter(None, (step.run() for step in time_search.with_largest_timestamp(self))), None)
-
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
         """Largest known epoch <= `leader_epoch` and where it ends (KIP-101)."""
         epoch, end_offset = self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
@@ -608,27 +446,17 @@ class Log:
     def begin_flush(self, offset: int | None = None) -> FlushPlan | None:
         """Return what to sync so that everything below `offset` (default: log end) is durable; None if it is already."""
         target = self.log_end_offset if offset is None else offset
-        if target <= self.recovery_point and not self._rolled:
+        if target <= self.recovery_point and not self.unsynced.rolled:
             return None
         segments = [segment for segment in self._segments.since(self.recovery_point) if segment.base_offset < target]
         for segment in segments:
             segment.flush_indexes()
-        snapshots, self._pending_snapshots = self._pending_snapshots, []
-        segments += self._take_rolled(segments)
-        return FlushPlan(self, segments, snapshots, target, self._name_changes)
-
-    def _take_rolled(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Return what was rolled since the last flush and is not among `segments`: it was flushed to its end, but got
-        its last index entries when it rolled.
-        """
-        rolled, self._rolled = self._rolled, []
-        return [segment for segment in rolled if not segment.is_deleted and segment not in segments]
+        return self.unsynced.plan(segments, target)
 
     def complete_flush(self, plan: FlushPlan) -> None:
         """Record that a flush plan has run: the recovery point moves up. OSError if it has left something out."""
-        plan.check()
+        plan.complete()
         self.recovery_point = max(self.recovery_point, plan.offset)
-        self.synced_name_changes = max(self.synced_name_changes, plan.name_changes)
         self.last_flush_ms = self.env.clock.now_ms()
 
     def flush(self) -> None:
@@ -645,21 +473,12 @@ class Log:
     def close(self, *, is_clean: bool = True) -> None:
         """Orderly close: final index entries, producer snapshot at the log end, everything synced."""
         if is_clean and self.write_failure is None:
-            active = self.active
-            active.on_inactive()
-            path = self.producers.take_snapshot(self.log_end_offset)
-            if path is not None:
-                self._pending_snapshots.append(path)
+            self.active.on_inactive()
+            self._take_snapshot()
             # Index files and the snapshot may be new.
-            self._name_changes += 1
-            segments = self._segments.since(self.recovery_point)
-            segments += self._take_rolled(segments)
-            plan = FlushPlan(self, segments, self._pending_snapshots, self.log_end_offset, self._name_changes)
+            self.unsynced.name_changes += 1
+            plan = self.unsynced.plan(self._segments.since(self.recovery_point), self.log_end_offset)
             plan.run()
             self.complete_flush(plan)
         for segment in self.segments:
             segment.close()
-
-
-def coordinator_epoch_of(value: bytes | None) -> int:
-    return int.from_bytes(value[2:6], "big", signed=True) if value is not None and len(value) >= 6 else -1

@@ -40,6 +40,7 @@ from contextlib import suppress
 from diamant.storage import names
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
+from diamant.storage.log.segment_removal import remove_segment_files, remove_snapshots
 from diamant.storage.segments.segment import Segment, scan_headers
 
 SOURCES_PER_TURN = 4
@@ -237,7 +238,7 @@ class Replacement:
         assert new is not None
         gone = [segment.base_offset for segment in sources if segment.base_offset != new.base_offset]
         while sources:
-            log.remove_segment_files(sources[:per_turn])
+            remove_segment_files(log, sources[:per_turn])
             del sources[:per_turn]
             yield
             if log.is_deleted:
@@ -250,7 +251,7 @@ class Replacement:
             yield
             if log.is_deleted:
                 return
-            log.remove_snapshots(gone[start : start + per_turn])
+            remove_snapshots(log, gone[start : start + per_turn])
 
     def _present_sources(self) -> list[Segment]:
         """Return those of the sources that retention has left; SourcesChanged if any other thing happened to them."""

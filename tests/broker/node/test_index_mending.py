@@ -14,6 +14,7 @@ from diamant.cleaner.service.round_requests import RoundRequest
 from diamant.protocol.batches.batch import parse_header
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
+from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.segments import segment as segment_module
 from diamant.storage.segments.offset_index import ENTRY_SIZE
 from tests.broker.handlers.test_admin import SET, TOPIC, alter
@@ -109,7 +110,7 @@ async def test_what_happens_meanwhile(log: Log) -> None:
     for number in range(COUNT, COUNT + 5):
         log.append_as_leader(batch(b"%d" % number, b"x" * 20, timestamp=START_MS + number))
     log.roll()
-    log.delete_oldest(1)
+    delete_oldest(log, 1)
     opened.set()
     await mender.settled()
     assert not first.offset_index._has_stand_in
@@ -125,7 +126,7 @@ async def test_bounds(log: Log) -> None:
     check_reads(log, COUNT)
     await mender.settled()
     assert [segment.offset_index._has_stand_in for segment in log.segments] == [True, False, False, False]
-    log.delete_oldest(1)
+    delete_oldest(log, 1)
     assert seek(log, 2 * 39) == b"39"
     await mender.stop()
     assert not any(segment.offset_index._has_stand_in for segment in log.segments)

@@ -7,6 +7,7 @@ import pytest
 from diamant.cleaner.rules.modes import MODES
 from diamant.cleaner.rules.result import OutputSegment
 from diamant.cleaner.rules.retention import deletable_segments
+from diamant.storage.log.segment_removal import delete_oldest
 from tests.cleaner.cleaner_log import CleanerLog
 from tests.cleaner.engines.engines import Engine
 
@@ -24,7 +25,7 @@ def make_log(engine: Engine) -> CleanerLog:
 def delete_below(log: CleanerLog, offset: int) -> None:
     """DeleteRecords, and the retention that follows it."""
     log.log.delete_records(offset)
-    log.log.delete_oldest(deletable_segments(log.log, log.now_ms))
+    delete_oldest(log.log, deletable_segments(log.log, log.now_ms))
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -21,6 +21,7 @@ from diamant.cleaner.rules.retention import deletable_segments
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import KafkaError
 from diamant.storage import names
+from diamant.storage.log.segment_removal import delete_oldest
 from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, CleanerLog
 
 HOUR_MS = 3_600_000
@@ -487,7 +488,7 @@ def test_retention_removes_whole_segments_from_the_oldest_on() -> None:
         if key != "d":
             log.roll()
     assert log.log.size == 280
-    log.log.delete_oldest(deletable_segments(log.log, log.now_ms))
+    delete_oldest(log.log, deletable_segments(log.log, log.now_ms))
     assert log.log.size == 210
 
     log = CleanerLog(cleanup_policy=frozenset({"delete"}), retention_ms=HOUR_MS)

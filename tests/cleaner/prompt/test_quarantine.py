@@ -16,6 +16,7 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
+from diamant.storage.log.segment_removal import delete_oldest
 from tests.cleaner.cleaner_log import DIRECTORY, CleanerLog
 from tests.cleaner.engines.test_round_properties import RETENTION_MS, committed_values, histories, play
 from tests.effort import examples
@@ -294,7 +295,7 @@ def test_a_segment_that_is_gone_holds_nothing_back() -> None:
     log = segments_of(("a",), ("b",), ("c",))
     damaged = Damaged(log, 0)
     damaged.round()
-    log.log.delete_oldest(1)
+    delete_oldest(log.log, 1)
     assert [one.base_offset for one in damaged.quarantine.refresh(log.log)] == [0]
     assert damaged.quarantine.is_over
     assert damaged.quarantine.frozen_above(log.now_ms) is None

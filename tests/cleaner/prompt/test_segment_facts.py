@@ -30,6 +30,7 @@ from diamant.cleaner.prompt.segment_facts import (
 from diamant.cleaner.rules.modes import PROMPT
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
+from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.segments.segment import scan_headers
 from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, CleanerLog
 from tests.cleaner.engines.test_round_properties import RETENTION_MS, committed_values, histories, play
@@ -338,7 +339,7 @@ def test_facts_of_segments_that_are_gone_are_forgotten() -> None:
         log.roll()
     log.first_dirty = 3
     watched.learn()
-    log.log.delete_oldest(3)
+    delete_oldest(log.log, 3)
     assert watched.facts.unknown(log.log, 3) == []
     assert watched.facts._known == {}
 

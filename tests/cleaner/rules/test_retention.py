@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from diamant.cleaner.rules.retention import deletable_segments
+from diamant.storage.log.segment_removal import delete_oldest
 from tests.cleaner.cleaner_log import CleanerLog
 
 BOTH = frozenset({"compact", "delete"})
@@ -45,7 +46,7 @@ def test_each_rule_goes_on_where_the_one_before_ended() -> None:
     assert deletable_segments(log.log, log.now_ms) == 0
     log.log.delete_records(1)
     assert deletable_segments(log.log, log.now_ms) == 2
-    log.log.delete_oldest(2)
+    delete_oldest(log.log, 2)
     assert (log.log.log_start_offset, deletable_segments(log.log, log.now_ms)) == (2, 0)
 
 
@@ -63,6 +64,6 @@ def test_all_segments_may_go_but_not_an_empty_active_one() -> None:
     """The active segment is counted if it has records, and never when it is empty."""
     log = make_log(retention_bytes=0)
     assert deletable_segments(log.log, log.now_ms) == 4
-    log.log.delete_oldest(4)
+    delete_oldest(log.log, 4)
     assert [segment.size for segment in log.log.segments] == [0]
     assert deletable_segments(log.log, log.now_ms) == 0

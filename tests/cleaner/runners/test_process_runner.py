@@ -26,6 +26,7 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
+from diamant.storage.log.segment_removal import delete_oldest
 from tests.cleaner.runners.test_runner import (
     START_MS,
     Swapper,
@@ -270,7 +271,7 @@ async def test_errors_come_over_as_they_are(log: Log, runner: ProcessRunner) -> 
     assert caught.value.path == str(path)
     damage(log, 3)
     plan = plan_of(log)
-    log.delete_oldest(2)
+    delete_oldest(log, 2)
     with pytest.raises(FileNotFoundError, match=r"00000000000000000000\.log"):
         await runner.run(plan, on_output=Swapper(log))
     with pytest.raises(RunnerFailed, match="the worker failed"):

@@ -24,6 +24,7 @@ from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
+from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import Replacement
 from diamant.storage.recovery.open_log import create_log, load_log
 from diamant.storage.segments.log_config import LogConfig
@@ -205,7 +206,7 @@ async def test_corruption_is_told_with_its_place(log: Log, runner: InlineRunner)
 async def test_a_source_that_retention_removed(log: Log, runner: InlineRunner) -> None:
     """The plan names a file that is gone."""
     plan = plan_of(log)
-    log.delete_oldest(2)
+    delete_oldest(log, 2)
     with pytest.raises(FileNotFoundError):
         await runner.run(plan, on_output=Swapper(log))
     assert not leftovers(log)

@@ -14,6 +14,7 @@ from diamant.cleaner.rules.result import CleanResult
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.service.round import look_at_segments, run_plan
 from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import MAX_SCANNED_BYTES, SOURCES_PER_TURN
 from diamant.storage.segments.segment import Segment
 from tests.cleaner.cleaner_log import START_MS, CleanerLog
@@ -130,5 +131,5 @@ def test_a_plan_is_the_same_from_what_was_looked_up_before(log: CleanerLog) -> N
 def test_a_segment_that_retention_removes_is_passed_over(log: CleanerLog) -> None:
     """Its files are gone when the thread comes to it: the others are looked at all the same."""
     segments = list(log.log.segments)
-    log.log.delete_oldest(2)
+    delete_oldest(log.log, 2)
     assert list(look_at_segments(log.env, segments)) == segments[2:-1]

@@ -12,6 +12,7 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult
 from diamant.cleaner.service.round_requests import RoundRequest, UnknownPartition
 from diamant.storage.env.env import Env
+from diamant.storage.log.segment_removal import delete_oldest
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.service.several_logs import HOUR_MS, SeveralLogs
 from tests.waiting import wait_until
@@ -189,7 +190,7 @@ async def test_retention_removes_the_sources_of_a_round(logs: SeveralLogs, held:
     log = logs.filthy("t", 20)
     service = await logs.start(new_process_runner=lambda: held)
     await wait_until(lambda: len(held.plans) == 1)
-    log.delete_oldest(2)
+    delete_oldest(log, 2)
     held.go_on.set()
     await service.settled()
     assert not service.states.uncleanable

@@ -12,6 +12,7 @@ from diamant.storage import names
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
+from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import replace_segments
 from diamant.storage.recovery.log_directory import LogDirectory, PartitionSource
 from diamant.storage.segments.log_config import LogConfig
@@ -42,7 +43,7 @@ def test_a_segment_whose_file_is_gone_does_not_keep_the_others(env: RealEnv, tmp
     directory = started(env, str(tmp_path))
     log = filled(directory.logs["t", 0])
     env.rename(log.segments[away].path, f"{tmp_path}/moved-away")
-    assert log.delete_oldest(3) > 0
+    assert delete_oldest(log, 3) > 0
     assert (log.log_start_offset, bases_of(log)) == (30, [30, 40])
     left = {name for name in env.list_dir(log.path) if name.endswith((names.LOG_SUFFIX, names.INDEX_SUFFIX))}
     assert {names.offset_of(name) for name in left} == {30, 40}
@@ -63,7 +64,7 @@ def test_a_segment_that_cannot_be_renamed_stays_in_the_log() -> None:
     fault = env.fail("rename", f"*/{10:020d}.log", errno.EROFS, times=2)
     for _ in range(2):
         with pytest.raises(OSError, match="Read-only"):
-            log.delete_oldest(3 - fault.hits)
+            delete_oldest(log, 3 - fault.hits)
         assert (log.log_start_offset, bases_of(log)) == (10, [10, 20, 30, 40])
         assert read_all(log, 10) == text(range(10, 50))
         assert not any(segment.is_deleted for segment in log.segments)
@@ -71,7 +72,7 @@ def test_a_segment_that_cannot_be_renamed_stays_in_the_log() -> None:
     directory = started(env, "/data")
     log = directory.logs["t", 0]
     assert (log.log_start_offset, read_all(log, 10)) == (10, text(range(10, 50)))
-    log.delete_oldest(2)
+    delete_oldest(log, 2)
     assert (log.log_start_offset, bases_of(log), read_all(log, 30)) == (30, [30, 40], text(range(30, 50)))
 
 
@@ -84,7 +85,7 @@ def test_an_index_that_cannot_be_renamed(suffix: str) -> None:
     stuck = f"{0:020d}{suffix}"
     env.fail("rename", f"*/{stuck}", errno.EIO, times=1)
     with pytest.raises(OSError, match="Input/output"):
-        log.delete_oldest(2)
+        delete_oldest(log, 2)
     # The next one would have had its turn after it.
     assert (log.log_start_offset, bases_of(log)) == (10, [10, 20, 30, 40])
     assert stuck in env.list_dir(log.path)
@@ -101,7 +102,7 @@ def test_a_full_disk_keeps_no_segment() -> None:
     log = filled(started(env, "/data").logs["t", 0])
     env.fail("pwrite", "*index*", errno.ENOSPC)
     log.segments[0].offset_index.append(5, 100)
-    log.delete_oldest(3)
+    delete_oldest(log, 3)
     assert bases_of(log) == [30, 40]
 
 
@@ -123,10 +124,10 @@ def test_a_full_disk_on_which_everything_is_due() -> None:
     total, free = env.disk_usage("/")
     env.capacity_bytes = total - free
     with pytest.raises(OSError, match="No space"):
-        log.delete_oldest(5)
+        delete_oldest(log, 5)
     assert (log.log_start_offset, bases_of(log), read_all(log, 40)) == (40, [40], text(range(40, 50)))
     env.capacity_bytes = None
-    log.delete_oldest(1)
+    delete_oldest(log, 1)
     assert (log.log_start_offset, bases_of(log)) == (50, [50])
 
 
@@ -143,7 +144,7 @@ def test_a_flush_passes_over_nothing_that_stays() -> None:
     env.before("rename", "*.deleted", plan.run)
     env.fail("rename", "*.deleted", errno.EROFS, times=1)
     with pytest.raises(OSError, match="Read-only"):
-        log.delete_oldest(1)
+        delete_oldest(log, 1)
     with pytest.raises(OSError, match="was not synced"):
         log.complete_flush(plan)
     assert log.recovery_point == 0

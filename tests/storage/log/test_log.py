@@ -18,9 +18,11 @@ from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log, ReadResult
+from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.recovery.open_log import create_log, load_log
 from diamant.storage.segments.log_config import LogConfig
 from tests.storage.conftest import START_MS
+from tests.storage.log.found_by_time import offset_for_timestamp, offset_of_max_timestamp
 
 TOPIC_ID = UUID(int=7)
 
@@ -322,10 +324,10 @@ def test_offset_for_timestamp(env: RealEnv, tmp_path: Path) -> None:
     for current in (log, reopen(log)):
         for offset in range(150):
             timestamp = START_MS + 100 * (offset // 3) + 10 * (offset % 3)
-            assert current.offset_for_timestamp(timestamp) == (timestamp, offset)
-            assert current.offset_for_timestamp(timestamp - 1) == (timestamp, offset)
-        assert current.offset_for_timestamp(START_MS + 10_000) is None
-        assert current.offset_of_max_timestamp() == (START_MS + 4920, 149)
+            assert offset_for_timestamp(current, timestamp) == (timestamp, offset)
+            assert offset_for_timestamp(current, timestamp - 1) == (timestamp, offset)
+        assert offset_for_timestamp(current, START_MS + 10_000) is None
+        assert offset_of_max_timestamp(current) == (START_MS + 4920, 149)
 
 
 def test_delete_records_moves_the_log_start(env: RealEnv, tmp_path: Path) -> None:
@@ -341,7 +343,7 @@ def test_delete_records_moves_the_log_start(env: RealEnv, tmp_path: Path) -> Non
     with pytest.raises(KafkaError):
         log.delete_records(11)
     before = len(log.segments)
-    log.delete_oldest(deletable_segments(log, START_MS))
+    delete_oldest(log, deletable_segments(log, START_MS))
     assert len(log.segments) < before
     assert read_all(log, 5) == [b"%d" % number for number in range(5, 10)]
     again = reopen(log, log_start=5)
@@ -356,11 +358,11 @@ def test_retention_by_size_and_time(env: RealEnv, tmp_path: Path) -> None:
         log.append_as_leader(batch(b"%d" % number))
     total = log.size
     log.update_config(dataclasses.replace(log.config, retention_bytes=total // 2))
-    freed = log.delete_oldest(deletable_segments(log, START_MS))
+    freed = delete_oldest(log, deletable_segments(log, START_MS))
     assert total // 2 <= log.size == total - freed < total
     log.update_config(dataclasses.replace(log.config, retention_bytes=-1, retention_ms=1000))
     assert deletable_segments(log, START_MS + 1000) == 0
-    log.delete_oldest(deletable_segments(log, START_MS + 1001))
+    delete_oldest(log, deletable_segments(log, START_MS + 1001))
     assert log.size == 0
     assert log.log_start_offset == log.log_end_offset == 10
     assert log.append_as_leader(batch(b"next")).base_offset == 10

@@ -12,8 +12,10 @@ from diamant.storage import names
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
+from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import Replacement, SourcesChanged, replace_segments
 from diamant.storage.segments.segment import Segment
+from tests.storage.log.found_by_time import offset_for_timestamp, offset_of_max_timestamp
 from tests.storage.log.test_log import batch, make_log, read_all, reopen, values
 
 
@@ -205,7 +207,7 @@ def test_sources_that_retention_removed_are_left_out(log: Log) -> None:
     write_cleaned(log, bases, is_even)
     replacement = Replacement(log, 0, bases)
     replacement.prepare()
-    log.delete_oldest(2)
+    delete_oldest(log, 2)
     assert replacement.swap() is log.segments[0]
     replacement.finish()
     assert bases_of(log)[:2] == [0, end]
@@ -221,7 +223,7 @@ def test_what_retention_deleted_does_not_come_back(log: Log) -> None:
     write_cleaned(log, bases, is_even)
     replacement = Replacement(log, 0, bases)
     replacement.prepare()
-    log.delete_oldest(3)
+    delete_oldest(log, 3)
     left = bases_of(log)
     assert replacement.swap() is None
     replacement.finish()
@@ -300,14 +302,14 @@ def test_between_the_turns_of_a_swap_no_segment_is_removed(log: Log) -> None:
     """Retention does nothing until the swap is over, and a second one is refused."""
     replacement, turns = begun(log)
     bases = bases_of(log)
-    assert log.delete_oldest(2) == 0
+    assert delete_oldest(log, 2) == 0
     with pytest.raises(SourcesChanged, match="being exchanged"):
         Replacement(log, bases[1], bases[1:2])
     assert bases_of(log) == bases
     for _ in turns:
         pass
     replacement.finish()
-    assert log.delete_oldest(2) > 0
+    assert delete_oldest(log, 2) > 0
     assert bases_of(log) == bases[2:]
 
 
@@ -383,7 +385,7 @@ def test_times_are_found_after_the_swap(log: Log) -> None:
     bases = bases_of(log)[:3]
     write_cleaned(log, bases, lambda offset: offset in (4, 6))
     replace_segments(log, 0, bases)
-    found = log.offset_for_timestamp(0)
+    found = offset_for_timestamp(log, 0)
     assert found is not None
     assert found.offset == 4
-    assert log.offset_of_max_timestamp() is not None
+    assert offset_of_max_timestamp(log) is not None

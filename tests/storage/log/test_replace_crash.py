@@ -259,7 +259,7 @@ def test_a_flush_does_not_vouch_for_what_was_replaced_before_its_fsync(mode: str
     end = log.segments[1].base_offset
     log.segments[0].close()
     _forget_sync(env, log.segments[0].path)
-    log.recovery_point = log.synced_name_changes = 1
+    log.recovery_point = log.unsynced.synced_name_changes = 1
     before = content(log, 0, end)
     flush = log.begin_flush(end)
     assert flush is not None

@@ -16,6 +16,7 @@ from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import replace_segments
 from diamant.storage.segments.segment import Segment
 from tests.storage.conftest import START_MS
+from tests.storage.log.found_by_time import offset_for_timestamp, offset_of_max_timestamp
 from tests.storage.log.test_log import batch, make_log, reopen
 from tests.storage.log.test_replace import batches
 
@@ -80,18 +81,18 @@ def test_the_search_goes_on_behind_a_segment_without_its_last_records(log: Log) 
     assert log.segments[0].largest_timestamp == at(first_end)[0]
     for current in (log, reopen(log)):
         for offset in (first_end - 1, first_end):
-            assert current.offset_for_timestamp(at(offset)[0]) == at(first_end + 1)
-        assert current.offset_for_timestamp(at(first_end - 2)[0]) == at(first_end - 2)
+            assert offset_for_timestamp(current, at(offset)[0]) == at(first_end + 1)
+        assert offset_for_timestamp(current, at(first_end - 2)[0]) == at(first_end - 2)
 
 
 def test_the_search_goes_on_over_several_segments(log: Log) -> None:
     """Whole segments of batches without records are passed over; there is none where all are."""
     end = log.segments[3].base_offset
     empty_batches(log, set(range(1, end)))
-    assert log.offset_for_timestamp(0) == at(0)
-    assert log.offset_for_timestamp(at(1)[0]) == at(end)
+    assert offset_for_timestamp(log, 0) == at(0)
+    assert offset_for_timestamp(log, at(1)[0]) == at(end)
     empty_batches(log, set(range(end, BATCHES)))
-    assert log.offset_for_timestamp(at(1)[0]) is None
+    assert offset_for_timestamp(log, at(1)[0]) is None
 
 
 def test_what_lies_below_the_log_start_does_not_end_the_search(env: RealEnv, tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_what_lies_below_the_log_start_does_not_end_the_search(env: RealEnv, tmp
     log = filled(env, tmp_path, timestamps)
     log.delete_records(2)
     assert log.segments[0].base_offset == 0
-    assert log.offset_for_timestamp(START_MS + 1000) == (START_MS + 1000, 30)
+    assert offset_for_timestamp(log, START_MS + 1000) == (START_MS + 1000, 30)
 
 
 def test_the_largest_timestamp_is_one_that_a_record_has(env: RealEnv, tmp_path: Path) -> None:
@@ -110,14 +111,14 @@ def test_the_largest_timestamp_is_one_that_a_record_has(env: RealEnv, tmp_path: 
     timestamps[5], timestamps[20], timestamps[30] = START_MS + 900, START_MS + 500, START_MS + 500
     timestamps[21] = START_MS + 1000
     log = filled(env, tmp_path, timestamps)
-    assert log.offset_of_max_timestamp() == (START_MS + 1000, 21)
+    assert offset_of_max_timestamp(log) == (START_MS + 1000, 21)
     empty_batches(log, {21})
-    assert log.offset_of_max_timestamp() == (START_MS + 900, 5)
+    assert offset_of_max_timestamp(log) == (START_MS + 900, 5)
     empty_batches(log, {5})
-    assert log.offset_of_max_timestamp() == (START_MS + 500, 20)
-    assert reopen(log).offset_of_max_timestamp() == (START_MS + 500, 20)
+    assert offset_of_max_timestamp(log) == (START_MS + 500, 20)
+    assert offset_of_max_timestamp(reopen(log)) == (START_MS + 500, 20)
     empty_batches(log, set(range(BATCHES)))
-    assert log.offset_of_max_timestamp() is None
+    assert offset_of_max_timestamp(log) is None
 
 
 def test_an_exchange_of_segments_between_two_steps_hides_nothing(log: Log) -> None:

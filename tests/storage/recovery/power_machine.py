@@ -26,6 +26,7 @@ from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import Loss, MemoryEnv
 from diamant.storage.log.log import Log
+from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import Replacement
 from diamant.storage.recovery.log_directory import LogDirectory, PartitionSource
 from diamant.storage.segments.log_config import LogConfig
@@ -241,7 +242,7 @@ class Machine:
         is_all = count == len(log.segments)
         start = log.log_end_offset if is_all else log.segments[count].base_offset
         self.truths["t", 0].max_start = max(start, log.log_start_offset)
-        log.delete_oldest(count)
+        delete_oldest(log, count)
         self._step()
 
     def delete_records(self, before: int) -> None:

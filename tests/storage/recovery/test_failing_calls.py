@@ -23,6 +23,7 @@ from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv, Operation
 from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
+from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.recovery.open_log import create_log, load_log
 from diamant.storage.segments.log_config import LogConfig
 from tests.storage.conftest import START_MS
@@ -111,7 +112,7 @@ class Life:
                 self.log.fail(error)
 
     def retain(self) -> None:
-        self.log.delete_oldest(self.chance.randrange(len(self.log.segments) + 1))
+        delete_oldest(self.log, self.chance.randrange(len(self.log.segments) + 1))
 
     def note(self) -> None:
         """Write the checkpoint of recovery points."""

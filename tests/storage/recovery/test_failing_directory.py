@@ -24,6 +24,7 @@ from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import InjectedFault, MemoryEnv, PowerOff
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
+from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.recovery.checkpoint_files import CheckpointState
 from diamant.storage.recovery.log_directory import PartitionSource
 from diamant.storage.segments.log_config import LogConfig
@@ -128,7 +129,7 @@ class Life:
                 is_all = count == len(log.segments)
                 allowed = log.log_end_offset if is_all else log.segments[count].base_offset
                 truth.max_start = max(truth.max_start, allowed)
-                log.delete_oldest(count)
+                delete_oldest(log, count)
             case "delete":
                 before = self.chance.randint(log.log_start_offset, log.log_end_offset)
                 truth.max_start = max(truth.max_start, before)

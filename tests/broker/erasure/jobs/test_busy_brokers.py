@@ -12,6 +12,7 @@ from diamant.broker.broker import Broker
 from diamant.cleaner.evidence.scan import files_to_read
 from diamant.cleaner.evidence.scan.file_listing import list_places
 from diamant.cleaner.evidence.search.file_census import FileCensus
+from diamant.storage.log.segment_removal import delete_oldest
 from tests.broker.erasure.cases import KEY, create, create_with_key, data_of, erase, pinned, values_left, write
 
 
@@ -118,7 +119,7 @@ async def test_retention_takes_what_was_begun_since(broker: Broker, meanwhile: l
             log.roll()
         # Which is looked for every few minutes; each time a checkpoint is replaced, too.
         if next(rounds, None) is not None:
-            log.delete_oldest(len(log.segments) - 2)
+            delete_oldest(log, len(log.segments) - 2)
 
     meanwhile.append(produce)
     await check_certified(broker)

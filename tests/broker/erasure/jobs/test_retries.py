@@ -10,6 +10,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase.erase_attempt import EraseAttempt
 from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.storage.log.segment_removal import delete_oldest
 from tests.broker.erasure.cases import (
     DAY_MS,
     RETRY_MS,
@@ -108,7 +109,7 @@ async def test_a_topic_that_is_not_compacted_any_more_is_certified_when_retentio
     await wait_idle(broker)
     assert certificates_of(broker, "key-gone") == []
     log.roll()
-    log.delete_oldest(len(log.segments) - 1)
+    delete_oldest(log, len(log.segments) - 1)
     await next_pauses_until_over(broker)
     assert len(certificates_of(broker, "key-gone")) == 1
 
