@@ -1,4 +1,4 @@
-"""What a flush of a log has to sync, and what of it a loss of power could still take."""
+"""Flushes of a log: their plan, and what of the log a loss of power could still take."""
 
 from __future__ import annotations
 
