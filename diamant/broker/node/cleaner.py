@@ -50,7 +50,6 @@ class NodeCleaner:
         node.topics.on_created = node.topics.on_deletion = self._forget
         node.topics.on_config_changed = self._config_changed
         node.on_reconfigured.append(self.reconfigure)
-        node.log_events.subscribe(self.on_change, self.rolled)
 
     @property
     def is_loaded(self) -> bool:
@@ -93,6 +92,7 @@ class NodeCleaner:
         service: CleanerService = make_service(self._node, module.CleanerService)
         await service.start(self._node.directory.unopened)
         self._service = service
+        self._node.log_events.subscribe(service.saw_append, service.rolled)
         return service
 
     async def stop(self) -> None:
@@ -132,16 +132,6 @@ class NodeCleaner:
         """Take over changed `log.cleaner.*`."""
         if self._service is not None:
             self._service.reconfigure(cleaner_settings(config))
-
-    def on_change(self, log: Log) -> None:
-        """Tell the cleaner of an append to a compacted log."""
-        if self._service is not None and log.config.is_compacted:
-            self._service.saw_append(log)
-
-    def rolled(self, log: Log) -> None:
-        """Record that a segment was closed."""
-        if self._service is not None:
-            self._service.rolled(log)
 
     def _forget(self, log: Log) -> None:
         """A log is new, or about to be deleted: what was known under its name does not hold."""

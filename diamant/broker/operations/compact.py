@@ -123,7 +123,7 @@ class Compactions:
         compactor = await self.compactor()
         from diamant.broker.operations.topic_figures import TopicFigures
 
-        return TopicFigures(self._node, await self._cleaning.service(), compactor.counts)
+        return TopicFigures(self._node, compactor.service, compactor.counts)
 
     async def _partitions(self, request: CompactRequest, progress: Progress) -> CompactionReport:
         """Compact the partitions beside each other."""
@@ -132,7 +132,7 @@ class Compactions:
         await self._node.topics.settled([topic])
         logs = self._logs(topic, request.partition)
         compactor = await self.compactor()
-        compacted = CompactedBytes(await self._cleaning.service(), logs)
+        compacted = CompactedBytes(compactor.service, logs)
         compacted.begin(progress, f"compacting {topic}")
 
         def stage(text: str) -> None:

@@ -56,8 +56,8 @@ def dirty_start(env: Env, plan: CleanPlan) -> DirtyStart:
     segment = plan.segments[index]
     base_offset = segment.base_offset
     is_whole = base_offset >= plan.first_dirty_offset
-    # Mode kafka does not ask for the offset, so there the file need not be opened for it.
-    if base_offset in plan.quarantined or (is_whole and plan.is_kafka):
+    # Only aborted transactions are held against the offset, in mode kafka not even these: else no file is opened for it.
+    if base_offset in plan.quarantined or (is_whole and (plan.is_kafka or not plan.has_aborted)):
         return DirtyStart(index, 0, base_offset)
     file = env.open(names.log_file(plan.directory, base_offset), read_only=True)
     try:

@@ -58,16 +58,16 @@ class Compactor:
     """Compacts single partitions. Belongs to the loop thread; all calls share what was counted."""
 
     def __init__(self, service: CleanerService) -> None:
-        self._service = service
+        self.service = service
         self.counts = CountedLogs(service.blocking)
 
     async def compact(self, log: Log, request: CompactRequest, on_stage: OnStage = no_stage) -> PartitionCompaction:
         """Compact the partition of `log` as the request says, and wait; what went wrong is in the report."""
-        watch = self._service.callers.watch((log.topic, log.partition))
+        watch = self.service.callers.watch((log.topic, log.partition))
         try:
-            return await _PartitionJob(self._service, self.counts.of(log), watch, request, on_stage).run()
+            return await _PartitionJob(self.service, self.counts.of(log), watch, request, on_stage).run()
         finally:
-            self._service.callers.unwatch((log.topic, log.partition), watch)
+            self.service.callers.unwatch((log.topic, log.partition), watch)
 
 
 class _Failed(Exception):

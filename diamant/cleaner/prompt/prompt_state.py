@@ -39,14 +39,10 @@ class PromptLog:
         self._unread: dict[int, Segment] = {}
         """Segments whose facts could not be read."""
 
-    def first_dirty(self, checkpoint: int | None) -> int | None:
-        """Return where the next round begins."""
-        return self.quarantine.first_dirty(checkpoint)
-
     def cleanable_range(self, checkpoint: int | None, now_ms: int, *, is_forced: bool) -> CleanableRange:
         """Return the range of the next round; segments that cannot be read on the way go into quarantine. CorruptLog."""
         while True:
-            first_dirty = self.first_dirty(checkpoint)
+            first_dirty = self.quarantine.first_dirty(checkpoint)
             try:
                 found = cleanable_range(self.log, first_dirty, now_ms, is_forced=is_forced)
                 return with_append_lag(found, self.log, now_ms)

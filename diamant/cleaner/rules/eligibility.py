@@ -108,18 +108,20 @@ def cleanable_range(log: LogView, checkpoint: int | None, now_ms: int, *, is_for
     `is_forced`: as if `min.compaction.lag.ms` were 0. Reads the first header of a dirty segment unless it is known, so
     it may touch the disk.
     """
-    first_dirty, is_reset = _first_dirty_offset(log, checkpoint)
+    first_dirty = log.log_start_offset if checkpoint is None else checkpoint
+    is_reset = not log.log_start_offset <= first_dirty <= log.log_end_offset
+    if is_reset:
+        first_dirty = log.log_start_offset
     bound = max(first_dirty, limits(log, first_dirty, now_ms, is_forced=is_forced).offset)
     first_uncleanable = round_down(log, bound)
+    dirty = inactive_from(log, first_dirty)
     return CleanableRange(
         first_dirty_offset=first_dirty,
         is_checkpoint_reset=is_reset,
         first_uncleanable_offset=first_uncleanable,
         clean_bytes=sum(segment.size for segment in log.segments if segment.base_offset < first_dirty),
-        cleanable_bytes=sum(
-            segment.size for segment in _range(log, min(first_dirty, first_uncleanable), first_uncleanable)
-        ),
-        delay_ms=_delay_ms(log, first_dirty, now_ms),
+        cleanable_bytes=sum(segment.size for segment in dirty if segment.base_offset < first_uncleanable),
+        delay_ms=_delay_ms(log.config, dirty, now_ms),
         min_dirty_ratio=log.config.min_cleanable_dirty_ratio,
     )
 
@@ -139,14 +141,6 @@ def by_urgency(ranges: Iterable[tuple[T, CleanableRange]], mode: str) -> list[tu
     if mode == KAFKA:
         return sorted(eligible, key=lambda pair: -pair[1].dirty_ratio)
     return sorted(eligible, key=lambda pair: (-pair[1].delay_ms, -pair[1].dirty_ratio))
-
-
-def _first_dirty_offset(log: LogView, checkpoint: int | None) -> tuple[int, bool]:
-    if checkpoint is None:
-        return log.log_start_offset, False
-    if not log.log_start_offset <= checkpoint <= log.log_end_offset:
-        return log.log_start_offset, True
-    return checkpoint, False
 
 
 def limits(log: LogView, first_dirty: int, now_ms: int, *, is_forced: bool = False) -> Limits:
@@ -172,32 +166,27 @@ def round_down(log: LogView, offset: int) -> int:
     return inactive[0].base_offset if inactive else log.segments[-1].base_offset
 
 
-def _delay_ms(log: LogView, first_dirty: int, now_ms: int) -> int:
-    if log.config.max_compaction_lag_ms >= now_ms:
+def _delay_ms(config: LogConfig, dirty: Iterable[SegmentView], now_ms: int) -> int:
+    if config.max_compaction_lag_ms >= now_ms:
         return 0  # nothing can be that old; saves reading first batches where no lag is set
-    timestamps = (segment.first_timestamp for segment in inactive_from(log, first_dirty))
+    timestamps = (segment.first_timestamp for segment in dirty)
     earliest = min((timestamp for timestamp in timestamps if timestamp > 0), default=None)
     if earliest is None:
         return 0
-    return max(0, now_ms - max(log.config.max_compaction_lag_ms, 0) - earliest)
+    return max(0, now_ms - max(config.max_compaction_lag_ms, 0) - earliest)
 
 
 def inactive_from(log: LogView, offset: int) -> Sequence[SegmentView]:
     """Return the inactive segments from the one on that holds `offset`."""
-    active_base = log.segments[-1].base_offset
-    return () if offset > active_base else _range(log, offset, active_base)
-
-
-def _range(log: LogView, start: int, end: int) -> Sequence[SegmentView]:
-    """Return the segments that hold offsets from `start` on and begin below `end` (`LogSegments.values`)."""
-    if start == end:
+    *inactive, active = log.segments
+    if offset >= active.base_offset:
         return ()
-    below = [segment for segment in log.segments if segment.base_offset < end]
     first = 0
-    for index, segment in enumerate(below):
-        if segment.base_offset <= start:
-            first = index
-    return below[first:]
+    for index, segment in enumerate(inactive):
+        if segment.base_offset > offset:
+            break
+        first = index
+    return inactive[first:]
 
 
 # Why.

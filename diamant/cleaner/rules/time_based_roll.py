@@ -116,6 +116,8 @@ def with_append_lag(found: CleanableRange, log: AnyLog, now_ms: int) -> Cleanabl
 
 def overdue_ms(log: AnyLog, first_dirty_offset: int, now_ms: int, *, with_active: bool = True) -> int:
     """Return by how much the oldest record that is not compacted has outlived `max.compaction.lag.ms`; 0 if it has not."""
+    if log.config.max_compaction_lag_ms >= now_ms:
+        return 0  # nothing can be that old; saves asking for times of files where no lag is set
     oldest_ms = oldest_append_ms(log, first_dirty_offset, now_ms, with_active=with_active)
     return 0 if oldest_ms is None else max(0, now_ms - oldest_ms - log.config.max_compaction_lag_ms)
 

@@ -92,9 +92,13 @@ class LogPicker:
 
         A checkpoint outside of the log is replaced. `is_forced`: whatever `min.compaction.lag.ms` says.
         """
-        partition = _name(log)
+        partition = log.topic, log.partition
+        checkpoint = self._states.checkpoint(partition)
         try:
-            found = self._range(log, now_ms, is_forced=is_forced)
+            if self._prompt is None:
+                found = cleanable_range(log, checkpoint, now_ms, is_forced=is_forced)
+            else:
+                found = self._prompt.of(log).cleanable_range(checkpoint, now_ms, is_forced=is_forced)
         except (StorageError, OSError) as error:
             # Kafka gives up the whole scan and continues without this log after a pause.
             marked = self._states.mark_uncleanable(partition, str(error), now_ms, is_retried=self._prompt is not None)
@@ -109,19 +113,13 @@ class LogPicker:
                 logging.DEBUG if log.config.is_deleted else logging.WARNING,
                 "%s-%d: cleaned up to offset %s, but the log has the offsets %d to %d: cleaning begins at %d",
                 *partition,
-                self._states.checkpoint(partition),
+                checkpoint,
                 log.log_start_offset,
                 log.log_end_offset,
                 found.first_dirty_offset,
             )
             self._states.set_checkpoint(partition, found.first_dirty_offset)
         return found
-
-    def _range(self, log: Log, now_ms: int, *, is_forced: bool) -> CleanableRange:
-        checkpoint = self._states.checkpoint(_name(log))
-        if self._prompt is None:
-            return cleanable_range(log, checkpoint, now_ms, is_forced=is_forced)
-        return self._prompt.of(log).cleanable_range(checkpoint, now_ms, is_forced=is_forced)
 
     def is_horizon_due(self, log: Log, found: CleanableRange, now_ms: int) -> bool:
         """Tell whether something expires in the clean section of a log that a round could remove."""

@@ -48,7 +48,7 @@ class CleanerView:
         """Return the knowledge of now; `known` is that of mode prompt. Looks at no file."""
         partition = log.topic, log.partition
         checkpoint = states.checkpoint(partition)
-        first_dirty = checkpoint if known is None else known.first_dirty(checkpoint)
+        first_dirty = checkpoint if known is None else known.quarantine.first_dirty(checkpoint)
         quarantine = None if known is None else known.quarantine
         clean_end = log.log_start_offset if first_dirty is None else first_dirty
         return cls(

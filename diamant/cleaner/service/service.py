@@ -284,8 +284,8 @@ class CleanerService:
             self._loop.look_by(self._env.clock.now_ms() + ROLL_DELAY_MS)
 
     def saw_append(self, log: Log) -> None:
-        """Record an append to a compacted log."""
-        if self._warmth is not None and not self.states.is_stopping:
+        """Record an append to a log, compacted or not."""
+        if self._warmth is not None and log.config.is_compacted and not self.states.is_stopping:
             self._warmth.saw_append(log)
 
     def _look_now(self) -> None:

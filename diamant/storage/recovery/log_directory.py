@@ -238,17 +238,9 @@ class LogDirectory:
 
     def adopt(self, log: Log) -> None:
         log.on_files_removed = self.deletions.add
-        log.on_flush_due = self._flush_due
-        log.on_index_damaged = self._index_damaged
+        log.on_flush_due = self.on_flush_due
+        log.on_index_damaged = self.on_index_damaged
         self.logs[log.topic, log.partition] = log
-
-    def _flush_due(self, log: Log) -> None:
-        if self.on_flush_due is not None:
-            self.on_flush_due(log)
-
-    def _index_damaged(self, log: Log, segment: Segment) -> None:
-        if self.on_index_damaged is not None:
-            self.on_index_damaged(log, segment)
 
     def delete_log(self, log: Log) -> None:
         """Rename the partition's directory to `-delete` and queue its removal after `file.delete.delay.ms`."""

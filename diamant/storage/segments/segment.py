@@ -225,8 +225,7 @@ class Segment:
         self.file_id: tuple[int, int] | None = None
         """Device and inode of the `.log` file as it was opened last, whatever has its name by now; None if it never was."""
         if create:
-            self._take(env.open(self.path, create=True))
-            self.size = self.file.size()
+            self.size = self._take(env.open(self.path, create=True)).size()
         else:
             self.size = env.file_size(self.path)
         max_bytes = config.segment_index_bytes

@@ -44,8 +44,7 @@ def test_nothing_is_read_twice() -> None:
             history.batch([(b"a%d" % (number % 3), b"1"), (b"b", b"2")])
         history.roll()
     needs = parsed(bytes(history.segments[1].data)).memory_bytes
-    # Where the dirty range begins is looked up.
-    for limits, expected in ((EngineLimits(), [1, 2, 1]), (EngineLimits(parsed_bytes=needs), [1, 2, 2])):
+    for limits, expected in ((EngineLimits(), [1, 1, 1]), (EngineLimits(parsed_bytes=needs), [1, 1, 2])):
         env, plan = history.stored(first_dirty_offset=history.segments[1].base_offset)
         opened = [
             env.before("open", names.log_file(DIRECTORY, segment.base_offset), lambda: None, times=None)

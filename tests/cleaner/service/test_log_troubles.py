@@ -106,14 +106,14 @@ async def test_a_bug_in_the_look_at_one_log_stops_no_other(
     logs: SeveralLogs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     """It is told once, with its traceback."""
-    real = LogPicker._range
+    real = LogPicker.look
 
     def look(self: LogPicker, log: Log, now_ms: int, **rest: Any) -> Any:
         if log.topic == "bad":
             raise ZeroDivisionError("a bug")
         return real(self, log, now_ms, **rest)
 
-    monkeypatch.setattr(LogPicker, "_range", look)
+    monkeypatch.setattr(LogPicker, "look", look)
     logs.filthy("bad", 30)
     logs.filthy("good", 20)
     with caplog.at_level(logging.WARNING):

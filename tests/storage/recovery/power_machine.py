@@ -121,6 +121,8 @@ class Machine:
         self.leader_epoch += 1
         self.directory = open_directory(self.env, self.sources, self.leader_epoch)
         self.directory.on_flush_due = self._due.append
+        for log in self.directory.logs.values():
+            log.on_flush_due = self._due.append
 
     def create(self, topic: str) -> None:
         """Put a topic into the metadata; the next `open` makes it."""
