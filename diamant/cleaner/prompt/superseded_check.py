@@ -18,11 +18,9 @@ from dataclasses import dataclass
 
 from diamant.cleaner.prompt.key_filter import cannot_hold
 from diamant.cleaner.segments.strict_reader import read_chunks
-from diamant.protocol.batches.batch import crc_is_valid
 from diamant.protocol.batches.control import ControlType, parse_control_type
 from diamant.protocol.batches.header import CURRENT_MAGIC, BatchHeader, Record
-from diamant.protocol.batches.records import iter_records
-from diamant.protocol.errors import CorruptBatch, DecompressionBomb
+from diamant.protocol.errors import DecompressionBomb
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog
 
@@ -132,19 +130,17 @@ class _Look:
         file = self._env.open(segment.path, read_only=True)
         try:
             for chunk in read_chunks(file, 0, segment.size, BUFFER_BYTES):
-                for at, header in chunk.headers:
-                    if not crc_is_valid(chunk.data, at, header.size):
-                        raise CorruptLog(segment.path, chunk.position + at, "the batch's CRC is wrong")
-                    if header.magic == CURRENT_MAGIC and not header.record_count:
+                for batch in chunk.batches(MAX_BATCH_BYTES):
+                    batch.check()
+                    if batch.header.magic == CURRENT_MAGIC and not batch.header.record_count:
                         continue
-                    try:
-                        for record in iter_records(chunk.data, at, max_bytes=MAX_BATCH_BYTES):
-                            if record.offset >= self._plan.log_start_offset:
-                                yield header, record
-                    except DecompressionBomb:
-                        raise CannotBeTold("a large batch") from None
-                    except CorruptBatch as error:
-                        raise CorruptLog(segment.path, chunk.position + at, error.reason) from error
+                    for record in batch.iter_records():
+                        if record.offset >= self._plan.log_start_offset:
+                            yield batch.header, record
+        except CorruptLog as error:
+            if isinstance(error.__cause__, DecompressionBomb):
+                raise CannotBeTold("a large batch") from None
+            raise
         finally:
             file.close()
 

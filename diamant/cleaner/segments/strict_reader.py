@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.header import HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD, BatchHeader
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import File
@@ -27,10 +28,10 @@ class Chunk(NamedTuple):
     size: int
     """Bytes of the whole batches."""
 
-    def batches(self) -> Iterator[ChunkBatch]:
-        """Yield the batches one by one."""
+    def batches(self, max_bytes: int = MAX_BATCH_BYTES) -> Iterator[ChunkBatch]:
+        """Yield the batches one by one; none may decompress to more than `max_bytes`."""
         for at, header in self.headers:
-            yield ChunkBatch(self.path, self.position, self.data, at, header)
+            yield ChunkBatch(self.path, self.position, self.data, at, header, max_bytes=max_bytes)
 
 
 class _Sized(Protocol):

@@ -297,21 +297,29 @@ def iter_batches(env: Env, segment: SegmentFile, report: Report, advance: Advanc
 
 
 def iter_open_batches(
-    file: File, segment: SegmentFile, size: int, report: Report, advance: Advance | None = None
+    file: File,
+    segment: SegmentFile,
+    size: int,
+    report: Report,
+    advance: Advance | None = None,
+    read_bytes: int = READ_BYTES,
 ) -> Iterator[Batch]:
     """Yield the whole batches in the first `size` bytes of a segment's open file, as `iter_batches` does."""
-    yield from _Walk(file, segment, size, report, advance).batches()
+    yield from _Walk(file, segment, size, report, advance, read_bytes).batches()
 
 
 class _Walk:
-    """One pass over a segment, through a window of `READ_BYTES`."""
+    """One pass over a segment, through a window of `read_bytes`."""
 
-    def __init__(self, file: File, segment: SegmentFile, size: int, report: Report, advance: Advance | None) -> None:
+    def __init__(
+        self, file: File, segment: SegmentFile, size: int, report: Report, advance: Advance | None, read_bytes: int
+    ) -> None:
         self._file = file
         self._size = size
         self._path = segment.path
         self._report = report
         self._advance = advance
+        self._read_bytes = read_bytes
         self._last_offset = segment.base_offset - 1
         self._counted = 0
 
@@ -324,7 +332,7 @@ class _Walk:
         while position < size:
             at = position - start
             if at + HEADER_SIZE_UP_TO_MAGIC > len(buffer):
-                buffer, start, at = self._read(position, READ_BYTES), position, 0
+                buffer, start, at = self._read(position, self._read_bytes), position, 0
                 if len(buffer) < HEADER_SIZE_UP_TO_MAGIC:
                     self._problem(position, f"the last {size - position} bytes are no whole batch")
                     break
@@ -334,7 +342,7 @@ class _Walk:
                 self._problem(position, reason)
                 break
             if at + entry_size > len(buffer):
-                buffer, start, at = self._read(position, max(READ_BYTES, entry_size)), position, 0
+                buffer, start, at = self._read(position, max(self._read_bytes, entry_size)), position, 0
                 if len(buffer) < entry_size:
                     self._problem(position, f"the file ends after {len(buffer)} bytes: it was cut while it was read")
                     break

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from diamant.cleaner.offline.stats import MAX_PROBLEMS, PartitionStats, TopicStats, read_stats
 from diamant.cleaner.queries.key_counts import KeyCensus
-from diamant.cleaner.segments.tolerant_reader import MAX_BATCH_BYTES, READ_BYTES, open_log_directory
+from diamant.cleaner.segments.tolerant_reader import MAX_BATCH_BYTES, open_log_directory
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.env.memory import MemoryEnv
@@ -150,32 +150,6 @@ def test_a_wrong_checksum_is_a_problem_and_not_counted() -> None:
     assert "checksum" in problem.reason
 
 
-@pytest.mark.parametrize(
-    ("tail", "reason"),
-    [
-        (b"\0" * 5, "no whole batch"),
-        (b"\0" * 5000, "are zero"),
-        (bytes(make_batch(base_offset=1)[:-1]), "only 69 are left"),
-        (bytes(8) + b"\0\0\0\x05" + bytes(20), "batch length is 5"),
-        (bytes(16) + b"\x09" + bytes(20), "batch length is 0"),
-        (bytes(8) + b"\0\0\0\x15" + b"\0\0\0\0\x09" + bytes(20), "magic is 9"),
-    ],
-)
-def test_bytes_that_are_no_batch_end_their_segment(tail: bytes, reason: str) -> None:
-    """They are one problem, at their position; the next segment is counted."""
-    history = History()
-    history.batch("k=1")
-    size = len(history.segments[0])
-    history.segments[0] += tail
-    history.roll()
-    history.batch("k=2")
-    found = partition_stats(written(history), "/data")
-    assert found.records == 2
-    [problem] = found.problems
-    assert problem.position == size
-    assert reason in problem.reason
-
-
 def test_a_batch_that_is_too_large_ends_its_segment(tmp_path: Path) -> None:
     """It is not read into memory."""
     history = History()
@@ -188,20 +162,6 @@ def test_a_batch_that_is_too_large_ends_its_segment(tmp_path: Path) -> None:
         file.truncate(2 * MAX_BATCH_BYTES)
     [problem] = partition_stats(RealEnv(), str(tmp_path)).problems
     assert f"at most {MAX_BATCH_BYTES} are read" in problem.reason
-
-
-def test_batches_are_read_through_a_small_window() -> None:
-    """Those that do not fit are read by themselves; every byte is told once."""
-    history = History()
-    for size in (1, READ_BYTES // 2, 5 * READ_BYTES, READ_BYTES // 2, READ_BYTES // 2):
-        history.batch((b"k", bytes(size)))
-    env = written(history)
-    counted: list[int] = []
-    with open_log_directory(env, "/data") as directory:
-        [topic] = read_stats(env, directory, advance=counted.append)
-    assert topic.partitions[0].records == 5
-    assert sum(counted) == topic.partitions[0].bytes
-    assert len(counted) > 3
 
 
 def test_a_damaged_record_with_a_right_checksum_is_a_problem() -> None:
