@@ -19,7 +19,7 @@ async def logs() -> AsyncIterator[SeveralLogs]:
 
 
 @pytest.fixture
-def held(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> HeldRunner:
+def held(logs: SeveralLogs) -> HeldRunner:
     """A runner for all plans, however small."""
-    monkeypatch.setattr("diamant.cleaner.service.cleaner_slot.MAX_INLINE_BYTES", -1)
+    logs.max_inline_bytes = -1
     return HeldRunner(logs.env)

@@ -23,11 +23,20 @@ QUIET_S = 60.0
 
 
 class WorkerWarmth:
-    """`new` makes a runner; `warm_up` makes the one ready that the next plan will be for, and says what it works with."""
+    """`new` makes a runner; `warm_up` makes the one ready that the next plan will be for, and says what it works with.
 
-    def __init__(self, new: Callable[[], Runner], warm_up: Callable[[], Awaitable[str]]) -> None:
+    `is_to_be_compiled` tells whether compiling the kernels once spares every worker to do it; in a thread.
+    """
+
+    def __init__(
+        self,
+        new: Callable[[], Runner],
+        warm_up: Callable[[], Awaitable[str]],
+        is_to_be_compiled: Callable[[], bool] = lambda: cache.cache_directory() is not None and not cache.is_cached(),
+    ) -> None:
         self._new = new
         self._warm_up = warm_up
+        self._is_to_be_compiled = is_to_be_compiled
         self._traffic_s = -math.inf
         self._task: asyncio.Task[None] | None = None
 
@@ -44,7 +53,7 @@ class WorkerWarmth:
     async def _make_ready(self) -> None:
         """Warm up a worker. One of its own compiles what is not compiled yet: rounds do not wait for that."""
         try:
-            if await asyncio.to_thread(_is_to_be_compiled):
+            if await asyncio.to_thread(self._is_to_be_compiled):
                 compiler = self._new()
                 try:
                     if isinstance(compiler, WorkerRunner):
@@ -62,8 +71,3 @@ class WorkerWarmth:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
-
-
-def _is_to_be_compiled() -> bool:
-    """Tell whether compiling the kernels once spares every worker to do it."""
-    return cache.cache_directory() is not None and not cache.is_cached()

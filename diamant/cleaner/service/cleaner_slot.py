@@ -22,7 +22,7 @@ from diamant.cleaner.service.metrics import RoundStatus
 from diamant.storage.env.env import Env
 
 REQUESTED_INLINE = 4
-"""A plan that a caller waits for is run inline up to so many times `MAX_INLINE_BYTES` if no worker is ready: starting
+"""A plan that a caller waits for is run inline up to so many times `max_inline_bytes` if no worker is ready: starting
 one takes longer than that."""
 
 WORTH_READY = 16
@@ -70,7 +70,7 @@ class RunningRound:
 
 
 class CleanerSlot:
-    """`new_process_runner` makes the runner for plans above `MAX_INLINE_BYTES`; without it all plans are run inline.
+    """`new_process_runner` makes the runner for plans above `max_inline_bytes`; without it all plans are run inline.
 
     `new_offload_runner` makes the one for plans that are too large for this machine, given the one that takes over what it
     fails at; it is asked for plans from `offload_from_bytes` on, and for those requested there.
@@ -83,6 +83,7 @@ class CleanerSlot:
         new_process_runner: Callable[[], Runner] | None,
         new_offload_runner: Callable[[Runner], Runner] | None = None,
         offload_from_bytes: float = math.inf,
+        max_inline_bytes: int = MAX_INLINE_BYTES,
     ) -> None:
         self.index = index
         self.throttle = Throttle()
@@ -93,6 +94,7 @@ class CleanerSlot:
         """The runner with a worker process, once there was need of one."""
         self._new_offload_runner = new_offload_runner
         self._offload_from_bytes = offload_from_bytes
+        self._max_inline_bytes = max_inline_bytes
         self.offload: Runner | None = None
         """The runner on other machines, once there was need of it."""
         self.running: RunningRound | None = None
@@ -129,9 +131,14 @@ class CleanerSlot:
                 engine == SPARK or (isinstance(offload, OffloadRunner) and offload.takes(plan))
             ):
                 return offload
-        if is_requested and self.process is not None and self._is_ready and size > MAX_INLINE_BYTES // WORTH_READY:
+        if (
+            is_requested
+            and self.process is not None
+            and self._is_ready
+            and size > self._max_inline_bytes // WORTH_READY
+        ):
             return self.process
-        limit = MAX_INLINE_BYTES * (REQUESTED_INLINE if is_requested else 1)
+        limit = self._max_inline_bytes * (REQUESTED_INLINE if is_requested else 1)
         return self._inline if size <= limit else self._process_runner() or self._inline
 
     def is_fallback(self, runner: Runner, plan: CleanPlan) -> bool:
@@ -198,11 +205,13 @@ class Slots:
         new_process_runner: Callable[[], Runner] | None,
         new_offload_runner: Callable[[Runner], Runner] | None,
         offload_from_bytes: float,
+        max_inline_bytes: int = MAX_INLINE_BYTES,
     ) -> None:
         self._env = env
         self._new_process_runner = new_process_runner
         self._new_offload_runner = new_offload_runner
         self._offload_from_bytes = offload_from_bytes
+        self._max_inline_bytes = max_inline_bytes
         self._made: list[CleanerSlot] = []
 
     def free(self, count: int) -> CleanerSlot | None:
@@ -215,7 +224,7 @@ class Slots:
     def _slot(self, index: int) -> CleanerSlot:
         if index == len(self._made):
             runners = self._new_process_runner, self._new_offload_runner, self._offload_from_bytes
-            self._made.append(CleanerSlot(index, self._env, *runners))
+            self._made.append(CleanerSlot(index, self._env, *runners, self._max_inline_bytes))
         return self._made[index]
 
     @property

@@ -25,7 +25,7 @@ from diamant.cleaner.prompt.quarantine import CorruptSegment
 from diamant.cleaner.prompt.segment_facts import SegmentFacts
 from diamant.cleaner.rules.eligibility import CleanableRange
 from diamant.cleaner.rules.modes import KAFKA
-from diamant.cleaner.runners.contract import Runner, WorkerRunner
+from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, Runner, WorkerRunner
 from diamant.cleaner.runners.worker_warmth import WorkerWarmth
 from diamant.cleaner.service.cleaner_slot import CleanerSlot, Slots
 from diamant.cleaner.service.log_picker import LogPicker, why_not
@@ -69,9 +69,10 @@ class CleanerService:
     """See the module. Everything is called on the loop thread.
 
     `logs` is the owner's table, which changes; `directory` is the log directory. `new_process_runner` makes runners for plans
-    that are too large for a thread of this process; without it they are not. `new_offload_runner` makes one for plans from
-    `offload_from_bytes` on that are too large for this machine, given the runner that takes over what fails. `on_cleaned` is
-    called after a round that has changed a log, `on_retained` after segments were removed.
+    of more than `max_inline_bytes`, which are too large for a thread of this process; without it none are.
+    `new_offload_runner` makes one for plans from `offload_from_bytes` on that are too large for this machine, given the
+    runner that takes over what fails. `on_cleaned` is called after a round that has changed a log, `on_retained` after
+    segments were removed.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class CleanerService:
         new_process_runner: Callable[[], Runner] | None = None,
         new_offload_runner: Callable[[Runner], Runner] | None = None,
         offload_from_bytes: float = math.inf,
+        max_inline_bytes: int = MAX_INLINE_BYTES,
         on_cleaned: Callable[[Log], object] = nothing,
         on_retained: Callable[[Log], object] = nothing,
     ) -> None:
@@ -106,7 +108,7 @@ class CleanerService:
         round_settings = settings.for_rounds(self._hash_key)
         self._rounds = Rounds(env, self.states, picker, self._prompt, round_settings, self.blocking)
         self._retention = CompactedRetention(env.clock, picker, self.states, on_retained, is_kafka=self._is_kafka)
-        self._slots = Slots(env, new_process_runner, new_offload_runner, offload_from_bytes)
+        self._slots = Slots(env, new_process_runner, new_offload_runner, offload_from_bytes, max_inline_bytes)
         self._warmth: WorkerWarmth | None = None
         if new_process_runner is not None and settings.is_enabled:
             self._warmth = WorkerWarmth(new_process_runner, self._slots.warm_up)

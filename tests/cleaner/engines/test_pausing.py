@@ -27,9 +27,9 @@ class StubbornRunner(HeldRunner):
 
 
 @pytest.fixture
-def stubborn(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> StubbornRunner:
+def stubborn(logs: SeveralLogs) -> StubbornRunner:
     """A runner for all plans, however small."""
-    monkeypatch.setattr("diamant.cleaner.service.cleaner_slot.MAX_INLINE_BYTES", -1)
+    logs.max_inline_bytes = -1
     return StubbornRunner(logs.env)
 
 

@@ -507,13 +507,23 @@ async def test_a_count_that_a_round_overtakes_waits_for_its_end(logs: SeveralLog
     assert (report.rounds, report.kept) == (1, {"live": 3, "tombstone": 0, "marker": 0})
 
 
-async def test_a_log_too_large_to_be_counted(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> None:
+class TooLarge(LogCounts):
+    """Counts of segments that are larger than anybody wants to read."""
+
+    def unknown_bytes(self, segments: Sequence[Segment]) -> int:
+        """Say so."""
+        return 1 << 62
+
+
+async def test_a_log_too_large_to_be_counted(logs: SeveralLogs) -> None:
     """The report says that it does not know how many records there are; tombstones are waited for all the same."""
-    monkeypatch.setattr("diamant.cleaner.on_demand.remaining.MAX_COUNTED_BYTES", 0)
     log = logs.add("t", delete_retention_ms=0)
     logs.data(log, "a=1", "b=1")
     logs.data(log, "a=")
-    report = await compact(await compactor(logs), log, until=TOMBSTONES_GONE)
+    made = await compactor(logs)
+    assert logs.service is not None
+    made.counts.by_log["t", 0] = TooLarge(log, logs.service.blocking)
+    report = await compact(made, log, until=TOMBSTONES_GONE)
     assert (report.records_before, report.records_after, report.kept) == (None, None, None)
     assert keys(logs, log) == ["b"]
     assert report.removed == {"superseded": 1, "tombstone": 1}

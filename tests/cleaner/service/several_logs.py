@@ -8,12 +8,14 @@ await logs.settled()
 
 from __future__ import annotations
 
+from collections.abc import ItemsView
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
 from diamant.cleaner.prompt.prompt_state import PromptLogs
 from diamant.cleaner.rules.modes import KAFKA
+from diamant.cleaner.runners.contract import MAX_INLINE_BYTES
 from diamant.cleaner.service.log_picker import LogPicker
 from diamant.cleaner.service.metrics import CleanerMetrics
 from diamant.cleaner.service.partition_states import PartitionStates
@@ -36,6 +38,23 @@ START_MS = 1_400_000_000_000
 CHECKPOINT = "/data/cleaner-offset-checkpoint"
 
 
+class WatchedLogs(dict[tuple[str, int], Log]):
+    """A table of logs that counts how often it is gone through; `error` is raised once when it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scans = 0
+        self.error: Exception | None = None
+
+    def items(self) -> ItemsView[tuple[str, int], Log]:
+        """Count."""
+        self.scans += 1
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        return super().items()
+
+
 class SeveralLogs:
     """Logs of topics with one partition each, or more, under /data; a clock that stands still until it is moved."""
 
@@ -43,7 +62,9 @@ class SeveralLogs:
         self.clock = SettableClock(START_MS)
         self.env = MemoryEnv(self.clock)
         self.env.make_dirs("/data")
-        self.logs: dict[tuple[str, int], Log] = {}
+        self.logs = WatchedLogs()
+        self.max_inline_bytes = MAX_INLINE_BYTES
+        """Larger plans are for the process runner."""
         self.service: CleanerService | None = None
         self.cleaned: list[str] = []
         """Topic of each round that was finished."""
@@ -148,6 +169,7 @@ class SeveralLogs:
             self.logs,
             ServiceSettings(**settings),
             **runners,
+            max_inline_bytes=self.max_inline_bytes,
             on_cleaned=lambda log: self.cleaned.append(log.topic),
         )
         await self.service.start()

@@ -8,19 +8,37 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult, OutputOverflow
 from diamant.cleaner.runners.contract import NoRoom, RunnerFailed
 from diamant.cleaner.service.partition_states import RETRY_FIRST_MS
-from diamant.storage.env.env import Env
 from diamant.storage.log.log import Log
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.service.several_logs import HOUR_MS, SeveralLogs
 from tests.waiting import wait_until
 
 ONCE = {"min_cleanable_dirty_ratio": 0.0}
+
+
+class FailingRunner(HeldRunner):
+    """Fails at plans of some topics."""
+
+    errors: dict[str, Exception]
+
+    async def run(self, plan: CleanPlan, **rest: Any) -> CleanResult:
+        """Fail, if there is an error for the topic."""
+        if plan.topic in self.errors:
+            raise self.errors[plan.topic]
+        return await self._inline.run(plan, **rest)
+
+
+def failing(logs: SeveralLogs, **errors: Exception) -> FailingRunner:
+    """A runner for all plans that fails at those of these topics."""
+    logs.max_inline_bytes = -1
+    runner = FailingRunner(logs.env)
+    runner.errors = errors
+    return runner
 
 
 def corrupt(logs: SeveralLogs, log: Log, segment: int = 0) -> None:
@@ -178,22 +196,15 @@ async def test_a_changed_configuration_brings_the_next_try_at_once_in_mode_promp
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_round_that_failed_for_the_logs_sake_is_tried_again_in_mode_prompt(
-    logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch, mode: str
+    logs: SeveralLogs, mode: str
 ) -> None:
     """What is neither the disk's fault nor a worker's: kafka leaves the partition alone until a restart."""
-    real, is_broken = plain_round.clean, [True]
-
-    def clean(env: Env, plan: CleanPlan, **rest: Any) -> CleanResult:
-        if is_broken:
-            raise OutputOverflow("a.index", "the index is full")
-        return real(env, plan, **rest)
-
-    monkeypatch.setattr("diamant.cleaner.engines.plain_round.clean", clean)
+    runner = failing(logs, t=OutputOverflow("a.index", "the index is full"))
     log = logs.filthy("t", 20)
-    service = await logs.start(mode=mode)
+    service = await logs.start(mode=mode, new_process_runner=lambda: runner)
     await service.settled()
     assert "index is full" in service.states.uncleanable["t", 0].reason
-    is_broken.clear()
+    runner.errors.clear()
     logs.clock.advance_ms(RETRY_FIRST_MS)
     await service.settled()
     logs.change(log, delete_retention_ms=5)
@@ -223,41 +234,26 @@ async def test_retention_goes_on_where_cleaning_fails_in_mode_prompt(
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_unexpected_error_is_a_failure_of_its_round_only(
-    logs: SeveralLogs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, mode: str
+    logs: SeveralLogs, caplog: pytest.LogCaptureFixture, mode: str
 ) -> None:
     """A bug in an engine is logged with its traceback; other logs are cleaned."""
-    real = plain_round.clean
-
-    def clean(env: Env, plan: CleanPlan, **rest: Any) -> CleanResult:
-        if plan.topic == "bad":
-            raise ZeroDivisionError("a bug")
-        return real(env, plan, **rest)
-
-    monkeypatch.setattr("diamant.cleaner.engines.plain_round.clean", clean)
+    runner = failing(logs, bad=ZeroDivisionError("a bug"))
     logs.filthy("bad", 30)
     logs.filthy("good", 20)
     with caplog.at_level(logging.WARNING):
-        service = await logs.start(mode=mode)
+        service = await logs.start(mode=mode, new_process_runner=lambda: runner)
         await service.settled()
     assert logs.cleaned == ["good"]
     assert "a bug" in service.states.uncleanable["bad", 0].reason
     assert any(record.exc_info for record in caplog.records)
 
 
-async def test_a_look_that_fails_does_not_end_the_cleaner(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_look_that_fails_does_not_end_the_cleaner(logs: SeveralLogs) -> None:
     """The next one comes after the backoff."""
     logs.filthy("t", 20)
+    logs.logs.error = RuntimeError("a bug")
     service = await logs.start(mode=KAFKA, backoff_ms=1000)
-    real, failures = service._picker.next, []
-
-    async def fail() -> Log | None:
-        if not failures:
-            failures.append(1)
-            raise RuntimeError("a bug")
-        return await real()
-
-    monkeypatch.setattr(service._picker, "next", fail)
-    await wait_until(lambda: bool(failures))
+    await wait_until(lambda: logs.logs.error is None)
     logs.clock.advance_ms(1000)
     await wait_until(lambda: logs.cleaned == ["t"])
     assert service.status().dead_thread_count == 0
@@ -274,10 +270,9 @@ async def test_a_log_that_changes_all_the_time_is_not_tried_for_ever(logs: Sever
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", "somewhere.log")
 
     runner = Changing(logs.env)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("diamant.cleaner.service.cleaner_slot.MAX_INLINE_BYTES", -1)
-        service = await logs.start(new_process_runner=lambda: runner)
-        await service.settled()
+    logs.max_inline_bytes = -1
+    service = await logs.start(new_process_runner=lambda: runner)
+    await service.settled()
     assert len(runner.plans) == 6
     assert "somewhere.log" in service.states.uncleanable["t", 0].reason
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.result import CleanResult
+from diamant.cleaner.rules.result import CleanResult, OutputSegment
+from diamant.cleaner.runners.contract import SwapOutput
 from diamant.cleaner.service.round_requests import RoundRequest, UnknownPartition
-from diamant.storage.env.env import Env
 from diamant.storage.log.segment_removal import delete_oldest
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.service.several_logs import HOUR_MS, SeveralLogs
@@ -142,27 +141,22 @@ async def test_a_policy_without_compact_ends_the_round(logs: SeveralLogs, held: 
     await wait_until(lambda: logs.cleaned == ["t"])
 
 
-async def test_a_policy_without_compact_during_the_swaps(logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_policy_without_compact_during_the_swaps(logs: SeveralLogs) -> None:
     """Groups that were swapped stay, the rest stays as it was, and the checkpoint is not moved: nothing is lost."""
     log = logs.filthy("t", 40)
     logs.change(log, segment_bytes=400)
     lasts = dict(reversed([(key, offset) for offset, key in reversed(logs.values(log))]))
-    real = plain_round.clean
 
-    def clean(env: Env, plan: CleanPlan, *, on_output: Any, **rest: Any) -> CleanResult:
-        def first_only(output: Any) -> None:
-            on_output(output)
-            loop.call_soon_threadsafe(logs.change, log, *(), **{"cleanup_policy": frozenset({"delete"})})
+    class Changing(HeldRunner):
+        async def run(self, plan: CleanPlan, *, on_output: SwapOutput, **rest: Any) -> CleanResult:
+            async def swap(output: OutputSegment) -> None:
+                await on_output(output)
+                logs.change(log, cleanup_policy=frozenset({"delete"}))
 
-        return real(env, plan, on_output=first_only, **rest)
+            return await self._inline.run(plan, on_output=swap, **rest)
 
-    def call_soon_threadsafe(call: Any, *arguments: Any, **fields: Any) -> None:
-        real_loop.call_soon_threadsafe(lambda: call(*arguments, **fields))
-
-    real_loop = asyncio.get_running_loop()
-    loop = type("Loop", (), {"call_soon_threadsafe": staticmethod(call_soon_threadsafe)})()
-    monkeypatch.setattr("diamant.cleaner.engines.plain_round.clean", clean)
-    service = await logs.start()
+    logs.max_inline_bytes = -1
+    service = await logs.start(new_process_runner=lambda: Changing(logs.env))
     await wait_until(lambda: not log.config.is_compacted and service.states.is_free(("t", 0)))
     assert logs.cleaned == []
     assert service.states.checkpoint(("t", 0)) is None

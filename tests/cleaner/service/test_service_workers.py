@@ -8,6 +8,7 @@ import pytest
 
 from diamant.cleaner.rules.result import CleaningAborted
 from diamant.cleaner.runners.contract import MAX_INLINE_BYTES
+from diamant.cleaner.runners.worker_warmth import WorkerWarmth
 from diamant.storage.env.env import Env
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.service.several_logs import SeveralLogs
@@ -33,43 +34,38 @@ class WarmRunner(HeldRunner):
 
 
 @pytest.mark.parametrize("is_cached", [True, False])
-async def test_a_worker_is_warmed_up_when_traffic_begins(
-    logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch, is_cached: bool
-) -> None:
+async def test_a_worker_is_warmed_up_when_traffic_begins(logs: SeveralLogs, is_cached: bool) -> None:
     """Once, and only for logs that are too large for a thread of the broker; another one compiles first if need be."""
-    monkeypatch.setattr("diamant.cleaner.kernels.cache.is_cached", lambda: is_cached)
     log = logs.add("t")
-    runners: list[WarmRunner] = []
-
-    def new() -> WarmRunner:
-        runners.append(WarmRunner(logs.env))
-        return runners[-1]
-
-    service = await logs.start(new_process_runner=new)
+    runner, compilers = WarmRunner(logs.env), [WarmRunner(logs.env)]
+    warmth = WorkerWarmth(lambda: compilers[0], runner.warm_up, lambda: not is_cached)
     logs.data(log, "k=v")
-    service.saw_append(log)
-    await service.settled()
-    assert runners == []
+    warmth.saw_append(log)
+    await asyncio.sleep(0)
+    assert runner.warm_ups == 0
     logs.data(log, "k=" + "v" * MAX_INLINE_BYTES)
     for _ in range(3):
-        service.saw_append(log)
+        warmth.saw_append(log)
         await asyncio.sleep(0)
-    await wait_until(lambda: sum(runner.warm_ups for runner in runners) == (1 if is_cached else 2))
-    assert [runner.is_closed for runner in runners] == ([False] if is_cached else [True, False])
+    await wait_until(lambda: runner.warm_ups == 1)
+    assert (compilers[0].warm_ups, compilers[0].is_closed) == (int(not is_cached), not is_cached)
+    await warmth.close()
 
 
-async def test_a_stop_while_a_worker_is_warmed_up_is_no_trouble(
-    logs: SeveralLogs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As when a broker stops soon after its start: nothing in the log asks for attention."""
-    monkeypatch.setattr("diamant.cleaner.kernels.cache.is_cached", lambda: True)
+class StoppedRunner(WarmRunner):
+    """Is stopped as it is warmed up."""
 
-    async def stopped(self: WarmRunner) -> str:
+    async def warm_up(self) -> str:
+        """Stop."""
         self.warm_ups += 1
         raise CleaningAborted("the cleaner stops")
 
-    monkeypatch.setattr(WarmRunner, "warm_up", stopped)
-    runner = WarmRunner(logs.env)
+
+async def test_a_stop_while_a_worker_is_warmed_up_is_no_trouble(
+    logs: SeveralLogs, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when a broker stops soon after its start: nothing in the log asks for attention."""
+    runner = StoppedRunner(logs.env)
     log = logs.add("t")
     service = await logs.start(new_process_runner=lambda: runner)
     logs.data(log, "k=" + "v" * MAX_INLINE_BYTES)
