@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -36,8 +37,8 @@ def java_home(environ: Mapping[str, str], jvm_directory: str = JVM_DIRECTORY) ->
 
 @pytest.fixture
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session of Spark that must not be asked for."""
-    monkeypatch.setattr("diamant.cleaner.spark.session.session.spark_session", None)
+    """Spark is not even installed."""
+    monkeypatch.setitem(sys.modules, "pyspark", None)
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,7 @@ def running(
     Errors in paths and topics on this machine are shown before a session starts, which takes ten seconds.
     """
     conf = parse_conf(settings)
-    with one_line_errors(), _no_traces():
+    with one_line_errors(), no_traces():
         from diamant.cleaner.spark.environment.errors import SparkError
         from diamant.cleaner.spark.session.session import reason_of, spark_session
 
@@ -74,7 +74,7 @@ def running(
 
 
 @contextmanager
-def _no_traces() -> Iterator[None]:
+def no_traces() -> Iterator[None]:
     """Leave out what Py4J logs of errors that it raises as well: Ctrl-C would show four traces."""
 
     def is_told(_: logging.LogRecord) -> bool:

@@ -111,6 +111,7 @@ class CleanJob:
         part_bytes: int = PART_BYTES,
         partitions: int | None = None,
         limits: TaskLimits = TASK_LIMITS,
+        new_throttle: Callable[[float], Throttle] = Throttle,
     ) -> None:
         self.progress = Progress(context)
         self._context = context
@@ -134,6 +135,7 @@ class CleanJob:
             bytes_per_second=plan.io_max_bytes_per_second / max(1, context.defaultParallelism),
             versions=Versions.here(),
             limits=limits,
+            new_throttle=new_throttle,
         )
         self._stats = CleanStats()
 
@@ -311,7 +313,7 @@ def _find_end_of_map(sent: Any, start: DirtyStart, done: Done) -> Callable[[int]
 
         job: Job = sent.value
         # No other task is beside it.
-        throttle = Throttle(job.plan.io_max_bytes_per_second)
+        throttle = job.new_throttle(job.plan.io_max_bytes_per_second)
         work = RoundWork(TaskFiles(job.plan, job.source).env, job.plan, throttle=throttle, limits=job.limits.engine)
         key_map = CompiledMap(work, RowRecords(work.limits))
         try:

@@ -47,6 +47,7 @@ class Job:
     versions: Versions
     """The driver's software."""
     limits: TaskLimits = TASK_LIMITS
+    new_throttle: Callable[[float], Throttle] = Throttle
 
     @property
     def plan(self) -> CleanPlan:
@@ -107,7 +108,7 @@ def part_events(sent: Any, done: Done) -> Callable[[Part], tuple[int, NDArray[np
 
     def work(part: Part) -> tuple[int, NDArray[np.int64] | None, ErrorFields | None]:
         job = _job(sent)
-        throttle = Throttle(job.bytes_per_second)
+        throttle = job.new_throttle(job.bytes_per_second)
         try:
             events = events_of(TaskFiles(job.plan, job.source), job.plan, part, throttle, job.limits)
         except Exception as error:
@@ -125,7 +126,7 @@ def part_rows(sent: Any, done: Done) -> Callable[[Iterable[tuple[Part, TrackerSt
 
     def work(parts: Iterable[tuple[Part, TrackerState | None]]) -> Iterator[Row]:
         job = _job(sent)
-        throttle = Throttle(job.bytes_per_second)
+        throttle = job.new_throttle(job.bytes_per_second)
         for part, state in parts:
             keys = PartKeys(
                 TaskFiles(job.plan, job.source),
@@ -174,7 +175,8 @@ def group_results(
         survivors = GroupSurvivors(job.parts, rows) if has_survivors else None
         read_to_the_end(rows)
         files = TaskFiles(job.plan, job.source, job.target.child(directory))
-        work = RoundWork(files.env, job.plan, throttle=Throttle(job.bytes_per_second), limits=job.limits.engine)
+        throttle = job.new_throttle(job.bytes_per_second)
+        work = RoundWork(files.env, job.plan, throttle=throttle, limits=job.limits.engine)
         keys = 0 if survivors is None else survivors.keys
         try:
             outputs = write_group(

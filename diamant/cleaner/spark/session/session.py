@@ -204,14 +204,17 @@ def _import_pyspark() -> Any:
     except ImportError as error:
         missing = (error.name or "pyspark").partition(".")[0]
         raise SparkUnavailable(f"{missing} is not installed: in a clone of Diamant, pip install '.[spark]'") from None
-    found = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
-    if found < MIN_PYSPARK:
+    check_pyspark(pyspark.__version__)
+    return pyspark
+
+
+def check_pyspark(version: str) -> None:
+    """Raise SparkUnavailable for a version that is too old."""
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < MIN_PYSPARK:
         needed = ".".join(map(str, MIN_PYSPARK))
         raise SparkUnavailable(
-            f"PySpark {pyspark.__version__} is installed, expected {needed} or newer: "
-            "in a clone of Diamant, pip install '.[spark]'"
+            f"PySpark {version} is installed, expected {needed} or newer: in a clone of Diamant, pip install '.[spark]'"
         )
-    return pyspark
 
 
 def _reach(master: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from diamant.broker.cli import main
-from diamant.broker.commands.spark.running import running
+from diamant.broker.commands.spark.running import no_traces
 from diamant.cleaner.offline.find import Query, find_records
 from diamant.cleaner.offline.stats import read_stats as read_local_stats
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
@@ -357,13 +356,9 @@ def test_mistakes_in_paths_are_told_before_spark_is_started(tmp_path: Path, argu
     assert message in result.stderr
 
 
-def test_traces_of_what_is_raised_are_not_shown(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_traces_of_what_is_raised_are_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     """Py4J logs an interrupt on the root logger and raises it; what others log is shown."""
-    monkeypatch.setattr("diamant.cleaner.spark.session.session.spark_session", lambda *_: nullcontext())
-    monkeypatch.setattr("diamant.broker.commands.spark.running._progress", lambda _: nullcontext())
-    with running("stats", "local[2]", ()):
+    with no_traces():
         logging.getLogger("diamant.other").warning("shown")
         logging.error("KeyboardInterrupt while sending command.")
     assert [record.getMessage() for record in caplog.records] == ["shown"]

@@ -16,7 +16,6 @@ from diamant.broker.cli import main
 from diamant.broker.commands.log.whatif import whatif as local_whatif
 from diamant.broker.commands.spark.whatif import whatif as spark_whatif
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.cleaner.forecast import whatif
 from diamant.cleaner.forecast.forecast import Scenario
 from diamant.cleaner.forecast.spark_whatif import Trial, TrialOutcome, outcome, run_trials
 from diamant.cleaner.rules.planning import CleanerSettings
@@ -95,14 +94,14 @@ def test_what_cannot_be_read_is_a_problem_of_its_partition(
 ) -> None:
     """Its task has an outcome, as where a disk has a fault, and the other tasks have theirs."""
 
-    def fail(*_: object) -> NoReturn:
-        raise OSError(errno.EIO, os.strerror(errno.EIO), "/disk/t-0/0.log")
+    class OnBadDisk(Scenario):
+        def __getattribute__(self, name: str) -> NoReturn:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), "/disk/t-0/0.log")
 
     monkeypatch.setenv(LOCAL_DIRS, str(tmp_path))
-    monkeypatch.setattr(whatif, "forecast", fail)
     with open_log_directory(RealEnv(), str(directory / "t-0")) as opened:
         (partition,) = opened.partitions
-    trial = Trial(partition, None, (Scenario({}, LogConfig(), CleanerSettings(), 1, is_laid_out_anew=False),))
+    trial = Trial(partition, None, (OnBadDisk({}, LogConfig(), CleanerSettings(), 1, is_laid_out_anew=False),))
     found = outcome(trial, driver=Versions.here(), now_ms=NOW_MS, until_ms=None, key_bytes=1)
     problem = Problem("/disk/t-0/0.log", None, "cannot be read: Input/output error")
     assert found == TrialOutcome(partition, (), (problem,))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from diamant.cleaner.rules.modes import KAFKA
-from diamant.cleaner.spark.clean import job as clean_job
-from diamant.cleaner.spark.clean import tasks
+from diamant.cleaner.rules.result import CheckDone, never_done
+from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.spark.clean.job import CleanJob, Progress
 from diamant.cleaner.spark.environment.locations import Location
 from tests.cleaner.engines.engines import copied
@@ -16,8 +17,20 @@ from tests.cleaner.prompt.segment_history import SegmentHistory
 from tests.cleaner.spark.one_process import OneProcess
 
 
+class CountingThrottle(Throttle):
+    """Counts the bytes of each step at each rate; makes nobody wait."""
+
+    progress: Progress
+    counted: ClassVar[dict[tuple[str, float], int]] = {}
+
+    def __call__(self, count: int, check_done: CheckDone = never_done) -> None:
+        """Count."""
+        at = (self.progress.step, self.bytes_per_second)
+        self.counted[at] = self.counted.get(at, 0) + count
+
+
 @pytest.mark.slow
-def test_tasks_keep_to_the_rate_whatever_they_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_keep_to_the_rate_whatever_they_read(tmp_path: Path) -> None:
     """Transactions, keys, the end of Kafka's map, and the rewrite: what is read and written is counted, with the right rate."""
     history = SegmentHistory()
     for number in range(8):
@@ -26,19 +39,10 @@ def test_tasks_keep_to_the_rate_whatever_they_read(tmp_path: Path, monkeypatch: 
         history.roll()
     memory, plan = history.stored(mode=KAFKA, map_max_entries=3, io_max_bytes_per_second=1000.0)
     here = copied(memory, plan, tmp_path / "t-0")
-    counted: dict[tuple[str, float], int] = {}
-
-    class Counting:
-        def __init__(self, bytes_per_second: float) -> None:
-            self.rate = bytes_per_second
-
-        def __call__(self, count: int) -> None:
-            at = (job.progress.step, self.rate)
-            counted[at] = counted.get(at, 0) + count
-
-    monkeypatch.setattr(tasks, "Throttle", Counting)
-    monkeypatch.setattr(clean_job, "Throttle", Counting)
-    job = CleanJob(OneProcess(), here, source=Location(here.directory), target=Location(f"{tmp_path}/place"))
+    source, target = Location(here.directory), Location(f"{tmp_path}/place")
+    job = CleanJob(OneProcess(), here, source=source, target=target, new_throttle=CountingThrottle)
+    counted = CountingThrottle.counted
+    CountingThrottle.progress = job.progress
     stats = job.run().stats
     whole = sum(segment.size for segment in plan.segments)
     # Once the map was full the first pass is made again. Two tasks run at a time, but for the one that looks for that end.

@@ -29,7 +29,6 @@ from diamant.cleaner.spark.clean.staging import (
     sweep,
 )
 from diamant.cleaner.spark.clean.task_files import TaskFiles
-from diamant.cleaner.spark.environment import locations
 from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.runner import staging_sweep
@@ -183,14 +182,20 @@ def test_what_cannot_be_removed_stops_nobody(
     assert (swept.removed, swept.young) == (0, 2)
 
 
-def test_only_what_is_read_is_copied_to_an_object_store(log: Log, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class Elsewhere(Location):
+    """A place of this machine that passes for one of an object store."""
+
+    def _fs(self) -> Any:
+        return LocalFileSystem()
+
+
+def test_only_what_is_read_is_copied_to_an_object_store(log: Log, place: Path) -> None:
     """Not what the round leaves alone, nor what cannot be read."""
     plan = plan_of(log)
     first, second, *others = [segment.base_offset for segment in plan.segments]
     plan = replace(plan, untouched=frozenset({first}), quarantined=frozenset({second}))
-    monkeypatch.setattr(locations, "_open_filesystem", lambda _: LocalFileSystem())
     (place / "segments").mkdir()
-    source = source_for(log.env, plan, Location(str(place), "s3://somewhere"), never_done, Throttle())
+    source = source_for(log.env, plan, Elsewhere(str(place), "s3://somewhere"), never_done, Throttle())
     assert {path.name for path in Path(source.path).iterdir()} == {f"{base:020d}.log" for base in others}
 
 

@@ -174,13 +174,10 @@ def test_a_missing_package_is_told_with_what_to_type(module: str, monkeypatch: p
         session._import_pyspark()
 
 
-def test_an_old_pyspark_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_pyspark_is_told() -> None:
     """Filters cannot be pushed down there."""
-    import pyspark
-
-    monkeypatch.setattr(pyspark, "__version__", "3.5.8")
     with pytest.raises(SparkUnavailable, match=r"PySpark 3\.5\.8 is installed, expected 4\.1 or newer"):
-        session._import_pyspark()
+        session.check_pyspark("3.5.8")
 
 
 @pytest.mark.slow
