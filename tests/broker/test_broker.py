@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +17,6 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.network.loop_thread import LoopThread
 from diamant.broker.node.housekeeping import CHECKPOINT_INTERVAL_MS
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.protocol.errors import ErrorCode
@@ -46,22 +46,23 @@ def test_a_broker_in_a_thread_of_its_own(tmp_path: Path) -> None:
     assert (tmp_path / CLEAN_SHUTDOWN).exists()
 
 
-def test_an_interrupted_start_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_start_leaves_nothing_behind(tmp_path: Path) -> None:
     """As in a notebook, by Ctrl-C: there is no thread any more, and the directory can be opened again."""
     before = set(threading.enumerate())
-    start = LoopThread.start
+    main = threading.main_thread().ident
+    assert main is not None
+    pause = threading.Event()
 
-    def interrupted() -> None:
-        raise KeyboardInterrupt
+    def interrupt() -> None:
+        while not (tmp_path / ".lock").exists():
+            pause.wait(0.001)
+        signal.pthread_kill(main, signal.SIGINT)
 
-    def start_and_interrupt(thread: LoopThread) -> None:
-        start(thread)
-        monkeypatch.setattr(thread._is_up, "result", interrupted)
-
-    monkeypatch.setattr(LoopThread, "start", start_and_interrupt)
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
     with pytest.raises(KeyboardInterrupt), Broker(config(tmp_path)):
-        pass
-    monkeypatch.undo()
+        pause.wait(60)  # a start that was quicker is interrupted here
+    interrupting.join()
     assert set(threading.enumerate()) <= before
     assert (tmp_path / CLEAN_SHUTDOWN).exists()
     with Broker(config(tmp_path)):

@@ -205,9 +205,10 @@ def test_a_claim_that_is_not_so_ends_it(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_broker_that_does_not_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With exit code 1 and the reason that it gave."""
-    monkeypatch.setattr(
-        "examples.forget_customer_42.broker.diamant", lambda *_: ["/bin/sh", "-c", "echo no >&2; exit 3"]
-    )
+    package = tmp_path / "path" / "diamant"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('no')")
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
     teller, output = plain_teller()
     assert command.main(["--directory", str(tmp_path / "demo")], teller) == 1
     assert "the broker did not start: no" in output.getvalue()

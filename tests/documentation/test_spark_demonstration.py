@@ -86,7 +86,11 @@ def test_what_spark_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         "examples.find_customer_42.commands.diamant", lambda *_: ["/bin/sh", "-c", "echo no master >&2; exit 1"]
     )
-    monkeypatch.setattr(command, "find_java", lambda: None)
+    java = tmp_path / "java"
+    (java / "bin").mkdir(parents=True)
+    (java / "bin" / "java").touch(0o755)
+    (java / "release").write_text('JAVA_VERSION="17.0.1"\n')
+    monkeypatch.setenv("JAVA_HOME", str(java))
     telling, output = teller()
     assert command.main(["--directory", str(tmp_path / "demo")], telling) == 1
     assert "it could not go on: no master" in output.getvalue()

@@ -484,6 +484,9 @@ class RealEnv:
             while data := os.read(fd, 1 << 20):
                 parts.append(data)
             return b"".join(parts)
+        except OSError as error:
+            error.filename = path
+            raise
         finally:
             os.close(fd)
 

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -28,6 +27,8 @@ from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.certifying_broker import certifying_broker, on, run
+from tests.broker.groups.offsets.offset_requests import NONE, commit, find_coordinator
+from tests.broker.wire import WireClient
 
 KEY = "customer-42"
 
@@ -204,18 +205,15 @@ def test_the_command_continues_one_erasure(broker: Broker, tmp_path: Path) -> No
     assert (gone["found"], gone["segments"]["before"]) == (first["found"], first["segments"]["before"])
 
 
-def test_the_command_goes_on_later_with_what_was_answered_with_no(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_goes_on_later_with_what_was_answered_with_no(broker: Broker, tmp_path: Path) -> None:
     """`diamant erase-now ID` names groups that are behind and asks; it is about the same erasure, also once that is over."""
-    from diamant.broker.groups.coordinator import committed_offsets
-    from diamant.broker.operations import explain as explaining
 
-    async def groups_of(*_arguments: Any) -> list[tuple[int, str]]:
-        return [(0, "billing")]
+    async def commit_the_beginning() -> None:
+        async with WireClient(broker.bootstrap_servers) as wire:
+            assert await find_coordinator(wire, "billing") is NONE
+            assert await commit(wire, "billing", {("users", 1): 0}) == [NONE]
 
-    monkeypatch.setattr(explaining, "groups_of", groups_of)
-    monkeypatch.setattr(committed_offsets, "groups_of", groups_of)
+    broker.call(commit_the_beginning())
     result = CliRunner().invoke(erase, ["users", "--key", KEY, "--reason", "r", "--now", *on(broker)], input="n\n")
     (intent,) = (tmp_path / "data").glob("*.intent")
     erasure_id = intent.stem.removeprefix("diamant-erasure-")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
@@ -12,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.dispatch.services import Services
 from diamant.broker.metrics import prometheus as metrics
 from diamant.broker.metrics.table import HISTOGRAM, METRICS, Metric
 from diamant.broker.node.topic_metrics import BrokerTopicMetrics
@@ -84,18 +87,17 @@ def value(found: Samples, name: str, **labels: str) -> float:
     return found[name, frozenset(labels.items())]
 
 
-def with_cleaner(broker: Broker, monkeypatch: pytest.MonkeyPatch, status: CleanerStatus = STATUS) -> Broker:
-    """The broker, with a cleaner that says this of itself."""
-    cleaning = broker.services.cleaning
-    monkeypatch.setattr(
-        broker.services, "cleaning", SimpleNamespace(status=lambda: status, is_loaded=True, service=cleaning.service)
-    )
-    return broker
+def with_cleaner(broker: Broker, status: CleanerStatus = STATUS) -> Services:
+    """The services of a broker, with a cleaner that says this of itself."""
+    services = copy.copy(broker.services)
+    says: Any = SimpleNamespace(status=lambda: status, is_loaded=True, service=services.cleaning.service)
+    services.cleaning = says
+    return services
 
 
-async def scrape(broker: Broker) -> Samples:
+async def scrape(of: Broker | Services) -> Samples:
     """All samples of a broker."""
-    return parse(metrics.render(await metrics.take(broker.services)))
+    return parse(metrics.render(await metrics.take(of if isinstance(of, Services) else of.services)))
 
 
 def jmx_exporter_name(metric: Metric) -> str:
@@ -129,16 +131,14 @@ def test_the_page_of_the_docs_is_that_of_the_table() -> None:
     assert all(page.count(f"| `{name}` |") == 1 for name in METRICS)
 
 
-async def test_every_metric_of_the_table_is_shown_and_no_other(
-    wire: WireClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_every_metric_of_the_table_is_shown_and_no_other(wire: WireClient, broker: Broker) -> None:
     """With a topic and a cleaner all rows have samples, with the labels and the type that the table says."""
     await wire.create("c", cleanup_policy="compact")
     await wire.create("t")
     await wire.produce("t", [b"a"])
     with broker.faults.add("Produce", error="NOT_ENOUGH_REPLICAS", times=1):
         await wire.produce("t", [b"a"])
-    text = metrics.render(await metrics.take(with_cleaner(broker, monkeypatch).services))
+    text = metrics.render(await metrics.take(with_cleaner(broker)))
     seen = set()
     for family in text_string_to_metric_families(text.decode()):
         if family.name.startswith("process_"):
@@ -154,9 +154,9 @@ async def test_every_metric_of_the_table_is_shown_and_no_other(
     assert seen == {name for name in METRICS if not name.startswith(OF_COORDINATORS)}
 
 
-async def test_what_the_cleaner_says(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_cleaner_says(broker: Broker) -> None:
     """Gauges come as they are; of each partition all reasons are shown, times in seconds."""
-    found = await scrape(with_cleaner(broker, monkeypatch))
+    found = await scrape(with_cleaner(broker))
     directory = broker.config.data_dir
     assert value(found, "kafka_log_logcleaner_max_buffer_utilization_percent") == 12.5
     assert value(found, "kafka_log_logcleaner_cleaner_recopy_percent") == 40
@@ -185,11 +185,9 @@ async def test_what_the_cleaner_says(broker: Broker, monkeypatch: pytest.MonkeyP
     assert value(found, "diamant_cleaner_uncleanable_info", reason="CorruptLog: batch at 61", **one) == 1
 
 
-async def test_a_partition_that_was_never_cleaned_has_no_time_and_no_reason(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_partition_that_was_never_cleaned_has_no_time_and_no_reason(broker: Broker) -> None:
     """What there is not is left out rather than shown as zero."""
-    found = await scrape(with_cleaner(broker, monkeypatch))
+    found = await scrape(with_cleaner(broker))
     never = frozenset({"topic": "c", "partition": "0"}.items())
     names = {name for name, labels in found if never <= labels}
     assert "diamant_cleaner_dirty_ratio" in names
@@ -231,12 +229,10 @@ async def test_a_round_of_the_cleaner_is_shown(wire: WireClient, broker: Broker)
         ("", ""),
     ],
 )
-async def test_any_reason_makes_a_label(
-    broker: Broker, reason: str, shown: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_any_reason_makes_a_label(broker: Broker, reason: str, shown: str) -> None:
     """Free text is escaped, made printable and cut."""
     status = CleanerStatus(partitions=(PartitionStatus("c", 0, uncleanable_reason=reason),))
-    found = await scrape(with_cleaner(broker, monkeypatch, status))
+    found = await scrape(with_cleaner(broker, status))
     assert value(found, "diamant_cleaner_uncleanable_info", topic="c", partition="0", reason=shown) == 1
 
 
@@ -363,10 +359,10 @@ def test_deleted_topics_take_no_room() -> None:
 # -- registries ----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_global_registry_is_left_alone(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_global_registry_is_left_alone(broker: Broker) -> None:
     """A program's own metrics and the broker's do not mix."""
     before = [family.name for family in REGISTRY.collect()]
-    await scrape(with_cleaner(broker, monkeypatch))
+    await scrape(with_cleaner(broker))
     assert [family.name for family in REGISTRY.collect()] == before
     assert not [name for name in before if name.startswith(("kafka_", "diamant_"))]
 

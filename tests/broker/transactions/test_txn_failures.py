@@ -7,22 +7,20 @@ import dataclasses
 import errno
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.coordinators import partition_loader
 from diamant.broker.coordinators.internal_topic import KeyValue, partition_of
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.transactions import partition_scan
-from diamant.broker.transactions.transaction import Transaction
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.internal_topics.transaction_records import encode_key
-from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.log.log import Log
+from diamant.storage.env.memory import InjectedFault, MemoryEnv
 from tests.broker.transactions.conftest import running
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed
 from tests.broker.wire import CREATE_PARTITIONS, DELETE_TOPICS, LIST_OFFSETS, WireClient
@@ -214,23 +212,22 @@ async def latest(wire: WireClient, *, isolation_level: int) -> int:
     return int(response.topics[0].partitions[0].offset)
 
 
-async def test_requests_while_the_state_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_while_the_state_is_read() -> None:
     """COORDINATOR_LOAD_IN_PROGRESS for all requests; batches that come one behind the other do not overtake each other."""
     env = MemoryEnv()
-    async with running(env) as (_, wire):
+    async with running(env) as (broker, wire):
         txn = await started(wire)
         assert await txn.add(("t", 0)) == ["NONE"]
-        killed = env.copy()
-    monkeypatch.setattr(partition_scan, "SMALL_LOG_BYTES", -1)
-    gate = asyncio.Event()
-    load = partition_scan.load
+        large = KeyValue(b"\x00\x09new kind of key", bytes(partition_scan.SMALL_LOG_BYTES))
+        broker.services.transactions().store.topic.append(0, [large])
+    gate = threading.Event()
 
-    async def load_when_told(log: Log) -> dict[str, Transaction]:
-        await gate.wait()
-        return await load(log)
+    def hold() -> None:
+        if threading.current_thread().name.startswith("asyncio_"):  # not the loop, which finds where to read
+            gate.wait(20)
 
-    monkeypatch.setattr(partition_scan, "load", load_when_told)
-    async with running(killed) as (broker, wire):
+    env.before("pread", STATE_LOG, hold, times=None)
+    async with running(env) as (broker, wire):
         again = TxnProducer(wire, "id")
         again.producer_id, again.epoch = txn.producer_id, txn.epoch
         loading_code = "COORDINATOR_LOAD_IN_PROGRESS"
@@ -293,31 +290,46 @@ async def test_producer_ids_run_out() -> None:
         assert txn.producer_id % 1000 == 0
 
 
-async def test_answers_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_wait_for_the_disk() -> None:
     """With `flush.messages` a producer has its id after the state was synced, also when a new block of ids was needed; a
     Produce that begins a transaction waits for the state and for its own records.
     """
-    async with running(MemoryEnv(), log_flush_interval_messages=1) as (broker, wire):
+    env = MemoryEnv()
+    async with running(env, log_flush_interval_messages=1) as (broker, wire):
         txn = TxnProducer(wire, "id")
         await txn.wait_for_coordinator()
         await wire.create("t")
         broker.node.producer_ids._next = broker.node.producer_ids._end
-        waited_for: list[str] = []
-        flushed = broker.node.flusher.flushed
-
-        async def noted(logs: Iterable[Log]) -> None:
-            waited_for.extend(log.topic for log in logs)
-            await flushed(logs)
-
-        monkeypatch.setattr(broker.node.flusher, "flushed", noted)
-        assert await txn.init() == "NONE"
-        assert waited_for == ["__transaction_state"]
         log = broker.node.topics.log("__transaction_state", 0)
+        async with held_sync(env, STATE_LOG) as begun:
+            answer = asyncio.create_task(txn.init())
+            await wait_until(begun.is_set)
+            assert not answer.done()
+        assert await answer == "NONE"
         assert log.recovery_point == log.log_end_offset > 0
-        waited_for.clear()
-        assert await txn.produce("t", 0, version=12) == "NONE"
-        assert sorted(waited_for) == ["__transaction_state", "t"]
+        for path in (STATE_LOG, "/data/t-0/*.log"):
+            async with held_sync(env, path) as begun:
+                answer = asyncio.create_task(txn.produce("t", 0 if path == STATE_LOG else 1, version=12))
+                await wait_until(begun.is_set)
+                assert not answer.done()
+            assert await answer == "NONE"
         assert log.recovery_point == log.log_end_offset
+
+
+@asynccontextmanager
+async def held_sync(env: MemoryEnv, path_glob: str) -> AsyncIterator[threading.Event]:
+    """Have the next fsync of a file wait in its thread; the event says that it has begun."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        may_end.wait(20)
+
+    env.before("sync", path_glob, hold)
+    try:
+        yield begun
+    finally:
+        may_end.set()
 
 
 async def test_a_state_too_large_for_a_record() -> None:
@@ -355,23 +367,14 @@ async def test_list_transactions() -> None:
                 await txn.list(pattern=pattern)
 
 
-async def test_a_partition_of_the_state_that_cannot_be_read(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_partition_of_the_state_that_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
     """Its ids are refused with NOT_COORDINATOR; those of all other partitions are served, and can be listed."""
     env = MemoryEnv()
     names = {partition_of(name, 3): name for name in map("id{}".format, range(99))}
     async with running(env, transaction_state_log_num_partitions=3) as (_, wire):
         for name in names.values():
             await started(wire, transactional_id=name)
-    load = partition_scan.load
-
-    async def fail_in_the_first(log: Log) -> dict[str, Transaction]:
-        if log.partition == 0:
-            raise CorruptBatch(124, "magic is 9")
-        return await load(log)
-
-    monkeypatch.setattr(partition_scan, "load", fail_in_the_first)
+    fail_loading(env, CorruptBatch(124, "magic is 9"))
     async with running(env) as (broker, wire):
         await wait_until(lambda: not broker.services.transactions().store.is_loading)
         codes = [(await TxnProducer(wire, names[partition]).describe()).code for partition in range(3)]
@@ -380,10 +383,18 @@ async def test_a_partition_of_the_state_that_cannot_be_read(
     assert "__transaction_state-0 could not be loaded, its transactions are not served: magic is 9" in caplog.text
 
 
+def fail_loading(env: MemoryEnv, error: Exception) -> InjectedFault:
+    """Have a small partition of the state fail to be read: on the loop, after a thread has opened its log."""
+
+    def fail() -> None:
+        if threading.current_thread() is threading.main_thread():
+            raise error
+
+    return env.before("pread", STATE_LOG, fail, times=None)
+
+
 @pytest.mark.slow
-async def test_a_disk_that_does_not_give_the_state(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_disk_that_does_not_give_the_state(caplog: pytest.LogCaptureFixture) -> None:
     """The partition is read again after pauses, not by every request: lists are given without it, its ids are refused with
     NOT_COORDINATOR. Once the disk is well again it is served, and what was decided is finished.
     """
@@ -392,42 +403,30 @@ async def test_a_disk_that_does_not_give_the_state(
     async with running(env, transaction_state_log_num_partitions=2) as (_, wire):
         for name in names.values():
             await started(wire, transactional_id=name)
-    reads = 0
-    load = partition_scan.load
-    is_well = False
+    fault = fail_loading(env, OSError(errno.EIO, "Input/output error"))
 
-    async def fail_in_the_first(log: Log) -> dict[str, Transaction]:
-        nonlocal reads
-        reads += log.partition == 0
-        if log.partition == 0 and not is_well:
-            raise OSError(errno.EIO, "Input/output error")
-        return await load(log)
+    def told() -> list[str]:
+        return [line for line in caplog.messages if "could not be loaded" in line]
 
-    monkeypatch.setattr(partition_scan, "load", fail_in_the_first)
-    monkeypatch.setattr(partition_loader, "FIRST_RETRY_S", 20.0)
     async with running(env) as (broker, wire):
         first, second = TxnProducer(wire, names[0]), TxnProducer(wire, names[1])
         await broker.services.transactions().loaded()
         loader = broker.services.transactions().store._loader
         assert loader is not None
-
-        def end_pause() -> None:
-            loader._retries[0].cancel()
-            loader._try_again(0)
-
-        assert reads == 1
+        loader._retries[0].cancel()  # the pause ends when it is told to
         for _ in range(3):
             assert set(await second.list()) == {names[1]}
             assert (await first.describe()).code == "NOT_COORDINATOR"
-        assert reads == 1
-        assert "it is tried again in 20 s: [Errno 5]" in caplog.text
-        end_pause()
+        (line,) = told()
+        assert "it is tried again in 1 s: [Errno 5]" in line
+        loader._try_again(0)
         await wait_until(lambda: 0 in loader._retries)
-        assert reads == 2
-        assert "it is tried again in 40 s" in caplog.text
-        is_well = True
-        end_pause()
-        await wait_until(lambda: reads == 3 and not broker.services.transactions().store.is_loading)
+        loader._retries[0].cancel()
+        _, line = told()
+        assert "it is tried again in 2 s" in line
+        fault.clear()
+        loader._try_again(0)
+        await wait_until(lambda: not broker.services.transactions().store.is_loading)
         assert (await first.describe()).code == "NONE"
         assert set(await second.list()) == set(names.values())
 

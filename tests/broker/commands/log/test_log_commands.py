@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
+import os
+import shutil
 from collections.abc import Iterator
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,6 @@ from click.testing import CliRunner, Result
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.commands.log import find as log_find
 from diamant.broker.commands.terminal import files as reading
 from diamant.broker.commands.terminal.files import bytes_json, bytes_text, size_text, time_text
 from diamant.broker.config.broker_config import BrokerConfig
@@ -386,15 +387,12 @@ def test_a_directory_that_is_not_there_is_a_usage_error(command: tuple[str, ...]
     assert "found no partition" in result.stderr
 
 
-def test_a_file_that_cannot_be_read_is_one_line(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_read_is_one_line(data: Path, tmp_path: Path) -> None:
     """An error of the operating system names the file."""
-
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied", "/data/t-0")
-
-    monkeypatch.setattr(log_find, "open_log_directory", refuse)
-    result = run("find", data, "--key", "k")
-    assert (result.exit_code, result.stderr) == (1, "diamant: /data/t-0: Permission denied\n")
+    checkpoint = Path(shutil.copytree(data, tmp_path / "copy")) / "log-start-offset-checkpoint"
+    checkpoint.mkdir()
+    result = run("find", checkpoint.parent, "--key", "k")
+    assert (result.exit_code, result.stderr) == (1, f"diamant: {checkpoint}: Is a directory\n")
 
 
 def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -402,16 +400,16 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     with reading.progress_bar(100) as bar:
         bar.advance(50)
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    with reading.progress_bar(100) as bar:
-        bar.advance(50)
-        bar.hide()
-        bar.show()
-        bar.advance(50)
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "bytes" in err
+    screen, terminal = os.openpty()
+    with os.fdopen(screen, "rb", buffering=0) as shown, os.fdopen(terminal, "w") as error, redirect_stderr(error):
+        with reading.progress_bar(100) as bar:
+            bar.advance(50)
+            bar.hide()
+            bar.show()
+            bar.advance(50)
+        assert b"bytes" in shown.read(1 << 16)
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.groups.membership import consumer_background
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import unknown_fields
 from tests.broker.groups.consumer.consumer_wire import (
@@ -184,9 +183,8 @@ async def test_topics_change(members: Members) -> None:
     assert await members.state("g") == ("Stable", 5, 5)
 
 
-async def test_regular_expressions(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_regular_expressions(members: Members) -> None:
     """Resolved behind the heartbeat that brings them; a topic that comes later is found, too."""
-    monkeypatch.setattr(consumer_background, "PATTERN_INTERVAL_S", 0.01)
     assert await members.beat("g", A, 0, subscribed_topic_regex="t[12]") == (1, {})
     await members.wait_for_epoch("g", 2)
     assert await members.beat("g", A, 1) == (2, {**T1, **T2})
