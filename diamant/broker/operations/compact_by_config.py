@@ -83,11 +83,12 @@ class _Running:
 class CompactByConfig:
     """The compactions that such requests have begun. Belongs to the loop thread."""
 
-    def __init__(self, node: Node, compactions: Lazy[Compactions]) -> None:
+    def __init__(self, node: Node, compactions: Lazy[Compactions], allowance: Allowance | None = None) -> None:
+        """`allowance`: of new compactions; None: `RATE_PER_S`."""
         self._node = node
         self._compactions = compactions
         self._running: dict[str, list[_Running]] = {}
-        self._allowance = Allowance(RATE_PER_S, BURST)
+        self._allowance = Allowance(RATE_PER_S, BURST) if allowance is None else allowance
 
     def check(self, topic: str, policy: str | None) -> None:
         """Check that a topic can be compacted; `policy` is the request's `cleanup.policy`. Raises KafkaError."""

@@ -16,7 +16,7 @@ from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.clock import SettableClock
-from diamant.storage.env.env import RealEnv
+from tests.broker.erasure.faulty_env import FaultyEnv
 from tests.cleaner.evidence.scan.naive_scanner import records_of_key
 from tests.waiting import wait_until
 
@@ -34,9 +34,15 @@ def config(tmp_path: Path, **properties: str) -> BrokerConfig:
     return BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=names)
 
 
-def env_at(now_ms: int = START_MS) -> RealEnv:
+def env_at(now_ms: int = START_MS) -> FaultyEnv:
     """Real files, and a clock that stands still."""
-    return RealEnv(SettableClock(now_ms))
+    return FaultyEnv(SettableClock(now_ms))
+
+
+def env_of(broker: Broker) -> FaultyEnv:
+    """Its files."""
+    assert isinstance(broker.env, FaultyEnv)
+    return broker.env
 
 
 def broker_at(tmp_path: Path, now_ms: int = START_MS, **properties: str) -> Broker:
@@ -81,6 +87,12 @@ def write(
     records = [Record(offset, now_ms, key, value, tuple(headers)) for offset, (key, value) in enumerate(pairs)]
     log = broker.node.topics.log(topic, partition)
     return log.append_as_leader(memoryview(build_batch(records, codec=codec))).base_offset
+
+
+def write_often(broker: Broker, count: int, value: bytes | None = b"again", topic: str = "users") -> None:
+    """Append so many records of the key, in batches that small segments take."""
+    for first in range(0, count, 20):
+        write(broker, *[(KEY, value)] * min(20, count - first), topic=topic)
 
 
 class Producer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -19,19 +18,6 @@ from tests.waiting import wait_until
 
 SCANNING = "waiting for readers of removed files"
 """The stage with which a certifying scan begins."""
-
-
-class Held:
-    """A function that a thread is in until the test lets it go on."""
-
-    def __init__(self, real: Any) -> None:
-        self.real = real
-        self.begun, self.go_on = threading.Event(), threading.Event()
-
-    def __call__(self, *arguments: Any) -> Any:
-        self.begun.set()
-        assert self.go_on.wait(20)
-        return self.real(*arguments)
 
 
 class TimeLimit:
@@ -98,8 +84,8 @@ def before(patched: pytest.MonkeyPatch, owner: type, step: str, act: Callable[[]
     patched.setattr(owner, step, act_first)
 
 
-async def stopped(*_arguments: Any, **_options: Any) -> None:
-    """In place of a step: end the erasure where it is."""
+def stopped() -> None:
+    """End the attempt where it is."""
     raise EraseFailed("stopped here")
 
 

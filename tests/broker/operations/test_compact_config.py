@@ -11,8 +11,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.virtual_topic_table import READ_ONLY, ROWS
-from diamant.broker.operations import compact_by_config as compact_config
-from diamant.broker.operations.compact_by_config import Allowance
+from diamant.broker.operations.compact_by_config import Allowance, CompactByConfig
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.kraft.metadata_log import MetadataLog
@@ -198,10 +197,10 @@ async def test_a_failed_round_is_an_error_of_storage(
     assert (await figures(wire))["diamant.uncleanable.partitions"] == "0"
 
 
-async def test_the_rate_is_limited(broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_rate_is_limited(broker: Broker, wire: WireClient) -> None:
     """More than the burst wait for their turn; those whose turn would come too late are told to try later."""
-    monkeypatch.setattr(compact_config, "BURST", 2)
-    monkeypatch.setattr(compact_config, "RATE_PER_S", 0.001)
+    services = broker.services
+    services.compact_by_config.made = CompactByConfig(broker.node, services.compactions, Allowance(0.001, 2))
     await alter(wire, BROKER, "1", ("diamant.compact.wait.max.ms", SET, "5000"))
     await fill(wire)
     for _ in range(2):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import re
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -67,17 +66,16 @@ def one_record(key: bytes) -> memoryview:
 async def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[Terminal, asyncio.Task[Any]]:
     """A command in a thread, at a terminal."""
     err = Terminal()
-    monkeypatch.setattr(sys, "stderr", err)
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr("diamant.broker.client.admin.JOB_PROGRESS_MS", 10)
 
     def work() -> Any:
-        try:
-            main(arguments, standalone_mode=False)
-        except SystemExit as end:  # it would end the loop
-            return end.code
+        with redirect_stderr(err), redirect_stdout(io.StringIO()):
+            try:
+                main(arguments, standalone_mode=False)
+            except SystemExit as end:  # it would end the loop
+                return end.code
 
     return err, asyncio.create_task(asyncio.to_thread(work))
 

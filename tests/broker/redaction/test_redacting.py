@@ -16,8 +16,6 @@ from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.redact import redact_steps
-from diamant.broker.erasure.redact.redact_certificates import RedactCertificates
 from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction
 from diamant.broker.erasure.redact.redact_steps import RedactSteps
 from diamant.broker.operations.progress import Progress
@@ -27,6 +25,8 @@ from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.evidence.search.findings import MAX_LISTED
+from diamant.cleaner.redaction import locate, rewrite
 from diamant.cleaner.redaction.claims import check_redaction_claims
 from diamant.cleaner.redaction.where import parse_where
 from diamant.protocol.batches.control import build_marker
@@ -34,8 +34,15 @@ from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
+from tests.broker.erasure.cases import env_of
+from tests.broker.erasure.faulty_env import FaultyEnv
+from tests.broker.erasure.obstacles import SCANNING, at_stage
 from tests.cleaner.evidence.scan.naive_scanner import files_with, log_files, records_in
+from tests.mutants import Mutant, put_in, returns
 from tests.waiting import wait_until
+
+FORGETS = Mutant(locate._Search, "_keep", returns(None))
+"""A search that forgets what it finds."""
 
 START_MS = 1_700_000_000_000
 EMAIL = "ada@example.com"
@@ -49,8 +56,8 @@ def config(tmp_path: Path, **properties: str) -> BrokerConfig:
     return BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=names)
 
 
-def env_at(now_ms: int = START_MS) -> RealEnv:
-    return RealEnv(SettableClock(now_ms))
+def env_at(now_ms: int = START_MS) -> FaultyEnv:
+    return FaultyEnv(SettableClock(now_ms))
 
 
 @pytest.fixture
@@ -387,27 +394,28 @@ async def test_producers_go_on_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "where"),
-    [(RedactSteps, "rewrite"), (RedactSteps, "_replace"), (Evidence, "scan"), (RedactCertificates, "certify")],
+    ("operation", "path"),
+    [
+        ("create_new", "*.cleaned"),
+        ("remove", "*.facts"),
+        ("remove", "*.log.deleted"),
+        ("write_atomically", "*.pending"),
+    ],
 )
 async def test_a_redaction_that_was_interrupted_goes_on_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, owner: type, where: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, operation: str, path: str
 ) -> None:
     """Wherever it stopped; the intent is encrypted, its mode is 0600, and it is gone in the end. No log line tells anything."""
-
-    def interrupted(*_: object) -> None:
-        raise RedactFailed("stopped here")
-
     caplog.set_level(logging.DEBUG, "diamant")
     async with Broker(config(tmp_path), env=env_at()) as broker:
         await create(broker, partitions=2)
         for partition in range(2):
             fill(broker, partition=partition)
             write(broker, OTHER, ORDER, partition=partition)
-        with monkeypatch.context() as patched:
-            patched.setattr(owner, where, interrupted)
-            with pytest.raises(RedactFailed):
-                await redact(broker)
+        env_of(broker).fail(operation, path, errno.EIO)
+        with pytest.raises(RedactFailed):
+            await redact(broker)
+        env_of(broker).faults = ()
         (intent,) = data_of(broker).glob("diamant-redaction-*.intent")
         assert stat.S_IMODE(intent.stat().st_mode) == 0o600
         assert EMAIL.encode() not in intent.read_bytes()
@@ -474,22 +482,16 @@ async def go_on(broker: Broker, is_so: Callable[[], bool]) -> None:
     await wait_until(is_so_later)
 
 
-async def test_a_call_that_takes_too_long_goes_on_in_the_broker(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_call_that_takes_too_long_goes_on_in_the_broker(broker: Broker) -> None:
     """What was begun is ended; the caller is told. A segment at hand is never left half."""
     await create(broker)
     write(broker, OTHER, ORDER)
-    real = RedactCertificates.certify
 
-    async def never(self: Any, *arguments: Any) -> Any:
-        if broker.services.redactions().queue.calls:
-            raise TimeoutError
-        return await real(self, *arguments)
+    def never() -> None:
+        raise TimeoutError
 
-    monkeypatch.setattr(RedactCertificates, "certify", never)
     with pytest.raises(TimedOut, match="continues in the broker"):
-        await redact(broker, timeout_ms=100_000)
+        await redact(broker, timeout_ms=100_000, progress=at_stage(SCANNING, never))
     clock = broker.env.clock
     assert isinstance(clock, SettableClock)
     clock.set_ms(START_MS + 60_000)
@@ -497,19 +499,16 @@ async def test_a_call_that_takes_too_long_goes_on_in_the_broker(
     await wait_until(lambda: list(data_of(broker).glob("diamant-redaction-*.records-gone.json")) != [])
 
 
-async def test_a_full_disk_changes_nothing_and_is_tried_again(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_changes_nothing_and_is_tried_again(broker: Broker) -> None:
     """The segments stay as they were, no file is left over, and the error names what failed."""
     await create(broker)
     write(broker, OTHER, ORDER)
     fill(broker, 10)
 
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", "orders-0")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(redact_steps, "write_redacted", full)
-        with pytest.raises(RedactFailed, match="No space left on device"):
-            await redact(broker)
+    env_of(broker).fail("create_new", "*.index.cleaned", errno.ENOSPC)
+    with pytest.raises(RedactFailed, match="No space left on device"):
+        await redact(broker)
+    env_of(broker).faults = ()
     assert 1 in offsets(broker)
     assert not list((data_of(broker) / "orders-0").glob("*.cleaned"))
     clock = broker.env.clock
@@ -520,20 +519,11 @@ async def test_a_full_disk_changes_nothing_and_is_tried_again(broker: Broker, mo
     assert 1 not in offsets(broker)
 
 
-async def test_records_written_meanwhile_are_named_and_not_removed(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_records_written_meanwhile_are_named_and_not_removed(broker: Broker) -> None:
     """The claim ends where the log ended when it was asked for."""
     await create(broker)
     write(broker, OTHER, ORDER)
-    real = RedactSteps.rewrite
-
-    async def write_first(self: Any, *arguments: Any) -> Any:
-        write(broker, ORDER)
-        return await real(self, *arguments)
-
-    monkeypatch.setattr(RedactSteps, "rewrite", write_first)
-    redaction = await redact(broker)
+    redaction = await redact(broker, progress=at_stage("rewriting segments", lambda: write(broker, ORDER)))
     assert redaction.state == "records-gone"
     assert [one["offset"] for one in redaction.certificate["written_since"]] == [2]
     assert offsets(broker) == [0, 2]
@@ -544,27 +534,19 @@ async def test_very_many_records_written_meanwhile_are_no_obstacle(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than are listed; those below the claim would be listed first."""
-    monkeypatch.setattr("diamant.cleaner.evidence.search.findings.MAX_LISTED", 10)
-    await create(broker, **{"internal.segment.bytes": "100000"})
+    await create(broker, **{"internal.segment.bytes": "1000000"})
     write(broker, OTHER, ORDER)
-    real = Evidence.scan
-
-    async def write_first(self: Any, *arguments: Any) -> Any:
-        for _ in range(20):
-            write(broker, ORDER)
-        return await real(self, *arguments)
-
-    monkeypatch.setattr(Evidence, "scan", write_first)
-    redaction = await redact(broker)
+    count = MAX_LISTED + 10
+    redaction = await redact(broker, progress=at_stage(SCANNING, lambda: write(broker, *[ORDER] * count)))
     assert redaction.state == "records-gone"
     certificate = redaction.certificate
     unlisted = certificate["written_since_not_listed"]
     assert unlisted > 0
-    assert len(certificate["written_since"]) + unlisted == 20
+    assert len(certificate["written_since"]) + unlisted == count
     pinned = bytes.fromhex(certificate["signature"]["public_key"])
     verified = await broker.services.certificates().verify(certificate, public_key=pinned, where=WHERE)
-    assert (verified.is_valid, verified.claims[0]["written_since"]) == (True, 20)
-    monkeypatch.setattr("diamant.cleaner.redaction.locate._Search._keep", lambda self, offsets: None)
+    assert (verified.is_valid, verified.claims[0]["written_since"]) == (True, count)
+    put_in(monkeypatch, FORGETS)
     redaction = await redact(broker)
     assert redaction.state == "not-certified"
 
@@ -726,17 +708,14 @@ async def test_sabotage_is_caught(broker: Broker, monkeypatch: pytest.MonkeyPatc
     """A search that misses a record, and a rewrite that keeps one: the scan finds it, and nothing is certified."""
     await create(broker)
     write(broker, OTHER, ORDER)
-    for target, sabotage in (
-        ("diamant.cleaner.redaction.locate._Search._keep", lambda self, offsets: None),
-        ("diamant.cleaner.redaction.rewrite._Cut.goes", lambda self, record: False),
-    ):
+    for sabotage in (FORGETS, Mutant(rewrite._Cut, "goes", returns(False))):
         with monkeypatch.context() as patched:
-            patched.setattr(target, sabotage)
+            put_in(patched, sabotage)
             redaction = await redact(broker)
         assert redaction.state == "not-certified"
         assert [one["state"] for one in redaction.certificate["not_certified"]] == ["records-present"]
     with monkeypatch.context() as patched:
-        patched.setattr(Evidence, "remove_doomed", lambda *_: {})
+        put_in(patched, Mutant(Evidence, "remove_doomed", returns({})))
         redaction = await redact(broker)
     assert redaction.state == "not-certified"
     assert certificates.check_signature(redaction.certificate, None) == certificates.UNTRUSTED

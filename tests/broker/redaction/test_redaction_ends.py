@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,12 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotFound, NotPossible, TimedOut
-from diamant.broker.erasure.redact import redact_result, redact_steps
+from diamant.broker.erasure.redact import redact_result
 from diamant.broker.erasure.redact.redact_result import Redaction
+from diamant.broker.erasure.redact.redactions import Redactions
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.topics.growth import add_partitions
 from diamant.cleaner.evidence.certificates.page import certificate_page
-from diamant.cleaner.evidence.certificates.private_files import IntentFiles
-from diamant.cleaner.redaction.rewrite import write_redacted
 from tests.broker.erasure.cases import (
     DAY_MS,
     KEY,
@@ -27,12 +27,14 @@ from tests.broker.erasure.cases import (
     broker_at,
     create,
     data_of,
+    env_of,
     intents_of,
     move_to,
     pinned,
     write,
 )
-from tests.broker.erasure.obstacles import Held, TimeLimit, damage, no_space
+from tests.broker.erasure.faulty_env import Held
+from tests.broker.erasure.obstacles import TimeLimit, damage
 from tests.cleaner.evidence.scan.naive_scanner import log_files, records_in
 from tests.waiting import wait_until
 
@@ -133,8 +135,7 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
     """For so it does."""
     await make(broker)
     write_two(broker)
-    held, limit = Held(IntentFiles.write), TimeLimit(monkeypatch)
-    monkeypatch.setattr(IntentFiles, "write", lambda *arguments: held(*arguments))
+    held, limit = Held(broker.env, "rename", "*.intent.tmp"), TimeLimit(monkeypatch)
     call = asyncio.ensure_future(redact(broker, timeout_ms=limit.ms))
     await wait_until(held.begun.is_set)
     limit.end()
@@ -154,8 +155,7 @@ async def test_a_timeout_while_the_intent_goes_leaves_nothing_to_be_tried_again(
     """The certificate is there; no attempt is made again every minute."""
     await make(broker)
     write_two(broker)
-    held, limit = Held(IntentFiles.remove), TimeLimit(monkeypatch)
-    monkeypatch.setattr(IntentFiles, "remove", lambda *arguments: held(*arguments))
+    held, limit = Held(broker.env, "remove", "*.intent"), TimeLimit(monkeypatch)
     call = asyncio.ensure_future(redact(broker, timeout_ms=limit.ms))
     await wait_until(held.begun.is_set)
     limit.end()
@@ -277,14 +277,11 @@ async def test_a_redaction_that_can_never_be_certified_is_cancelled(broker: Brok
         await broker.cancel(redaction.id, reason="again")
 
 
-async def test_a_redaction_that_somebody_waits_for_is_cancelled(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_redaction_that_somebody_waits_for_is_cancelled(broker: Broker) -> None:
     """A segment at hand is ended, the call is told, and cleaning goes on."""
     await make(broker)
     write_two(broker)
-    held = Held(write_redacted)
-    monkeypatch.setattr(redact_steps, "write_redacted", held)
+    held = Held(broker.env, "create_new", "*.cleaned")
     call = asyncio.ensure_future(redact(broker))
     await wait_until(held.begun.is_set)
     (one,) = broker.services.redactions().queue.unfinished()
@@ -299,19 +296,17 @@ async def test_a_redaction_that_somebody_waits_for_is_cancelled(
     assert intents_of(broker) == []
 
 
-async def test_a_cancellation_that_stops_halfway_is_not_called_one(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancellation_that_stops_halfway_is_not_called_one(broker: Broker) -> None:
     """As long as its intent is there the redaction goes on, and nobody finds a certificate that says otherwise."""
     await make(broker)
     write(broker, (b"another", b"two"), topic="orders")
     producer = hold_up(broker)
     held = await redact(broker)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(IntentFiles, "remove", no_space)
-        with pytest.raises(redact_result.RedactFailed):
-            await broker.cancel(held.id, reason="enough")
+    env_of(broker).fail("remove", "*.intent", errno.EIO)
+    with pytest.raises(redact_result.RedactFailed):
+        await broker.cancel(held.id, reason="enough")
+    env_of(broker).faults = ()
     assert (await broker.services.certificates().last(held.id))["ended"] is None
     producer.end(is_commit=True)
     await wait_over(broker)
@@ -343,27 +338,29 @@ async def test_undecided_records_in_files_of_no_partition_are_kept_like_others(b
 # -- bounds ----------------------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_remembered_is_bounded_for_all_partitions_together(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def limit(broker: Broker, limits: redact_result.RedactLimits) -> None:
+    """Have redactions with other limits."""
+    services = broker.services
+    lock = services.erasures().queue.attempts.lock
+    services.redactions.made = Redactions(broker.node, services.evidence(), services.cleaning, lock, limits)
+
+
+async def test_what_is_remembered_is_bounded_for_all_partitions_together(broker: Broker) -> None:
     """Each of them would fit; both do not, and nothing is changed."""
     await make(broker, partitions=2)
     for partition in (0, 1):
         write_two(broker, partition)
-    monkeypatch.setattr(redact_steps, "MAX_OFFSET_BYTES", 300)
+    limit(broker, redact_result.RedactLimits(offset_bytes=300))
     with pytest.raises(NotPossible, match="more than can be remembered; nothing was changed"):
         await redact(broker)
     assert (intents_of(broker), keys(broker).count(KEY)) == ([], 2)
-    monkeypatch.setattr(redact_steps, "MAX_OFFSET_BYTES", 600)
+    limit(broker, redact_result.RedactLimits(offset_bytes=600))
     assert (await redact(broker)).removed == 2
 
 
-async def test_runs_of_offsets_are_listed_up_to_a_bound_and_counted(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_runs_of_offsets_are_listed_up_to_a_bound_and_counted(broker: Broker) -> None:
     """Of all segments and partitions together; single offsets of each partition."""
-    monkeypatch.setattr(redact_result, "MAX_RANGES", 6)
-    monkeypatch.setattr(redact_result, "MAX_OFFSETS", 3)
+    limit(broker, redact_result.RedactLimits(ranges=6, offsets=3))
     await make(broker, partitions=2)
     for partition in (0, 1):
         for _ in range(5):

@@ -8,7 +8,6 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.topics.deletion import delete_topics
-from diamant.cleaner.evidence.search import findings as found_list
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.redaction.test_redacting import EMAIL, ORDER, OTHER, WHERE, broker, create, data_of, redact, write
@@ -38,10 +37,9 @@ def put_copy(directory: Path, key: bytes | None, value: bytes | None) -> Path:
     ids=["value", "key of a tombstone", "key that is the value", "field", "undecided"],
 )
 async def test_a_copied_record_lets_nothing_be_certified(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, where: str, key: bytes, value: bytes | None
+    broker: Broker, where: str, key: bytes, value: bytes | None
 ) -> None:
     """Also if it is nothing but what was looked for; each partition names the file. Without the copy it is certified."""
-    monkeypatch.setattr(found_list, "MAX_LISTED", 10)
     await create(broker, partitions=2)
     write(broker, OTHER, value, key=key)
     write(broker, OTHER, key=b"other")

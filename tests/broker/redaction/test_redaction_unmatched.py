@@ -6,7 +6,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.cleaner.evidence.certificates.page import certificate_page
-from diamant.cleaner.evidence.search import findings as found_list
+from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.protocol.batches.header import Header
 from tests.broker.redaction.test_redacting import EMAIL, ORDER, OTHER, broker, create, redact, write
 
@@ -71,15 +71,12 @@ async def test_joined_descriptions_are_held_by_a_record_as_a_whole(broker: Broke
     assert (found["records"] if found else 0) == records
 
 
-async def test_a_text_that_other_topics_have_very_often_hides_nothing(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_text_that_other_topics_have_very_often_hides_nothing(broker: Broker) -> None:
     """However many places are listed of them, the topic's own file has its first one."""
-    monkeypatch.setattr(found_list, "MAX_LISTED", 10)
     # Several segments: large files are searched first, two at a time, so when it is the order's turn one of these is through.
     await create(broker, "events")
-    for _ in range(30):
-        write(broker, ORDER, topic="events")
+    for _ in range(MAX_LISTED // 5):
+        write(broker, *[ORDER] * 10, topic="events")
     await create(broker)
     write(broker, ORDER)
     redaction = await redact(broker, MAIL)

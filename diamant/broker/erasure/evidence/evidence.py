@@ -53,9 +53,10 @@ STILL_READ = "it was removed, but is still being read, and until that ends its b
 class Evidence:
     """The data directory as erasures and redactions see it. Belongs to the loop thread, unless a method says otherwise."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, *, readers_wait_s: float = READERS_WAIT_S) -> None:
         """`node`: whose directory it is."""
         self._node = node
+        self._readers_wait_s = readers_wait_s
         self.env: Env = node.env
         self.directory: str = node.config.data_dir
         self.logs: Mapping[TopicPartition, Log] = node.directory.logs
@@ -160,7 +161,7 @@ class Evidence:
         while True:
             removed = await asyncio.to_thread(removed_but_open, self.directory)
             found = [name for name in removed if _is_of(name, subject.topics)]
-            if not found or waited_s >= READERS_WAIT_S:
+            if not found or waited_s >= self._readers_wait_s:
                 return found
             if not waited_s:
                 # Tracebacks of what has failed have files, too, and are garbage for long before they are collected.

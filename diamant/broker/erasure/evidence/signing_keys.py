@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 class SigningKeys:
     """The signing key of a broker, loaded with its first use."""
 
-    def __init__(self, node: Node) -> None:
-        """`node`: whose configuration says where the key is."""
+    def __init__(self, node: Node, mounts: Callable[[], str] = mount_table) -> None:
+        """`node`: whose configuration says where the key is. `mounts`: reads the table of mounts."""
         self._node = node
+        self._mounts = mounts
         self.loaded: SigningKey | None = None
 
     async def key(self) -> SigningKey:
@@ -60,7 +61,7 @@ class SigningKeys:
     def _load(self) -> SigningKey:
         path = self._path()
         if not self._node.config["diamant.certificate.key.ephemeral"]:
-            check_lasting(path, self._node.config.data_dir, mount_table())
+            check_lasting(path, self._node.config.data_dir, self._mounts())
         return SigningKey.load(path)
 
 

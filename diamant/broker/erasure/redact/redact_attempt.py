@@ -16,6 +16,7 @@ from diamant.broker.erasure.redact.redact_result import (
     EVERYTHING_MATCHES,
     EverythingMatches,
     Redaction,
+    RedactLimits,
     Work,
     everything_matches,
     with_found,
@@ -50,6 +51,7 @@ class RedactTools:
     table: JobTable[RedactionIntent]
     steps: RedactSteps
     certificates: RedactCertificates
+    limits: RedactLimits
 
 
 class RedactAttempt:
@@ -118,7 +120,7 @@ class RedactAttempt:
             digests = await asyncio.to_thread(self._evidence.digests, files, self._evidence.ends())
             found = intent.found
             for work in works:
-                found = await asyncio.to_thread(with_found, found, work)
+                found = await asyncio.to_thread(with_found, found, work, self._tools.limits)
             intent = replace(intent, before=(*intent.before, *digests), found_before=intent.found, found=found)
         needles = self._subject.needles
         intent = replace(intent, phase=REWRITING, needles=tuple(needles), left_out=needles.left_out)

@@ -9,7 +9,7 @@ from typing import Any
 
 from diamant.broker.client.errors import NotPossible, VerbError
 from diamant.cleaner.redaction.intent import RedactionIntent, Removed
-from diamant.cleaner.redaction.locate import Located
+from diamant.cleaner.redaction.locate import MAX_OFFSET_BYTES, Located
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
@@ -18,10 +18,17 @@ NOT_CERTIFIED = "not-certified"
 EVERYTHING_MATCHES = "everything-matches"
 """In a certificate, `ended.what` of a redaction that would have emptied its topic without the caller's consent."""
 
-MAX_RANGES = 10_000
-"""Runs of offsets that a certificate lists, of all partitions."""
-MAX_OFFSETS = 100
-"""Offsets that it lists one by one, of a partition."""
+
+@dataclass(frozen=True, slots=True)
+class RedactLimits:
+    """The bounds of one redaction."""
+
+    offset_bytes: int = MAX_OFFSET_BYTES
+    """The memory for the offsets of what goes, of all partitions."""
+    ranges: int = 10_000
+    """Runs of offsets that a certificate lists, of all partitions."""
+    offsets: int = 100
+    """Offsets that it lists one by one, of a partition."""
 
 
 class EverythingMatches(NotPossible):
@@ -82,21 +89,23 @@ class Work:
     """Affected segments, relative to the data directory."""
 
 
-def with_found(found: Mapping[TopicPartition, Removed], work: Work) -> Mapping[TopicPartition, Removed]:
+def with_found(
+    found: Mapping[TopicPartition, Removed], work: Work, limits: RedactLimits
+) -> Mapping[TopicPartition, Removed]:
     """Return the records that go, and those of one more partition: where they are, and how many.
 
-    Blocks for some 0.1 s with millions of runs. Memory: `MAX_RANGES` runs.
+    Blocks for some 0.1 s with millions of runs. Memory: `limits.ranges` runs.
     """
     located, place = work.located, (work.log.topic, work.log.partition)
     if place not in found and not located.removed and not located.undecided:
         return found
     known = found.get(place, Removed())
     offsets, listed, not_listed = [*known.offsets], [*known.offset_ranges], known.offset_ranges_not_listed
-    room = MAX_RANGES - sum(len(one.offset_ranges) for one in found.values())
+    room = limits.ranges - sum(len(one.offset_ranges) for one in found.values())
     for base in sorted(located.offsets):
-        ranges, count = located.offsets[base].ranges(max(room, MAX_OFFSETS))
+        ranges, count = located.offsets[base].ranges(max(room, limits.offsets))
         for first, last in ranges:
-            offsets += range(first, min(last + 1, first + MAX_OFFSETS - len(offsets)))
+            offsets += range(first, min(last + 1, first + limits.offsets - len(offsets)))
         listed += ranges[:room]
         not_listed += count - min(room, count)
         room -= min(room, count)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.client.errors import NotPossible
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import present_of
-from diamant.broker.erasure.redact.redact_result import Work
+from diamant.broker.erasure.redact.redact_result import RedactLimits, Work
 from diamant.broker.operations.blocking import in_thread, to_its_end
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.erasure.locate import take_sample
@@ -20,7 +20,7 @@ from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.prompt.segment_facts import facts_path
 from diamant.cleaner.redaction.claims import WHERE, Redacted
 from diamant.cleaner.redaction.intent import REWRITING, RedactionIntent
-from diamant.cleaner.redaction.locate import MAX_OFFSET_BYTES, Located, Segment, TooManyMatches, locate_records
+from diamant.cleaner.redaction.locate import Located, Segment, TooManyMatches, locate_records
 from diamant.cleaner.redaction.rewrite import RedactionPlan, SegmentRedaction, write_redacted
 from diamant.cleaner.redaction.where import Where
 from diamant.storage.checkpoints.checkpoints import TopicPartition
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 class RedactSteps:
     """Pauses cleaning, locates records, and puts new segments in the place of those that hold them."""
 
-    def __init__(self, evidence: Evidence, cleaning: NodeCleaner) -> None:
+    def __init__(self, evidence: Evidence, cleaning: NodeCleaner, limits: RedactLimits) -> None:
         """`cleaning`: what is paused."""
+        self._limits = limits
         self._evidence = evidence
         self._env = evidence.env
         self._cleaning = cleaning
@@ -83,7 +84,7 @@ class RedactSteps:
 
         stable = {**intent.stable}
         works: list[Work] = []
-        room = MAX_OFFSET_BYTES
+        room = self._limits.offset_bytes
         for log in logs:
             if intent.phase != REWRITING:
                 stable[log.partition] = min(log.last_stable_offset, intent.ends.get(log.partition, 0))

@@ -37,7 +37,7 @@ from diamant.broker.erasure.jobs.job_table import ID_BYTES, JobTable
 from diamant.broker.erasure.jobs.requests import RedactRequest
 from diamant.broker.erasure.redact.redact_attempt import RedactAttempt, RedactTools
 from diamant.broker.erasure.redact.redact_certificates import RedactCertificates
-from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction
+from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction, RedactLimits
 from diamant.broker.erasure.redact.redact_steps import RedactSteps
 from diamant.broker.operations.cross_loop import on_loop
 from diamant.broker.operations.progress import Progress
@@ -58,15 +58,23 @@ class Redactions:
 
     failure = RedactFailed
 
-    def __init__(self, node: Node, evidence: Evidence, cleaning: NodeCleaner, lock: JobLock) -> None:
-        """`lock`: that of the erasures, so that one job is in progress at a time."""
+    def __init__(
+        self,
+        node: Node,
+        evidence: Evidence,
+        cleaning: NodeCleaner,
+        lock: JobLock,
+        limits: RedactLimits | None = None,
+    ) -> None:
+        """`lock`: that of the erasures, so that one job is in progress at a time. `limits` None: the usual ones."""
+        limits = limits or RedactLimits()
         self._evidence = evidence
         self.table: JobTable[RedactionIntent] = JobTable(
             "redaction", redaction_files(evidence.env, evidence.directory), node
         )
         self.queue: JobQueue[RedactionIntent, Redaction] = JobQueue(self, self.table, evidence.keys, node, lock)
-        steps, certificates = RedactSteps(evidence, cleaning), RedactCertificates(evidence, self.table)
-        self._tools = RedactTools(evidence, self.table, steps, certificates)
+        steps, certificates = RedactSteps(evidence, cleaning, limits), RedactCertificates(evidence, self.table)
+        self._tools = RedactTools(evidence, self.table, steps, certificates, limits)
 
     # -- any loop --------------------------------------------------------------------------------------------------------
 

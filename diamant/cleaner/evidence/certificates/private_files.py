@@ -87,10 +87,10 @@ def write_private(env: Env, path: str, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        env.rename(temporary, path)
     except OSError:
         env.remove(temporary, missing_ok=True)
         raise
-    env.rename(temporary, path)
     env.sync_dir(os.path.dirname(path))
 
 

@@ -84,7 +84,7 @@ class StagingSweep:
         with self._lock:
             if self._is_stopped.is_set():
                 return Swept()
-            child = self._child = _start()
+            child = self._child = _start(_PROGRAM)
         fields = {"log_directory": self._log_directory, "staging": self._staging, "run": RUN}
         try:
             out, err = child.communicate(json.dumps(fields), TIMEOUT_S)
@@ -98,14 +98,16 @@ class StagingSweep:
         return Swept(**json.loads(out))
 
 
-def list_elsewhere(staging: str, check: Callable[[], object]) -> list[str]:
-    """Return what lies at a staging place that is not local, by a child process. Blocks, for `TIMEOUT_S` at most.
+def list_elsewhere(
+    staging: str, check: Callable[[], object], *, program: str = _PROGRAM, timeout_s: float = TIMEOUT_S
+) -> list[str]:
+    """Return what lies at a staging place that is not local, by a child process. Blocks, for `timeout_s` at most.
 
     `check` is called during the listing; what it raises ends it. OSError or StorageError if it cannot be listed.
     """
-    child = _start()
+    child = _start(program)
     request: str | None = json.dumps({"staging": staging})
-    deadline_s = time.monotonic() + TIMEOUT_S
+    deadline_s = time.monotonic() + timeout_s
     try:
         while True:
             check()
@@ -115,7 +117,7 @@ def list_elsewhere(staging: str, check: Callable[[], object]) -> list[str]:
             except subprocess.TimeoutExpired:
                 request = None
                 if time.monotonic() >= deadline_s:
-                    raise StorageError(f"it does not answer within {TIMEOUT_S:g} s") from None
+                    raise StorageError(f"it does not answer within {timeout_s:g} s") from None
     except BaseException:
         child.kill()
         child.communicate()
@@ -125,9 +127,9 @@ def list_elsewhere(staging: str, check: Callable[[], object]) -> list[str]:
     return found
 
 
-def _start() -> subprocess.Popen[str]:
+def _start(program: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).resolve().parents[4]), str(os.getpid())],
+        [sys.executable, "-P", "-c", program, str(Path(__file__).resolve().parents[4]), str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotPossible
-from diamant.broker.erasure.evidence import signing_keys
+from diamant.broker.erasure.evidence.signing_keys import SigningKeys
 from diamant.cleaner.evidence.certificates.key_location import check_lasting, mount_table
 from diamant.storage.errors import StorageError
 from tests.broker.erasure.cases import broker_at, create_with_key, erase
@@ -54,18 +57,24 @@ def test_the_table_of_this_machine_can_be_read(tmp_path: Path) -> None:
     check_lasting(str(tmp_path / "k"), str(tmp_path), mount_table())
 
 
-async def test_an_erasure_makes_no_key_in_a_containers_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_erasure_makes_no_key_in_a_containers_layer(tmp_path: Path) -> None:
     """It is refused before anything is changed, unless the broker is told that the key may vanish, or the key is there."""
     root, data = CONTAINER.splitlines()[0], CONTAINER.splitlines()[3]
     mounts = f"{root}\n{data.replace(' /data ', f' {tmp_path}/data ')}\n"
-    monkeypatch.setattr(signing_keys, "mount_table", lambda: mounts)
-    async with broker_at(tmp_path) as broker:
+
+    @asynccontextmanager
+    async def contained(**properties: str) -> AsyncIterator[Broker]:
+        async with broker_at(tmp_path, **properties) as broker:
+            broker.services.evidence().keys = SigningKeys(broker.node, lambda: mounts)
+            yield broker
+
+    async with contained() as broker:
         await create_with_key(broker)
         with pytest.raises(NotPossible, match="would vanish with the container"):
             await erase(broker)
         assert not (tmp_path / "keys").exists()
         assert broker.services.erasures().queue.unfinished() == []
-    async with broker_at(tmp_path, **{"diamant.certificate.key.ephemeral": "true"}) as broker:
+    async with contained(**{"diamant.certificate.key.ephemeral": "true"}) as broker:
         await erase(broker)
-    async with broker_at(tmp_path) as broker:
+    async with contained() as broker:
         assert "BEGIN PUBLIC KEY" in (await broker.services.certificates().public_key() or "")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -75,24 +75,25 @@ async def test_one_whose_intent_could_not_be_removed_gets_no_name_after_another_
     assert certificates_of(broker, "key-gone") == []
 
 
-async def test_a_certificate_is_looked_into_once_for_lists(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_certificate_is_looked_into_once_for_lists(broker: Broker) -> None:
     """However often it is listed, unless it is another file; those with anything odd in them are listed by their names."""
     await create_with_key(broker)
     erasure = await erase(broker)
-    read: list[str] = []
-    real = certificate_files._described
+    checked: list[str] = []
 
-    def described(text: bytes, undertaking_id: str, *rest: Any) -> object:
-        read.append(undertaking_id)
-        return real(text, undertaking_id, *rest)
+    def check(_fields: object, job_id: str, _state: str) -> str:
+        checked.append(job_id)
+        return ""
 
-    monkeypatch.setattr(certificate_files, "_described", described)
-    first = await broker.services.certificates().list_all()
-    assert await broker.services.certificates().list_all() == first
+    listed = partial(certificate_files.CertificateList().describe, broker.env, str(data_of(broker)), check)
+    first = listed()
+    assert listed() == first
     assert [one["topics"] for one in first] == [["users"]]
-    assert read == [erasure.id]
+    assert checked == [erasure.id]
     (path,) = certificates_of(broker, "values-gone")
+    path.write_bytes(path.read_bytes().replace(b'"reference": ""', b'"reference": "1"'))
+    assert [one["reference"] for one in listed()] == ["1"]
+    assert checked == [erasure.id] * 2
     path.write_bytes(path.read_bytes().replace(b'"topics": [', b'"topics": 5, "more": ['))
-    (odd,) = await broker.services.certificates().list_all()
+    (odd,) = listed()
     assert (odd["id"], odd["topics"], odd["issued_ms"]) == (erasure.id, None, None)
-    assert len(read) == 2

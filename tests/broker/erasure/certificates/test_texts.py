@@ -37,6 +37,7 @@ from tests.broker.erasure.cases import (
     write,
 )
 from tests.broker.redaction import test_redacting as redacting
+from tests.mutants import Mutant, put_in, returns
 
 MAIL = "ada@example.com"
 TEXT = f"mail of {MAIL}, 3 May"
@@ -206,7 +207,7 @@ async def test_the_reason_of_a_redactions_cancellation_must_not_hold_it(broker: 
 @pytest.fixture
 def is_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts are taken as they were before they were looked at."""
-    monkeypatch.setattr(texts, "check_unsaid", lambda *_: None)
+    put_in(monkeypatch, Mutant(texts, "check_unsaid", returns(None)))
 
 
 def told(certificate: dict[str, Any]) -> list[str]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.errors import BadArgument, NotPossible, TooMany
+from diamant.broker.client.errors import BadArgument, TooMany
+from diamant.broker.erasure.jobs.job_queue import MAX_UNFINISHED
 from diamant.protocol.batches.header import Header
 from tests.broker.erasure.cases import (
+    DAY_MS,
     HTTP,
     KEY,
     PERSON,
+    START_MS,
     broker_at,
     check_claims,
     create,
@@ -26,6 +29,7 @@ from tests.broker.erasure.cases import (
     values_left,
     write,
 )
+from tests.broker.erasure.obstacles import at_stage
 from tests.broker.http_asking import ask
 from tests.cleaner.evidence.scan.naive_scanner import log_files, records_in, records_of_key
 
@@ -94,26 +98,27 @@ async def test_keys_that_are_too_long_and_texts_that_are_too_long_are_refused(br
     assert traces_of(broker) == []
 
 
-async def test_too_many_unfinished_erasures_are_refused(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_unfinished_erasures_are_refused(broker: Broker) -> None:
     """What waits for a horizon is bounded."""
-    monkeypatch.setattr("diamant.broker.erasure.jobs.job_queue.MAX_UNFINISHED", 1)
     await create_with_key(broker)
+    table = broker.services.erasures().table
+    table.due.update({str(number): START_MS + DAY_MS for number in range(MAX_UNFINISHED - 1)})
     await erase(broker)
     with pytest.raises(TooMany):
         await erase(broker, b"another")
+    table.due.clear()
 
 
-async def test_a_topic_that_stops_being_compacted_meanwhile_is_told(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_topic_that_stops_being_compacted_meanwhile_is_told(broker: Broker) -> None:
     """Nothing is certified, and the certificate has the reason."""
     await create_with_key(broker)
 
-    async def compact(*_arguments: Any, **_options: Any) -> None:
-        raise NotPossible("users is not compacted")
+    def change() -> None:
+        log = broker.node.topics.log("users", 0)
+        log.update_config(replace(log.config, cleanup_policy=frozenset({"delete"})))
 
-    monkeypatch.setattr(broker.services.compactions(), "compact", compact)
-    erasure = await erase(broker)
+    erasure = await erase(broker, progress=at_stage("compacting", change))
     assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
-    assert [one["not_compacted"] for one in erasure.certificate["done"]] == ["users is not compacted"]
+    (step,) = erasure.certificate["done"]
+    assert step["not_compacted"].startswith("users is not compacted: its cleanup.policy is delete")
     assert len(broker.services.erasures().queue.unfinished()) == 1

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.cleaner.evidence.scan import files_to_read
-from diamant.cleaner.evidence.scan.file_listing import list_places
-from diamant.cleaner.evidence.search.file_census import FileCensus
 from diamant.storage.log.segment_removal import delete_oldest
-from tests.broker.erasure.cases import KEY, create, create_with_key, data_of, erase, pinned, values_left, write
+from tests.broker.erasure.cases import KEY, create, create_with_key, data_of, env_of, erase, pinned, values_left, write
+from tests.broker.erasure.obstacles import at_stage
 
 
 @pytest.fixture
-async def meanwhile(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Any]]:
-    """Is called on the broker's loop before a scan lists the directory, each time, and before each look of its census."""
+async def meanwhile(broker: Broker) -> list[Callable[[], Any]]:
+    """Is called on the broker's loop before a thread lists the directory: to locate a key, to scan, for each look of a census."""
     acts: list[Callable[[], Any]] = []
-    loop = asyncio.get_running_loop()
+    loop, thread = asyncio.get_running_loop(), threading.current_thread()
 
     def act() -> None:
+        if threading.current_thread() is thread:
+            return
         for one in acts:
 
             async def call(one: Callable[[], Any] = one) -> None:
@@ -32,18 +33,7 @@ async def meanwhile(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[Cal
 
             asyncio.run_coroutine_threadsafe(call(), loop).result(20)
 
-    def listing(*arguments: Any) -> Any:
-        act()
-        return list_places(*arguments)
-
-    real_look = FileCensus.look
-
-    def look(self: FileCensus) -> None:
-        act()
-        real_look(self)
-
-    monkeypatch.setattr(files_to_read, "list_places", listing)
-    monkeypatch.setattr(FileCensus, "look", look)
+    env_of(broker).before("list_dir", str(data_of(broker)), act)
     return acts
 
 
@@ -82,25 +72,21 @@ async def test_a_producer_that_never_rests(
 
 @pytest.mark.parametrize("suffix", [".index", ".txnindex", ".snapshot", ".log.deleted", ".log.swap", ".log.cleaned"])
 async def test_a_copy_under_the_name_of_a_segment_begun_since_is_read(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, suffix: str
+    broker: Broker, meanwhile: list[Callable[[], Any]], suffix: str
 ) -> None:
     """A name makes no file the log's own: what came while the scan ran may hold anything."""
     await create_with_key(broker, others=5, codec=1)
     log = broker.node.topics.log("users", 0)
     copy = (data_of(broker) / "users-0/00000000000000000000.log").read_bytes()
-    loop, real_look = asyncio.get_running_loop(), FileCensus.look
+    looks = iter(range(10_000))
 
-    async def roll() -> None:
-        write(broker, (b"visitor", b"x"))
-        (data_of(broker) / f"users-0/{log.roll().base_offset:020}{suffix}").write_bytes(copy)
+    def roll() -> None:
+        # The first look of the scan is its census's.
+        if next(looks) == 1:
+            write(broker, (b"visitor", b"x"))
+            (data_of(broker) / f"users-0/{log.roll().base_offset:020}{suffix}").write_bytes(copy)
 
-    def look(self: FileCensus) -> None:
-        real_look(self)
-        if self.looks == 1:
-            asyncio.run_coroutine_threadsafe(roll(), loop).result(20)
-
-    monkeypatch.setattr(FileCensus, "look", look)
-    erasure = await erase(broker)
+    erasure = await erase(broker, progress=at_stage("scanning everything", lambda: meanwhile.append(roll)))
     (refused,) = erasure.certificate["not_certified"]
     assert suffix in refused["problems"][0]["file"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,9 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
-from diamant.broker.erasure.erase import erase_certificates
 from diamant.broker.erasure.erase.erase_result import EraseFailed
-from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.operations.compact import BrokerStopping
-from diamant.cleaner.evidence.certificates.files import conclude
 from diamant.cleaner.evidence.certificates.page import certificate_page
-from diamant.cleaner.evidence.certificates.private_files import IntentFiles
-from diamant.storage.env.env import RealEnv
 from tests.broker.erasure.cases import (
     DAY_MS,
     KEY,
@@ -29,6 +25,7 @@ from tests.broker.erasure.cases import (
     certified_at,
     create_with_key,
     data_of,
+    env_of,
     erase,
     intents_of,
     move_to,
@@ -36,7 +33,8 @@ from tests.broker.erasure.cases import (
     pinned,
     values_left,
 )
-from tests.broker.erasure.obstacles import Held, TimeLimit, damage, erase_in_vain, hold_up, no_space
+from tests.broker.erasure.faulty_env import Held
+from tests.broker.erasure.obstacles import TimeLimit, damage, erase_in_vain, hold_up
 from tests.cleaner.evidence.scan.naive_scanner import files_with
 from tests.waiting import wait_until
 
@@ -48,8 +46,7 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
 ) -> None:
     """For so it does: whoever reads the answer, and the next start, find the same."""
     await create_with_key(broker)
-    held, limit = Held(IntentFiles.write), TimeLimit(monkeypatch)
-    monkeypatch.setattr(IntentFiles, "write", lambda *arguments: held(*arguments))
+    held, limit = Held(broker.env, "rename", "*.intent.tmp"), TimeLimit(monkeypatch)
     call = asyncio.ensure_future(erase(broker, timeout_ms=limit.ms))
     await wait_until(held.begun.is_set)
     limit.end()
@@ -62,13 +59,10 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
     assert files_with(data_of(broker), PERSON) == []
 
 
-async def test_a_timeout_while_the_intent_goes_says_that_it_has_ended(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_timeout_while_the_intent_goes_says_that_it_has_ended(broker: Broker) -> None:
     """The certificate is there, and nothing is tried again."""
     await create_with_key(broker)
-    held = Held(conclude)
-    monkeypatch.setattr(erase_certificates, "conclude", held)
+    held = Held(broker.env, "write_atomically", "*.pending")
     call = asyncio.ensure_future(erase(broker, is_now=True))
     await wait_until(held.begun.is_set)
     for task in list(broker.services.erasures().queue.attempts.running):
@@ -160,11 +154,10 @@ async def test_nobody_else_is_waited_for(broker: Broker) -> None:
     assert broker.services.erasures().queue.unfinished() == []
 
 
-async def test_whoever_waits_for_it_is_told_when_it_is_over(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_waits_for_it_is_told_when_it_is_over(broker: Broker) -> None:
     """Not while the last certificate is being written still."""
     erasure_id, call = await held_call(broker)
-    held = Held(conclude)
-    monkeypatch.setattr(erase_certificates, "conclude", held)
+    held = Held(broker.env, "write_atomically", "*.pending")
     cancelling = asyncio.ensure_future(broker.cancel(erasure_id, reason="enough"))
     await wait_until(held.begun.is_set)
     await turns()
@@ -175,35 +168,25 @@ async def test_whoever_waits_for_it_is_told_when_it_is_over(broker: Broker, monk
     assert (await cancelling).id == erasure_id
 
 
-async def test_a_cancellation_that_fails_is_told_as_such(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancellation_that_fails_is_told_as_such(broker: Broker) -> None:
     """On a full disk the erasure goes on, and both who ask and who wait for it learn that."""
     erasure_id, call = await held_call(broker)
-    with monkeypatch.context() as patched:
-        patched.setattr(erase_certificates, "conclude", no_space)
-        with pytest.raises(EraseFailed, match="could not be cancelled, it continues"):
-            await broker.cancel(erasure_id, reason="enough")
+    env_of(broker).fail("write_atomically", "*.pending", errno.ENOSPC)
+    with pytest.raises(EraseFailed, match="could not be cancelled, it continues"):
+        await broker.cancel(erasure_id, reason="enough")
+    env_of(broker).faults = ()
     with pytest.raises(EraseFailed, match=r"is being cancelled.*it continues in the broker"):
         await call
     assert [one["id"] for one in broker.services.erasures().queue.unfinished()] == [erasure_id]
     assert (await broker.cancel(erasure_id, reason="enough")).certificate["ended"]["what"] == "cancelled"
 
 
-@pytest.mark.parametrize("where", ["remove_doomed", "write_atomically"])
+@pytest.mark.parametrize("where", [("remove", "*.log.deleted"), ("write_atomically", "*.not-certified.json")])
 async def test_what_an_attempt_does_to_files_is_over_before_it_is_cancelled(
-    broker: Broker, where: str, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, where: tuple[str, str]
 ) -> None:
     """No thread that it has left behind puts its certificate into the place of the last one."""
-    owner: Any = Evidence if where == "remove_doomed" else RealEnv
-    held = Held(getattr(owner, where))
-    monkeypatch.setattr(
-        owner,
-        where,
-        lambda self, *arguments, **options: (
-            held(self, *arguments)
-            if where == "remove_doomed" or str(arguments[0]).endswith("not-certified.json")
-            else held.real(self, *arguments, **options)
-        ),
-    )
+    held = Held(broker.env, *where)
     await create_with_key(broker, 2)
     damage(broker, partition=1)
     call = asyncio.ensure_future(erase(broker))
@@ -220,11 +203,10 @@ async def test_what_an_attempt_does_to_files_is_over_before_it_is_cancelled(
     assert await broker.services.certificates().last(one["id"]) == ended.certificate
 
 
-async def test_a_broker_stops_behind_a_cancellation(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_stops_behind_a_cancellation(broker: Broker) -> None:
     """Whoever has asked for it, in whatever way: the data directory is not let go of before."""
     erasure_id = await waiting_erasure(broker)
-    held = Held(conclude)
-    monkeypatch.setattr(erase_certificates, "conclude", held)
+    held = Held(broker.env, "write_atomically", "*.pending")
     cancelling = asyncio.ensure_future(broker.cancel(erasure_id, reason="enough"))
     await wait_until(held.begun.is_set)
     stopping = asyncio.ensure_future(broker.services.erasures().queue.stop())

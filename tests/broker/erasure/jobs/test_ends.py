@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.erasure.erase.erase_steps import EraseSteps
 from diamant.broker.erasure.redact.redact_result import RedactFailed
 from diamant.cleaner.evidence.certificates.files import PENDING
-from diamant.storage.env.env import RealEnv
 from tests.broker.erasure.cases import (
     DAY_MS,
     KEY,
@@ -25,6 +23,7 @@ from tests.broker.erasure.cases import (
     certificates_of,
     create_with_key,
     data_of,
+    env_of,
     erase,
     intents_of,
     move_to,
@@ -36,23 +35,13 @@ from tests.waiting import wait_until
 
 
 @pytest.fixture
-def broken_renames(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What cannot be renamed as long as a test has its ending in the list."""
-    endings = [PENDING]
-    real = RealEnv.rename
-
-    def rename(self: RealEnv, old: str, new: str) -> None:
-        if old.endswith(tuple(endings)):
-            raise OSError(errno.EIO, os.strerror(errno.EIO), old)
-        real(self, old, new)
-
-    monkeypatch.setattr(RealEnv, "rename", rename)
-    return endings
+def _broken_renames(broker: Broker) -> None:
+    """Last certificates cannot be renamed as long as a test does not clear the faults."""
+    env_of(broker).fail("rename", f"*{PENDING}", errno.EIO)
 
 
-async def test_a_last_certificate_that_could_not_get_its_name_gets_it_by_the_next_attempt(
-    broker: Broker, broken_renames: list[str]
-) -> None:
+@pytest.mark.usefixtures("_broken_renames")
+async def test_a_last_certificate_that_could_not_get_its_name_gets_it_by_the_next_attempt(broker: Broker) -> None:
     """Its intent is gone by then: nothing is left to be carried out. It counts as done once it is."""
     await create_with_key(broker)
     with pytest.raises(EraseFailed, match="Input/output error"):
@@ -65,7 +54,7 @@ async def test_a_last_certificate_that_could_not_get_its_name_gets_it_by_the_nex
         len(broker.services.erasures().queue.unfinished()),
         broker.services.erasures().table.done,
     ) == ([], 1, 0)
-    broken_renames.clear()
+    env_of(broker).faults = ()
     move_to(broker, START_MS + DAY_MS)
     await wait_until(lambda: broker.services.erasures().queue.unfinished() == [])
     assert only_certificate(broker, "key-gone")["state"] == "key-gone"
@@ -73,13 +62,14 @@ async def test_a_last_certificate_that_could_not_get_its_name_gets_it_by_the_nex
     assert (broker.services.erasures().table.done, broker.services.erasures().table.failed) == (1, 0)
 
 
-async def test_so_does_that_of_a_redaction(broker: Broker, broken_renames: list[str]) -> None:
+@pytest.mark.usefixtures("_broken_renames")
+async def test_so_does_that_of_a_redaction(broker: Broker) -> None:
     """It has the same two steps."""
     await redacting.create(broker)
     redacting.write(broker, redacting.ORDER, redacting.OTHER)
     with pytest.raises(RedactFailed, match="Input/output error"):
         await broker.redact("orders", where=redacting.WHERE, reason="r")
-    broken_renames.clear()
+    env_of(broker).faults = ()
     move_to(broker, START_MS + RETRY_MS)
     await wait_until(lambda: broker.services.redactions().queue.unfinished() == [])
     assert len(list(data_of(broker).glob("*.records-gone.json"))) == 1

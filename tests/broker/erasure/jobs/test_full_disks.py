@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import VerbError
-from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.storage.env.env import RealFile
 from tests.broker.erasure.cases import (
     KEY,
@@ -17,6 +17,7 @@ from tests.broker.erasure.cases import (
     START_MS,
     certificates_of,
     create_with_key,
+    env_of,
     erase,
     move_to,
     traces_of,
@@ -26,12 +27,10 @@ from tests.broker.erasure.obstacles import no_space
 from tests.waiting import wait_until
 
 
-async def test_a_disk_that_is_full_before_the_intent_leaves_everything_as_it_is(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_disk_that_is_full_before_the_intent_leaves_everything_as_it_is(broker: Broker) -> None:
     """When the intent cannot be written nothing else is."""
     await create_with_key(broker)
-    monkeypatch.setattr(IntentFiles, "write", no_space)
+    env_of(broker).fail("rename", "*.intent.tmp", errno.ENOSPC)
     with pytest.raises(VerbError, match="No space left"):
         await erase(broker)
     assert traces_of(broker) == []
@@ -51,32 +50,11 @@ def fill_up(stage: str, broker: Broker, patched: pytest.MonkeyPatch) -> None:
 
         patched.setattr(RealFile, "append", append)
     elif stage == "cleaning":
-        real_create = type(broker.env).create_new
-
-        def create_new(env: Any, path: str) -> Any:
-            return no_space() if path.endswith(".cleaned") else real_create(env, path)
-
-        patched.setattr(type(broker.env), "create_new", create_new)
+        env_of(broker).fail("create_new", "*.cleaned", errno.ENOSPC)
     elif stage == "certificate":
-        real_atomically = type(broker.env).write_atomically
-
-        def write_atomically(env: Any, path: str, *arguments: Any, **options: Any) -> None:
-            if "diamant-erasure" in path:
-                no_space()
-            real_atomically(env, path, *arguments, **options)
-
-        patched.setattr(type(broker.env), "write_atomically", write_atomically)
+        env_of(broker).fail("write_atomically", "*diamant-erasure*", errno.ENOSPC)
     else:
-        real_write = IntentFiles.write
-        calls: list[Any] = []
-
-        def write_intent(*arguments: Any) -> None:
-            calls.append(arguments)
-            if len(calls) > int(stage):
-                no_space()
-            real_write(*arguments)
-
-        patched.setattr(IntentFiles, "write", write_intent)
+        env_of(broker).fail("rename", "*.intent.tmp", errno.ENOSPC, after=int(stage))
 
 
 @pytest.mark.parametrize("stage", ["1", "2", "3", "tombstone", "cleaning", "certificate"])
@@ -99,6 +77,7 @@ async def test_a_disk_that_is_full_in_the_middle_gives_no_certificate_and_the_er
         assert [path.name.split(".")[1] for path in found] == {"3": ["values-gone"], "cleaning": ["not-certified"]}.get(
             stage, []
         )
+    env_of(broker).faults = ()
     assert len(broker.services.erasures().queue.unfinished()) == 1
     move_to(broker, START_MS + RETRY_MS)
     await wait_until(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotFound, NotPossible, TimedOut, VerbError
+from diamant.broker.erasure.jobs.job_queue import MAX_WAITING
 from diamant.broker.metrics import prometheus as metrics
 from diamant.cleaner.erasure.intent import intent_files
-from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker.erasure.cases import (
     DAY_MS,
@@ -27,6 +28,7 @@ from tests.broker.erasure.cases import (
     create,
     create_with_key,
     data_of,
+    env_of,
     erase,
     fill,
     intents_of,
@@ -36,7 +38,7 @@ from tests.broker.erasure.cases import (
     wait_certified,
     write,
 )
-from tests.broker.erasure.obstacles import damage, erase_in_vain, no_space
+from tests.broker.erasure.obstacles import damage, erase_in_vain
 from tests.waiting import wait_until
 
 
@@ -152,7 +154,7 @@ async def test_one_that_is_not_certified_yet_goes_on_as_far_as_it_can(
 
 
 @pytest.mark.usefixtures("committed")
-async def test_what_is_not_under_way_is_told(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_not_under_way_is_told(broker: Broker) -> None:
     """Unknown ids, ids that are none, cancelled ones, unreadable ones."""
     erasure_id = await waiting(broker)
     for unknown in ("0" * 32, "../x", ""):
@@ -164,7 +166,7 @@ async def test_what_is_not_under_way_is_told(broker: Broker, monkeypatch: pytest
     await broker.cancel(erasure_id, reason="asked in vain")
     with pytest.raises(NotFound, match="it has ended"):
         await broker.erase_now(erasure_id, is_confirmed=True)
-    monkeypatch.setattr("diamant.broker.erasure.jobs.job_queue.MAX_WAITING", 0)
+    broker.services.erasures().queue.calls = MAX_WAITING
     with pytest.raises(VerbError, match="too many"):
         await broker.erase_now(erasure_id)
 
@@ -209,9 +211,7 @@ async def test_an_erasure_is_counted_once_at_its_end(broker: Broker) -> None:
     assert await erasures_counted(broker) == {"done": 1, "failed": 1, "held": 0}
 
 
-async def test_attempts_at_what_goes_on_are_held_and_not_failed(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_attempts_at_what_goes_on_are_held_and_not_failed(broker: Broker) -> None:
     """Not certified, out of time, a full disk: as often as it is tried; what never began has failed."""
     await create_with_key(broker)
     damage(broker)
@@ -224,7 +224,7 @@ async def test_attempts_at_what_goes_on_are_held_and_not_failed(
     with pytest.raises(TimedOut, match="it continues in the broker"):
         await broker.erase_now(erasure.id, timeout_ms=0)
     assert await erasures_counted(broker) == {"done": 0, "failed": 0, "held": 3}
-    monkeypatch.setattr(IntentFiles, "write", no_space)
+    env_of(broker).fail("rename", "*.intent.tmp", errno.ENOSPC)
     with pytest.raises(VerbError, match="No space left"):
         await erase(broker, b"another")
     assert await erasures_counted(broker) == {"done": 0, "failed": 1, "held": 3}

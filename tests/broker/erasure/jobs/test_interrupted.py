@@ -10,20 +10,17 @@ import logging
 import shutil
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure.erase.erase_attempt import EraseAttempt
 from diamant.broker.erasure.erase.erase_result import EraseFailed
-from diamant.broker.erasure.erase.erase_steps import EraseSteps
-from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
-from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.operations.progress import Progress
 from diamant.cleaner.erasure.intent import CLOSING, Intent, intent_files
 from diamant.cleaner.evidence.certificates import certificate as certificates
-from diamant.cleaner.evidence.certificates.private_files import PREFIX, IntentFiles
+from diamant.cleaner.evidence.certificates.private_files import PREFIX
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests import effort
@@ -41,6 +38,7 @@ from tests.broker.erasure.cases import (
     config,
     create_with_key,
     data_of,
+    env_of,
     erase,
     intents_of,
     move_to,
@@ -50,9 +48,17 @@ from tests.broker.erasure.cases import (
     wait_certified,
     wait_idle,
 )
-from tests.broker.erasure.obstacles import before, stopped
+from tests.broker.erasure.obstacles import SCANNING, at_stage, stopped
 from tests.cleaner.evidence.scan.naive_scanner import files_with
 from tests.waiting import wait_until
+
+LOCATING = "locating the key"
+"""The first stage of an erasure."""
+
+
+def at_last_scan(broker: Broker, act: Callable[[], object]) -> Progress:
+    """The progress of a call in which something happens before the scan that follows on the certificate for values."""
+    return at_stage(SCANNING, lambda: act() if certificates_of(broker, "values-gone") else None)
 
 
 class CopyingEnv(RealEnv):
@@ -158,28 +164,21 @@ async def test_an_erasure_that_is_killed_at_any_point_ends_all_the_same(tmp_path
     assert went_on == [index > began for index in chosen]
 
 
-async def test_the_last_scan_finds_a_directory_that_has_nothing_of_the_key(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_last_scan_finds_a_directory_that_has_nothing_of_the_key(broker: Broker) -> None:
     """The intent that stays has digests only; the certificate cannot be seen before the intent has gone."""
     await create_with_key(broker)
     signing_key = await broker.services.evidence().keys.key()
     seen: list[Intent] = []
-    real_remove = IntentFiles.remove
+    removed_before: list[list[Path]] = []
 
     def read() -> None:
         (path,) = intents_of(broker)
         name = path.name.removeprefix(PREFIX).removesuffix(".intent")
         seen.append(intent_files(broker.env, str(data_of(broker))).read(name, signing_key))
 
-    def remove_intent(*arguments: Any) -> None:
-        assert certificates_of(broker, "key-gone") == []
-        real_remove(*arguments)
-
-    before(monkeypatch, Evidence, "scan", read)
-    monkeypatch.setattr(IntentFiles, "remove", remove_intent)
-    erasure = await erase(broker, is_now=True)
-    assert erasure.state == "key-gone"
+    env_of(broker).before("remove", "*.intent", lambda: removed_before.append(certificates_of(broker, "key-gone")))
+    erasure = await erase(broker, is_now=True, progress=at_stage(SCANNING, read))
+    assert (erasure.state, removed_before) == ("key-gone", [[]])
     first, last = seen
     assert (first.key, last.key, last.needles, last.phase) == (KEY, b"", (), CLOSING)
     assert bytes.fromhex(last.key_digest) == bytes.fromhex(erasure.certificate["request"]["key_hmac"])
@@ -192,10 +191,8 @@ async def test_a_last_scan_without_the_key_says_what_it_could_not_look_for(tmp_p
     """Stopped after the key was given up: records are recognised by the digest, values are not searched for again."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(EraseAttempt, "_certify_key", stopped)
-            with pytest.raises(EraseFailed):
-                await erase(broker, is_now=True)
+        with pytest.raises(EraseFailed):
+            await erase(broker, is_now=True, progress=at_last_scan(broker, stopped))
         (path,) = intents_of(broker)
         assert KEY not in path.read_bytes()
     async with broker_at(tmp_path, START_MS + RETRY_MS) as broker:
@@ -207,27 +204,22 @@ async def test_a_last_scan_without_the_key_says_what_it_could_not_look_for(tmp_p
         assert (certificate["request"]["key_bytes"], traces(data_of(broker))) == (len(KEY), [])
 
 
-async def test_what_comes_back_before_the_last_scan_keeps_the_certificate_back(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_comes_back_before_the_last_scan_keeps_the_certificate_back(broker: Broker) -> None:
     """It is tried again, and for that the intent has the key again."""
     await create_with_key(broker)
     log = data_of(broker) / "users-0" / "00000000000000000000.log"
     old = log.read_bytes()
-    before(monkeypatch, EraseAttempt, "_certify_key", lambda: log.with_suffix(".log.swap").write_bytes(old))
-    erasure = await erase(broker, is_now=True)
+    come_back = at_last_scan(broker, lambda: log.with_suffix(".log.swap").write_bytes(old))
+    erasure = await erase(broker, is_now=True, progress=come_back)
     assert (erasure.state, erasure.next_due_ms) == ("not-certified", START_MS + RETRY_MS)
     assert [one["id"] for one in broker.services.erasures().queue.unfinished()] == [erasure.id]
     assert (await broker.services.certificates().last(erasure.id))["state"] == "not-certified"
-    monkeypatch.undo()
     log.with_suffix(".log.swap").unlink()
     await certified_at(broker, START_MS + RETRY_MS, "key-gone")
     assert traces(data_of(broker)) == []
 
 
-async def test_an_erasure_that_takes_longer_than_its_next_try_is_not_begun_twice(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_erasure_that_takes_longer_than_its_next_try_is_not_begun_twice(broker: Broker) -> None:
     """While somebody is at it, it is not due, however late it is."""
     await create_with_key(broker)
     tries: list[None] = []
@@ -236,10 +228,13 @@ async def test_an_erasure_that_takes_longer_than_its_next_try_is_not_begun_twice
         tries.append(None)
         move_to(broker, START_MS + 10 * RETRY_MS)
 
-    before(monkeypatch, EraseAttempt, "carry_out", begin_late)
-    assert (await erase(broker)).state == "values-gone"
+    assert (await erase(broker, progress=at_stage(LOCATING, begin_late))).state == "values-gone"
     await wait_until(lambda: not broker.node.scheduler.is_due)
-    assert (len(tries), broker.services.erasures().queue.attempts.is_at_work) == (1, False)
+    assert (len(tries), len(certificates_of(broker, "*")), broker.services.erasures().queue.attempts.is_at_work) == (
+        1,
+        1,
+        False,
+    )
     assert values_left(broker) == [None]
 
 
@@ -252,19 +247,13 @@ async def test_what_a_crash_left_of_writing_an_intent_is_removed(tmp_path: Path)
         assert not broker.services.erasures().queue.unfinished()
 
 
-@pytest.mark.parametrize(
-    ("owner", "where"), [(EraseTombstones, "write"), (EraseSteps, "remove_values"), (EraseAttempt, "_certify_values")]
-)
-async def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(
-    tmp_path: Path, owner: type, where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("stage", [LOCATING, "compacting", SCANNING])
+async def test_an_erasure_that_was_interrupted_goes_on_at_the_next_start(tmp_path: Path, stage: str) -> None:
     """In whatever phase it was. The intent is for its owner only, and tells nothing without the secret."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker, others=30)
-        with monkeypatch.context() as patched:
-            patched.setattr(owner, where, stopped)
-            with pytest.raises(EraseFailed):
-                await erase(broker)
+        with pytest.raises(EraseFailed):
+            await erase(broker, progress=at_stage(stage, stopped))
         (intent,) = intents_of(broker)
         assert stat.S_IMODE(intent.stat().st_mode) == 0o600
         assert KEY not in intent.read_bytes()

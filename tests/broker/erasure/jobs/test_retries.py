@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import replace
 
-import pytest
-
 from diamant.broker.broker import Broker
-from diamant.broker.erasure.erase.erase_attempt import EraseAttempt
-from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.storage.log.segment_removal import delete_oldest
 from tests.broker.erasure.cases import (
     DAY_MS,
@@ -19,12 +16,13 @@ from tests.broker.erasure.cases import (
     clock_of,
     create_with_key,
     data_of,
+    env_of,
     erase,
     move_to,
     wait_idle,
     write,
 )
-from tests.broker.erasure.obstacles import before, no_space, stopped
+from tests.broker.erasure.obstacles import stopped
 from tests.waiting import wait_until
 
 
@@ -54,13 +52,11 @@ async def test_a_tombstone_that_cannot_go_is_tried_less_and_less_often(broker: B
     assert await next_pauses(broker, 4) == [RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS, 8 * RETRY_MS]
 
 
-async def test_an_attempt_is_under_way_until_its_failure_is_counted(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_attempt_is_under_way_until_its_failure_is_counted(broker: Broker) -> None:
     """Whoever waits for it, or goes on with it when the clock has moved, does not come in between."""
     await create_with_key(broker)
     erasure = await erase(broker)
-    monkeypatch.setattr(EraseAttempt, "carry_out", stopped)
+    env_of(broker).before("read_bytes", "*.intent", stopped)
     for failures in (1, 2):
         move_to(broker, due_ms(broker))
         async with asyncio.timeout(60):
@@ -70,28 +66,26 @@ async def test_an_attempt_is_under_way_until_its_failure_is_counted(
         assert broker.services.erasures().table.failures == {erasure.id: failures}
 
 
-async def test_attempts_that_fail_are_made_less_and_less_often(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_attempts_that_fail_are_made_less_and_less_often(broker: Broker) -> None:
     """Up to an hour apart, whatever is in their way; as soon as one does not fail that is forgotten."""
     await create_with_key(broker)
     await erase(broker)
-    with monkeypatch.context() as patched:
-        patched.setattr(EraseAttempt, "carry_out", stopped)
-        pauses = await next_pauses(broker, 9)
+    env_of(broker).before("read_bytes", "*.intent", stopped)
+    pauses = await next_pauses(broker, 9)
+    env_of(broker).faults = ()
     assert [pause // RETRY_MS for pause in pauses] == [1, 2, 4, 8, 16, 32, 64, 64, 64]
     move_to(broker, due_ms(broker))
     await wait_until(lambda: broker.services.erasures().queue.unfinished() == [])
     assert broker.services.erasures().table.failures == {}
 
 
-async def test_an_attempt_that_fails_behind_its_first_step_pauses_too(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_attempt_that_fails_behind_its_first_step_pauses_too(broker: Broker) -> None:
     """What it has put on the disk by then does not make it due again at once."""
     await create_with_key(broker)
     log = broker.node.topics.log("users", 0)
     log.update_config(replace(log.config, max_message_bytes=20))
     assert (await erase(broker)).state == "not-certified"
-    before(monkeypatch, Evidence, "scan", no_space)
+    env_of(broker).fail("write_atomically", "*.not-certified.json", errno.ENOSPC)
     assert await next_pauses(broker, 3) == [RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS]
 
 
@@ -120,9 +114,7 @@ async def next_pauses_until_over(broker: Broker) -> None:
     await wait_until(lambda: broker.services.erasures().queue.unfinished() == [])
 
 
-async def test_the_last_word_is_the_certificate_that_was_issued_last(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_last_word_is_the_certificate_that_was_issued_last(broker: Broker) -> None:
     """A value that is there again overtakes the certificate that it is gone, until the next one."""
     await create_with_key(broker)
     log = data_of(broker) / "users-0" / "00000000000000000000.log"
@@ -130,10 +122,11 @@ async def test_the_last_word_is_the_certificate_that_was_issued_last(
     erasure = await erase(broker)
     assert (await broker.services.certificates().last(erasure.id))["state"] == "values-gone"
     copy = log.with_suffix(".log.swap")
-    with monkeypatch.context() as patched:
-        before(patched, EraseAttempt, "_certify_key", lambda: copy.write_bytes(old))
-        move_to(broker, START_MS + DAY_MS)
-        await wait_idle(broker)
+    # The intent is closed, and the last scan is next.
+    env_of(broker).before("rename", "*.intent.tmp", lambda: copy.write_bytes(old))
+    move_to(broker, START_MS + DAY_MS)
+    await wait_idle(broker)
+    env_of(broker).faults = ()
     assert len(certificates_of(broker, "values-gone")) == 1
     last = await broker.services.certificates().last(erasure.id)
     assert (last["state"], last["ended"]) == ("not-certified", None)

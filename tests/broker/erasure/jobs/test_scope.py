@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -34,8 +35,9 @@ from tests.broker.erasure.cases import (
     values_left,
     write,
 )
-from tests.broker.erasure.obstacles import Held, before
+from tests.broker.erasure.obstacles import before
 from tests.cleaner.evidence.scan.naive_scanner import files_with
+from tests.mutants import Mutant, put_in
 from tests.waiting import wait_until
 
 
@@ -142,23 +144,22 @@ async def test_a_topic_that_is_deleted_while_segments_are_hashed_leaves_nothing_
 ) -> None:
     """What the scan has shown is judged behind that: there is no certificate that something is gone from nowhere."""
     await create_with_key(broker)
-    held = Held(Evidence.digests)
-    held.go_on.set()
-    monkeypatch.setattr(Evidence, "digests", lambda *arguments: held(*arguments))
-    real = Evidence.scan
+    begun, go_on = threading.Event(), threading.Event()
 
-    async def scan(self: Any, *arguments: Any) -> Any:
-        report = await real(self, *arguments)
-        if certificates_of(broker, "values-gone"):
-            held.begun.clear()
-            held.go_on.clear()
-        return report
+    def held(real: Any) -> Any:
+        def digests(*arguments: Any) -> Any:
+            if certificates_of(broker, "values-gone"):
+                begun.set()
+                assert go_on.wait(20)
+            return real(*arguments)
 
-    monkeypatch.setattr(Evidence, "scan", scan)
+        return digests
+
+    put_in(monkeypatch, Mutant(Evidence, "digests", held))
     call = asyncio.ensure_future(erase(broker, is_now=True))
-    await wait_until(lambda: not held.go_on.is_set() and held.begun.is_set())
+    await wait_until(begun.is_set)
     await delete_topics(broker.node.topics, ["users"])
-    held.go_on.set()
+    go_on.set()
     erasure = await call
     assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
     assert certificates_of(broker, "key-gone") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.topics.deletion import delete_topics
-from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.explain.explanation import Change
 from tests.broker.erasure.cases import (
     DAY_MS,
@@ -19,6 +19,7 @@ from tests.broker.erasure.cases import (
     clock_of,
     create,
     create_with_key,
+    env_of,
     erase,
     move_to,
     wait_certified,
@@ -58,7 +59,7 @@ async def test_after_a_restart_too(tmp_path: Path) -> None:
         assert await advice(broker) == [(1, f"erase-now {erasure.id}")]
 
 
-async def test_tombstones_of_others_have_nothing_to_do_with_it(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tombstones_of_others_have_nothing_to_do_with_it(broker: Broker) -> None:
     """Other keys, other topics, the same key behind the claim; and no intent of another key is even read."""
     await create(broker)
     await create(broker, "orders")
@@ -70,13 +71,8 @@ async def test_tombstones_of_others_have_nothing_to_do_with_it(broker: Broker, m
     tombstones = await advice(broker, is_tombstones=True)
     assert tombstones[1:] == [(4, f"erase-now {erasure.id}"), (5, f"erase-now {third.id}")]
     read: list[str] = []
-    real = IntentFiles.read
-
-    def read_intent(self: Any, intent_id: str, key: Any) -> Any:
-        read.append(intent_id)
-        return real(self, intent_id, key)
-
-    monkeypatch.setattr(IntentFiles, "read", read_intent)
+    for one in (erasure.id, third.id):
+        env_of(broker).before("read_bytes", f"*{one}.intent", partial(read.append, one))
     new_erasure = "erase {} --key KEY --reason REASON --now"
     assert await advice(broker, key=b"other") == tombstones[:1] == [(3, new_erasure.format("users"))]
     assert read == []

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.cleaner.evidence.scan import scan
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.erasure.cases import (
@@ -22,6 +20,7 @@ from tests.broker.erasure.cases import (
     create,
     create_with_key,
     data_of,
+    env_of,
     erase,
     fill,
 )
@@ -107,23 +106,23 @@ async def test_the_offsets_of_what_the_log_does_not_have_mean_nothing(broker: Br
     assert search(data_of(broker), PERSON) == []
 
 
-async def test_a_directory_with_zeros_before_the_partitions_number_is_none_in_use(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_directory_with_zeros_before_the_partitions_number_is_none_in_use(broker: Broker) -> None:
     """Its files may be changed by anybody, so one that was while the scan ran is read again."""
     await create_with_key(broker)
     path = data_of(broker) / "users-00" / Path(SEGMENT).name
     path.parent.mkdir()
     path.write_bytes(build_batch([Record(0, START_MS, b"another", None)]))
-    real = scan._Scan._is_done
+    found: list[bool] = []
 
-    def is_done(*arguments: Any) -> bool:
-        if PERSON not in path.read_bytes():
+    def change() -> None:
+        found.append(PERSON in path.read_bytes())
+        # It was listed for the census and to be read, and was read.
+        if len(found) == 3:
             path.write_bytes(build_batch([Record(0, START_MS, b"another", PERSON)]))
-        return real(*arguments)
 
-    monkeypatch.setattr(scan._Scan, "_is_done", is_done)
-    erasure = await erase(broker)
+    watch = at_stage("scanning everything", lambda: env_of(broker).before("list_dir", str(path.parent), change))
+    erasure = await erase(broker, progress=watch)
+    assert found[:4] == [False, False, False, True]
     assert [one["file"] for one in erasure.certificate["elsewhere"]] == [f"users-00/{path.name}"]
 
 

@@ -29,9 +29,9 @@ def unlinked(broker: Broker) -> list[str]:
 
 
 @pytest.fixture
-def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_patience(broker: Broker) -> None:
     """Readers are not waited for."""
-    monkeypatch.setattr(evidence, "READERS_WAIT_S", 0.0)
+    broker.services.evidence.made = evidence.Evidence(broker.node, readers_wait_s=0.0)
 
 
 @pytest.mark.usefixtures("no_patience")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from diamant.cleaner.engines import plain_round
 from diamant.cleaner.erasure import locate
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.scan import file_listing as places
 from diamant.cleaner.evidence.scan import files_to_read
-from diamant.cleaner.evidence.search import known_positives, record_search
+from diamant.cleaner.evidence.search import known_positives
+from diamant.cleaner.evidence.search.record_search import FileSearch
 from diamant.cleaner.rules import record_fate
 from diamant.cleaner.rules.engine_limits import EngineLimits
 from diamant.storage.env.env import RealEnv
@@ -37,7 +37,11 @@ from tests.broker.erasure.cases import (
     values_left,
     write,
 )
+from tests.mutants import Mutant, put_in, returns
 from tests.waiting import wait_until
+
+KEEPS_DELETED = Mutant(Evidence, "remove_doomed", returns({}))
+WRITES_NOTHING = Mutant(erase_tombstones, "write_tombstone", returns(0))
 
 
 def has_values(broker: Broker) -> bool:
@@ -59,13 +63,11 @@ async def test_a_scan_that_skips_deleted_files_certifies_nothing(
 ) -> None:
     """The file is there by another listing, and nobody has read it."""
     await create_with_key(broker)
-    monkeypatch.setattr(Evidence, "remove_doomed", lambda *_: {})
-    real = places.list_places
 
-    def without_deleted(*arguments: Any) -> Iterator[places.Place]:
-        return (one for one in real(*arguments) if not one.name.endswith(".deleted"))
+    def without_deleted(real: Any) -> Any:
+        return lambda *arguments: (one for one in real(*arguments) if not one.name.endswith(".deleted"))
 
-    monkeypatch.setattr(files_to_read, "list_places", without_deleted)
+    put_in(monkeypatch, KEEPS_DELETED, Mutant(files_to_read, "list_places", without_deleted))
     erasure = await erase(broker)
     assert has_values(broker), "the sabotage must show"
     assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
@@ -77,11 +79,11 @@ async def test_a_scan_that_skips_deleted_files_certifies_nothing(
 async def test_a_scan_that_skips_a_codec_certifies_nothing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The headers declare batches and records that nobody has looked at."""
     await create_with_key(broker, others=30, codec=4)
-    monkeypatch.setattr(erase_tombstones, "write_tombstone", lambda *_: 0)
-    real = record_search.FileSearch.look_at
-    monkeypatch.setattr(
-        record_search.FileSearch, "look_at", lambda self, batch: batch.header.codec != 4 and real(self, batch)
-    )
+
+    def without_zstd(real: Any) -> Any:
+        return lambda self, batch: batch.header.codec != 4 and real(self, batch)
+
+    put_in(monkeypatch, WRITES_NOTHING, Mutant(FileSearch, "look_at", without_zstd))
     erasure = await erase(broker)
     assert has_values(broker), "the sabotage must show"
     assert (erasure.state, erasure.certificate["claims"]) == ("not-certified", [])
@@ -99,14 +101,12 @@ async def test_a_scan_that_trusts_a_stale_filter_certifies_nothing(
     def is_stale(_env: object, path: str, base_offset: int | None, *_: object) -> bool:
         return "/users-" in path and base_offset == 0
 
-    monkeypatch.setattr(locate, "cannot_hold", is_stale)
-    real = files_to_read.Scope.holds
     (data_of(broker) / "diamant-hash-key").write_bytes(b"k" * 16)
 
-    def wanted(self: Any, place: places.Place) -> bool:
-        return not is_stale(RealEnv(), place.path, place.base_offset) and real(self, place)
+    def wanted(real: Any) -> Any:
+        return lambda self, place: not is_stale(None, place.path, place.base_offset) and real(self, place)
 
-    monkeypatch.setattr(files_to_read.Scope, "holds", wanted)
+    put_in(monkeypatch, Mutant(locate, "cannot_hold", lambda _: is_stale), Mutant(files_to_read.Scope, "holds", wanted))
     erasure = await erase(broker)
     assert has_values(broker), "the sabotage must show"
     assert (erasure.state, not_read(erasure.certificate)) == ("not-certified", ["00000000000000000000.log"])
@@ -118,7 +118,7 @@ async def test_a_stale_filter_that_hides_a_segment_from_locating_is_caught_by_th
     """Locating trusts filters; the scan does not, so there is no claim."""
     await create_with_key(broker, others=30)
     (data_of(broker) / "diamant-hash-key").write_bytes(b"k" * 16)
-    monkeypatch.setattr(locate, "cannot_hold", lambda *_: True)
+    put_in(monkeypatch, Mutant(locate, "cannot_hold", returns(True)))
     erasure = await erase(broker)
     assert erasure.certificate["found"] == []
     assert (erasure.state, not_read(erasure.certificate)) == ("not-certified", [])
@@ -131,12 +131,11 @@ async def test_a_scan_that_stops_early_in_a_file_certifies_nothing(
     """Bytes that are no segment count too: each file has to be read to its end."""
     await create_with_key(broker)
     (data_of(broker) / "notes").write_bytes(b"x" * 1000)
-    real = record_search.FileSearch.search_raw
-    monkeypatch.setattr(
-        record_search.FileSearch,
-        "search_raw",
-        lambda self, file, position, end: real(self, file, position, end if self.name != "notes" else 999),
-    )
+
+    def stop_early(real: Any) -> Any:
+        return lambda self, file, position, end: real(self, file, position, end if self.name != "notes" else 999)
+
+    put_in(monkeypatch, Mutant(FileSearch, "search_raw", stop_early))
     erasure = await erase(broker)
     assert (erasure.state, not_read(erasure.certificate)) == ("not-certified", ["notes"])
 
@@ -147,11 +146,11 @@ async def test_a_scan_that_does_not_see_certifies_nothing(
 ) -> None:
     """It counts what it reads, as it should, and finds nothing in it, not even what was written for it: that is said."""
     await create_with_key(broker, others=30)
-    monkeypatch.setattr(record_search.FileSearch, "_look_at_record", lambda *_, **__: set())
+    put_in(monkeypatch, Mutant(FileSearch, "_look_at_record", returns(frozenset())))
     if is_redaction:
         done = await broker.redact("users", where=f"value == '{PERSON.decode()}'", reason="GDPR Art. 17")
     else:
-        monkeypatch.setattr(erase_tombstones, "write_tombstone", lambda *_: 0)
+        put_in(monkeypatch, WRITES_NOTHING)
         done = await erase(broker)
     assert (done.state, done.certificate["claims"]) == ("not-certified", [])
     known = done.certificate["coverage"]["known_positives"]
@@ -260,7 +259,10 @@ async def test_a_signed_certificate_whose_account_does_not_add_up_is_not_valid(
 @pytest.fixture
 def is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds in a thread ask `record_fate` about each record."""
-    monkeypatch.setattr(plain_round, "clean", partial(plain_round.clean, limits=EngineLimits(parsed_bytes=0)))
+    put_in(
+        monkeypatch,
+        Mutant(plain_round, "clean", lambda real: partial(real, limits=EngineLimits(parsed_bytes=0))),
+    )
 
 
 @pytest.mark.usefixtures("is_plain")
@@ -269,7 +271,7 @@ async def test_a_cleaner_that_keeps_a_record_is_caught_by_the_scan(
 ) -> None:
     """A superseded value that stays keeps the certificate back."""
     await create_with_key(broker, others=30)
-    monkeypatch.setattr(record_fate, "record_fate", lambda **_: record_fate.KEEP)
+    put_in(monkeypatch, Mutant(record_fate, "record_fate", returns(record_fate.KEEP)))
     erasure = await erase(broker)
     assert erasure.state == "not-certified"
     assert has_values(broker)
@@ -283,18 +285,19 @@ async def test_a_cleaner_that_keeps_one_record_of_thirty_is_caught_by_the_scan(
     await create(broker)
     for version in range(30):
         write(broker, (KEY, b"%d " % version + PERSON), codec=version % 5)
-    real = record_fate.record_fate
     kept: list[Any] = []
 
-    def fate(**facts: Any) -> Any:
-        found = real(**facts)
-        if found != record_fate.KEEP and facts["has_value"] and not kept:
-            kept.append(facts)
-            return record_fate.KEEP
-        return found
+    def with_one_kept(real: Any) -> Any:
+        def fate(**facts: Any) -> Any:
+            found = real(**facts)
+            if found != record_fate.KEEP and facts["has_value"] and not kept:
+                kept.append(facts)
+                return record_fate.KEEP
+            return found
 
-    monkeypatch.setattr(record_fate, "record_fate", fate)
-    monkeypatch.setattr(erase_steps, "ROUNDS", 1)
+        return fate
+
+    put_in(monkeypatch, Mutant(record_fate, "record_fate", with_one_kept), Mutant(erase_steps, "ROUNDS", lambda _: 1))
     erasure = await erase(broker)
     assert len(kept) == 1, "the sabotage must show"
     values = [value for value in values_left(broker) if value is not None]
@@ -306,7 +309,7 @@ async def test_deleted_files_that_stay_keep_the_certificate_back(
 ) -> None:
     """The real scan reads them: the values are said to be there."""
     await create_with_key(broker)
-    monkeypatch.setattr(Evidence, "remove_doomed", lambda *_: {})
+    put_in(monkeypatch, KEEPS_DELETED)
     erasure = await erase(broker)
     assert erasure.state == "not-certified"
     assert [one["state"] for one in erasure.certificate["not_certified"]] == ["values-present"]
@@ -315,12 +318,11 @@ async def test_deleted_files_that_stay_keep_the_certificate_back(
 async def test_a_cleaner_that_loses_the_tombstone_is_seen(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The values are gone, and so is the tombstone before its time: the certificate says key-gone without a horizon's round."""
     await create_with_key(broker, others=30)
-    real = record_fate.record_fate
-    monkeypatch.setattr(
-        record_fate,
-        "record_fate",
-        lambda **facts: real(**{**facts, "is_expired": True}) if not facts["has_value"] else real(**facts),
-    )
+
+    def without_tombstones(real: Any) -> Any:
+        return lambda **facts: real(**{**facts, "is_expired": facts["is_expired"] or not facts["has_value"]})
+
+    put_in(monkeypatch, Mutant(record_fate, "record_fate", without_tombstones))
     erasure = await erase(broker)
     assert not has_values(broker)
     assert values_left(broker) == []

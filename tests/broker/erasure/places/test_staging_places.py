@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 from diamant.cleaner.evidence.search import known_positives
 from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.clean.staging import forget, write_note
@@ -23,7 +25,8 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError
-from tests.broker.erasure.cases import KEY, PERSON, config, create, data_of, env_at, erase, fill, pinned, write
+from tests.broker.erasure.cases import KEY, PERSON, config, create, data_of, env_at, env_of, erase, fill, pinned, write
+from tests.mutants import Mutant, put_in, returns
 
 RUN = "0123456789abcdef"
 ANOTHER = "diamant-staging-aaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb-" + RUN
@@ -204,20 +207,11 @@ async def test_a_place_of_before_the_data_directory_was_moved_is_not_certified_b
     assert (await erase(broker)).certificate["state"] == "values-gone"
 
 
-async def test_a_staging_place_that_cannot_be_listed_lets_nothing_be_certified(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_staging_place_that_cannot_be_listed_lets_nothing_be_certified(broker: Broker) -> None:
     """It may hold anything: every partition says so."""
     await create(broker)
     write(broker, (KEY, PERSON))
-    real = RealEnv.list_dir
-
-    def list_dir(self: RealEnv, path: str) -> list[str]:
-        if path == str(root_of(broker)):
-            raise PermissionError(13, "Permission denied")
-        return real(self, path)
-
-    monkeypatch.setattr(RealEnv, "list_dir", list_dir)
+    env_of(broker).fail("list_dir", str(root_of(broker)), errno.EACCES)
     certificate = (await erase(broker)).certificate
     assert (certificate["state"], certificate["claims"]) == ("not-certified", [])
     problem = certificate["not_certified"][0]["problems"][0]
@@ -231,12 +225,10 @@ async def test_a_scan_that_passes_over_the_staging_place_is_caught(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The census counts its files by itself."""
-    from diamant.cleaner.evidence.scan.staging_files import StagingPlace
-
     await create(broker)
     write(broker, (KEY, PERSON))
     path = put(broker, name_of(broker, "users-0"), (data_of(broker) / "users-0" / SEGMENT).read_bytes())
-    monkeypatch.setattr(StagingPlace, "files", lambda *_: iter(()))
+    put_in(monkeypatch, Mutant(StagingPlace, "files", returns(())))
     certificate = (await erase(broker)).certificate
     assert certificate["state"] == "not-certified"
     not_read = [one["file"] for one in certificate["coverage"]["not_read"]]
@@ -247,15 +239,13 @@ async def test_a_scan_that_does_not_see_the_staging_place_certifies_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although nothing of the erased key lies there: the known positives do, and nothing of them stays."""
-    from diamant.cleaner.evidence.scan.staging_files import StagingPlace
-
     await create(broker)
     write(broker, (KEY, PERSON))
     fill(broker)
     certificate = (await erase(broker)).certificate
     known = certificate["coverage"]["known_positives"]
     assert (certificate["state"], known["seen"]) == ("values-gone", known["planted"])
-    monkeypatch.setattr(StagingPlace, "files", lambda *_: iter(()))
+    put_in(monkeypatch, Mutant(StagingPlace, "files", returns(())))
     certificate = (await erase(broker)).certificate
     assert (certificate["state"], certificate["claims"]) == ("not-certified", [])
     assert certificate["coverage"]["known_positives"] == {"planted": known["planted"], "seen": known["seen"] // 2}
@@ -274,18 +264,27 @@ async def remote(tmp_path: Path) -> AsyncIterator[Broker]:
         yield running
 
 
-@pytest.mark.parametrize(("partition", "refused"), [("users-0", [0]), ("deleted-0", [0, 1])])
-async def test_places_elsewhere_are_not_read_and_nothing_is_claimed_beside_them(
-    remote: Broker, monkeypatch: pytest.MonkeyPatch, partition: str, refused: list[int]
-) -> None:
-    """Of the partition whose it is, or of all if nobody knows; without a place there are claims."""
-    there = [ANOTHER, name_of(remote, partition)]
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The places in the object store; as long as there are none it does not answer."""
+    names: list[str] = []
 
     def list_elsewhere(_staging: str, check: Callable[[], object]) -> list[str]:
         check()
-        return there
+        if not names:
+            raise StorageError("it does not answer within 60 s")
+        return names
 
     monkeypatch.setattr(staging_sweep, "list_elsewhere", list_elsewhere)
+    return names
+
+
+@pytest.mark.parametrize(("partition", "refused"), [("users-0", [0]), ("deleted-0", [0, 1])])
+async def test_places_elsewhere_are_not_read_and_nothing_is_claimed_beside_them(
+    remote: Broker, there: list[str], partition: str, refused: list[int]
+) -> None:
+    """Of the partition whose it is, or of all if nobody knows; without a place there are claims."""
+    there += [ANOTHER, name_of(remote, partition)]
     await create(remote, partitions=2)
     write(remote, (KEY, PERSON))
     certificate = (await erase(remote)).certificate
@@ -307,15 +306,9 @@ async def test_places_elsewhere_are_not_read_and_nothing_is_claimed_beside_them(
     assert "secret" not in str(certificate["coverage"])
 
 
-async def test_an_object_store_that_does_not_answer_lets_nothing_be_certified(
-    remote: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("there")
+async def test_an_object_store_that_does_not_answer_lets_nothing_be_certified(remote: Broker) -> None:
     """The reason is said in words."""
-
-    def list_elsewhere(_staging: str, _check: Callable[[], object]) -> list[str]:
-        raise StorageError("it does not answer within 60 s")
-
-    monkeypatch.setattr(staging_sweep, "list_elsewhere", list_elsewhere)
     await create(remote)
     write(remote, (KEY, PERSON))
     certificate = (await erase(remote)).certificate
@@ -324,7 +317,7 @@ async def test_an_object_store_that_does_not_answer_lets_nothing_be_certified(
 
 
 @pytest.mark.slow
-def test_listing_is_done_by_a_child_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_is_done_by_a_child_process(tmp_path: Path) -> None:
     """Which lists what is there, says why it cannot, and ends when nobody waits for it any more, or after a time."""
     (tmp_path / "one").mkdir()
     assert staging_sweep.list_elsewhere(tmp_path.as_uri(), bool) == ["one"]
@@ -332,15 +325,7 @@ def test_listing_is_done_by_a_child_process(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(StorageError, match="expected a path"):
         staging_sweep.list_elsewhere("ftp://somewhere", bool)
 
-    children: list[subprocess.Popen[str]] = []
-
-    def start() -> subprocess.Popen[str]:
-        pipes: dict[str, Any] = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
-        children.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], text=True, **pipes))
-        return children[-1]
-
-    monkeypatch.setattr(staging_sweep, "_start", start)
-    monkeypatch.setattr(staging_sweep, "_CHECK_S", 0.01)
+    program = f"import os, time; open({str(tmp_path / 'children')!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(60)"
     calls = []
 
     def check() -> None:
@@ -349,11 +334,11 @@ def test_listing_is_done_by_a_child_process(tmp_path: Path, monkeypatch: pytest.
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        staging_sweep.list_elsewhere("", check)
-    monkeypatch.setattr(staging_sweep, "TIMEOUT_S", 0.02)
-    with pytest.raises(StorageError, match="does not answer within"):
-        staging_sweep.list_elsewhere("", bool)
-    assert [child.returncode for child in children] == [-9, -9]
+        staging_sweep.list_elsewhere("", check, program=program)
+    with pytest.raises(StorageError, match=r"does not answer within 0.3 s"):
+        staging_sweep.list_elsewhere("", bool, program=program, timeout_s=0.3)
+    children = (tmp_path / "children").read_text().split()
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
 @pytest.mark.slow

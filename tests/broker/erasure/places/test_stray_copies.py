@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
-from diamant.cleaner.evidence.search import findings as found_list
+from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
@@ -30,8 +29,9 @@ from tests.broker.erasure.cases import (
     erase,
     pinned,
     write,
+    write_often,
 )
-from tests.broker.erasure.obstacles import before
+from tests.broker.erasure.obstacles import SCANNING, at_stage
 
 COPY = "backup/00000000000000000000.log"
 
@@ -44,16 +44,12 @@ def put_copy(broker: Broker, key: bytes, value: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("value", [b"short", KEY], ids=["value", "value that equals its key"])
-async def test_a_copied_record_lets_nothing_be_certified(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, value: bytes
-) -> None:
+async def test_a_copied_record_lets_nothing_be_certified(broker: Broker, value: bytes) -> None:
     """Whatever its value is, and however often the key is in other topics; each partition says why, and names the file."""
-    monkeypatch.setattr(found_list, "MAX_LISTED", 10)
     await create(broker, partitions=2)
     await create(broker, "events", policy="delete", segment_bytes=1_000_000)
     write(broker, (KEY, PERSON))
-    for _ in range(20):
-        write(broker, (KEY, b"something that happened"), topic="events")
+    write_often(broker, MAX_LISTED + 10, b"something that happened", "events")
     put_copy(broker, KEY, value)
     certificate = (await erase(broker)).certificate
     assert (certificate["state"], certificate["claims"]) == ("not-certified", [])
@@ -77,14 +73,11 @@ async def test_a_copied_tombstone_keeps_the_key_from_being_gone(broker: Broker) 
     await certified_at(broker, broker.env.clock.now_ms() + DAY_MS + RETRY_MS, "key-gone")
 
 
-async def test_very_many_writes_behind_the_claim_are_no_obstacle(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_very_many_writes_behind_the_claim_are_no_obstacle(broker: Broker) -> None:
     """Of a key that is written all the time what is below the claim is certified."""
-    monkeypatch.setattr(found_list, "MAX_LISTED", 10)
     await create_with_key(broker)
-    before(monkeypatch, Evidence, "scan", lambda: [write(broker, (KEY, b"again")) for _ in range(20)])
-    assert (await erase(broker)).state == "values-gone"
+    writing = at_stage(SCANNING, lambda: write_often(broker, MAX_LISTED + 10))
+    assert (await erase(broker, progress=writing)).state == "values-gone"
 
 
 def signed_without_ids(broker: Broker, certificate: dict[str, Any]) -> dict[str, Any]:

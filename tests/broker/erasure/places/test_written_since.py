@@ -6,7 +6,6 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -14,47 +13,26 @@ from rich.console import Console
 from diamant.broker.broker import Broker
 from diamant.broker.commands.admin import erase as command
 from diamant.broker.commands.terminal.remote import Asked
-from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.topics.growth import add_partitions
 from diamant.cleaner.evidence.certificates import certificate as certificates
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.scan import report as scan_report
-from diamant.cleaner.evidence.search import findings as found_list
-from tests.broker.erasure.cases import KEY, PERSON, create, create_with_key, erase, pinned, write
-from tests.broker.erasure.obstacles import at_stage
+from diamant.cleaner.evidence.search.findings import MAX_LISTED
+from tests.broker.erasure.cases import KEY, PERSON, create, create_with_key, erase, pinned, write, write_often
+from tests.broker.erasure.obstacles import SCANNING, at_stage
 
 
-@pytest.fixture
-def writes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> int:
-    """So many records of the key are written between its tombstone and each scan, in as many batches."""
-    count = 12
-    real = Evidence.scan
-
-    async def write_first(self: Any, *arguments: Any) -> Any:
-        for number in range(count):
-            write(broker, (KEY, b"again, %d" % number))
-        return await real(self, *arguments)
-
-    monkeypatch.setattr(Evidence, "scan", write_first)
-    return count
-
-
-@pytest.mark.parametrize(("of_file", "of_certificate"), [(9, 9), (10, 4), (100, 4), (100, 100)])
-async def test_what_is_not_listed_is_counted(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, writes: int, of_file: int, of_certificate: int
-) -> None:
-    """Whether the scan or the certificate has no room for it."""
-    monkeypatch.setattr(found_list, "MAX_LISTED", of_file)
-    monkeypatch.setattr(scan_report, "MAX_LISTED", of_certificate)
+@pytest.mark.parametrize("writes", [12, MAX_LISTED + 12])
+async def test_what_is_not_listed_is_counted(broker: Broker, writes: int) -> None:
+    """What neither the scan nor the certificate has room for."""
     await create(broker, segment_bytes=100_000)
     write(broker, (KEY, PERSON))
-    erasure = await erase(broker)
-    listed = min(writes, of_certificate)
+    erasure = await erase(broker, progress=at_stage(SCANNING, lambda: write_often(broker, writes)))
+    listed = min(writes, MAX_LISTED)
     assert erasure.state == "values-gone"
     assert (len(erasure.written_since), erasure.written_since_not_listed) == (listed, writes - listed)
     assert erasure.to_fields()["written_since_not_listed"] == writes - listed
-    assert f"{writes} new records with this key" in certificate_page(erasure.certificate)
+    assert f"{writes:,} new records with this key" in certificate_page(erasure.certificate)
     found = await broker.services.certificates().verify(erasure.certificate, public_key=pinned(erasure.certificate))
     assert (found.is_valid, found.claims[0]["written_since"]) == (True, writes)
     said = [note for note in found.notes if "not listed in it" in note]
@@ -62,30 +40,27 @@ async def test_what_is_not_listed_is_counted(
     assert all(f"{writes} records" in note and f"; {writes - listed} of them" in note for note in said)
 
 
-async def test_the_command_tells_some_and_counts_the_others(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, writes: int
-) -> None:
+async def test_the_command_tells_some_and_counts_the_others(broker: Broker) -> None:
     """A line for each of the first ones; then one for those that it does not tell and those that are not listed."""
-    monkeypatch.setattr(scan_report, "MAX_LISTED", 9)
-    monkeypatch.setattr(command, "MAX_SHOWN", 2)
+    writes = MAX_LISTED + 12
     await create_with_key(broker)
+    erasure = await erase(broker, progress=at_stage(SCANNING, lambda: write_often(broker, writes)))
     said = io.StringIO()
     asked = Asked(broker.bootstrap_servers, None, timeout_ms=1, as_json=False)
-    command._print(Console(file=said, width=200), asked, (await erase(broker)).to_fields())
-    assert said.getvalue().count("The key was written again") == 2
-    assert f"... and {writes - 2} times more." in said.getvalue()
+    command._print(Console(file=said, width=200), asked, erasure.to_fields())
+    assert said.getvalue().count("The key was written again") == command.MAX_SHOWN
+    assert f"... and {writes - command.MAX_SHOWN} times more." in said.getvalue()
 
 
-async def test_what_is_left_is_no_later_write(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_left_is_no_later_write(broker: Broker) -> None:
     """Of a partition in which values are below the end nobody can tell which of those that are not listed came later."""
-    monkeypatch.setattr(found_list, "MAX_LISTED", 10)
-    await create_with_key(broker)
+    await create(broker, segment_bytes=100_000)
+    write(broker, (KEY, PERSON))
 
     def write_instead() -> None:
         log = broker.node.topics.log("users", 0)
         log.update_config(replace(log.config, cleanup_policy=frozenset({"delete"})))
-        for number in range(20):
-            write(broker, (KEY, b"again, %d" % number))
+        write_often(broker, MAX_LISTED + 10)
 
     erasure = await erase(broker, progress=at_stage("compacting", write_instead))
     assert erasure.state == "not-certified"
@@ -130,18 +105,19 @@ async def test_a_later_tombstone_of_the_application_is_told(broker: Broker) -> N
     assert before.notes.count("Tombstones of the key since, above the offsets that the claims cover: 1.") == 1
 
 
-async def test_very_many_later_tombstones_are_counted(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_very_many_later_tombstones_are_counted(broker: Broker) -> None:
     """Those for which the scan, or the certificate, has no room."""
-    monkeypatch.setattr(scan_report, "MAX_LISTED", 3)
     await create(broker, segment_bytes=100_000)
     write(broker, (KEY, PERSON))
     first = await erase(broker)
-    for _ in range(8):
-        write(broker, (KEY, None))
+    write_often(broker, MAX_LISTED + 5, None)
     certificate = (await broker.erase_now(first.id, is_confirmed=True)).certificate
     assert certificate["state"] == "key-gone"
-    assert (len(certificate["tombstones_since"]), certificate["tombstones_since_not_listed"]) == (3, 5)
-    assert "8 new deletion marks" in certificate_page(certificate)
+    assert (len(certificate["tombstones_since"]), certificate["tombstones_since_not_listed"]) == (
+        MAX_LISTED,
+        5,
+    )
+    assert f"{MAX_LISTED + 5:,} new deletion marks" in certificate_page(certificate)
 
 
 async def test_a_tombstone_in_a_partition_that_was_added_is_told(broker: Broker) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence.scan import coverage
-from diamant.cleaner.evidence.scan.coverage import FileRow, coverage_problems
+from diamant.cleaner.evidence.scan.coverage import MAX_ROWS, FileRow, coverage_problems
 from diamant.cleaner.evidence.scan.files_to_read import FilesToRead
 from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE
 from diamant.cleaner.evidence.scan.scan import LogEnd, ScanReport, scan_directory
@@ -389,19 +389,23 @@ def certificate_of(report: ScanReport) -> dict[str, Any]:
     return {"claims": [claim], "coverage": report.coverage(frozenset({"users"}))}
 
 
-def test_many_files_of_other_topics_are_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_files_of_other_topics_are_summed_up(tmp_path: Path) -> None:
     """By directory; the account still adds up, and those of the request's topics stay apart."""
-    monkeypatch.setattr(coverage, "MAX_ROWS", 5)
     put(tmp_path, LOG, batch(1))
     put(tmp_path, "users-0/partition.metadata", b"x")
     for index in range(6):
         put(tmp_path, f"other-1/{index:020d}.log", batch(2, codec=index % 5))
         put(tmp_path, f"other-1/{index:020d}.index", b"x" * index)
     put(tmp_path, "meta.properties", b"y")
-    certificate = certificate_of(scanned(tmp_path))
+    report = scanned(tmp_path)
+    # As if there were so many more of these.
+    one = row_of(report, f"other-1/{5:020d}.index")
+    report.rows += [replace(one, file=f"other-1/{number:020d}.index") for number in range(6, MAX_ROWS)]
+    report.files_listed = len(report.rows)
+    certificate = certificate_of(report)
     rows = {one["file"]: one for one in certificate["coverage"]["ledger"]}
     assert set(rows) == {LOG, "users-0/partition.metadata", "other-1/*", "*"}
-    assert rows["other-1/*"]["files"] == 12
+    assert rows["other-1/*"]["files"] == MAX_ROWS + 6
     assert coverage_problems(certificate) == []
 
 

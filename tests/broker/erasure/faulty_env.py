@@ -1,0 +1,87 @@
+"""Real files where calls fail, are held, or are preceded by something."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from diamant.storage.env.env import Buffer, File, RealEnv
+
+
+@dataclass(slots=True)
+class Fault:
+    """Something that happens before some calls."""
+
+    operation: str
+    path_glob: str
+    act: Callable[[], object]
+    after: int
+    """Calls before the first one."""
+
+
+class FaultyEnv(RealEnv):
+    """The operating system; what is to happen before calls is in `faults`, which a test may clear."""
+
+    faults: tuple[Fault, ...] = ()
+
+    def before(self, operation: str, path_glob: str, act: Callable[[], object], *, after: int = 0) -> None:
+        """Call `act` in the thread of each call of `operation` on such a path, which fails with what it raises.
+
+        A rename is known by the path of before.
+        """
+        self.faults = (*self.faults, Fault(operation, path_glob, act, after))
+
+    def fail(self, operation: str, path_glob: str, error: int, *, after: int = 0) -> None:
+        """Have calls fail with an errno, such as ENOSPC."""
+
+        def fail() -> None:
+            raise OSError(error, os.strerror(error), "somewhere")
+
+        self.before(operation, path_glob, fail, after=after)
+
+    def _begin(self, operation: str, path: str) -> None:
+        for one in self.faults:
+            if one.operation == operation and fnmatchcase(path, one.path_glob):
+                one.after -= 1
+                if one.after < 0:
+                    one.act()
+
+    def create_new(self, path: str) -> File:
+        self._begin("create_new", path)
+        return super().create_new(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        self._begin("list_dir", path)
+        return super().list_dir(path)
+
+    def read_bytes(self, path: str) -> bytes:
+        self._begin("read_bytes", path)
+        return super().read_bytes(path)
+
+    def rename(self, old: str, new: str) -> None:
+        self._begin("rename", old)
+        super().rename(old, new)
+
+    def remove(self, path: str, *, missing_ok: bool = False) -> None:
+        self._begin("remove", path)
+        super().remove(path, missing_ok=missing_ok)
+
+    def write_atomically(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+        self._begin("write_atomically", path)
+        super().write_atomically(path, data, sync=sync)
+
+
+class Held:
+    """A call of the operating system that a thread is in until the test releases it."""
+
+    def __init__(self, env: object, operation: str, path_glob: str) -> None:
+        assert isinstance(env, FaultyEnv)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        env.before(operation, path_glob, self._hold)
+
+    def _hold(self) -> None:
+        self.begun.set()
+        assert self.go_on.wait(20)
