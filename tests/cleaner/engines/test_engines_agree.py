@@ -27,7 +27,7 @@ from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.segment import scan_headers
 from tests.builder import make_batch, with_header, with_payload
-from tests.cleaner.engines.engines import ENGINES, LOCAL, Engine, one_by_one, outcome
+from tests.cleaner.engines.engines import ENGINES, Engine, one_by_one, outcome
 from tests.cleaner.engines.random_history import histories, keys, mixed_histories, play, values
 from tests.cleaner.prompt.segment_history import DIRECTORY, NOW_MS, SegmentHistory, odd_varint
 from tests.cleaner.spark.one_process import OneProcess
@@ -306,16 +306,6 @@ def test_an_index_that_points_wrongly_takes_no_record_along(engine: Engine, more
     rewrite(env, names.index_file(DIRECTORY, 0), b"".join(n.to_bytes(4, "big") for entry in entries for n in entry))
     options = {"part_bytes": 500, "partitions": 2} if is_spark(engine) else {}
     assert outcome(partial(engine, **options), env, plan)[1] == expected != {}
-
-
-@pytest.mark.parametrize("name", LOCAL)
-def test_the_throttle_hears_of_what_is_read_and_written(name: str) -> None:
-    """In all as many bytes as the reference's."""
-    env, plan = ordinary().stored()
-    counts: dict[str, list[int]] = {"one by one": [], name: []}
-    for engine, heard in counts.items():
-        outcome(partial(ENGINES[engine], throttle=heard.append), env, plan)
-    assert sum(counts[name]) == sum(counts["one by one"])
 
 
 # -- hostile bytes -----------------------------------------------------------------------------------------------------

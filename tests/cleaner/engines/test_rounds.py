@@ -132,20 +132,6 @@ def test_the_last_batch_of_a_round_stays_at_least_empty(new_log: NewLog) -> None
     assert log.log.log_end_offset == 3
 
 
-def test_only_the_cleaned_section_changes(new_log: NewLog) -> None:
-    """Segments from the bound on stay byte for byte (testCleaningWithUncleanableSection)."""
-    log = new_log()
-    for number in range(70):
-        log.data(str(number % 10))
-        if number % 10 == 9:
-            log.roll()
-    before = log.segment_files()
-    log.clean(end=20)
-    after = log.segment_files()
-    assert {name: content for name, content in before.items() if int(name[:20]) >= 20}.items() <= after.items()
-    assert log.offsets()[:11] == [*range(10, 21)]
-
-
 def test_gaps_are_passed(new_log: NewLog) -> None:
     """The next dirty offset is the active segment's base, whatever is missing before it (KAFKA-8764)."""
     log = new_log()
@@ -536,22 +522,6 @@ def test_indexes_lead_to_the_batches(new_log: NewLog) -> None:
     assert entries == [(batch.header.last_offset, batch.position) for batch in batches[1:]]
 
 
-def test_a_second_round_at_the_same_time_changes_nothing(new_log: NewLog) -> None:
-    """Byte for byte, whether from the start or from where the first one ended."""
-    log = new_log(index_interval_bytes=100)
-    for number in range(60):
-        log.data(str(number % 7), f"{number % 5}=", producer=number % 3)
-        if number % 13 == 12:
-            log.roll()
-    log.roll()
-    log.clean()
-    once = log.segment_files()
-    log.clean()
-    assert log.segment_files() == once
-    log.clean(first_dirty=0)
-    assert log.segment_files() == once
-
-
 def test_the_buffer_does_not_change_the_output(new_log: NewLog) -> None:
     """Batches larger than the buffer are read whole (testLargeMessage)."""
     found = []
@@ -771,23 +741,6 @@ def test_only_mode_prompt_drops_what_lies_below_the_log_start(new_log: NewLog) -
         KAFKA: ([(1, 2), (2, 1), (5, 3)], [0, 1, 2, 3, 4, 5], {}),
         PROMPT: ([(1, 0), (5, 2)], [4, 5], {"below_log_start": 4}),
     }
-
-
-def test_both_modes_agree_on_an_ordinary_log(new_log: NewLog) -> None:
-    """Without old aborts, full maps and a moved log start they write the same bytes."""
-    found = []
-    for mode in (KAFKA, PROMPT):
-        log = new_log(index_interval_bytes=100)
-        for number in range(60):
-            log.data(str(number % 7), f"{number % 5}=", producer=number % 3, txn=number % 3 == 2)
-            if number % 13 == 12:
-                log.marker(2, "abort" if number % 2 else "commit")
-                log.roll()
-        log.marker(2, "commit")
-        log.roll()
-        log.clean_twice(mode=mode)
-        found.append(log.segment_files())
-    assert found[0] == found[1]
 
 
 def test_stored_batches_are_valid(new_log: NewLog) -> None:

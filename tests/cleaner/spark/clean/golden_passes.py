@@ -24,7 +24,7 @@ from diamant.cleaner.spark.clean import in_session
 from diamant.cleaner.spark.clean.job import CleanJob
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
-from tests.cleaner.engines.test_golden import PASSES, STEPS, case_of, check_pass
+from tests.cleaner.engines.test_golden import PASSES, STEPS, case_of, check
 from tests.cleaner.golden_pass import run
 from tests.cleaner.spark.command_session import add_session_options, chosen_session
 
@@ -38,7 +38,7 @@ def difference(engine: Engine, name: str, number: int) -> str | None:
     step = case.steps[number - 1]
     with tempfile.TemporaryDirectory(prefix="golden-") as root:
         try:
-            check_pass(case, number, *run(case, step, engine, RealEnv(SettableClock(step["now"])), root))
+            check(case, number, *run(case, step, engine, RealEnv(SettableClock(step["now"])), root))
         except Exception as error:
             return f"{traceback.extract_tb(error.__traceback__)[-1].line} ({type(error).__name__}: {error})"
     return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,15 +13,15 @@ from diamant.cleaner.offline.clean import Engine
 from diamant.cleaner.offline.spark_clean import PartitionSettings, clean_directory, partitions_by_size, total_removed
 from diamant.cleaner.rules.modes import PROMPT
 from diamant.cleaner.rules.planning import CleanerSettings
-from diamant.cleaner.rules.result import OutputOverflow
 from diamant.cleaner.spark.clean.in_session import session_engine
 from diamant.cleaner.spark.environment.errors import SparkError
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
+from tests.cleaner.engines import test_golden_random as golden_random
 from tests.cleaner.engines.engines import copied, on_spark, one_by_one, outcome
-from tests.cleaner.engines.test_golden import STEPS, case_of, check_pass
-from tests.cleaner.engines.test_golden_random import RECORDS_ONLY, SEEDS, cases
-from tests.cleaner.golden_pass import HAS_ORDINARY_ZLIB, check_figures, check_times, run, segment_files
+from tests.cleaner.engines.test_golden import STEPS, case_of, check
+from tests.cleaner.engines.test_golden_random import SEEDS
+from tests.cleaner.golden_pass import Case, run
 from tests.cleaner.prompt.segment_history import SegmentHistory
 from tests.cleaner.runners.test_runner import CONFIG, START_MS, make_log
 
@@ -58,7 +59,7 @@ def test_a_pass_does_what_kafka_does(name: str, number: int, engine: Engine, tmp
     step = case.steps[number - 1]
     env = RealEnv(SettableClock(step["now"]))
     report, files = run(case, step, engine, env, str(tmp_path / "logs"))
-    check_pass(case, number, report, files)
+    check(case, number, report, files)
     assert [path for path in (tmp_path / "logs" / "cases-0").iterdir() if path.is_dir()] == []
 
 
@@ -67,20 +68,12 @@ def test_a_pass_does_what_kafka_does(name: str, number: int, engine: Engine, tmp
 )
 def test_a_history_becomes_what_kafka_makes_of_it(seed: int, engine: Engine, tmp_path: Path) -> None:
     """Random histories that Kafka's cleaner has worked on, pass for pass: the same bytes wherever no codec differs."""
-    case = cases()[f"random-{seed}"]
-    for number, step in enumerate(case.steps, 1):
-        env = RealEnv(SettableClock(step["now"]))
-        root = str(tmp_path / str(number))
-        if "failed" in step["report"]:
-            with pytest.raises(OutputOverflow, match="the index is full"):
-                run(case, step, engine, env, root)
-            continue
-        report, got = run(case, step, engine, env, root)
-        want = case.directory(step["output"])
-        if (seed, number) not in RECORDS_ONLY and (case.fields["byte_equal"] or HAS_ORDINARY_ZLIB):
-            assert segment_files(got) == segment_files(want)
-            check_times(step, got)
-        check_figures(step, report, has_equal_sizes=case.fields["byte_equal"])
+    numbers = count()
+
+    def run_pass(case: Case, step: dict[str, Any]) -> Any:
+        return run(case, step, engine, RealEnv(SettableClock(step["now"])), str(tmp_path / str(next(numbers))))
+
+    golden_random.check(seed, run_pass)
 
 
 def test_mode_prompt_writes_what_the_plain_engine_writes(spark: SparkSession) -> None:
