@@ -192,8 +192,8 @@ class SparkRunner:
             except SegmentChanged:
                 raise
             except RunnerFailed as failure:
-                # It may have lost its executors, or its memory, while it was idle.
-                if swap.count:
+                # While it was idle it may have ended, or lost its executors. What is lost later is the job's own misfortune.
+                if self._job_bytes:
                     raise
                 logger.info("%s-%d: a new Spark driver is started: %s", plan.topic, plan.partition, failure)
         return await self._run(None, plan, swap, check_done)

@@ -17,6 +17,7 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.spark.environment.settings import SparkSettings
 from diamant.cleaner.spark.runner.runner import DRIVER_PROGRAM, SparkRunner
+from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
 from tests.cleaner.engines.test_golden import PASSES, STEPS
 from tests.cleaner.runners.test_runner import Swapper, leftovers, make_log, plan_of, segment_files
@@ -46,17 +47,14 @@ SOON_SILENT = {
 }
 """An executor from which nothing was heard for five seconds is given up."""
 WAIT_S = 180.0
+ACROSS = ["client_transactions", "codecs", "map_full"]
+"""Golden cases that differ in what tasks hand to each other; all of them run on one machine (`test_clean_job`)."""
 
 
 @pytest.fixture(scope="module")
 def cluster(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(java, tmp_path_factory.mktemp("cluster")) as started:
         yield started
-
-
-def directories(log: Log) -> list[str]:
-    """What is left at the staging place beside the segments."""
-    return [path.name for path in Path(log.path).iterdir() if path.is_dir()]
 
 
 async def cleaned_inline(directory: Path, **fields: object) -> dict[str, bytes]:
@@ -91,14 +89,12 @@ async def wait_for_step(runner: SparkRunner, step: str, round_: asyncio.Task[obj
 @pytest.mark.parametrize(
     ("options", "steps"),
     [
-        pytest.param(["--last"], list(PASSES.items()), id="last"),
+        pytest.param(["--last", "--cases", *ACROSS], [(name, PASSES[name]) for name in ACROSS], id="some"),
         pytest.param([], STEPS, id="all", marks=pytest.mark.long),
     ],
 )
 def test_golden_passes_have_kafka_s_bytes(cluster: Cluster, options: list[str], steps: list[tuple[str, int]]) -> None:
-    """The last of each case, or all, in one application, on both workers, with the code that was shipped and none that lies
-    there.
-    """
+    """Some, or all, in one application, on both workers, with the code that was shipped and none that lies there."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "tests.cleaner.spark.clean.golden_passes", "--master", cluster.master, *options),
@@ -115,23 +111,6 @@ def test_golden_passes_have_kafka_s_bytes(cluster: Cluster, options: list[str], 
     ]
     assert said[-2].startswith("2 executors, with the code from ")
     assert re.search(r"/diamant-code-\w+\.zip/diamant/__init__\.py$", said[-2])
-
-
-async def test_an_executor_killed_and_tasks_tried_twice_give_the_same_files(cluster: Cluster, tmp_path: Path) -> None:
-    """Each attempt writes to a directory of its own, and one counts; what a lost executor had done is done again elsewhere."""
-    log = make_log(tmp_path)
-    staging = tmp_path / "staging"
-    staging.mkdir()
-    settings = SparkSettings(cluster.master, staging.as_uri(), conf=cluster.conf | SPECULATION)
-    runner = SparkRunner(log.env, settings)
-    round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
-    await wait_for_step(runner, "rewrite", round_)
-    cluster.kill_an_executor()
-    assert (await round_).runner == "spark"
-    assert segment_files(log) == await cleaned_inline(tmp_path / "inline")
-    assert not leftovers(log)
-    assert not os.listdir(staging)
-    await runner.close()
 
 
 @pytest.mark.long
@@ -177,21 +156,39 @@ async def test_a_cluster_all_of_which_hangs_is_given_up(cluster: Cluster, tmp_pa
     await inline.close()
 
 
-async def test_a_cluster_that_has_lost_its_workers_is_given_up(cluster: Cluster, tmp_path: Path) -> None:
-    """Not at once, for others may come; then a local runner takes over. The last test: the cluster is of no use afterwards."""
-    log = make_log(tmp_path)
-    inline = InlineRunner(log.env)
-    settings = SparkSettings(cluster.master, conf=cluster.conf)
-    runner = SparkRunner(log.env, settings, inline, program=IMPATIENT)
+async def test_executors_that_are_lost_are_made_up_for(cluster: Cluster, tmp_path: Path) -> None:
+    """One is killed, and tasks are tried twice: each attempt has a directory of its own, and one counts; what was lost is done
+    again elsewhere. All are killed, in the same session: it waits, for others may come; then a local runner takes over.
+
+    The last test: the cluster is of no use afterwards.
+    """
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    settings = SparkSettings(
+        cluster.master, staging.as_uri(), conf=cluster.conf | SPECULATION, driver_max_idle_ms=600_000
+    )
+    expected = await cleaned_inline(tmp_path / "inline")
+    runner = SparkRunner(RealEnv(), settings, InlineRunner(RealEnv()), program=IMPATIENT)
+
+    log = make_log(tmp_path / "one")
+    round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
+    await wait_for_step(runner, "rewrite", round_)
+    cluster.kill_an_executor()
+    assert (await round_).runner == "spark", runner.last_failure
+    assert segment_files(log) == expected
+    assert not leftovers(log)
+    assert not os.listdir(staging)
+
+    log = make_log(tmp_path / "all")
     # Slower than others, so that a busy machine cannot finish it before the workers are gone.
     plan = replace(plan_of(log), io_max_bytes_per_second=50_000.0)
     round_ = asyncio.create_task(runner.run(plan, on_output=Swapper(log)))
     await wait_for_step(runner, "map", round_)
+    await wait_until(lambda: runner.progress_bytes > 0 or round_.done(), WAIT_S)
     cluster.stop_workers()
     assert (await round_).runner == "inline"
     assert f"there was no executor for 3 s on {cluster.master}" in str(runner.last_failure)
-    assert segment_files(log) == await cleaned_inline(tmp_path / "inline")
+    assert segment_files(log) == expected
     assert not leftovers(log)
-    assert not directories(log)
+    assert not os.listdir(staging)
     await runner.close()
-    await inline.close()
