@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from diamant.cleaner.spark.environment.java import INSTALL_COMMAND
+from tests.cleaner.spark.cluster import JAVA_OPTIONS
 from tests.cleaner.spark.conftest import java_home
 from tests.documentation.docker_image import ROOT, Image, check_copied_files_are_committed, empty_image, read_steps
 from tests.ports import ReservedPort
@@ -92,7 +93,7 @@ class Services:
     def __init__(self, image: Image, java: str, ports: Mapping[str, ReservedPort]) -> None:
         self._image = image
         # A container has an address to itself.
-        self._variables = {"JAVA_HOME": java, "SPARK_LOCAL_IP": "127.0.0.1"}
+        self._variables = {"JAVA_HOME": java, "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
         self._ports = {port: str(given.number) for port, given in ports.items()}
         self.bootstrap = ports["9092"].address
 
