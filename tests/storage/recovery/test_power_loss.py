@@ -352,10 +352,10 @@ def test_power_lost_at_random(life: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("life", LIVES | TORN_LIVES)
 def test_power_lost_again_while_recovering(life: str) -> None:
-    """Power is lost a second time after any operation of the recovery itself; of the states it begins with, one in ninety."""
+    """Power is lost a second time after any operation of the recovery itself; of the states it begins with, one in 240."""
     points = checked = 0
     for number, (name, cut, env) in enumerate(different(cuts_of(life), LOSSES, every=1)):
-        if number % 90:
+        if number % 240:
             continue
         again: list[Cut] = []
 
