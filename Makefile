@@ -42,7 +42,7 @@ run: $(RUN_STAMP) ## start a broker (LISTEN=127.0.0.1:9092 DATA=data)
 	$(BIN)/diamant start --listen $(LISTEN) --data $(subst $(SPACE),\ ,$(DATA))
 
 test: $(DEV_STAMP) java ## the whole suite (JAVA=skip: install none where it is missing)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # Spark needs Java 17 or newer. Its tests are skipped without, and fail if CI is set. A root of Debian gets it installed.
 java:
@@ -57,7 +57,7 @@ ifneq ($(JAVA),skip)
 endif
 
 quick: $(DEV_STAMP) ## the part of the suite to run before every commit
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow"
+	$(BIN)/python -m pytest -n 3 --dist worksteal -q -m "not slow"
 
 lowest: $(LOWEST_STAMP) ## the broker's main path on the oldest versions of what it needs (LOWEST_TESTS=tests/cleaner: more)
 	NUMBA_CACHE_DIR=$(abspath $(LOWEST)/numba) $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not slow" $(LOWEST_TESTS)
