@@ -280,9 +280,10 @@ def validate_client_batch(
     check_client_header(header)
     payload: bytes | memoryview
     try:
-        if header.codec == compression.NONE and position + header.size <= len(buffer):
+        end = position + header.size
+        if header.codec == compression.NONE and end <= len(buffer):
             # Not copied: a walk that wants bytes makes them itself.
-            payload = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
+            payload = memoryview(buffer)[position + HEADER_SIZE : end]
         else:
             payload = records_payload(buffer, position, header, max_bytes=max_decompressed_bytes)
     except DecompressionBomb as error:

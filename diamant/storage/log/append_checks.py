@@ -84,8 +84,9 @@ class BatchCheck(NamedTuple):
                 f"The record batch size in the append to {self.partition} is {size} bytes "
                 f"which exceeds the maximum configured value of {config.max_message_bytes}.",
             )
-        target_codec = config.target_codec(header.codec)
-        if is_light and self._is_heavy(header, target_codec):
+        codec = header.codec
+        target_codec = config.target_codec(codec)
+        if is_light and self._is_heavy(header.record_count, size, codec, target_codec):
             raise HeavyBatch
         if not crc_is_valid(records, 0, size):
             raise KafkaError(
@@ -99,7 +100,7 @@ class BatchCheck(NamedTuple):
                 f"but it is {header.base_offset}",
             )
         max_timestamp = self._check_records(records, header, is_light)
-        if target_codec != header.codec:
+        if target_codec != codec:
             return self._recompressed(records, header, target_codec)
         # With LogAppendTime the append itself writes attributes and timestamp.
         if not config.is_log_append_time and (header.is_log_append_time or header.max_timestamp != max_timestamp):
@@ -107,11 +108,10 @@ class BatchCheck(NamedTuple):
             header = header._replace(max_timestamp=max_timestamp)
         return CheckedBatch(records, header)
 
-    def _is_heavy(self, header: BatchHeader, target_codec: int) -> bool:
-        count = header.record_count
-        if target_codec != header.codec and count > LIGHT_RECOMPRESSED_RECORDS:
+    def _is_heavy(self, count: int, size: int, codec: int, target_codec: int) -> bool:
+        if target_codec != codec and count > LIGHT_RECOMPRESSED_RECORDS:
             return True
-        if header.codec != compression.NONE and header.size > LIGHT_COMPRESSED_BYTES:
+        if codec != compression.NONE and size > LIGHT_COMPRESSED_BYTES:
             return True
         return count > LIGHT_RECORDS and not self.validation.is_compiled
 
@@ -197,11 +197,10 @@ def client_batch_header(records: memoryview, produce_version: int) -> BatchHeade
         header = parse_header(records)
     except CorruptBatch as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, error.reason) from error
-    if header.codec > compression.ZSTD or (
-        header.codec == compression.ZSTD and produce_version < ZSTD_MIN_PRODUCE_VERSION
-    ):
+    codec = header.codec
+    if codec > compression.ZSTD or (codec == compression.ZSTD and produce_version < ZSTD_MIN_PRODUCE_VERSION):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"Produce requests with version {produce_version} do not allow compression type {header.codec}",
+            f"Produce requests with version {produce_version} do not allow compression type {codec}",
         )
     return header

@@ -190,7 +190,7 @@ class Log:
             log_append_time_ms = now_ms
             set_timestamps(batch, 0, is_log_append_time=True, max_timestamp=now_ms)
             header = header._replace(max_timestamp=now_ms)
-        return self._append(batch, header, header.size, now_ms, log_append_time_ms, is_client=True)
+        return self._append(batch, header, len(batch), now_ms, log_append_time_ms, is_client=True)
 
     def append_internal(self, batch: bytearray) -> AppendResult:
         """Append a batch that a coordinator of this broker built: offsets and epoch are assigned, records trusted.

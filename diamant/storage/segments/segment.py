@@ -547,7 +547,8 @@ def _last_before(headers: Iterator[tuple[int, BatchHeader]], end: int) -> tuple[
     """End position and next offset of the last batch of a scan that ends at or before byte `end`."""
     found = None
     for at, header in headers:
-        if at + header.size > end:
+        batch_end = at + header.size
+        if batch_end > end:
             break
-        found = at + header.size, header.next_offset
+        found = batch_end, header.next_offset
     return found

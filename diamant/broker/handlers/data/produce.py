@@ -241,7 +241,7 @@ class Appending:
         appended = log.append_checked(checked)
         counts = self._node.topic_metrics.topic(log.topic)
         counts.messages_in += checked.header.record_count
-        counts.bytes_in += checked.header.size
+        counts.bytes_in += len(checked.batch)
         # Not only of what was appended here: the first of two like batches may not be on disk yet.
         if log.config.flush_messages != LONG_MAX and log.is_flush_wanted:
             self._to_flush.append(log)
