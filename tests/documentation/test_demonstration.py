@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from diamant.cleaner.evidence.certificates.certificate import TRUSTED, check_signature, parse
+from diamant.cleaner.evidence.certificates.certificate import TRUSTED, check_signature, parse_certificate
 from diamant.cleaner.evidence.certificates.signing_key import read_public_key
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
@@ -133,13 +133,13 @@ def test_the_demonstration_is_true(tmp_path: Path) -> None:
     pinned = read_public_key(str(folder / "public.pem"))
     states = {}
     for name in ("values-gone", "key-gone", "orders"):
-        certificate = parse((folder / f"{name}.json").read_bytes())
+        certificate = parse_certificate((folder / f"{name}.json").read_bytes())
         assert check_signature(certificate, pinned) == TRUSTED
         assert not certificate["is_evidence"]
         states[name] = certificate["state"]
         assert "This is not evidence" in (folder / f"{name}.html").read_text()
     assert states == {"values-gone": "values-gone", "key-gone": "key-gone", "orders": "records-gone"}
-    forged = parse((folder / "values-gone.tampered.json").read_bytes())
+    forged = parse_certificate((folder / "values-gone.tampered.json").read_bytes())
     assert check_signature(forged, pinned) != TRUSTED
     assert not [path for path in folder.iterdir() if EMAIL in path.read_bytes() or KEY in path.read_bytes()]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from diamant.cleaner.evidence.certificates.certificate import TRUSTED, check_signature, parse
+from diamant.cleaner.evidence.certificates.certificate import TRUSTED, check_signature, parse_certificate
 from diamant.cleaner.evidence.certificates.signing_key import read_public_key
 from diamant.cleaner.spark.environment.java import JavaNotFound
 from examples.find_customer_42 import __main__ as command
@@ -59,7 +59,7 @@ def test_the_demonstration_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         # What is left of the key are tombstones, one for each partition that it was in.
         assert [record.value for record in records if record.key == KEY] == [None] * 4
     folder = directory / "certificates"
-    certificate = parse((folder / "spark.json").read_bytes())
+    certificate = parse_certificate((folder / "spark.json").read_bytes())
     assert check_signature(certificate, read_public_key(str(folder / "public.pem"))) == TRUSTED
     assert certificate["state"] == "values-gone"
     assert [step["runners"] for step in certificate["done"]] == [["spark"]] * 4

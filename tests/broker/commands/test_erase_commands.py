@@ -21,7 +21,7 @@ from diamant.broker.commands.admin.redact import redact
 from diamant.broker.commands.admin.verify import verify
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
-from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.certificate import canonical, merkle_root
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.protocol.batches.header import Record
@@ -271,20 +271,20 @@ def test_the_page_holds_nothing_but_itself_and_escapes_everything(broker: Broker
 
 def test_the_canonical_form_is_one_and_holds_no_floats() -> None:
     """Order and spaces do not matter; a float is refused, for its text is not the same everywhere."""
-    assert certificates.canonical({"b": [1, "ü"], "a": None}) == '{"a":null,"b":[1,"ü"]}'.encode()
+    assert canonical({"b": [1, "ü"], "a": None}) == '{"a":null,"b":[1,"ü"]}'.encode()
     with pytest.raises(TypeError):
-        certificates.canonical({"a": [{"b": 1.5}]})
+        canonical({"a": [{"b": 1.5}]})
 
 
 def test_the_merkle_root_is_that_of_rfc_6962() -> None:
     """A different file, size, digest or order gives another root."""
     leaves = [{"file": f"t-0/{number}.log", "size": number, "sha256": "ab" * 32} for number in range(7)]
-    roots = {certificates.merkle_root(leaves[:count]) for count in range(8)}
+    roots = {merkle_root(leaves[:count]) for count in range(8)}
     assert len(roots) == 8
-    assert certificates.merkle_root([]) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert merkle_root([]) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     for change in ({"file": "x"}, {"size": 9}, {"sha256": "cd" * 32}):
-        assert certificates.merkle_root([{**leaves[0], **change}, *leaves[1:]]) not in roots
-    assert certificates.merkle_root(leaves[::-1]) not in roots
+        assert merkle_root([{**leaves[0], **change}, *leaves[1:]]) not in roots
+    assert merkle_root(leaves[::-1]) not in roots
 
 
 def test_the_command_says_why_nothing_is_certified(broker: Broker, tmp_path: Path) -> None:

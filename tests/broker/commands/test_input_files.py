@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from diamant.broker.cli import main
-from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.certificate import MAX_BYTES
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey, load_secret, read_public_key
 from diamant.storage.input_file import read_input
 
@@ -54,7 +54,7 @@ def test_files_of_keys_are_read_in_the_same_way(tmp_path: Path, read: Callable[[
 def test_a_certificate_may_be_as_large_as_is_read(tmp_path: Path) -> None:
     """The limit is that of the parser."""
     path = tmp_path / "file"
-    path.write_bytes(bytes(certificates.MAX_BYTES))
-    assert len(read_input(path, certificates.MAX_BYTES)) == certificates.MAX_BYTES
+    path.write_bytes(bytes(MAX_BYTES))
+    assert len(read_input(path, MAX_BYTES)) == MAX_BYTES
     with pytest.raises(OSError, match="or more, at most"):
-        read_input(path, certificates.MAX_BYTES - 1)
+        read_input(path, MAX_BYTES - 1)

@@ -21,7 +21,7 @@ from diamant.broker.commands.terminal.remote import Asked
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.broker.topics.deletion import delete_topics
-from diamant.cleaner.evidence.certificates.certificate import sign
+from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan.coverage_account import CoverageAccount
 from diamant.protocol.batches.header import Record
@@ -224,7 +224,7 @@ def test_a_certificate_of_a_stranger_is_only_shown(issued: Issued) -> None:
     path = Path(issued.certificate)
     fields = {**json.loads(path.read_text()), "state": "[/red]\x1b[2J\u202e"}
     del fields["signature"]
-    path.write_text(json.dumps(sign(fields, SigningKey.load(str(path.with_name("stranger.key"))))))
+    path.write_text(json.dumps(sign_certificate(fields, SigningKey.load(str(path.with_name("stranger.key"))))))
     result = run(issued, "--offline")
     assert (result.exit_code, type(result.exception)) == (3, SystemExit), result.output
     assert "The certificate says [/red]\\x1b[2J\\u202e; signed by" in result.output
@@ -247,6 +247,6 @@ def test_the_first_line_says_what_it_comes_to(broker: Broker, issued: Issued) ->
             "NOTHING TO CONFIRM: the signature is trusted, and the certificate itself says not-certified",
         ),
     ):
-        Path(issued.certificate).write_text(json.dumps(sign({**unsigned, **changes}, key)))
+        Path(issued.certificate).write_text(json.dumps(sign_certificate({**unsigned, **changes}, key)))
         result = run(issued, "--offline")
         assert (result.exit_code, first_line(result)) == (3, line), result.output

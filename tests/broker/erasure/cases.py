@@ -11,7 +11,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.erasure.erase.erase_result import Erasure
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
-from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.certificate import parse_certificate
 from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
@@ -176,7 +176,7 @@ def certificates_of(broker: Broker, state: str) -> list[Path]:
 def only_certificate(broker: Broker, state: str) -> dict[str, Any]:
     """What the one certificate of a state says."""
     (path,) = certificates_of(broker, state)
-    return certificates.parse(path.read_bytes())
+    return parse_certificate(path.read_bytes())
 
 
 def intents_of(broker: Broker) -> list[Path]:

@@ -11,7 +11,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase import erase_steps
 from diamant.broker.groups.coordinator import committed_offsets
-from diamant.broker.operations import explain as explaining
+from diamant.broker.operations import explain
 from tests.broker.erasure.cases import broker_at
 
 
@@ -36,6 +36,6 @@ def committed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
     async def groups_of(*_arguments: Any) -> list[tuple[int, str]]:
         return list(groups)
 
-    monkeypatch.setattr(explaining, "groups_of", groups_of)
+    monkeypatch.setattr(explain, "groups_of", groups_of)
     monkeypatch.setattr(committed_offsets, "groups_of", groups_of)
     return groups

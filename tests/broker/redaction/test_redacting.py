@@ -21,7 +21,7 @@ from diamant.broker.erasure.redact.redact_steps import RedactSteps
 from diamant.broker.operations.progress import Progress
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
-from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.certificate import UNTRUSTED, check_signature
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
@@ -718,4 +718,4 @@ async def test_sabotage_is_caught(broker: Broker, monkeypatch: pytest.MonkeyPatc
         put_in(patched, Mutant(Evidence, "remove_doomed", returns({})))
         redaction = await redact(broker)
     assert redaction.state == "not-certified"
-    assert certificates.check_signature(redaction.certificate, None) == certificates.UNTRUSTED
+    assert check_signature(redaction.certificate, None) == UNTRUSTED

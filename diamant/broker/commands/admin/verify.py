@@ -70,7 +70,7 @@ def verify(
         CertificateError,
         WrongKind,
         check_kind,
-        parse,
+        parse_certificate,
     )
     from diamant.cleaner.evidence.certificates.signing_key import load_secret, read_public_key
     from diamant.storage.errors import StorageError
@@ -79,7 +79,7 @@ def verify(
     try:
         _check_options(offline=offline, data_dir=data_dir, secret=secret, is_looking=is_looking)
         wanted = None if key is None else key_fields(key)
-        fields = parse(read_input(certificate, MAX_BYTES))
+        fields = parse_certificate(read_input(certificate, MAX_BYTES))
         check_kind(fields, key=wanted, where=where)
         pinned = None if public_key is None else read_public_key(public_key)
         if data_dir is None and not offline:

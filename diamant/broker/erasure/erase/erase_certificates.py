@@ -20,7 +20,7 @@ from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.operations.blocking import to_its_end
 from diamant.cleaner.erasure.intent import Intent
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
-from diamant.cleaner.evidence.certificates.certificate import NOT_COVERED, TYPE, VERSION, sign
+from diamant.cleaner.evidence.certificates.certificate import NOT_COVERED, TYPE, VERSION, sign_certificate
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path, conclude
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -128,7 +128,7 @@ class EraseCertificates:
         path = certificate_path(self._evidence.directory, intent.id, state)
 
         def signed_text() -> tuple[dict[str, Any], bytes]:
-            signed = sign(fields, key)
+            signed = sign_certificate(fields, key)
             return signed, json.dumps(signed, indent=1, sort_keys=True).encode()
 
         async def end() -> None:

@@ -14,7 +14,7 @@ from diamant.broker.erasure.evidence.kept_certificate import KeptCertificate, la
 from diamant.broker.operations.blocking import in_thread
 from diamant.broker.operations.cross_loop import on_loop
 from diamant.broker.operations.progress import Progress
-from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.certificate import CertificateError, WrongKind
 from diamant.cleaner.evidence.certificates.files import CertificateList
 from diamant.cleaner.evidence.certificates.own_certificates import problem_with
 from diamant.cleaner.evidence.certificates.verification import Verification, verify_certificate
@@ -132,5 +132,5 @@ class Certificates:
 
         try:
             return await in_thread(work)
-        except (certificates.CertificateError, certificates.WrongKind) as error:
+        except (CertificateError, WrongKind) as error:
             raise BadArgument(str(error)) from None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from diamant.broker.client.errors import NotPossible
-from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.certificate import MAX_BYTES, CertificateError, parse_certificate
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, list_certificates
 from diamant.cleaner.evidence.certificates.own_certificates import problem_with
 from diamant.storage.env.env import Env
@@ -44,10 +44,10 @@ def last_certificate(env: Env, directory: str, job_id: str) -> KeptCertificate |
         if one["id"] == job_id:
             path = one["path"]
             try:
-                if env.file_size(path) > certificates.MAX_BYTES:
-                    raise certificates.CertificateError(f"it has more than {certificates.MAX_BYTES} bytes")
-                certificate = certificates.parse(env.read_bytes(path))
-            except certificates.CertificateError as error:
+                if env.file_size(path) > MAX_BYTES:
+                    raise CertificateError(f"it has more than {MAX_BYTES} bytes")
+                certificate = parse_certificate(env.read_bytes(path))
+            except CertificateError as error:
                 problems.append((env.mtime_ms(path), f"{path}: {error}"))
                 continue
             is_ended = bool(certificate.get("ended")) or certificate["state"] in LAST_STATES

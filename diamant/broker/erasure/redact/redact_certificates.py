@@ -18,7 +18,7 @@ from diamant.broker.erasure.redact.redact_result import NOT_CERTIFIED, Redaction
 from diamant.broker.operations.blocking import to_its_end
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
-from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED, REDACTION_TYPE, VERSION, sign
+from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED, REDACTION_TYPE, VERSION, sign_certificate
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path, conclude
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
 from diamant.cleaner.evidence.certificates.private_files import REDACTION_PREFIX
@@ -130,7 +130,7 @@ class RedactCertificates:
         path = certificate_path(self._evidence.directory, intent.id, state, REDACTION_PREFIX)
 
         def signed_text() -> tuple[dict[str, Any], bytes]:
-            signed = sign(fields, key)
+            signed = sign_certificate(fields, key)
             return signed, json.dumps(signed, indent=1, sort_keys=True).encode()
 
         async def keep() -> None:

@@ -79,7 +79,7 @@ def canonical(fields: Mapping[str, Any]) -> bytes:
     )
 
 
-def sign(fields: Mapping[str, Any], key: SigningKey) -> dict[str, Any]:
+def sign_certificate(fields: Mapping[str, Any], key: SigningKey) -> dict[str, Any]:
     """Return the certificate with its signature."""
     signed = {**fields, "signature": {"algorithm": "Ed25519", "public_key": key.public_bytes.hex()}}
     value = key.sign(canonical(signed)).hex()
@@ -144,7 +144,7 @@ def is_anything_found(certificate: Mapping[str, Any]) -> bool:
     return any(one.get("records", 1) for one in certificate["found"])
 
 
-def parse(text: bytes) -> dict[str, Any]:
+def parse_certificate(text: bytes) -> dict[str, Any]:
     """Return a certificate from its bytes. CertificateError if it is none, or cut off."""
     if len(text) > MAX_BYTES:
         raise CertificateError(f"the certificate has {len(text)} bytes, at most {MAX_BYTES} are read")

@@ -16,7 +16,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from diamant.cleaner.evidence.certificates.certificate import MAX_BYTES, NOTHING_MATCHED, CertificateError, parse
+from diamant.cleaner.evidence.certificates.certificate import (
+    MAX_BYTES,
+    NOTHING_MATCHED,
+    CertificateError,
+    parse_certificate,
+)
 from diamant.cleaner.evidence.certificates.private_files import PREFIX, REDACTION_PREFIX, SUFFIX
 from diamant.storage.env.env import Env
 
@@ -108,7 +113,7 @@ _UNREADABLE = "it cannot be read as a certificate"
 def _described(text: bytes, job_id: str, state: str, check: Check | None) -> Mapping[str, Any]:
     """Return what a certificate is about, and whether it is as it was signed."""
     try:
-        fields = parse(text)
+        fields = parse_certificate(text)
         request = fields["request"]
         topics = [str(one) for one in request["topics"]]
         issued_ms, reference = int(fields["clock"]["issued_ms"]), request.get("reference")

@@ -13,7 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.certificate import (
+    INVALID,
+    MAX_BYTES,
+    TRUSTED,
+    check_signature,
+    merkle_root,
+    parse_certificate,
+)
 from diamant.cleaner.evidence.certificates.files import is_certificate_name
 from diamant.cleaner.evidence.scan.coverage import coverage_problems
 from diamant.cleaner.evidence.scan.report import ScanReport
@@ -49,16 +56,14 @@ def problem_with(certificate: Mapping[str, Any], job_id: str, state: str, public
 
     Checked are the signature with the broker's own key, and what the certificate says of itself. Some 5 ms for 100 KB.
     """
-    signature = certificates.check_signature(certificate, public_key)
-    if signature != certificates.TRUSTED:
-        return "it was changed since it was signed" if signature == certificates.INVALID else signature
+    signature = check_signature(certificate, public_key)
+    if signature != TRUSTED:
+        return "it was changed since it was signed" if signature == INVALID else signature
     if (certificate.get("id"), certificate["state"]) != (job_id, state):
         return f"its file has the name of another one: it is {certificate.get('id')}, {certificate['state']}"
     try:
         segments = certificate["segments"]
-        roots = [
-            certificates.merkle_root(segments[which]) == segments[f"{which}_root"] for which in ("before", "after")
-        ]
+        roots = [merkle_root(segments[which]) == segments[f"{which}_root"] for which in ("before", "after")]
         problems = coverage_problems(certificate) or (
             [] if all(roots) else ["The roots are not those of its segments."]
         )
@@ -69,9 +74,9 @@ def problem_with(certificate: Mapping[str, Any], job_id: str, state: str, public
 
 def _is_own(env: Env, path: str, public_key: bytes) -> bool:
     try:
-        if env.file_size(path) > certificates.MAX_BYTES:
+        if env.file_size(path) > MAX_BYTES:
             return False
-        signature = certificates.check_signature(certificates.parse(env.read_bytes(path)), public_key)
+        signature = check_signature(parse_certificate(env.read_bytes(path)), public_key)
     except (OSError, StorageError):
         return False
-    return signature == certificates.TRUSTED
+    return signature == TRUSTED

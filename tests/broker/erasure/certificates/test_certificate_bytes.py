@@ -16,7 +16,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.cleaner.erasure.intent import Intent
-from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.certificate import TRUSTED, check_signature
 from diamant.cleaner.redaction.intent import RedactionIntent
 from tests.broker.erasure.cases import KEY, PERSON, broker_at, create_with_key, fill, write
 from tests.broker.erasure.obstacles import damage, hold_up
@@ -98,7 +98,7 @@ async def test_a_certificate_has_the_form_that_it_had(tmp_path: Path, history: A
     async with broker_at(tmp_path) as broker:
         certificate = await history(broker)
         public_key = bytes.fromhex(certificate["signature"]["public_key"])
-        assert certificates.check_signature(certificate, public_key) == certificates.TRUSTED
+        assert check_signature(certificate, public_key) == TRUSTED
         (path,) = (tmp_path / "data").glob(f"*-{certificate['id']}.{certificate['state']}.json")
         assert path.read_bytes() == json.dumps(certificate, indent=1, sort_keys=True).encode()
         found = json.dumps(masked(certificate), indent=1) + "\n"

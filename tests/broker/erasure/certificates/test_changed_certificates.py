@@ -15,7 +15,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.client.errors import NotGenuine
 from diamant.broker.commands.admin.certificates import certificates
-from diamant.cleaner.evidence.certificates.certificate import sign
+from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker.certifying_broker import on
 from tests.broker.commands.test_erase_commands import broker as running_broker
@@ -35,29 +35,35 @@ def reference_changed(_broker: Broker, fields: dict[str, Any]) -> dict[str, Any]
 
 def signed_by_another(broker: Broker, fields: dict[str, Any]) -> dict[str, Any]:
     path = Path(str(broker.config["diamant.certificate.key.file"])).parent / "another.key"
-    return sign({name: one for name, one in fields.items() if name != "signature"}, SigningKey.load(str(path)))
+    return sign_certificate(
+        {name: one for name, one in fields.items() if name != "signature"}, SigningKey.load(str(path))
+    )
 
 
 def of_another_id(broker: Broker, fields: dict[str, Any]) -> dict[str, Any]:
-    return sign({**{name: one for name, one in fields.items() if name != "signature"}, "id": "f" * 32}, key_of(broker))
+    return sign_certificate(
+        {**{name: one for name, one in fields.items() if name != "signature"}, "id": "f" * 32}, key_of(broker)
+    )
 
 
 def account_with_a_hole(broker: Broker, fields: dict[str, Any]) -> dict[str, Any]:
     coverage = {**fields["coverage"], "files": fields["coverage"]["files"] + 1}
-    return sign(
+    return sign_certificate(
         {**{name: one for name, one in fields.items() if name != "signature"}, "coverage": coverage}, key_of(broker)
     )
 
 
 def other_roots(broker: Broker, fields: dict[str, Any]) -> dict[str, Any]:
     segments = {**fields["segments"], "after_root": "0" * 64}
-    return sign(
+    return sign_certificate(
         {**{name: one for name, one in fields.items() if name != "signature"}, "segments": segments}, key_of(broker)
     )
 
 
 def no_segments(broker: Broker, fields: dict[str, Any]) -> dict[str, Any]:
-    return sign({**{name: one for name, one in fields.items() if name != "signature"}, "segments": {}}, key_of(broker))
+    return sign_certificate(
+        {**{name: one for name, one in fields.items() if name != "signature"}, "segments": {}}, key_of(broker)
+    )
 
 
 @pytest.mark.parametrize(

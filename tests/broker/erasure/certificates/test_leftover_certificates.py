@@ -11,7 +11,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotPossible
-from diamant.cleaner.evidence.certificates import files as certificate_files
+from diamant.cleaner.evidence.certificates.files import CertificateList, tidy
 from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from tests.broker.erasure.cases import (
     broker_at,
@@ -71,7 +71,7 @@ async def test_one_whose_intent_could_not_be_removed_gets_no_name_after_another_
             assert [path.suffix for path in traces_of(broker) if "key-gone" in path.name] == [".pending"]
         await broker.cancel(erasure.id, reason="no more")
         assert [path.name for path in traces_of(broker) if "key-gone" in path.name] == []
-    certificate_files.tidy(broker.env, str(data_of(broker)))
+    tidy(broker.env, str(data_of(broker)))
     assert certificates_of(broker, "key-gone") == []
 
 
@@ -85,7 +85,7 @@ async def test_a_certificate_is_looked_into_once_for_lists(broker: Broker) -> No
         checked.append(job_id)
         return ""
 
-    listed = partial(certificate_files.CertificateList().describe, broker.env, str(data_of(broker)), check)
+    listed = partial(CertificateList().describe, broker.env, str(data_of(broker)), check)
     first = listed()
     assert listed() == first
     assert [one["topics"] for one in first] == [["users"]]

@@ -17,8 +17,8 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.erasure.jobs import texts
-from diamant.cleaner.evidence.certificates import certificate as certificates
-from diamant.cleaner.evidence.certificates import reason_check as unsaid
+from diamant.cleaner.evidence.certificates import reason_check
+from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker.erasure.cases import (
     DAY_MS,
@@ -139,10 +139,12 @@ def test_a_long_key_is_looked_for_without_asking_about_each_of_its_letters(monke
         asked.append(letter)
         return unicodedata.category(letter)
 
-    monkeypatch.setattr(unsaid, "unicodedata", SimpleNamespace(category=category, normalize=unicodedata.normalize))
+    monkeypatch.setattr(
+        reason_check, "unicodedata", SimpleNamespace(category=category, normalize=unicodedata.normalize)
+    )
     for key in (b"customer-42 " * 10_000, "Müller\u200b ".encode() * 10_000):
-        assert not unsaid.names_sought("ticket 4711", [key])
-        assert unsaid.names_sought(f"of {key.decode()}", [key])
+        assert not reason_check.names_sought("ticket 4711", [key])
+        assert reason_check.names_sought(f"of {key.decode()}", [key])
     assert len(asked) < 1000
 
 
@@ -273,7 +275,7 @@ async def test_what_is_not_signed_with_this_brokers_key_is_any_file(
         path.write_text(path.read_text().replace("GDPR Art. 17", "GDPR Art. 18"))
     else:
         fields = json.loads(path.read_bytes())
-        path.write_text(json.dumps(certificates.sign(fields, SigningKey.load(str(tmp_path / "other.key")))))
+        path.write_text(json.dumps(sign_certificate(fields, SigningKey.load(str(tmp_path / "other.key")))))
     broker.node.scheduler.poke()
     (one,) = broker.services.erasures().queue.unfinished()
     certificate = await certified_at(broker, START_MS + DAY_MS, "not-certified")

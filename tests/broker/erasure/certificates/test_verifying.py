@@ -15,7 +15,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.topics.deletion import delete_topics
-from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.certificate import CertificateError, parse_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
 from diamant.protocol.batches.header import Record
@@ -67,8 +67,8 @@ async def test_a_changed_certificate_is_refused(broker: Broker) -> None:
         assert (found.is_valid, "not valid" in found.signature) == (False, True)
     text = json.dumps(erasure.certificate).encode()
     for cut in (0, 10, len(text) // 2, len(text) - 1):
-        with pytest.raises(certificates.CertificateError):
-            certificates.parse(text[:cut])
+        with pytest.raises(CertificateError):
+            parse_certificate(text[:cut])
     with pytest.raises(BadArgument):
         await broker.services.certificates().verify({"type": "something"})
 

@@ -12,7 +12,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotFound, NotPossible, TimedOut, VerbError
 from diamant.broker.erasure.jobs.job_queue import MAX_WAITING
-from diamant.broker.metrics import prometheus as metrics
+from diamant.broker.metrics import prometheus
 from diamant.cleaner.erasure.intent import intent_files
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker.erasure.cases import (
@@ -54,7 +54,7 @@ async def waiting(broker: Broker) -> str:
 
 async def erasures_counted(broker: Broker) -> dict[str, float]:
     """What the metric says, by outcome."""
-    samples = metrics.samples(await metrics.take(broker.services))
+    samples = prometheus.samples(await prometheus.take(broker.services))
     return {labels[0]: value for name, labels, value in samples if name == "diamant_erasures_total"}
 
 

@@ -11,7 +11,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import TimedOut
 from diamant.broker.topics.deletion import delete_topics
-from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.certificate import parse_certificate
 from diamant.protocol.batches.header import Header
 from tests import effort
 from tests.broker.erasure.cases import (
@@ -103,7 +103,7 @@ async def one_history(broker: Broker, rng: random.Random, name: str) -> None:
             await wait_until(
                 lambda: certificates_of(broker, "*") != [] and not broker.services.erasures().queue.attempts.is_at_work
             )
-            certificate = certificates.parse(certificates_of(broker, "*")[-1].read_bytes())
+            certificate = parse_certificate(certificates_of(broker, "*")[-1].read_bytes())
     else:
         certificate = (await erase(broker, key, [name], is_now=is_now)).certificate
     assert certificate["state"] in ("values-gone", "key-gone", "nothing-matched"), certificate["not_certified"]

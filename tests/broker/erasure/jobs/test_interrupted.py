@@ -19,7 +19,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.erasure.intent import CLOSING, Intent, intent_files
-from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.certificate import parse_certificate
 from diamant.cleaner.evidence.certificates.private_files import PREFIX
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
@@ -127,7 +127,7 @@ async def check_goes_on(tmp_path: Path, index: int) -> bool:
             assert (found, len(values_left(broker))) == ([], 1)
             return False
         (path,) = found
-        certificate = certificates.parse(path.read_bytes())
+        certificate = parse_certificate(path.read_bytes())
         check_claims(data_of(broker), certificate, KEY)
         assert values_left(broker) == []
         assert files_with(data_of(broker), PERSON) == []

@@ -10,7 +10,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
 from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.cleaner.evidence.certificates.certificate import sign
+from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
@@ -101,10 +101,10 @@ async def test_a_certificate_that_found_nothing_is_not_valid_but_said_to_have_fo
     assert verify_certificate(erasure.certificate, pinned).outcome == "nothing-matched"
     key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
     fields = {name: one for name, one in erasure.certificate.items() if name != "signature"}
-    older = sign({**fields, "state": "key-gone"}, key)
+    older = sign_certificate({**fields, "state": "key-gone"}, key)
     assert (await broker.services.certificates().verify(older, public_key=pinned, key=KEY)).outcome == "valid"
     claims = [{**one, "below_offset": 1000} for one in erasure.certificate["claims"]]
-    wider = sign({**fields, "claims": claims}, key)
+    wider = sign_certificate({**fields, "claims": claims}, key)
     write(broker, (KEY, PERSON))
     assert (await broker.services.certificates().verify(wider, public_key=pinned, key=KEY)).outcome == "broken"
 

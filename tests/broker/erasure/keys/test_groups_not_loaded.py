@@ -12,8 +12,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotPossible
 from diamant.broker.commands.admin.erase import _is_agreed
-from diamant.broker.groups.coordinator import committed_offsets as committed
-from diamant.broker.groups.coordinator import partition_scan
+from diamant.broker.groups.coordinator import committed_offsets, partition_scan
 from diamant.broker.groups.coordinator.partition_scan import PartitionScan
 from diamant.broker.operations import erasure_deadline
 from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
@@ -156,7 +155,7 @@ async def test_waiting_for_groups_is_bounded(tmp_path: Path, monkeypatch: pytest
     await have_a_group_behind(tmp_path)
     slow = Slow(monkeypatch)
     async with restarted(tmp_path) as broker:
-        (told,) = await committed.groups_not_known(broker.services.groups, broker.node.topics, 0.01)
+        (told,) = await committed_offsets.groups_not_known(broker.services.groups, broker.node.topics, 0.01)
         assert told.startswith(NOT_LOADED + "it is being loaded")
         slow.go_on()
         await wait_until_loaded(broker)
@@ -171,7 +170,7 @@ async def test_many_partitions_are_told_in_few_words(tmp_path: Path, monkeypatch
         monkeypatch.setattr(
             broker.services.groups().loading, "not_loaded", lambda: {number: "why" for number in range(13)}
         )
-        found = await committed.groups_not_known(broker.services.groups, broker.node.topics)
+        found = await committed_offsets.groups_not_known(broker.services.groups, broker.node.topics)
         assert (len(found), found[0], found[-1]) == (11, f"{GROUP_OFFSETS_TOPIC}-0: why", "3 more partitions")
 
 

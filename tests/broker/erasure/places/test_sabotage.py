@@ -15,7 +15,7 @@ from diamant.broker.erasure.erase import erase_steps, erase_tombstones
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.cleaner.engines import plain_round
 from diamant.cleaner.erasure import locate
-from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan import files_to_read
 from diamant.cleaner.evidence.search import known_positives
@@ -248,7 +248,7 @@ async def test_a_signed_certificate_whose_account_does_not_add_up_is_not_valid(
     fields = only_certificate(broker, "values-gone")
     spoil(fields)
     key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
-    forged = certificates.sign({name: value for name, value in fields.items() if name != "signature"}, key)
+    forged = sign_certificate({name: value for name, value in fields.items() if name != "signature"}, key)
     found = await broker.services.certificates().verify(forged, public_key=pinned(forged))
     assert (found.signature, found.coverage_adds_up, found.is_valid) == ("trusted", False, False)
 

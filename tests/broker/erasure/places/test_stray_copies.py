@@ -8,7 +8,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.topics.deletion import delete_topics
-from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
@@ -84,7 +84,7 @@ def signed_without_ids(broker: Broker, certificate: dict[str, Any]) -> dict[str,
     """The certificate as a version before would have written it."""
     request = {name: value for name, value in certificate["request"].items() if name != "topic_ids"}
     fields = {name: value for name, value in certificate.items() if name != "signature"}
-    return certificates.sign({**fields, "request": request}, signing_key(broker))
+    return sign_certificate({**fields, "request": request}, signing_key(broker))
 
 
 def signing_key(broker: Broker) -> SigningKey:

@@ -14,7 +14,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.commands.admin import erase as command
 from diamant.broker.commands.terminal.remote import Asked
 from diamant.broker.topics.growth import add_partitions
-from diamant.cleaner.evidence.certificates import certificate as certificates
+from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
@@ -74,7 +74,7 @@ async def test_certificates_from_before_there_was_a_count(broker: Broker, tmp_pa
     issued = (await erase(broker)).certificate
     later = ("written_since_not_listed", "tombstones_since", "tombstones_since_not_listed", "signature")
     fields = {name: value for name, value in issued.items() if name not in later}
-    old = certificates.sign(fields, SigningKey.load(str(tmp_path / "keys" / "certificate.key")))
+    old = sign_certificate(fields, SigningKey.load(str(tmp_path / "keys" / "certificate.key")))
     assert "written_since_not_listed" not in json.dumps(old)
     assert (await broker.services.certificates().verify(old, public_key=pinned(old))).is_valid
     assert "new record" not in certificate_page(old)

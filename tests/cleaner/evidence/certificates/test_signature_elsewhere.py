@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence.certificates.certificate import canonical, sign
+from diamant.cleaner.evidence.certificates.certificate import canonical, sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "how-to" / "verify-a-certificate.md"
@@ -43,7 +43,9 @@ def run(directory: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("layout", [{}, {"indent": 1, "sort_keys": True}, {"indent": 4}])
 def test_openssl_checks_the_signature(tmp_path: Path, key: SigningKey, layout: dict[str, Any]) -> None:
     """However the file is laid out; a changed letter, or another key, and it says so. None of our code takes part."""
-    fields = sign({"id": "1", "request": {"reason": ODD, "größe": [2**63 - 1, -1, True, None]}, "claims": []}, key)
+    fields = sign_certificate(
+        {"id": "1", "request": {"reason": ODD, "größe": [2**63 - 1, -1, True, None]}, "claims": []}, key
+    )
     put(tmp_path, key, fields, **layout)
     result = run(tmp_path)
     assert (result.returncode, "Verified Successfully" in result.stdout) == (0, True), result.stderr
@@ -56,7 +58,7 @@ def test_openssl_checks_the_signature(tmp_path: Path, key: SigningKey, layout: d
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_a_name_that_is_given_twice_is_no_signed_certificate(tmp_path: Path, key: SigningKey) -> None:
     """Whoever reads it may take the first one; what a check before has left behind is not checked instead."""
-    put(tmp_path, key, sign({"id": "1", "state": "not-certified"}, key))
+    put(tmp_path, key, sign_certificate({"id": "1", "state": "not-certified"}, key))
     assert run(tmp_path).returncode == 0
     path = tmp_path / "erasure.json"
     path.write_text(path.read_text().replace("{", '{"state": "key-gone", ', 1))
