@@ -18,7 +18,7 @@ LONG = {
 }  # fmt: skip
 """Functions of more than `MAX_LINES` lines: kernels and codecs for the most part. The list only shrinks."""
 LARGE = {
-    "CleanerService", "Connection", "Explainer", "Log", "MemoryEnv", "MetadataLog", "ProducerStateManager", "Segment",
+    "CleanerService", "Connection", "Explainer", "Log", "MemoryEnv", "Segment",
 }  # fmt: skip
 """Classes of more than `MAX_CLASS_LINES` lines. The list only shrinks."""
 PRIVATE: set[str] = set()

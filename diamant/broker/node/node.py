@@ -27,6 +27,7 @@ from diamant.storage import names
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.metadata_log import MetadataLog
+from diamant.storage.kraft.opening import open_metadata_log
 from diamant.storage.log.log import Log
 from diamant.storage.recovery.log_directory import LogDirectory
 
@@ -179,7 +180,7 @@ def open_clock(env: Env, config: BrokerConfig) -> None:
 
 def open_metadata(env: Env, config: BrokerConfig, addresses: Addresses) -> MetadataLog:
     """Open the metadata log and register this broker in it. Blocks."""
-    return MetadataLog.open(
+    return open_metadata_log(
         env,
         config.data_dir,
         node_id=config.node_id,

@@ -1,13 +1,7 @@
 """The metadata log of a broker that is its own controller: `__cluster_metadata-0` of a quorum of one (KRaft).
 
-`MetadataLog.open` reads the log, becomes its leader in a new epoch and registers the broker, as a real node does when
-it starts. From then on `image` is what the log says, and `append` changes both, a batch at a time. Every start writes:
-
-    LeaderChange                      a control batch; with KRaftVersion and KRaftVoters the first time
-    Begin, features, End              the first time only, from bootstrap.checkpoint
-    RegisterBroker                    its broker epoch is its own offset
-    BrokerRegistrationChange          unfenced, and in the same batch a PartitionChange for every partition that has no
-                                      leader: a real Kafka leaves them so when it stops. After a crash: for every one
+`open_metadata_log` (`opening.py`) makes it. From then on `image` is what the log says, and `append` changes both, a batch at a
+time.
 
 `close` fences the broker, so that a real Kafka can register at once.
 
@@ -21,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.batch import encode_control_batch, encode_metadata_batch
@@ -30,27 +24,21 @@ from diamant.protocol.kraft.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
-    Endpoint,
     EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
-    RegisterBrokerRecord,
     encode_record,
 )
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import LeaderEpochs
-from diamant.storage.checkpoints.meta_properties import MetaProperties, read_meta_properties
-from diamant.storage.checkpoints.quorum_state import QuorumState, read_quorum_state, write_quorum_state
+from diamant.storage.checkpoints.meta_properties import MetaProperties
+from diamant.storage.checkpoints.quorum_state import QuorumState, write_quorum_state
 from diamant.storage.env.env import Env
-from diamant.storage.kraft.features import (
-    registered_ranges,
-    unsupported_feature,
-)
-from diamant.storage.kraft.format import DEFAULT_CONTROLLER_ENDPOINT, format_directory, metadata_directory
+from diamant.storage.kraft.features import unsupported_feature
+from diamant.storage.kraft.format import metadata_directory
 from diamant.storage.kraft.image import InconsistentMetadata, MetadataImage, Undo, undo_changes
 from diamant.storage.kraft.metadata_files import MetadataFiles
-from diamant.storage.kraft.open_checks import check_owner, check_topic_id, check_writable
-from diamant.storage.kraft.replay import BOOTSTRAP_SNAPSHOT, LoadedMetadata, load_metadata
+from diamant.storage.kraft.replay import BOOTSTRAP_SNAPSHOT, LoadedMetadata
 from diamant.storage.kraft.snapshot import (
     Snapshot,
     SnapshotId,
@@ -58,7 +46,6 @@ from diamant.storage.kraft.snapshot import (
     list_snapshots,
     write_snapshot,
 )
-from diamant.storage.kraft.start_records import bootstrap_records, orphaned_configs, takeovers
 
 MAX_RECORDS_PER_BATCH = 10_000
 """Limit of Kafka's controller for one atomic change (`QuorumController.MAX_RECORDS_PER_USER_OP`)."""
@@ -81,7 +68,7 @@ class PreparedSnapshot(NamedTuple):
 
 
 class MetadataLog:
-    """The open metadata log. Made by `open`; `close` ends it."""
+    """The open metadata log. Made by `opening.open_metadata_log`; `close` ends it."""
 
     image: MetadataImage
     """The state as of the last append. Only `append` may change it."""
@@ -121,74 +108,12 @@ class MetadataLog:
 
     # -- opening -------------------------------------------------------------------------------------------------
 
-    @classmethod
-    def open(
-        cls,
-        env: Env,
-        path: str,
-        *,
-        node_id: int,
-        endpoints: Sequence[Endpoint],
-        controller_endpoint: Endpoint = DEFAULT_CONTROLLER_ENDPOINT,
-        directory_id: UUID | None = None,
-        rack: str | None = None,
-        snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
-        snapshot_interval_ms: int = DEFAULT_SNAPSHOT_INTERVAL_MS,
-    ) -> MetadataLog:
-        """Open the metadata log of the log directory `path`, formatting that first if it is new; blocks.
+    def remove_leftovers(self) -> None:
+        """Remove what a start or a stop that was killed has left of snapshots."""
+        self._files.remove_leftovers()
 
-        The caller holds the directory's lock. `endpoints` are the broker's advertised listeners, `(name, host, port,
-        security protocol)`. `controller_endpoint` matters when the directory is formatted. `directory_id`, if given, is
-        that of a new directory, and has to be that of an old one. A snapshot is due after `snapshot_bytes` of records
-        or after `snapshot_interval_ms`, 0 for never.
-
-        StorageError if the log is another node's, has other brokers' replicas or voters, or is from a newer Kafka;
-        CorruptLog if it is damaged.
-        """
-        if not endpoints:
-            raise ValueError("a broker registers at least one endpoint, got none")
-        properties = read_meta_properties(env, path)
-        if properties is None:
-            properties = format_directory(
-                env, path, node_id=node_id, directory_id=directory_id, controller_endpoint=controller_endpoint
-            )
-        check_owner(path, properties, node_id, directory_id)
-        directory = metadata_directory(path)
-        if not env.is_dir(directory):
-            # Formatted for voters from the configuration, and never started.
-            env.make_dirs(directory)
-            env.sync_dir(path)
-        check_topic_id(env, directory)
-        loaded = load_metadata(env, directory)
-        quorum_state = read_quorum_state(env, directory)
-        if not loaded.quorum and quorum_state.voters:
-            loaded.quorum = quorum_state.voters
-        check_writable(directory, loaded, properties)
-        log = cls(
-            env,
-            path,
-            properties,
-            loaded,
-            snapshot_bytes=snapshot_bytes,
-            snapshot_interval_ms=snapshot_interval_ms,
-        )
-        try:
-            log._files.remove_leftovers()
-            log._begin_epoch(max(quorum_state.leader_epoch, loaded.last_epoch) + 1, loaded)
-            if loaded.has_open_transaction:
-                log.append([AbortTransactionRecord(reason="Controller failover")])
-            # An aborted first start leaves only records that do not count (`ActivationRecordsGenerator`).
-            if loaded.is_empty or (loaded.has_open_transaction and log.image.is_empty):
-                log.append(bootstrap_records(env, path, loaded))
-            log._register(tuple(Endpoint(*endpoint) for endpoint in endpoints), rack)
-            log._append_all(orphaned_configs(log.image))
-            log.sync()
-        except BaseException:
-            log.close(clean=False)
-            raise
-        return log
-
-    def _begin_epoch(self, epoch: int, loaded: LoadedMetadata) -> None:
+    def begin_epoch(self, epoch: int, *, has_voters_in_log: bool) -> None:
+        """Become the leader of the quorum in this epoch, and say so in the log; who the voters are, too, unless it has them."""
         node_id = self._properties.node_id
         is_dynamic = self._kraft_version > 0
         state = QuorumState(node_id, epoch, voters=None if is_dynamic else (node_id,))
@@ -196,7 +121,7 @@ class MetadataLog:
         write_quorum_state(self._env, self._directory, state)
         self._epoch = epoch
         controls: list[ControlRecord] = [LeaderChange(node_id, (node_id,), (node_id,))]
-        if is_dynamic and not loaded.has_voters_in_log and self._voters is not None:
+        if is_dynamic and not has_voters_in_log and self._voters is not None:
             controls += [KRaftVersion(self._kraft_version), self._voters]
         self._epochs.assign(epoch, self._files.end_offset)
         now_ms = self._env.clock.now_ms()
@@ -204,29 +129,6 @@ class MetadataLog:
             controls, base_offset=self._files.end_offset, leader_epoch=epoch, timestamp_ms=now_ms
         )
         self._write(batch, len(controls), now_ms)
-
-    def _append_all(self, records: Sequence[MetadataRecord]) -> None:
-        for start in range(0, len(records), MAX_RECORDS_PER_BATCH):
-            self.append(records[start : start + MAX_RECORDS_PER_BATCH])
-
-    def _register(self, endpoints: tuple[Endpoint, ...], rack: str | None) -> None:
-        node_id = self._properties.node_id
-        before = self.image.brokers.get(node_id)
-        has_crashed = before is not None and not before.fenced
-        self.broker_epoch = self._files.end_offset
-        registration = RegisterBrokerRecord(
-            broker_id=node_id,
-            incarnation_id=uuid4(),
-            broker_epoch=self.broker_epoch,
-            end_points=endpoints,
-            features=registered_ranges(self.image.features),
-            rack=rack,
-            log_dirs=(self.directory_id,),
-        )
-        self.append([registration])
-        unfenced = BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=self.broker_epoch, fenced=-1)
-        taken_over = takeovers(self.image, node_id, self.directory_id, has_crashed=has_crashed)
-        self._append_all([unfenced, *taken_over])
 
     # -- what it is ----------------------------------------------------------------------------------------------
 

@@ -1,1 +1,1 @@
-"""One partition: append, read, producer state, and the swap of segments."""
+"""One partition: append, read, flush, removal and the swap of segments."""

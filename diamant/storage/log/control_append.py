@@ -7,7 +7,7 @@ from collections.abc import Callable
 from diamant.protocol.batches.control import parse_control_type
 from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.batches.records import iter_records
-from diamant.storage.log.producer_state import ProducerStateManager
+from diamant.storage.producers.producer_state import ProducerStateManager
 from diamant.storage.segments.segment import Segment
 from diamant.storage.segments.txn_index import AbortedTxn
 

@@ -28,7 +28,8 @@ from diamant.storage.log.control_append import append_control
 from diamant.storage.log.flush import FlushPlan, UnsyncedFiles
 from diamant.storage.log.log_reader import LogReader
 from diamant.storage.log.log_segments import LogSegments
-from diamant.storage.log.producer_state import DuplicateBatch, ProducerStateManager
+from diamant.storage.producers.producer import DuplicateBatch
+from diamant.storage.producers.producer_state import ProducerStateManager
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import FileSlice, Segment
 from diamant.storage.segments.txn_index import AbortedTxn

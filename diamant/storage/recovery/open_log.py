@@ -22,7 +22,7 @@ from diamant.storage.env.env import Env, parent
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
-from diamant.storage.log.producer_state import ProducerStateManager
+from diamant.storage.producers.producer_state import ProducerStateManager
 from diamant.storage.recovery.recovery import TornEnd, check_synced, load_producers, rebuild_producers, recover_segment
 from diamant.storage.recovery.stale_segments import Stale, find_stale
 from diamant.storage.recovery.torn_end import aside_paths, keep_aside

@@ -24,7 +24,7 @@ from diamant.storage.checkpoints.checkpoints import LeaderEpochs
 from diamant.storage.env.env import Env, File
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.control_append import coordinator_epoch_of
-from diamant.storage.log.producer_state import ProducerStateManager
+from diamant.storage.producers.producer_state import ProducerStateManager
 from diamant.storage.recovery.torn_end import is_torn_end
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import MAX_RELATIVE_OFFSET, Segment, scan_headers

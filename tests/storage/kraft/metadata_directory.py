@@ -22,6 +22,7 @@ from diamant.storage.checkpoints.meta_properties import MetaProperties, write_me
 from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.kraft.metadata_log import MetadataLog
+from diamant.storage.kraft.opening import open_metadata_log
 from diamant.storage.uuid_text import random_id
 
 GOLDEN = Path(__file__).parents[1].parent / "golden" / "metadata-kafka-4.3.1"
@@ -42,7 +43,7 @@ def open_log(
     snapshot_interval_ms: int = 3_600_000,
 ) -> MetadataLog:
     """Open a metadata log as the broker does."""
-    return MetadataLog.open(
+    return open_metadata_log(
         env,
         path,
         node_id=node_id,

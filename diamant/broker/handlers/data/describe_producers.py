@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
-from diamant.storage.log.producer_state import ProducerEntry
+from diamant.storage.checkpoints.producer_snapshot import ProducerEntry
 
 if TYPE_CHECKING:
     from kio.schema.describe_producers.v0.request import DescribeProducersRequest

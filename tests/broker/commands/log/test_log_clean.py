@@ -18,7 +18,7 @@ from diamant.cleaner.rules.modes import KAFKA
 from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
 from diamant.storage import names
 from diamant.storage.env.env import RealEnv
-from diamant.storage.kraft.metadata_log import MetadataLog
+from diamant.storage.kraft.opening import open_metadata_log
 from diamant.storage.uuid_text import random_id
 from tests.cleaner.cleaner_log import CleanerLog
 
@@ -265,7 +265,7 @@ def test_start_imports_none_of_the_log_commands() -> None:
 
 def configure(partition: Path, **configs: str) -> None:
     """Give the log directory a metadata log in which the topic has these configurations."""
-    metadata = MetadataLog.open(
+    metadata = open_metadata_log(
         RealEnv(), str(partition.parent), node_id=1, endpoints=[Endpoint("PLAINTEXT", "127.0.0.1", 1, 0)]
     )
     values = [

@@ -22,7 +22,7 @@ from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.env import RealEnv
-from diamant.storage.kraft.metadata_log import MetadataLog
+from diamant.storage.kraft.opening import open_metadata_log
 from diamant.storage.uuid_text import random_id
 from tests.builder import TIMESTAMP, make_batch
 from tests.cleaner.log_history import History
@@ -231,7 +231,7 @@ def test_stats_fold_empty_partitions_of_internal_topics(tmp_path: Path) -> None:
 def test_stats_knows_policies_from_the_metadata_log(tmp_path: Path) -> None:
     """A topic that is not compacted has no dirty ratio, as long as it was never cleaned."""
     env = RealEnv()
-    metadata = MetadataLog.open(env, str(tmp_path), node_id=1, endpoints=[Endpoint("PLAINTEXT", "127.0.0.1", 1, 0)])
+    metadata = open_metadata_log(env, str(tmp_path), node_id=1, endpoints=[Endpoint("PLAINTEXT", "127.0.0.1", 1, 0)])
     for topic in ("compacted", "plain"):
         topic_id = random_id()
         records: list[Any] = [TopicRecord(name=topic, topic_id=topic_id)]

@@ -20,7 +20,7 @@ from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.forecast import forecast
 from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
 from diamant.storage.env.env import RealEnv
-from diamant.storage.kraft.metadata_log import MetadataLog
+from diamant.storage.kraft.opening import open_metadata_log
 from diamant.storage.uuid_text import random_id
 from tests.broker.commands.log.test_log_commands import content
 from tests.builder import TIMESTAMP
@@ -68,7 +68,7 @@ def forecasts(*arguments: str | Path) -> list[dict[str, Any]]:
 
 def configure(path: Path, topic: str, **configs: str) -> None:
     """Give the directory a metadata log in which the topic has these configurations."""
-    metadata = MetadataLog.open(RealEnv(), str(path), node_id=1, endpoints=[Endpoint("PLAINTEXT", "127.0.0.1", 1, 0)])
+    metadata = open_metadata_log(RealEnv(), str(path), node_id=1, endpoints=[Endpoint("PLAINTEXT", "127.0.0.1", 1, 0)])
     values = [
         ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic, name=name.replace("_", "."), value=value)
         for name, value in configs.items()

@@ -24,7 +24,7 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.env import RealEnv
-from diamant.storage.kraft.metadata_log import MetadataLog
+from diamant.storage.kraft.opening import open_metadata_log
 from diamant.storage.uuid_text import random_id
 from tests.builder import TIMESTAMP, make_batch
 from tests.cleaner.log_history import History
@@ -189,7 +189,7 @@ def test_without_a_deadline_nothing_is_late(spark: SparkSession, overdue: Path) 
 def write_metadata(directory: Path, **topics: dict[str, str]) -> None:
     """Give a log directory a metadata log with these topics and their configurations."""
     env = RealEnv()
-    metadata = MetadataLog.open(env, str(directory), node_id=1, endpoints=[Endpoint("PLAINTEXT", "127.0.0.1", 1, 0)])
+    metadata = open_metadata_log(env, str(directory), node_id=1, endpoints=[Endpoint("PLAINTEXT", "127.0.0.1", 1, 0)])
     for topic, configs in topics.items():
         values = [
             ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic, name=name, value=value)

@@ -33,7 +33,6 @@ from typing import NamedTuple
 from diamant.protocol.batches.header import (
     CONTROL_FLAG,
     MAX_SEQUENCE,
-    NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
     TRANSACTIONAL_FLAG,
     BatchHeader,
@@ -41,26 +40,20 @@ from diamant.protocol.batches.header import (
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.checkpoints.producer_snapshot import ProducerEntry
 from diamant.storage.env.env import Env
-from diamant.storage.log.open_transactions import CompletedTxn, OpenTransactions
-from diamant.storage.log.producer_snapshots import ProducerSnapshots
-from diamant.storage.log.verification_states import VerificationState, VerificationStates
-
-__all__ = [
-    "CachedBatch",
-    "CompletedTxn",
-    "DuplicateBatch",
-    "ProducerEntry",
-    "ProducerState",
-    "ProducerStateManager",
-    "Update",
-    "first_sequence",
-]
-
-MAX_CACHED_BATCHES = 5
-"""A client keeps at most five requests in flight, so no older batch can be sent again (max.in.flight... <= 5)."""
-
-NO_OFFSET = -1
-NO_COORDINATOR_EPOCH = -1
+from diamant.storage.producers.open_transactions import CompletedTxn, OpenTransactions
+from diamant.storage.producers.producer import (
+    MAX_CACHED_BATCHES,
+    NO_COORDINATOR_EPOCH,
+    NO_OFFSET,
+    CachedBatch,
+    DuplicateBatch,
+    ProducerState,
+    check_sequence,
+    check_verification,
+    stale_epoch,
+)
+from diamant.storage.producers.producer_snapshots import ProducerSnapshots
+from diamant.storage.producers.verification_states import VerificationStates
 
 ABORT = 0
 COMMIT = 1
@@ -69,75 +62,10 @@ LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
 """Excess over `transaction.max.timeout.ms` from which an open transaction counts as late (`ProducerStateManager`)."""
 
 
-class CachedBatch(NamedTuple):
-    """One recent batch of a producer."""
-
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    """Last minus first offset, and so also last minus first sequence."""
-    timestamp: int
-
-
-class DuplicateBatch(NamedTuple):
-    """The batch is in the log already; the producer is answered with these as if it had just been appended."""
-
-    base_offset: int
-    last_offset: int
-    timestamp: int
-
-
 class Update(NamedTuple):
     """A batch that passed its checks; `ProducerStateManager.apply` makes it count once it is written."""
 
     header: BatchHeader
-
-
-class ProducerState:
-    """One producer; -1 stands for "none" throughout."""
-
-    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "last_timestamp", "producer_epoch",
-                 "producer_id")  # fmt: skip
-
-    def __init__(self, producer_id: int, producer_epoch: int = NO_PRODUCER_EPOCH) -> None:
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.coordinator_epoch = NO_COORDINATOR_EPOCH
-        self.last_timestamp = -1
-        """Of the last batch, or of a marker after it."""
-        self.current_txn_first_offset = NO_OFFSET
-        self.batches: list[CachedBatch] = []
-        """At most five, oldest first."""
-
-    @property
-    def last_sequence(self) -> int:
-        """Sequence of the last record; -1 if no batch is known (in this epoch)."""
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
-
-    @property
-    def last_offset(self) -> int:
-        """Offset of the last record; -1 if no batch is known (in this epoch)."""
-        return self.batches[-1].last_offset if self.batches else NO_OFFSET
-
-    def set_epoch(self, producer_epoch: int) -> None:
-        """Take a new epoch, which restarts the count; the same epoch changes nothing."""
-        if producer_epoch != self.producer_epoch:
-            self.producer_epoch = producer_epoch
-            self.batches.clear()
-
-    def to_entry(self) -> ProducerEntry:
-        """Return what a snapshot keeps."""
-        last = self.batches[-1] if self.batches else CachedBatch(NO_SEQUENCE, NO_OFFSET, 0, -1)
-        return ProducerEntry(
-            self.producer_id,
-            self.producer_epoch,
-            last.last_sequence,
-            last.last_offset,
-            last.offset_delta,
-            self.last_timestamp,
-            self.coordinator_epoch,
-            self.current_txn_first_offset,
-        )
 
 
 class ProducerStateManager:
@@ -168,7 +96,7 @@ class ProducerStateManager:
         state = self._producers.get(producer_id)
         if state is not None:
             if producer_epoch < state.producer_epoch:
-                raise self._stale_epoch(state, producer_epoch)
+                raise stale_epoch(state, producer_epoch, self._name)
             if state.current_txn_first_offset >= 0 and producer_epoch == state.producer_epoch:
                 return False
         self._verifications.start(
@@ -186,7 +114,7 @@ class ProducerStateManager:
         if self._verifications and is_client:
             verification = self._verifications.get(header.producer_id)
             if verification is not None:
-                duplicate = self._check_verification(state, header, verification)
+                duplicate = check_verification(state, header, verification, self._name)
                 if duplicate is not None:
                     return duplicate
         if state is None:
@@ -199,71 +127,17 @@ class ProducerStateManager:
                     expected = state.batches[-1][0]
                 expected = expected + 1 if expected != MAX_SEQUENCE else 0
             if header.base_sequence != expected:
-                duplicate = self._check_sequence(state, header)
+                duplicate = check_sequence(state, header, self._name)
                 if duplicate is not None:
                     return duplicate
         if header.producer_epoch < state.producer_epoch:
-            raise self._stale_epoch(state, header.producer_epoch)
+            raise stale_epoch(state, header.producer_epoch, self._name)
         if state.current_txn_first_offset >= 0 and not header.attributes & TRANSACTIONAL_FLAG:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"Expected transactional write from producer {header.producer_id} in partition {self._name}",
             )
         return Update(header)
-
-    def _check_sequence(self, state: ProducerState, header: BatchHeader) -> DuplicateBatch | None:
-        """Look at a sequence that does not simply follow: a batch sent again, a new epoch, or an error."""
-        if header.producer_epoch == state.producer_epoch:
-            duplicate = _duplicate(state, header)
-            if duplicate is not None:
-                return duplicate
-        elif header.producer_epoch < state.producer_epoch:
-            raise self._stale_epoch(state, header.producer_epoch)
-        elif header.base_sequence == 0 or state.producer_epoch == NO_PRODUCER_EPOCH:
-            return None
-        if header.producer_epoch == state.producer_epoch:
-            raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Out of order sequence number for producer {header.producer_id} in partition {self._name}: "
-                f"{header.base_sequence} (incoming seq. number), {state.last_sequence} (current end sequence number)",
-            )
-        raise KafkaError(
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"Invalid sequence number for new epoch of producer {header.producer_id} in partition {self._name}: "
-            f"{header.producer_epoch} (request epoch), {header.base_sequence} (seq. number), "
-            f"{state.producer_epoch} (current producer epoch)",
-        )
-
-    def _check_verification(
-        self, state: ProducerState | None, header: BatchHeader, verification: VerificationState
-    ) -> DuplicateBatch | None:
-        """Look at a batch of a producer that was announced: it may come again, but not before one that has to."""
-        if state is not None:
-            if header.producer_epoch == state.producer_epoch:
-                duplicate = _duplicate(state, header)
-                if duplicate is not None:
-                    return duplicate
-            if header.producer_epoch < state.producer_epoch:
-                raise self._stale_epoch(state, header.producer_epoch)
-        sequence = header.base_sequence
-        if verification.supports_epoch_bump and sequence != 0 and (state is None or not state.batches):
-            expected = "0, with which every transaction of version 2 begins"
-        elif sequence > verification.lowest_sequence:
-            expected = f"at most {verification.lowest_sequence}, the lowest one that was refused"
-        else:
-            return None
-        raise KafkaError(
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"Out of order sequence number for producer {header.producer_id} in partition {self._name}: "
-            f"{sequence} (incoming seq. number), expected {expected}",
-        )
-
-    def _stale_epoch(self, state: ProducerState, producer_epoch: int) -> KafkaError:
-        return KafkaError(
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"Epoch of producer {state.producer_id} in partition {self._name} is {producer_epoch}, "
-            f"which is smaller than the last seen epoch {state.producer_epoch}",
-        )
 
     def apply(self, update: Update, base_offset: int, max_timestamp: int | None = None) -> None:
         """Count a checked batch as appended at `base_offset`.
@@ -308,7 +182,7 @@ class ProducerStateManager:
         if state is None:
             return
         if header.producer_epoch < state.producer_epoch:
-            raise self._stale_epoch(state, header.producer_epoch)
+            raise stale_epoch(state, header.producer_epoch, self._name)
         if coordinator_epoch < state.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -457,18 +331,3 @@ class ProducerStateManager:
         if newest is not None:
             self.map_end_offset, entries = newest
             self.restore(entries, now_ms)
-
-
-def first_sequence(batch: CachedBatch) -> int:
-    """Return the sequence of a batch's first record, counting back across the wrap."""
-    first = batch.last_sequence - batch.offset_delta
-    return first if first >= 0 else first + MAX_SEQUENCE + 1
-
-
-def _duplicate(state: ProducerState, header: BatchHeader) -> DuplicateBatch | None:
-    """Return where a batch of the producer's present epoch already is; None if it is not one of the last five."""
-    last_sequence = header.last_sequence
-    for batch in state.batches:
-        if batch.last_sequence == last_sequence and first_sequence(batch) == header.base_sequence:
-            return DuplicateBatch(batch.last_offset - batch.offset_delta, batch.last_offset, batch.timestamp)
-    return None

@@ -8,14 +8,13 @@ import pytest
 
 from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.storage.checkpoints.producer_snapshot import read_snapshot, write_snapshot
+from diamant.storage.checkpoints.producer_snapshot import ProducerEntry, read_snapshot, write_snapshot
 from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.log.open_transactions import CompletedTxn
-from diamant.storage.log.producer_state import (
+from diamant.storage.producers.open_transactions import CompletedTxn
+from diamant.storage.producers.producer import DuplicateBatch
+from diamant.storage.producers.producer_state import (
     ABORT,
     COMMIT,
-    DuplicateBatch,
-    ProducerEntry,
     ProducerStateManager,
 )
 

@@ -6,9 +6,10 @@ import pytest
 
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.log.producer_state import COMMIT, DuplicateBatch, ProducerStateManager
-from diamant.storage.log.verification_states import VerificationStates
-from tests.storage.log.test_producer_state import NOW, OUT_OF_ORDER, PID, append, make, mark, refused
+from diamant.storage.producers.producer import DuplicateBatch
+from diamant.storage.producers.producer_state import COMMIT, ProducerStateManager
+from diamant.storage.producers.verification_states import VerificationStates
+from tests.storage.producers.test_producer_state import NOW, OUT_OF_ORDER, PID, append, make, mark, refused
 
 
 def announce(state: ProducerStateManager, sequence: int, *, epoch: int = 0, is_tv2: bool = False) -> bool:
