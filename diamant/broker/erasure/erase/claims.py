@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from diamant.broker.erasure.evidence.scope import Present, Topics, present_of
+from diamant.broker.erasure.evidence.scope import Present, present_of
 from diamant.cleaner.erasure.intent import Intent
 from diamant.storage.checkpoints.checkpoints import TopicPartition
+
+if TYPE_CHECKING:
+    from diamant.broker.topics.topics import Topics
 
 
 @dataclass(frozen=True, slots=True)

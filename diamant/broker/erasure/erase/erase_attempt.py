@@ -16,10 +16,12 @@ from diamant.broker.erasure.erase.erase_certificates import EraseCertificates, V
 from diamant.broker.erasure.erase.erase_result import NOT_CERTIFIED, EraseFailed, Erasure
 from diamant.broker.erasure.erase.erase_steps import EraseSteps
 from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
+from diamant.broker.erasure.erase.groups_behind import GroupsBehind
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.ended import Ended
-from diamant.broker.erasure.jobs.job_table import MAX_FAILURE_DOUBLINGS, RETRY_MS, JobTable
+from diamant.broker.erasure.jobs.job_queue import JobQueue
+from diamant.broker.erasure.jobs.job_table import MAX_FAILURE_DOUBLINGS, RETRY_MS
 from diamant.broker.operations.blocking import to_its_end
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.erasure.intent import CLOSING, REMOVING, WAITING, WRITING, Intent, waiting_for
@@ -42,10 +44,22 @@ class EraseTools:
     """The parts of a broker that carry out its erasures."""
 
     evidence: Evidence
-    table: JobTable[Intent]
+    queue: JobQueue[Intent, Erasure]
+    groups: GroupsBehind
     tombstones: EraseTombstones
     steps: EraseSteps
     certificates: EraseCertificates
+
+
+async def begin(tools: EraseTools, intent: Intent, key: SigningKey, progress: Progress) -> Erasure:
+    """Carry out a new erasure, for a caller who waits, once it has the lock."""
+    if intent.is_now:
+        await tools.groups.check_known(progress)
+    async with tools.queue.locked(intent.id):
+        # A stop may interrupt what follows at any point; the next start resumes this intent.
+        progress.undertaking = intent.id
+        await tools.queue.table.save(intent, key)
+        return await EraseAttempt(tools, intent, key, progress).carry_out(is_patient=True, is_new=True)
 
 
 class EraseAttempt:
@@ -90,12 +104,12 @@ class EraseAttempt:
         return await self._certify_key(intent)
 
     async def _save(self, intent: Intent) -> Intent:
-        await self._tools.table.save(intent, self._key, intent.due_ms)
+        await self._tools.queue.table.save(intent, self._key, intent.due_ms)
         return intent
 
     async def _write_tombstones(self, intent: Intent, *, is_new: bool) -> Intent:
         tombstones = self._tools.tombstones
-        intent, located, ends = await tombstones.locate(intent, self._subject, self._progress)
+        intent, located, ends = await tombstones.locate(intent, self._claims, self._subject, self._progress)
         await self._save(intent)
         if is_new:
             await self._check_values_unsaid(intent)
@@ -107,7 +121,7 @@ class EraseAttempt:
         try:
             texts.check_unsaid("reason and reference", said, [intent.key], self._subject.needles)
         except BadArgument:
-            await self._tools.table.drop(intent.id)
+            await self._tools.queue.table.drop(intent.id)
             raise
 
     async def _remove_key(self, intent: Intent) -> Intent:
@@ -163,7 +177,7 @@ class EraseAttempt:
         """State why there is no claim, and the time of the retry: each attempt scans everything, so the pauses grow."""
         # An operator repairs a partition that takes no tombstone, and then waits for the retry: the pause is bounded.
         most = MAX_FAILURE_DOUBLINGS if intent.refused else intent.retries
-        due_ms = self._tools.table.retry_ms(min(intent.retries, most))
+        due_ms = self._tools.queue.table.retry_ms(min(intent.retries, most))
         intent = replace(intent, due_ms=due_ms, retries=intent.retries + 1)
         if self._subject.key is not None:
             # It may be that they lack a tombstone: a filter has hidden them, or it is gone.
@@ -189,7 +203,7 @@ class EraseAttempt:
 
     async def _wake_others(self, intent: Intent) -> None:
         """Resume other erasures of the key: their intents hold it until the horizon of tombstones that are gone now."""
-        table, digest = self._tools.table, self._subject.key_digest
+        table, digest = self._tools.queue.table, self._subject.key_digest
         for one in await asyncio.to_thread(waiting_for, table.files, [*table.due], self._key, intent, digest):
             if one in table.due:
                 table.schedule(one, self._evidence.env.clock.now_ms())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,7 @@ class EraseTombstones:
         self._evidence = evidence
 
     async def locate(
-        self, intent: Intent, subject: Subject, progress: Progress
+        self, intent: Intent, claims: Claims, subject: Subject, progress: Progress
     ) -> tuple[Intent, list[Located], dict[TopicPartition, LogEnd]]:
         """Find the key in the partitions that have no claim yet, or have values in spite of it; also return up to where each log
         was there then.
@@ -52,7 +52,7 @@ class EraseTombstones:
         Filters are asked at first only: a value that is left after that may be one that they hide.
         """
         progress.begin("locating the key", unit="bytes")
-        ends, partitions = self._evidence.ends(), _to_locate(intent, claims_of(intent, self._evidence.topics))
+        ends, partitions = self._evidence.ends(), _to_locate(intent, claims)
         filter_key = None if intent.retries else self._evidence.filter_key()
         located, _ = await in_thread(
             lambda check: locate_key(
@@ -85,8 +85,9 @@ class EraseTombstones:
         """Write a tombstone where one is needed, and note the claims: the values are removed next."""
         by_partition = {(one.topic, one.partition): one for one in located}
         refused, steps, claims = {}, {**intent.done}, {**intent.claims}
-        there: Collection[TopicPartition] = ()
-        for count, partition in enumerate(_to_locate(intent, claims_of(intent, self._evidence.topics))):
+        present = claims_of(intent, self._evidence.topics)
+        there = frozenset(present.present.partitions)
+        for count, partition in enumerate(_to_locate(intent, present), start=1):
             if count % TOMBSTONES_PER_TURN == 0:
                 await asyncio.sleep(0)
                 there = frozenset(present_of(self._evidence.topics, intent.topics, intent.scope).partitions)

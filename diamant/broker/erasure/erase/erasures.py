@@ -34,7 +34,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible
-from diamant.broker.erasure.erase.erase_attempt import EraseAttempt, EraseTools
+from diamant.broker.erasure.erase.erase_attempt import EraseAttempt, EraseTools, begin
 from diamant.broker.erasure.erase.erase_certificates import EraseCertificates
 from diamant.broker.erasure.erase.erase_result import EraseFailed, Erasure
 from diamant.broker.erasure.erase.erase_steps import EraseSteps
@@ -100,7 +100,8 @@ class Erasures:
         self._groups = GroupsBehind(evidence, groups, node.topics)
         self._tools = EraseTools(
             evidence,
-            self.table,
+            self.queue,
+            self._groups,
             EraseTombstones(node, evidence),
             EraseSteps(evidence, cleaning, compactions, self._groups, self.table),
             EraseCertificates(evidence, self._groups, self.table),
@@ -149,7 +150,7 @@ class Erasures:
 
     def pending(self, topic: str) -> PendingErasures | None:
         """Return the erasures in progress, for questions about a topic's tombstones; None if there are none."""
-        image, key = self._evidence.topics.get(topic), self._evidence.keys.loaded
+        image, key = self._evidence.topics.image.topics.get(topic), self._evidence.keys.loaded
         if not self._key_digests or key is None or image is None:
             return None
         ids: dict[bytes, list[str]] = {}
@@ -163,8 +164,7 @@ class Erasures:
         texts.check_reason(request.reason, request.reference)
         texts.check_unsaid("reason and reference", [request.reason, request.reference], [request.key])
         check_engine(request.engine)
-        self._check_topics(request.topics)
-        self._check_size(request.key, request.topics)
+        self._check(request.key, request.topics)
         with self.queue.call():
             scope = scope_of(self._evidence.topics, request.topics)
             signing_key = await self._evidence.keys.usable()
@@ -183,7 +183,9 @@ class Erasures:
                 engine=request.engine,
                 scope=scope,
             )
-            return await self.queue.run(intent.id, request.timeout_ms, lambda: self._run(intent, signing_key, progress))
+            return await self.queue.run(
+                intent.id, request.timeout_ms, lambda: begin(self._tools, intent, signing_key, progress)
+            )
 
     async def _erase_now(
         self, erasure_id: str, is_confirmed: bool, timeout_ms: int | None, progress: Progress
@@ -201,36 +203,22 @@ class Erasures:
                 erasure_id, timeout_ms, lambda: self._hasten(erasure_id, is_confirmed, key, progress)
             )
 
-    def _check_size(self, key: bytes, topics: Sequence[str]) -> None:
-        """Refuse a key that no record can have: its tombstone would be refused as well."""
-        logs = [log for name in topics for log in self._evidence.user_topic(name).logs.values()]
-        most = max((log.config.max_message_bytes for log in logs), default=len(key))
-        if len(key) > most:
-            raise BadArgument(f"the key has {len(key)} bytes, and max.message.bytes of the topics is {most} at most")
-
-    def _check_topics(self, topics: Sequence[str]) -> None:
+    def _check(self, key: bytes, topics: Sequence[str]) -> None:
+        """Refuse topics from which a tombstone removes nothing, and a key that is too long for their records."""
         if not topics:
             raise BadArgument("topics is empty: name those in which the key is to be erased")
         if len(topics) > MAX_TOPICS:
             raise BadArgument(f"{len(topics)} topics are named, at most {MAX_TOPICS} are possible")
-        for name in topics:
-            topic = self._evidence.user_topic(name)
-            for log in topic.logs.values():
-                if not log.config.is_compacted:
-                    raise NotPossible(
-                        f"{name} is not compacted, so a tombstone removes nothing from it: set cleanup.policy=compact, or "
-                        "compact,delete, or wait for its retention, or have the records redacted"
-                    )
-                break
-
-    async def _run(self, intent: Intent, key: SigningKey, progress: Progress) -> Erasure:
-        if intent.is_now:
-            await self._groups.check_known(progress)
-        async with self.queue.locked(intent.id):
-            # A stop may interrupt what follows at any point; the next start resumes this intent.
-            progress.undertaking = intent.id
-            await self.table.save(intent, key)
-            return await EraseAttempt(self._tools, intent, key, progress).carry_out(is_patient=True, is_new=True)
+        logs = [log for name in topics for log in self._evidence.user_topic(name).logs.values()]
+        for log in logs:
+            if not log.config.is_compacted:
+                raise NotPossible(
+                    f"{log.topic} is not compacted, so a tombstone removes nothing from it: set cleanup.policy=compact, or "
+                    "compact,delete, or wait for its retention, or have the records redacted"
+                )
+        most = max((log.config.max_message_bytes for log in logs), default=len(key))
+        if len(key) > most:
+            raise BadArgument(f"the key has {len(key)} bytes, and max.message.bytes of the topics is {most} at most")
 
     async def _hasten(self, erasure_id: str, is_confirmed: bool, key: SigningKey, progress: Progress) -> Erasure:
         await self._groups.check_known(progress)

@@ -39,8 +39,8 @@ from diamant.version import __version__
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
     from diamant.broker.topics.topic import Topic
+    from diamant.broker.topics.topics import Topics
     from diamant.cleaner.evidence.scan.staging_files import StagingPlace
-    from diamant.storage.kraft.image import TopicImage
 
 DIGEST_THREADS = 2
 """Of large files each keeps a processor busy."""
@@ -59,6 +59,7 @@ class Evidence:
         self._readers_wait_s = readers_wait_s
         self.env: Env = node.env
         self.directory: str = node.config.data_dir
+        self.topics: Topics = node.topics
         self.logs: Mapping[TopicPartition, Log] = node.directory.logs
         """The logs of the partitions that are open."""
         self.keys = SigningKeys(node)
@@ -81,20 +82,14 @@ class Evidence:
             for partition, log in self.logs.items()
         }
 
-    @property
-    def topics(self) -> Mapping[str, TopicImage]:
-        """The topics that exist now."""
-        found: Mapping[str, TopicImage] = self._node.topics.image.topics
-        return found
-
     def partitions_there(self, topic: str) -> Collection[int]:
         """Return the partitions that a topic has now; none if there is no such topic. Any thread."""
-        image = self.topics.get(topic)
+        image = self.topics.image.topics.get(topic)
         return () if image is None else image.partitions.keys()
 
     def user_topic(self, name: str) -> Topic:
         """Return a topic that is the users'. NotFound, NotPossible."""
-        topic = self._node.topics.by_name.get(name)
+        topic = self.topics.by_name.get(name)
         if topic is None:
             raise NotFound(f"there is no topic {name[:249]!r}")
         if name in INTERNAL_TOPICS:
@@ -147,8 +142,12 @@ class Evidence:
         report = await self._scan(subject, progress)
         report.unaccounted += [Unreadable(None, None, name, None, STILL_READ) for name in still_read]
         key = await self.keys.key()
-        await asyncio.to_thread(set_own_aside, report, self.env, self.directory, key.public_bytes)
-        await asyncio.to_thread(set_names_aside, report, self.env, self.directory, subject.needles)
+
+        def set_aside() -> None:
+            set_own_aside(report, self.env, self.directory, key.public_bytes)
+            set_names_aside(report, self.env, self.directory, subject.needles)
+
+        await asyncio.to_thread(set_aside)
         return report
 
     async def _still_read(self, subject: Subject, progress: Progress) -> list[str]:
@@ -216,7 +215,7 @@ class Evidence:
         }
 
     def configuration(self, name: str) -> dict[str, Any]:
-        topic = self._node.topics.by_name.get(name)
+        topic = self.topics.by_name.get(name)
         log = next(iter(topic.logs.values()), None) if topic is not None else None
         if log is None:
             return {}

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from diamant.cleaner.evidence.certificates.intent_parts import TopicScope
 from diamant.storage.checkpoints.checkpoints import TopicPartition
-from diamant.storage.kraft.image import TopicImage
 from diamant.storage.uuid_text import uuid_to_text
 
+if TYPE_CHECKING:
+    from diamant.broker.topics.topics import Topics
+
 Scope: TypeAlias = Mapping[str, TopicScope]
-Topics: TypeAlias = Mapping[str, TopicImage]
 
 DELETED = "topic-deleted"
 RECREATED = "topic-recreated"
@@ -56,7 +57,8 @@ class Present:
 
 def scope_of(topics: Topics, names: Iterable[str]) -> dict[str, TopicScope]:
     """Return the scope of a job that is requested now."""
-    return {name: TopicScope(uuid_to_text(topics[name].topic_id), len(topics[name].partitions)) for name in names}
+    images = {name: topics.image.topics[name] for name in names}
+    return {name: TopicScope(uuid_to_text(one.topic_id), len(one.partitions)) for name, one in images.items()}
 
 
 def present_of(topics: Topics, names: Iterable[str], scope: Scope) -> Present:
@@ -65,8 +67,9 @@ def present_of(topics: Topics, names: Iterable[str], scope: Scope) -> Present:
     ended: list[TopicEnd] = []
     partitions: list[TopicPartition] = []
     later: list[TopicPartition] = []
+    images = topics.image.topics
     for name in names:
-        image, known = topics.get(name), scope.get(name)
+        image, known = images.get(name), scope.get(name)
         if image is None:
             ended.append(TopicEnd(name, "" if known is None else known.topic_id, DELETED))
         elif known is not None and uuid_to_text(image.topic_id) != known.topic_id:

@@ -31,26 +31,23 @@ class Attempts:
         """Attempts in progress, and the ids of their jobs."""
         self.ending: dict[str, asyncio.Future[bool]] = {}
         """Jobs that are being cancelled: they are not resumed. The future tells whether they were cancelled."""
-        self._in_progress: Counter[str] = Counter()
-
-    def is_free(self, job_id: str) -> bool:
-        """Tell whether no attempt is in progress at a job, and it is not being cancelled."""
-        return job_id not in self._in_progress and job_id not in self.ending
+        self.in_progress: Counter[str] = Counter()
+        """Attempts that have the lock, or wait for it to resume a job; by id."""
 
     @property
     def is_at_work(self) -> bool:
         """True if a job is in progress, or waits for the lock to be resumed."""
-        return bool(self._in_progress)
+        return bool(self.in_progress)
 
     def enter(self, job_id: str) -> None:
         """Count an attempt as in progress until `leave`."""
-        self._in_progress[job_id] += 1
+        self.in_progress[job_id] += 1
 
     def leave(self, job_id: str) -> None:
         """Count it as over."""
-        self._in_progress[job_id] -= 1
-        if not self._in_progress[job_id]:
-            del self._in_progress[job_id]
+        self.in_progress[job_id] -= 1
+        if not self.in_progress[job_id]:
+            del self.in_progress[job_id]
 
     @asynccontextmanager
     async def locked(self, job_id: str) -> AsyncIterator[None]:

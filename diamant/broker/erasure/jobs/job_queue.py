@@ -155,14 +155,19 @@ class JobQueue(Generic[IntentT, ResultT]):
 
     def next_due_ms(self) -> int | None:
         """Return when the next job is resumed; None: never."""
-        waiting = (due_ms for one, due_ms in self.table.due.items() if self.attempts.is_free(one))
+        busy = self._busy()
+        waiting = (due_ms for one, due_ms in self.table.due.items() if one not in busy)
         return None if self.is_stopping else min(waiting, default=None)
+
+    def _busy(self) -> set[str]:
+        """The jobs that are not resumed: an attempt is in progress, or they are being cancelled."""
+        return {*self.attempts.in_progress, *self.attempts.ending}
 
     async def resume_due(self) -> None:
         """Begin to resume a job that is due. It may take long, or wait for the lock: `settled` waits for it."""
-        now_ms = self.clock.now_ms()
+        now_ms, busy = self.clock.now_ms(), self._busy()
         for one, due_ms in self.table.due.items():
-            if due_ms <= now_ms and self.attempts.is_free(one):
+            if due_ms <= now_ms and one not in busy:
                 self.attempts.enter(one)
                 task = self.loop.create_task(self._try(one))
                 self._resumed.add(task)
