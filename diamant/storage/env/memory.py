@@ -37,18 +37,13 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from diamant.storage.env.clock import Clock, SettableClock
 from diamant.storage.env.env import Buffer, File, Lock, ReadLock, View, replace_file
+from diamant.storage.env.injected_faults import InjectedFaults, Operation
 from diamant.storage.errors import InUse
-
-Operation: TypeAlias = Literal[
-    "open", "create", "pread", "append", "pwrite", "truncate", "sync", "rename", "remove", "make_dirs", "sync_dir",
-    "set_mtime", "lock",
-]  # fmt: skip
 
 CHANGES: frozenset[Operation] = frozenset(("create", "append", "pwrite", "truncate", "rename", "remove", "make_dirs"))
 SYNCS: frozenset[Operation] = frozenset(("sync", "sync_dir"))
@@ -70,28 +65,6 @@ class Loss(NamedTuple):
 
 
 _Chance: TypeAlias = "random.Random | Loss | None"
-
-
-@dataclass(slots=True)
-class InjectedFault:
-    """Calls that are to fail, or before which something else happens; `MemoryEnv.fail` and `before` make one."""
-
-    operation: Operation
-    path_glob: str
-    effect: OSError | Callable[[], object]
-    """The error, or a function that is called first."""
-    after: int
-    """Number of calls that succeed first."""
-    times: int | None
-    """Number of calls that are affected then; None for all of them."""
-    partial_bytes: int = 0
-    """Number of bytes that a failing append writes nevertheless."""
-    hits: int = 0
-    """Number of calls that were affected."""
-
-    def clear(self) -> None:
-        """Let all further calls succeed."""
-        self.times = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -296,11 +269,12 @@ class MemoryEnv:
         self.before_change: Callable[[], None] | None = None
         """Called before each of both kinds of calls has any effect."""
         self._root = _Directory()
-        self._faults: list[InjectedFault] = []
         self._locked: set[str] = set()
         self._read_locked: list[str] = []
         self._made_for_readers: set[str] = set()
         self._lock = threading.RLock()
+        self._faults = InjectedFaults()
+        self.fail, self.before = self._faults.fail, self._faults.before
         self._is_off = False
         self._changes_left: int | None = None
         self._syncs_left: int | None = None
@@ -334,50 +308,11 @@ class MemoryEnv:
         self._changes_left = changes
         self._syncs_left = syncs
 
-    def fail(
-        self,
-        operation: Operation,
-        path_glob: str,
-        error: int | OSError,
-        *,
-        after: int = 0,
-        times: int | None = None,
-        partial_bytes: int = 0,
-    ) -> InjectedFault:
-        """Make calls of `operation` on paths like `path_glob` fail with `error` (an errno such as ENOSPC).
-
-        The first `after` calls succeed, then `times` fail (None: all). An append may write `partial_bytes` before it
-        fails. Making a file counts as `create` besides `open`; a rename is known by either of its paths.
-        """
-        if isinstance(error, int):
-            error = OSError(error, os.strerror(error))
-        return self._inject(InjectedFault(operation, path_glob, error, after, times, partial_bytes))
-
-    def before(
-        self, operation: Operation, path_glob: str, act: Callable[[], object], *, times: int | None = 1
-    ) -> InjectedFault:
-        """Call `act` before the first `times` calls (None: all) of `operation` on paths like `path_glob`.
-
-        The call fails with what `act` raises. `act` runs in the thread of the call, and may call this object. Before a call
-        of an open file, or a `sync_file`, it may wait for other threads that do.
-        """
-        return self._inject(InjectedFault(operation, path_glob, act, 0, times))
-
-    def _inject(self, fault: InjectedFault) -> InjectedFault:
-        with self._lock:
-            self._faults.append(fault)
-        return fault
-
     def _begin(self, operation: Operation, *paths: str) -> None:
         """Count a call, or fail it."""
         if self._is_off:
             raise PowerOff(f"{operation} {paths[0]}")
-        for fault in self._faults_of(operation, paths) if self._faults else ():
-            if isinstance(fault.effect, OSError):
-                error = OSError(fault.effect.errno, fault.effect.strerror, paths[0])
-                error.partial_bytes = fault.partial_bytes  # type: ignore[attr-defined]
-                raise error
-            fault.effect()
+        self._faults.begin(operation, paths)
         with self._lock:
             if self.before_change is not None and (operation in CHANGES or operation in SYNCS):
                 self.before_change()
@@ -387,24 +322,6 @@ class MemoryEnv:
             elif operation in SYNCS:
                 self._syncs_left = self._count_down(self._syncs_left, operation, paths[0])
                 self.sync_count += 1
-
-    def _faults_of(self, operation: Operation, paths: tuple[str, ...]) -> list[InjectedFault]:
-        """Return the faults that affect this call, up to the first that makes it fail, and count them."""
-        found: list[InjectedFault] = []
-        with self._lock:
-            for fault in self._faults:
-                if fault.operation != operation or not any(fnmatchcase(path, fault.path_glob) for path in paths):
-                    continue
-                if fault.after > 0:
-                    fault.after -= 1
-                elif fault.times is None or fault.times > 0:
-                    if fault.times is not None:
-                        fault.times -= 1
-                    fault.hits += 1
-                    found.append(fault)
-                    if isinstance(fault.effect, OSError):
-                        break
-        return found
 
     def _count_down(self, left: int | None, operation: str, path: str) -> int | None:
         if left == 0:

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.batches.records import iter_records
-from diamant.storage.segments.segment import FileSlice, Segment, scan_headers
+from diamant.storage.segments.segment import FileSlice, Segment, floor_position, scan_headers
 
 # A step in more than this is for a thread, and so is what follows after so many headers.
 LIGHT_RECORDS = 1000
@@ -178,7 +178,7 @@ def with_largest_timestamp(log: Searched) -> Iterator[Step]:
 def _in_segment(segment: Segment, timestamp: int, min_offset: int, *, is_first: bool) -> Iterator[Step]:
     """Steps in one segment. Of the first one the beginning is looked at here: it nearly always has the record."""
     _, indexed_offset = segment.time_index.lookup(timestamp)
-    position = segment.floor_position(max(indexed_offset, min_offset))
+    position = floor_position(segment, max(indexed_offset, min_offset))
     if is_first:
         for count, (at, header) in enumerate(scan_headers(segment.file, position, segment.size)):
             if count == LIGHT_HEADERS:

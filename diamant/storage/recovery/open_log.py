@@ -24,6 +24,7 @@ from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
 from diamant.storage.producers.producer_state import ProducerStateManager
 from diamant.storage.recovery.recovery import TornEnd, check_synced, load_producers, rebuild_producers, recover_segment
+from diamant.storage.recovery.soundness import is_time_index_whole, sound_end
 from diamant.storage.recovery.stale_segments import Stale, find_stale
 from diamant.storage.recovery.torn_end import aside_paths, keep_aside
 from diamant.storage.segments.log_config import LogConfig
@@ -102,7 +103,7 @@ def load_log(
             said.append(f"{segment.path}: its indexes are those of other content; they are rebuilt")
     log_end_offset = None
     if is_clean and segments:
-        log_end_offset = segments[-1].sound_end()
+        log_end_offset = sound_end(segments[-1])
         if log_end_offset is None:
             missing_index.add(segments[-1].base_offset)
     is_refused = recovery_point == checkpoints.CUT_NOTHING
@@ -111,7 +112,7 @@ def load_log(
     first = len(segments) if is_clean else _floor(segments, known_point)
     # If recovery begins where a segment ends, that one was synced to its end, but maybe not what it got when it was rolled.
     is_at_roll = 0 < first < len(segments) and segments[first].base_offset == known_point
-    if is_at_roll and not segments[first - 1].is_time_index_whole():
+    if is_at_roll and not is_time_index_whole(segments[first - 1]):
         missing_index.add(segments[first - 1].base_offset)
     recovered = [
         index for index, segment in enumerate(segments) if index >= first or segment.base_offset in missing_index

@@ -106,7 +106,9 @@ def recover_segment(
     size = segment.size
     try:
         for position, header, batch in checked_batches(segment):
-            last_indexed = segment.rebuild_entry(header, position, last_indexed, config.index_interval_bytes)
+            segment.see_timestamp(header)
+            if position - last_indexed > config.index_interval_bytes and _index(segment, header, position):
+                last_indexed = position
             if header.magic == 2:
                 if header.partition_leader_epoch > epochs.latest_epoch:
                     epochs.assign(header.partition_leader_epoch, header.base_offset)
@@ -123,6 +125,18 @@ def recover_segment(
         segment.file.sync()
     segment.on_inactive(is_synced=is_last_scan)
     return RecoveredSegment(size - valid_bytes, reason)
+
+
+def _index(segment: Segment, header: BatchHeader, position: int) -> bool:
+    """Index a recovered batch; False if an index is full (`segment.index.bytes` was lowered), and so coarser there.
+
+    Kafka's broker does not start then.
+    """
+    if segment.offset_index.is_full or segment.time_index.is_full:
+        return False
+    segment.offset_index.append(header.last_offset, position)
+    segment.time_index.maybe_append(segment.max_timestamp, segment.offset_of_max_timestamp)
+    return True
 
 
 def checked_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memoryview]]:

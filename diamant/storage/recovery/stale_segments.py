@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from diamant.storage.errors import CorruptLog
 from diamant.storage.recovery.recovery import checked_batches
-from diamant.storage.segments.segment import Segment, scan_headers
+from diamant.storage.segments.segment import Segment, floor_position, scan_headers
 
 MIN_BATCHES = 2
 """Minimum number of batches of the new segment where the old ones are: a single one may be a damaged base offset, which
@@ -86,7 +86,7 @@ def _has_all_batches_of(newer: Segment, older: Segment, end: int) -> bool:
     """True if all batches that `newer` has from the beginning of `older` up to `end` are in `older` as well."""
     theirs = chain((header for _, header in scan_headers(older.file, 0, older.size)), (None,))
     own = next(theirs)
-    for _, header in scan_headers(newer.file, newer.floor_position(older.base_offset), newer.size):
+    for _, header in scan_headers(newer.file, floor_position(newer, older.base_offset), newer.size):
         if header.last_offset < older.base_offset:
             continue
         if header.last_offset >= end:

@@ -196,21 +196,6 @@ class OffsetIndex:
         relative: int = _INT32.unpack_from(view, index * ENTRY_SIZE)[0]
         return self.base_offset + relative
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop the entries at or above `offset`, in the file too."""
-        heap = self._heap
-        if heap is None:
-            heap = self._load()
-        offsets, positions = heap
-        with self._file.lock:
-            count = bisect_left(offsets, offset - self.base_offset)
-            del offsets[count:]
-            del positions[count:]
-            self._last_relative = offsets[-1] if offsets else -1
-            if count < self._stored or self._file_bytes > self._stored * ENTRY_SIZE:
-                self._stored = min(count, self._stored)
-                self._write(b"")
-
     def discard(self) -> None:
         """Drop all entries, and the file until something is written."""
         with self._file.lock:

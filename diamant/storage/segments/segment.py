@@ -29,6 +29,11 @@ from diamant.storage.segments.txn_index import TransactionIndex
 
 logger = logging.getLogger(__name__)
 
+MISFIT = (
+    "%s is damaged: its entry for offset %d has position %d, where that batch is not. Such entries are passed over; remove the "
+    "file while the broker is stopped to have it rebuilt"
+)
+
 NO_TIMESTAMP = -1
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_SEGMENT_BYTES = 2**31 - 1
@@ -264,12 +269,8 @@ class Segment:
     def first_timestamp(self) -> int:
         """Maximum timestamp of the first batch, the base of time-based rolling; -1 if there is none."""
         if self._first_timestamp is None:
-            for _, header in scan_headers(self.file, 0, self.size):
-                self._first_timestamp = header.max_timestamp
-                break
-            else:
-                return NO_TIMESTAMP
-        return self._first_timestamp
+            self._first_timestamp = _first_of(self.file, self.size)
+        return NO_TIMESTAMP if self._first_timestamp is None else self._first_timestamp
 
     @property
     def knows_first_timestamp(self) -> bool:
@@ -283,9 +284,7 @@ class Segment:
         # Its own descriptor: the owner may be opening the other one.
         file = self._env.open(self.path, read_only=True)
         try:
-            for _, header in scan_headers(file, 0, self.size):
-                self._first_timestamp = header.max_timestamp
-                break
+            self._first_timestamp = _first_of(file, self.size)
         finally:
             file.close()
 
@@ -341,29 +340,20 @@ class Segment:
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """Position and header of the first batch whose last offset is at least `offset`; None if there is none."""
-        for at, header in self._scan_from(offset):
+        for at, header in self.scan_from(offset):
             if header.last_offset >= offset:
                 return at, header
         return None
 
-    def floor_position(self, offset: int) -> int:
-        """Return the start of a batch below which all offsets are lower than `offset`, near it as the index says."""
-        return next((at for at, _ in self._scan_from(offset)), 0)
-
-    def _scan_from(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+    def scan_from(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Scan from a batch on below which all offsets are lower than `offset`; an index that does not fit is told of."""
         return scan_from_offset(self.file, self.size, self.offset_index, offset, tell=self._tell_misfit)
 
     def _tell_misfit(self, offset: int, position: int) -> None:
         self.is_index_damaged = True
         if not self._is_misfit_told:
             self._is_misfit_told = True
-            logger.warning(
-                "%s is damaged: its entry for offset %d has position %d, where that batch is not. Such entries are passed "
-                "over; remove the file while the broker is stopped to have it rebuilt",
-                self.offset_index.path,
-                offset,
-                position,
-            )
+            logger.warning(MISFIT, self.offset_index.path, offset, position)
 
     def last_batch_before(self, start: int, end: int) -> tuple[int, int]:
         """End position and next offset of the last whole batch that ends at or before byte `end`.
@@ -380,38 +370,15 @@ class Segment:
 
     def next_offset(self) -> int:
         """The offset after the last whole batch, by framing alone (CRCs are recovery's business)."""
-        return self._end()[0]
+        return self.whole_end()[0]
 
-    def _end(self) -> tuple[int, int]:
+    def whole_end(self) -> tuple[int, int]:
+        """Offset and position that follow the last whole batch."""
         next_offset, position = self.base_offset, 0
         if self.size:
-            for at, header in self._scan_from(self.offset_index.last_offset):
+            for at, header in self.scan_from(self.offset_index.last_offset):
                 next_offset, position = header.next_offset, at + header.size
         return next_offset, position
-
-    def sound_end(self) -> int | None:
-        """The offset after the last batch, if appends can continue there; None if something is damaged.
-
-        Sound means: the last entries of both indexes lie within the segment, and whole batches lead from there to its end.
-        """
-        offset, position = self.offset_index.last_entry
-        timed_offset = self.time_index.last_entry[1]
-        try:
-            if position and scan_at_entry(self.file, self.size, offset, position) is None:
-                return None
-            next_offset, end = self._end()
-        except CorruptLog:
-            return None
-        has_entries = position or not timed_offset == offset == self.base_offset
-        return None if end < self.size or (has_entries and max(offset, timed_offset) >= next_offset) else next_offset
-
-    def is_time_index_whole(self) -> bool:
-        """True if the time index has the largest timestamp, as for any closed segment. Reads the end of the segment."""
-        try:
-            scan = self._scan_from(self.offset_index.last_offset)
-            return all(header.max_timestamp <= self.max_timestamp for _, header in scan)
-        except CorruptLog:
-            return True  # no one reads this segment
 
     def on_inactive(self, *, is_synced: bool = False) -> None:
         """Called when the segment stops being the active one: the final time-index entry, indexes to the page cache.
@@ -449,22 +416,6 @@ class Segment:
                 raise
         return is_synced
 
-    def truncate_to(self, offset: int) -> int:
-        """Remove every batch whose last offset is >= `offset` (a straddling batch goes whole); bytes removed."""
-        found = self.locate(offset)
-        if found is None:
-            return 0
-        removed = self.size - found[0]
-        self.truncate_bytes(found[0])
-        self.offset_index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
-        self.txn_index.truncate_to(offset)
-        self.max_timestamp, self.offset_of_max_timestamp = self.time_index.last_entry
-        for _, header in self._scan_from(self.offset_index.last_offset):
-            self._see(header)
-        self.bytes_since_index_entry = 0
-        return removed
-
     def truncate_bytes(self, size: int) -> None:
         """Cut the `.log` file to `size` bytes; indexes are the caller's business."""
         self.file.truncate(size)
@@ -488,21 +439,8 @@ class Segment:
         self.bytes_since_index_entry = 0
         self.is_index_damaged = self._is_misfit_told = False
 
-    def rebuild_entry(self, header: BatchHeader, position: int, last_indexed: int, interval_bytes: int) -> int:
-        """Index one recovered batch at `position`; the position of the last indexed batch after it (LogSegment.recover).
-
-        If an index is full (`segment.index.bytes` was lowered), entries are left out, and it is coarser there. Kafka's
-        broker does not start then.
-        """
-        self._see(header)
-        is_due = position - last_indexed > interval_bytes
-        if is_due and not (self.offset_index.is_full or self.time_index.is_full):
-            self.offset_index.append(header.last_offset, position)
-            self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
-            return position
-        return last_indexed
-
-    def _see(self, header: BatchHeader) -> None:
+    def see_timestamp(self, header: BatchHeader) -> None:
+        """Count a batch that is there: its records may have the largest timestamp."""
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
             self.offset_of_max_timestamp = header.last_offset
@@ -541,6 +479,16 @@ class Segment:
         self.offset_index.close()
         self.time_index.close()
         self.txn_index.close()
+
+
+def floor_position(segment: Segment, offset: int) -> int:
+    """Return the start of a batch below which all offsets are lower than `offset`, near it as the index says."""
+    return next((at for at, _ in segment.scan_from(offset)), 0)
+
+
+def _first_of(file: File, end: int) -> int | None:
+    """Return the largest timestamp of the first batch; None if there is none."""
+    return next((header.max_timestamp for _, header in scan_headers(file, 0, end)), None)
 
 
 def _last_before(headers: Iterator[tuple[int, BatchHeader]], end: int) -> tuple[int, int] | None:

@@ -20,7 +20,8 @@ from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.transactions import partition_scan
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.internal_topics.transaction_records import encode_key
-from diamant.storage.env.memory import InjectedFault, MemoryEnv
+from diamant.storage.env.injected_faults import InjectedFault
+from diamant.storage.env.memory import MemoryEnv
 from tests.broker.transactions.conftest import running
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed
 from tests.broker.wire import CREATE_PARTITIONS, DELETE_TOPICS, LIST_OFFSETS, WireClient

@@ -161,7 +161,7 @@ def test_a_log_cut_to_nothing_has_no_age() -> None:
     """Its next append is its first."""
     log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
     log.data("a")
-    log.log.active.truncate_to(0)
+    log.log.active.truncate_bytes(0)
     assert roll_due_ms(log.log, log.now_ms) is None
     assert log.log.active.first_append_ms is None
 

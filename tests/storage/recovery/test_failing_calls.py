@@ -20,7 +20,8 @@ import pytest
 
 from diamant.protocol.errors import KafkaError
 from diamant.storage.env.clock import SettableClock
-from diamant.storage.env.memory import MemoryEnv, Operation
+from diamant.storage.env.injected_faults import Operation
+from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest

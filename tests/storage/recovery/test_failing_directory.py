@@ -21,7 +21,8 @@ import pytest
 
 from diamant.protocol.errors import KafkaError
 from diamant.storage.env.clock import SettableClock
-from diamant.storage.env.memory import InjectedFault, MemoryEnv, PowerOff
+from diamant.storage.env.injected_faults import InjectedFault
+from diamant.storage.env.memory import MemoryEnv, PowerOff
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest

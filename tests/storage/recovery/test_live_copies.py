@@ -20,7 +20,8 @@ from diamant.protocol.batches.header import BatchHeader
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
 from diamant.storage.env.env import RealEnv
-from diamant.storage.env.memory import Loss, MemoryEnv, Operation, PowerOff
+from diamant.storage.env.injected_faults import Operation
+from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.log.log import Log
 from diamant.storage.recovery.recovery import SyncedDamage
 from diamant.storage.recovery.torn_end import WINDOW_BYTES

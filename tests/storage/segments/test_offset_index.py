@@ -151,27 +151,6 @@ def test_an_empty_index_has_a_file_after_flush() -> None:
     assert env.change_count == changes
 
 
-@pytest.mark.parametrize("is_closed", [False, True])
-@pytest.mark.parametrize(("offset", "kept"), [(12, 9), (10, 9), (9, 8), (5, 4), (1, 0), (0, 0)])
-def test_truncate(offset: int, kept: int, is_closed: bool) -> None:
-    """Truncation drops entries at or above the offset, in the file too, and appending goes on from there."""
-    env = MemoryEnv()
-    index = make_index(env)
-    for number in range(1, 10):
-        index.append(BASE + number, number * 10)
-    if is_closed:
-        index.close()
-    index.truncate_to(BASE + offset)
-    assert index.entries == kept
-    assert index.last_offset == BASE + kept
-    if is_closed:
-        assert env.file_size(PATH) == kept * 8
-    index.append(BASE + offset + 1, 777)
-    index.close()
-    assert make_index(env).last_entry == (BASE + offset + 1, 777)
-    assert env.file_size(PATH) == (kept + 1) * 8
-
-
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 100])
 def test_zero_padding_is_no_entry(count: int) -> None:
     """A file that Kafka had preallocated is read up to the zeros, and loses them when it is written."""

@@ -1,0 +1,32 @@
+"""Soundness of segments and their indexes, as a start has to know it: by a look at their ends."""
+
+from __future__ import annotations
+
+from diamant.storage.errors import CorruptLog
+from diamant.storage.segments.segment import Segment, scan_at_entry
+
+
+def sound_end(segment: Segment) -> int | None:
+    """The offset after the last batch, if appends can continue there; None if something is damaged.
+
+    Sound means: the last entries of both indexes lie within the segment, and whole batches lead from there to its end.
+    """
+    offset, position = segment.offset_index.last_entry
+    timed_offset = segment.time_index.last_entry[1]
+    try:
+        if position and scan_at_entry(segment.file, segment.size, offset, position) is None:
+            return None
+        next_offset, end = segment.whole_end()
+    except CorruptLog:
+        return None
+    has_entries = position or not timed_offset == offset == segment.base_offset
+    return None if end < segment.size or (has_entries and max(offset, timed_offset) >= next_offset) else next_offset
+
+
+def is_time_index_whole(segment: Segment) -> bool:
+    """True if the time index has the largest timestamp, as for any closed segment. Reads the end of the segment."""
+    try:
+        scan = segment.scan_from(segment.offset_index.last_offset)
+        return all(header.max_timestamp <= segment.max_timestamp for _, header in scan)
+    except CorruptLog:
+        return True  # no one reads this segment
