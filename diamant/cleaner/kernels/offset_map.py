@@ -168,7 +168,7 @@ def hash_records(
                 state[ROW] = row
                 return CORRUPT, count
             offset = base_offset + from_zigzag(raw)
-            if offset <= last_seen or offset > last_offset:
+            if offset <= last_seen or not base_offset <= offset <= last_offset:
                 state[ROW] = row
                 return OUT_OF_ORDER, count
             last_seen = offset
