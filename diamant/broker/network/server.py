@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, cast
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.network.api import CloseConnection, ConnectionInfo, Dispatch, FrameHeader
 from diamant.broker.network.refused_peers import RefusedPeers
-from diamant.broker.network.request_memory import RequestMemory
+from diamant.broker.network.request_memory import MemoryShare, RequestMemory
 from diamant.broker.network.request_metrics import RequestMetrics
 from diamant.broker.network.response_writer import MAX_BYTES, AnswerWriter, Buffer, Outbox, Part, read_small
 from diamant.protocol.errors import ProtocolError
@@ -267,9 +267,9 @@ class Connection(asyncio.BufferedProtocol):
         self._is_write_paused = False
         self._is_read_paused = False
         self._is_finishing = False
-        self._is_starved = False  # a frame waits for memory to be received into
-        self._frame_bytes = 0  # reserved for the frame that is being received
-        self._answering_bytes = 0
+        self._memory: MemoryShare | None = None
+        if server.memory is not None:
+            self._memory = MemoryShare(server.memory, partial(self._loop.call_soon, self._drain))
         self._answers: AnswerWriter | None = None
         if server.outbox is None:
             server.outbox = Outbox(self._loop)
@@ -300,10 +300,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        if self._server.memory is not None:
-            self._server.memory.forget(self)
-            self._server.memory.release(self._frame_bytes + self._answering_bytes + self._queued_bytes)
-            self._frame_bytes = self._answering_bytes = 0
+        if self._memory is not None:
+            self._memory.close(self._queued_bytes)
         self._queue.clear()
         self._queued_bytes = 0
         waiting, self._waiting = self._waiting, None
@@ -331,8 +329,9 @@ class Connection(asyncio.BufferedProtocol):
         for request in requests:
             self._queue.append(request)
             self._queued_bytes += len(request.body) + REQUEST_OVERHEAD_BYTES
-        if self._server.memory is not None:
-            self._count_memory(self._server.memory, requests)
+        if self._memory is not None:
+            sizes = (len(request.body) + REQUEST_OVERHEAD_BYTES for request in requests)
+            self._memory.received(sizes, self._frames.announced_bytes)
         self._drain()
 
     def eof_received(self) -> bool:
@@ -392,15 +391,15 @@ class Connection(asyncio.BufferedProtocol):
             request = queue.popleft()
             size = len(request.body) + REQUEST_OVERHEAD_BYTES
             self._queued_bytes -= size
-            if self._server.memory is not None:
-                self._answering_bytes = size
+            if self._memory is not None:
+                self._memory.begin_answer(size)
             self._handle(request)
-            if self._waiting is None:
-                self._release_answered()
+            if self._memory is not None and self._waiting is None:
+                self._memory.end_answer()
         if self._transport is None or self._transport.is_closing():
             return
         is_full = (
-            self._is_starved
+            (self._memory is not None and self._memory.is_starved)
             or self._queued_bytes > self._server.limits.max_queued_bytes
             or len(queue) > MAX_QUEUED_REQUESTS
         )
@@ -412,29 +411,6 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
         if self._is_finishing and not queue and not self.is_busy:
             self.close()
-
-    def _count_memory(self, memory: RequestMemory, requests: Sequence[Request]) -> None:
-        for request in requests:
-            memory.take(len(request.body) + REQUEST_OVERHEAD_BYTES)
-        if requests and self._frame_bytes:
-            memory.release(self._frame_bytes)
-            self._frame_bytes = 0
-        announced = self._frames.announced_bytes
-        if announced and not self._frame_bytes and not self._is_starved:
-            if memory.admit(announced, self, partial(self._admitted, announced)):
-                self._frame_bytes = announced
-            else:
-                self._is_starved = True
-
-    def _admitted(self, frame_bytes: int) -> None:
-        self._frame_bytes = frame_bytes
-        self._is_starved = False
-        self._loop.call_soon(self._drain)
-
-    def _release_answered(self) -> None:
-        if self._answering_bytes and self._server.memory is not None:
-            size, self._answering_bytes = self._answering_bytes, 0
-            self._server.memory.release(size)
 
     def _handle(self, request: Request) -> None:
         self._handled_since_s = monotonic()
@@ -478,8 +454,8 @@ class Connection(asyncio.BufferedProtocol):
             self._count(request, None, 0)
         else:
             self._reply(request, answer)
-        if self._waiting is None:
-            self._release_answered()
+        if self._memory is not None and self._waiting is None:
+            self._memory.end_answer()
         self._drain()
 
     def _fail(self, request: Request, error: BaseException) -> None:
@@ -550,7 +526,8 @@ class Connection(asyncio.BufferedProtocol):
         if error is None:
             self.last_active_s = self._loop.time()
             self._count(request, None, size)
-            self._release_answered()
+            if self._memory is not None:
+                self._memory.end_answer()
             self._drain()
             return
         if not isinstance(error, ConnectionError):

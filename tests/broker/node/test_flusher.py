@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -157,17 +157,14 @@ async def test_a_batch_sent_again_while_its_fsync_runs(
         assert (await before).error_code == ErrorCode.NONE
 
 
-def waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[set[Log]]:
-    """The logs that each answer waits for from now on."""
-    found: list[set[Log]] = []
-    flushed = broker.node.flusher.flushed
-
-    async def noted(logs: Iterable[Log]) -> None:
-        found.append(set(logs))
-        await flushed(logs)
-
-    monkeypatch.setattr(broker.node.flusher, "flushed", noted)
-    return found
+async def handled(broker: Broker, api: str, request: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """A request that the broker has been handed, and that waits for whatever it waits for."""
+    with broker.faults.add(api, hold=True) as fault:
+        task = asyncio.create_task(request)
+        await fault.until_fired()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    return task
 
 
 async def begun(broker: Broker, wire: WireClient, second: WireClient) -> tuple[TxnProducer, TxnProducer, Log]:
@@ -185,7 +182,7 @@ async def begun(broker: Broker, wire: WireClient, second: WireClient) -> tuple[T
 
 @pytest.mark.parametrize("slow", ["__transaction_state", "t"])
 async def test_an_end_of_a_transaction_asked_for_again_while_the_first_one_is_synced(
-    slow: str, broker: Broker, wire: WireClient, env: MemoryEnv, monkeypatch: pytest.MonkeyPatch
+    slow: str, broker: Broker, wire: WireClient, env: MemoryEnv
 ) -> None:
     """It is answered when all is on disk, be it the state or the marker that the disk takes its time for."""
     async with WireClient(broker.bootstrap_servers) as second:
@@ -196,14 +193,10 @@ async def test_an_end_of_a_transaction_asked_for_again_while_the_first_one_is_sy
         other = state if slow == "t" else broker.node.topics.log("t", 0)
         with held_disk([log, other], env) as disk:
             disk.go_on(other)
-            waiting = waited_for(broker, monkeypatch)
-            ends = [asyncio.create_task(txn.end(commit=True))]
-            await wait_until(lambda: disk.begun[log].is_set() and len(waiting) == 1)
-            ends.append(asyncio.create_task(again.end(commit=True)))
-            await wait_until(lambda: len(waiting) == 2 or ends[1].done())
+            ends = [await handled(broker, "EndTxn", txn.end(commit=True))]
+            await wait_until(disk.begun[log].is_set)
+            ends.append(await handled(broker, "EndTxn", again.end(commit=True)))
             assert not any(end.done() for end in ends)
-            assert waiting[0] == {log, other}
-            assert log in waiting[1]
             disk.go_on(log)
             assert [await end for end in ends] == ["NONE", "NONE"]
         assert log.recovery_point == log.log_end_offset
@@ -225,18 +218,15 @@ async def test_an_end_of_a_transaction_that_could_not_be_synced(
 
 
 async def test_partitions_added_again_while_the_first_request_is_synced(
-    broker: Broker, wire: WireClient, env: MemoryEnv, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, wire: WireClient, env: MemoryEnv
 ) -> None:
     """It is answered when the state of the transaction is on disk."""
     async with WireClient(broker.bootstrap_servers) as second:
         txn, again, state = await begun(broker, wire, second)
-        waiting = waited_for(broker, monkeypatch)
         with held_disk([state], env) as disk:
-            added = [asyncio.create_task(txn.add(("t", 0)))]
-            await wait_until(lambda: disk.begun[state].is_set() and len(waiting) == 1)
-            added.append(asyncio.create_task(again.add(("t", 0))))
-            await wait_until(lambda: len(waiting) == 2 or added[1].done())
-            assert waiting == [{state}, {state}]
+            added = [await handled(broker, "AddPartitionsToTxn", txn.add(("t", 0)))]
+            await wait_until(disk.begun[state].is_set)
+            added.append(await handled(broker, "AddPartitionsToTxn", again.add(("t", 0))))
             assert not any(one.done() for one in added)
             disk.go_on(state)
             assert [await one for one in added] == [["NONE"], ["NONE"]]
