@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.service.service import CleanerService
 
 MAX_BYTES = 32 * 1024 * 1024
+MAX_KEYS = 100_000
 PAUSE_MS = 3_600_000
 
 
@@ -46,7 +47,10 @@ class _Seen:
 class SupersededChecks:
     """Of all logs of a broker; its loop thread's."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_bytes: int = MAX_BYTES, max_keys: int = MAX_KEYS) -> None:
+        """The bounds of one check."""
+        self._max_bytes = max_bytes
+        self._max_keys = max_keys
         self._seen: dict[Log, _Seen] = {}
         self._turn = asyncio.Lock()
 
@@ -65,7 +69,7 @@ class SupersededChecks:
             for log, (first_dirty, oldest_ms) in logs.items():
                 seen = self._seen.get(log)
                 if seen is None or _is_stale(seen, log, first_dirty, now_ms, patience_ms):
-                    if read >= MAX_BYTES:
+                    if read >= self._max_bytes:
                         told[log] = Told(oldest_ms, False)
                         continue
                     seen = await self._look(service, log, first_dirty, oldest_ms, now_ms)
@@ -92,12 +96,13 @@ class SupersededChecks:
             log_start_offset=log.log_start_offset,
             timestamp_ahead_ms=log.config.timestamp_after_max_ms,
             hash_key=service.view(log).hash_key,
-            max_bytes=MAX_BYTES,
+            max_bytes=self._max_bytes,
+            max_keys=self._max_keys,
         )
         try:
             report = await asyncio.to_thread(look, log.env, plan)
         except CannotBeTold:
-            told, read = Told(oldest_ms, False), MAX_BYTES
+            told, read = Told(oldest_ms, False), self._max_bytes
         except OSError:  # A round or retention has replaced a segment since.
             told, read = Told(oldest_ms, False), 0
         except CorruptLog:

@@ -7,7 +7,7 @@ cannot. What is found is since when the oldest of these is there:
     a dirty tombstone
     a dirty record without a key, or a marker of an aborted transaction: a round removes these, or what they end
 
-Bounds: `max_bytes` are read, `MAX_KEYS` keys of `MAX_KEY_BYTES` together remembered, a batch decompressed to `MAX_BATCH_BYTES`,
+Bounds: `max_bytes` are read, `max_keys` keys of `MAX_KEY_BYTES` together remembered, a batch decompressed to `MAX_BATCH_BYTES`,
 and `MAX_FILTERED_KEYS` keys are looked up in filters. Beyond any of them nothing can be told.
 """
 
@@ -24,7 +24,6 @@ from diamant.protocol.errors import DecompressionBomb
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog
 
-MAX_KEYS = 100_000
 MAX_KEY_BYTES = 16 * 1024 * 1024
 MAX_FILTERED_KEYS = 10_000
 MAX_BATCH_BYTES = 16 * 1024 * 1024
@@ -58,6 +57,7 @@ class LookPlan:
     """By how much a record's timestamp may be later than its append."""
     hash_key: bytes
     max_bytes: int
+    max_keys: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class _Look:
             self._found.append(append_ms)
         if key is not None and key not in self._since:
             self._key_bytes += len(key)
-            if len(self._since) >= MAX_KEYS or self._key_bytes > MAX_KEY_BYTES:
+            if len(self._since) >= self._plan.max_keys or self._key_bytes > MAX_KEY_BYTES:
                 raise CannotBeTold("too many keys")
             self._since[key] = append_ms
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from diamant.broker.node import superseded_checks as superseded_looks
-from diamant.cleaner.prompt import superseded_check
-from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, Stage, stage
+from diamant.broker.node.superseded_checks import SupersededChecks
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import File, RealEnv
+from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, START_MS, Stage, stage
 from tests.broker.operations.explain.test_explain_asking import HTTP, ask, scrape
 
 BROKER = HTTP | {"diamant_erasure_deadline_ms": str(30 * DAY_MS)}
@@ -82,47 +83,43 @@ async def test_aborted_records_are_late(tmp_path: Path) -> None:
         assert await health(at) == (200, "ok")
 
 
-async def test_what_cannot_be_told_is_named_and_is_not_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_cannot_be_told_is_named_and_is_not_late(tmp_path: Path) -> None:
     """With too many keys to look up, or too many bytes: 200, a status of its own, the partitions, and a metric."""
     async with stage(tmp_path, broker=BROKER, **LAZY) as at:
         await at.put("a=1", "a=2", "b=1")
         at.clock.advance_ms(31 * DAY_MS)
-        monkeypatch.setattr(superseded_check, "MAX_KEYS", 1)
+        cleaning = at.broker.services.cleaning
+        cleaning.superseded = SupersededChecks(max_keys=1)
         status, fields = await ask(at, "/healthz?erasure")
         assert (status, fields["status"]) == (200, "cannot-be-told")
         assert fields["not_told"] == [{"topic": "t", "partitions": [0]}]
         shown = await scrape(at)
         assert shown['diamant_erasure_deadline_not_told{topic="t"}'] == 1
         assert shown['diamant_oldest_superseded_age_seconds{topic="t"}'] == 31 * DAY_MS / 1000
-        monkeypatch.undo()
-        monkeypatch.setattr(superseded_looks, "MAX_BYTES", 10)
-        at.clock.advance_ms(superseded_looks.PAUSE_MS)
+        cleaning.superseded = SupersededChecks(max_bytes=10)
         assert await health(at) == (200, "cannot-be-told")
-        monkeypatch.undo()
-        at.clock.advance_ms(superseded_looks.PAUSE_MS)
+        cleaning.superseded = SupersededChecks()
         assert await health(at) == (503, "late")
         assert (await scrape(at))['diamant_erasure_deadline_not_told{topic="t"}'] == 0
 
 
-async def test_a_log_is_not_read_again_while_nothing_can_be_late(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_log_is_not_read_again_while_nothing_can_be_late(tmp_path: Path) -> None:
     """What was appended after a look is younger than the look."""
-    looks = []
-    look = superseded_check.look
+    read: list[str] = []
 
-    def counted(*arguments: Any) -> Any:
-        looks.append(arguments)
-        return look(*arguments)
+    class Counting(RealEnv):
+        def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+            if read_only and path.endswith(".log"):
+                read.append(path)
+            return super().open(path, create=create, read_only=read_only)
 
-    monkeypatch.setattr(superseded_check, "look", counted)
-    async with stage(tmp_path, broker=BROKER, **LAZY) as at:
+    async with stage(tmp_path, env=Counting(SettableClock(START_MS)), broker=BROKER, **LAZY) as at:
         await at.put("a=1")
         at.clock.advance_ms(31 * DAY_MS)
         for index in range(5):
             assert await health(at) == (200, "ok")
             await at.put(f"b{index}=1")
             at.clock.advance_ms(DAY_MS)
-        assert len(looks) == 1
+        assert read == [at.log.active.path]
         at.clock.advance_ms(30 * DAY_MS)
-        assert (await health(at), len(looks)) == ((200, "ok"), 2)
+        assert (await health(at), len(read)) == ((200, "ok"), 2)

@@ -25,7 +25,7 @@ def plan_of(directory: Path, clean: bytearray, dirty: bytearray, first_dirty: in
         path = directory / f"{base_offset:020d}.log"
         path.write_bytes(data)
         segments.append(LookedAtSegment(base_offset, str(path), len(data), 0))
-    given: dict[str, Any] = {"max_bytes": 1 << 20, **fields}
+    given: dict[str, Any] = {"max_bytes": 1 << 20, "max_keys": 1000, **fields}
     return LookPlan(str(directory), segments, first_dirty, 0, AHEAD_MS, HASH_KEY, **given)
 
 

@@ -164,14 +164,20 @@ async def test_waiting_for_groups_is_bounded(tmp_path: Path, monkeypatch: pytest
 
 async def test_many_partitions_are_told_in_few_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten of them one by one."""
-    async with restarted(tmp_path) as broker:
-        async with WireClient(broker.bootstrap_servers) as client:
-            await find_coordinator(client, GROUP)
-        monkeypatch.setattr(
-            broker.services.groups().loading, "not_loaded", lambda: {number: "why" for number in range(13)}
-        )
-        found = await committed_offsets.groups_not_known(broker.services.groups, broker.node.topics)
-        assert (len(found), found[0], found[-1]) == (11, f"{GROUP_OFFSETS_TOPIC}-0: why", "3 more partitions")
+    many = {"offsets.topic.num.partitions": "13"}
+    async with broker_at(tmp_path, **many) as broker, WireClient(broker.bootstrap_servers) as client:
+        await create(broker)
+        await find_coordinator(client, GROUP)
+        await wait_until_loaded(broker)
+        # Enough for each partition to have some.
+        for number in range(100):
+            assert not any(await commit(client, f"{GROUP}-{number}", {("users", 0): 0}))
+    slow = Slow(monkeypatch)
+    async with broker_at(tmp_path, **many) as broker:
+        found = await committed_offsets.groups_not_known(broker.services.groups, broker.node.topics, 0.01)
+        slow.go_on()
+        assert (len(found), found[-1]) == (11, "3 more partitions")
+        assert found[0].startswith(NOT_LOADED)
 
 
 def test_the_command_does_not_say_that_nobody_is_behind(capsys: pytest.CaptureFixture[str]) -> None:
