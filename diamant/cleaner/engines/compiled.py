@@ -28,6 +28,8 @@ from diamant.cleaner.rules.result import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from diamant.cleaner.rules.plan import CleanPlan
     from diamant.storage.env.env import Env
 
@@ -87,13 +89,21 @@ def warm_up() -> None:
     with _warming:
         if _is_warm_here:
             return
-        from diamant.cleaner.kernels.warm_up import call_every_kernel
-
-        call_every_kernel()
-        if not cache.is_cached():
-            # The certifying scan's too, so that the first one finds it there; rounds do not need it.
-            from diamant.cleaner.kernels.search import warm_up as warm_up_search
-
-            warm_up_search()
+        is_cached = cache.is_cached()
+        for step in warming_steps(is_cached=is_cached):
+            step()
+        if not is_cached:
             cache.note_cached()
         _is_warm_here = True
+
+
+def warming_steps(*, is_cached: bool) -> list[Callable[[], object]]:
+    """Return what compiles everything, or loads it from the cache."""
+    from diamant.cleaner.kernels.warm_up import call_every_kernel
+
+    if is_cached:
+        return [call_every_kernel]
+    # The certifying scan's too, so that the first one finds it there; rounds do not need it.
+    from diamant.cleaner.kernels.search import warm_up as warm_up_search
+
+    return [call_every_kernel, warm_up_search]

@@ -9,12 +9,14 @@ from typing import Any
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.erasure.erase.erase_result import Erasure
+from diamant.broker.groups.store.group import Group
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.cleaner.evidence.certificates.certificate import parse_certificate
 from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
+from diamant.protocol.internal_topics.group_records import encode_offset_commit_value
 from diamant.storage.env.clock import SettableClock
 from tests.broker.erasure.faulty_env import FaultyEnv
 from tests.cleaner.evidence.scan.naive_scanner import records_of_key
@@ -93,6 +95,16 @@ def write_often(broker: Broker, count: int, value: bytes | None = b"again", topi
     """Append so many records of the key, in batches that small segments take."""
     for first in range(0, count, 20):
         write(broker, *[(KEY, value)] * min(20, count - first), topic=topic)
+
+
+def commit(broker: Broker, *commits: tuple[int, str]) -> None:
+    """Have these groups and no others: the offset that each has committed in each partition of `users`."""
+    groups = broker.services.groups().groups
+    groups.clear()
+    for offset, name in commits:
+        group = groups[name] = Group(name)
+        value = encode_offset_commit_value(offset, -1, "", broker.env.clock.now_ms())
+        group.offsets.committed["users"] = dict.fromkeys(range(10), (value, 0))
 
 
 class Producer:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase import erase_steps
-from diamant.broker.groups.coordinator import committed_offsets
-from diamant.broker.operations import explain
-from tests.broker.erasure.cases import broker_at
+from tests.broker.erasure.cases import broker_at, commit
 
 
 @pytest.fixture(autouse=True)
@@ -29,13 +26,6 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 @pytest.fixture
-def committed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
-    """What groups have committed in each partition: one has not passed a tombstone at offset 1. A test may change the list."""
-    groups = [(1, "billing")]
-
-    async def groups_of(*_arguments: Any) -> list[tuple[int, str]]:
-        return list(groups)
-
-    monkeypatch.setattr(explain, "groups_of", groups_of)
-    monkeypatch.setattr(committed_offsets, "groups_of", groups_of)
-    return groups
+def _committed(broker: Broker) -> None:
+    """A group that has not passed a tombstone at offset 1."""
+    commit(broker, (1, "billing"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,6 +24,7 @@ from tests.broker.erasure.cases import (
     broker_at,
     certificates_of,
     certified_at,
+    commit,
     create,
     create_with_key,
     data_of,
@@ -38,6 +38,7 @@ from tests.broker.erasure.cases import (
     wait_certified,
     write,
 )
+from tests.broker.erasure.faulty_env import Held
 from tests.broker.erasure.obstacles import damage, erase_in_vain
 from tests.waiting import wait_until
 
@@ -61,7 +62,7 @@ async def erasures_counted(broker: Broker) -> dict[str, float]:
 # -- one erasure -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("_committed")
 async def test_the_certificate_for_the_key_has_what_the_same_erasure_found(broker: Broker) -> None:
     """Values, their digests and the segments from before; what was found was searched for; no intent is left."""
     erasure_id = await waiting(broker)
@@ -84,9 +85,8 @@ async def test_the_certificate_for_the_key_has_what_the_same_erasure_found(broke
     assert (again.certificate, again.certificate_path) == (certificate, done.certificate_path)
 
 
-async def test_unconfirmed_it_waits_while_groups_are_behind_and_no_longer(
-    broker: Broker, committed: list[tuple[int, str]]
-) -> None:
+@pytest.mark.usefixtures("_committed")
+async def test_unconfirmed_it_waits_while_groups_are_behind_and_no_longer(broker: Broker) -> None:
     """Refused, nothing is changed and the groups are named; it goes once none is behind."""
     erasure_id = await waiting(broker)
     intent = intents_of(broker)[0].read_bytes()
@@ -95,11 +95,11 @@ async def test_unconfirmed_it_waits_while_groups_are_behind_and_no_longer(
     assert (refused.groups_behind, refused.next_due_ms) == ({"users-0": ["billing"]}, START_MS + DAY_MS)
     assert refused.certificate == await broker.services.certificates().last(erasure_id)
     assert intents_of(broker)[0].read_bytes() == intent
-    committed.clear()
+    commit(broker)
     assert (await broker.erase_now(erasure_id)).state == "key-gone"
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("_committed")
 async def test_refused_it_ends_at_its_horizon(broker: Broker) -> None:
     """As one that was never asked to hurry: the broker goes on by itself, and overrides nothing."""
     erasure_id = await waiting(broker)
@@ -110,26 +110,23 @@ async def test_refused_it_ends_at_its_horizon(broker: Broker) -> None:
     assert (certificate["id"], certificate["overrides"]) == (erasure_id, [])
 
 
-@pytest.mark.usefixtures("committed")
-async def test_what_was_confirmed_outlives_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_confirmed_outlives_the_broker(tmp_path: Path) -> None:
     """It is on the disk before a tombstone goes: a broker that is stopped then goes on at its next start, and asks nobody."""
     async with broker_at(tmp_path) as broker:
+        commit(broker, (1, "billing"))
         erasure_id = await waiting(broker)
-        reached = asyncio.Event()
-
-        async def remove_tombstones(*_arguments: Any) -> None:
-            reached.set()
-            await asyncio.Event().wait()
-
-        with monkeypatch.context() as patched:
-            patched.setattr("diamant.broker.erasure.erase.erase_steps.remove_tombstones", remove_tombstones)
-            call = asyncio.ensure_future(broker.erase_now(erasure_id, is_confirmed=True))
-            await asyncio.wait_for(reached.wait(), 60)
-            key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
-            intent = intent_files(broker.env, str(data_of(broker))).read(erasure_id, key)
-            assert (intent.is_now, intent.is_confirmed, intent.due_ms) == (True, True, None)
-            await broker.stop()
-        await asyncio.gather(call, return_exceptions=True)
+        held = Held(broker.env, "create_new", "*.cleaned")
+        call = asyncio.ensure_future(broker.erase_now(erasure_id, is_confirmed=True))
+        await wait_until(held.begun.is_set)
+        key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
+        intent = intent_files(broker.env, str(data_of(broker))).read(erasure_id, key)
+        assert (intent.is_now, intent.is_confirmed, intent.due_ms) == (True, True, None)
+        assert values_left(broker) == [None]
+        stopping = asyncio.ensure_future(broker.stop())
+        await wait_until(lambda: any(task.cancelling() for task in broker.services.erasures().queue.attempts.running))
+        env_of(broker).fail("create_new", "*", errno.EIO)
+        held.go_on.set()
+        await asyncio.gather(call, stopping, return_exceptions=True)
     async with broker_at(tmp_path) as broker:
         await wait_certified(broker, "key-gone")
         certificate = await broker.services.certificates().last(erasure_id)
@@ -153,7 +150,7 @@ async def test_one_that_is_not_certified_yet_goes_on_as_far_as_it_can(
     assert [found["values"] for found in done.certificate["found"]] == [1]
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("_committed")
 async def test_what_is_not_under_way_is_told(broker: Broker) -> None:
     """Unknown ids, ids that are none, cancelled ones, unreadable ones."""
     erasure_id = await waiting(broker)
@@ -197,7 +194,7 @@ async def test_one_with_now_ends_the_others_of_its_key(broker: Broker) -> None:
 # -- the metric --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("_committed")
 async def test_an_erasure_is_counted_once_at_its_end(broker: Broker) -> None:
     """Not with the certificate for values, nor when it is refused to hurry; then as done, and cancelled as failed."""
     erasure_id = await waiting(broker)

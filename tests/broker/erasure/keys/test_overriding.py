@@ -12,6 +12,7 @@ from tests.broker.erasure.cases import (
     KEY,
     PERSON,
     broker_at,
+    commit,
     create,
     create_with_key,
     data_of,
@@ -38,7 +39,7 @@ async def test_the_horizon_can_be_overridden(broker: Broker) -> None:
     assert len(kept) == 11
 
 
-@pytest.mark.usefixtures("committed")
+@pytest.mark.usefixtures("_committed")
 async def test_now_lists_the_groups_that_are_behind_and_stops_there(broker: Broker) -> None:
     """The values go, the tombstone stays for them until its horizon; once they are confirmed it goes."""
     await create_with_key(broker)
@@ -56,17 +57,17 @@ async def test_now_lists_the_groups_that_are_behind_and_stops_there(broker: Brok
     assert values_left(broker) == []
 
 
-async def test_now_needs_no_word_when_all_groups_have_passed(broker: Broker, committed: list[tuple[int, str]]) -> None:
+async def test_now_needs_no_word_when_all_groups_have_passed(broker: Broker) -> None:
     """There is nobody to be listed."""
-    committed[:] = [(2, "billing")]
+    commit(broker, (2, "billing"))
     await create_with_key(broker)
     assert (await erase(broker, is_now=True)).state == "key-gone"
 
 
-@pytest.mark.usefixtures("committed")
 async def test_over_http_now_is_confirmed_by_a_field(tmp_path: Path) -> None:
     """The first answer names the groups; the second request, about the same erasure, says that they are known."""
     async with broker_at(tmp_path, **HTTP) as broker:
+        commit(broker, (1, "billing"))
         await create_with_key(broker)
         fields = {"key": KEY.decode(), "topics": ["users"], "reason": "r", "now": True}
         first = (await ask(broker, "POST", "/v1/erase?wait_ms=20000", fields)).json

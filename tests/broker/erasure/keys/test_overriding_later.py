@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,9 +21,11 @@ from tests.broker.erasure.cases import (
     START_MS,
     certificates_of,
     certified_at,
+    commit,
     create,
     create_with_key,
     data_of,
+    env_of,
     erase,
     fill,
     intents_of,
@@ -30,20 +34,21 @@ from tests.broker.erasure.cases import (
     wait_idle,
     write,
 )
-from tests.broker.erasure.obstacles import no_space
+from tests.broker.erasure.obstacles import at_stage, no_space
 
 
-async def test_a_group_that_comes_before_the_next_attempt_is_not_passed_over_unasked(
-    broker: Broker, committed: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def fill_up(broker: Broker) -> None:
+    """Leave no space for segments without tombstones."""
+    env_of(broker).fail("create_new", "*.cleaned", errno.ENOSPC)
+
+
+async def test_a_group_that_comes_before_the_next_attempt_is_not_passed_over_unasked(broker: Broker) -> None:
     """Nobody was behind when somebody asked, and nobody has confirmed anything: the tombstone waits for its horizon."""
-    committed.clear()
     await create_with_key(broker)
-    with monkeypatch.context() as patched:
-        patched.setattr(erase_steps, "remove_tombstones", no_space)
-        with pytest.raises(EraseFailed, match="No space left"):
-            await erase(broker, is_now=True)
-    committed.append((1, "late"))
+    with pytest.raises(EraseFailed, match="No space left"):
+        await erase(broker, is_now=True, progress=at_stage("removing tombstones", partial(fill_up, broker)))
+    env_of(broker).faults = ()
+    commit(broker, (1, "late"))
     move_to(broker, START_MS + RETRY_MS)
     await wait_idle(broker)
     assert certificates_of(broker, "key-gone") == []
@@ -53,11 +58,11 @@ async def test_a_group_that_comes_before_the_next_attempt_is_not_passed_over_una
     assert certificate["overrides"] == []
 
 
-@pytest.mark.usefixtures("committed")
 async def test_who_missed_a_tombstone_is_on_the_disk_before_it_goes(
-    broker: Broker, committed: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped in between, the next attempt finds the group further on; it stands in the certificate all the same."""
+    commit(broker, (1, "billing"))
     await create_with_key(broker)
     real, noted = erase_steps.remove_tombstones, []
 
@@ -74,7 +79,7 @@ async def test_who_missed_a_tombstone_is_on_the_disk_before_it_goes(
         with pytest.raises(EraseFailed, match="No space left"):
             await erase(broker, is_now=True, is_confirmed=True)
     assert noted == [("billing",)]
-    committed[:] = [(1, "another"), (2, "billing")]
+    commit(broker, (1, "another"), (2, "billing"))
     certificate = await certified_at(broker, START_MS + RETRY_MS, "key-gone")
     assert [one["groups_that_had_not_passed_it"] for one in certificate["overrides"]] == [["another", "billing"]]
     assert certificate["lost_tombstones"] == []
@@ -82,10 +87,10 @@ async def test_who_missed_a_tombstone_is_on_the_disk_before_it_goes(
 
 @pytest.mark.parametrize(("offset", "is_refused"), [(1, True), (2, False)])
 async def test_behind_a_tombstone_that_was_there_already_is_who_has_not_passed_it(
-    broker: Broker, committed: list[tuple[int, str]], offset: int, is_refused: bool
+    broker: Broker, offset: int, is_refused: bool
 ) -> None:
     """Not who is behind the end of the log, where the claim ends."""
-    committed[:] = [(offset, "reader")]
+    commit(broker, (offset, "reader"))
     await create(broker)
     write(broker, (KEY, PERSON))
     write(broker, (KEY, None))

@@ -121,15 +121,9 @@ def test_the_process_that_compiles_leaves_the_code_in_the_cache(caplog: pytest.L
     assert cache.is_cached() == (cache.cache_directory() is not None)
 
 
-def test_warming_up_has_the_search_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warming_up_has_the_search_compiled_too() -> None:
     """So that the first erasure finds it in the cache, where workers and validation have their kernels."""
-    from diamant.cleaner.kernels import search
+    from diamant.cleaner.kernels import search, warm_up
 
-    calls: list[str] = []
-    monkeypatch.setattr(compiled, "_is_warm_here", False)
-    monkeypatch.setattr(cache, "is_cached", lambda: False)
-    monkeypatch.setattr(cache, "note_cached", lambda: calls.append("noted"))
-    monkeypatch.setattr("diamant.cleaner.kernels.warm_up.call_every_kernel", lambda: calls.append("rounds"))
-    monkeypatch.setattr(search, "warm_up", lambda: calls.append("search"))
-    compiled.warm_up()
-    assert calls == ["rounds", "search", "noted"]
+    assert compiled.warming_steps(is_cached=False) == [warm_up.call_every_kernel, search.warm_up]
+    assert compiled.warming_steps(is_cached=True) == [warm_up.call_every_kernel]
