@@ -7,6 +7,8 @@ several appends within one turn cost one check. A producer without consumers pay
 A fetch session waits for the same logs again and again. It has a `Watch` on them, which remembers what changed also between
 two fetches, so that waiting once more does not cost anything per log.
 
+Ends of waits are rounded up to a hundredth of the wait, so that many idle consumers share timers and turns of the loop.
+
 After a notification a session gets no other for that log until it has read it. So appends cost
 nothing for a session whose client is gone or slow: each of its logs notifies it once.
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from math import ceil
 from typing import Any, Protocol
 
 from diamant.storage.log.log import Log
@@ -34,23 +37,27 @@ class DelayedOperation(Protocol):
         ...
 
 
+TICKS_OF_A_WAIT = 100
+MIN_TICK_S = 0.001
+
+
 class _Entry:
     """A waiter with its bookkeeping."""
 
-    __slots__ = ("dirty", "future", "logs", "timer", "waiter")
+    __slots__ = ("deadline_s", "dirty", "future", "logs", "waiter")
 
     def __init__(self, waiter: DelayedOperation, future: asyncio.Future[Any], logs: frozenset[Log]) -> None:
         self.waiter = waiter
         self.future = future
         self.logs = logs
         self.dirty: set[Log] = set()
-        self.timer: asyncio.TimerHandle | None = None
+        self.deadline_s = 0.0
 
 
 class Watch:
     """Logs that are waited for again and again; made by `Purgatory.watch`."""
 
-    __slots__ = ("_purgatory", "dirty", "future", "logs", "timer", "waiter")
+    __slots__ = ("_purgatory", "deadline_s", "dirty", "future", "logs", "waiter")
 
     def __init__(self, purgatory: Purgatory) -> None:
         self._purgatory = purgatory
@@ -59,7 +66,7 @@ class Watch:
         """Logs that changed since they were last looked at."""
         self.waiter: DelayedOperation | None = None
         self.future: asyncio.Future[Any] | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self.deadline_s = 0.0
 
     def add(self, log: Log) -> None:
         """Watch one more log."""
@@ -101,6 +108,8 @@ class Purgatory:
         self._by_log: dict[Log, set[_Entry | Watch]] = {}
         self._dirty: set[_Entry | Watch] = set()
         self._entries: set[_Entry | Watch] = set()
+        self._expiring: dict[float, set[_Entry | Watch]] = {}
+        """Waiters by the ends of their waits, in the loop's time."""
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -118,7 +127,7 @@ class Purgatory:
         for log in entry.logs:
             self.add_log(entry, log)
         future.add_done_callback(lambda _: self._remove(entry))
-        entry.timer = self._loop.call_later(max_wait_ms / 1000, waiter.complete)
+        self._expire_later(entry, max_wait_ms / 1000)
 
     def watch(self) -> Watch:
         """A watch on no log yet; to be closed."""
@@ -143,7 +152,7 @@ class Purgatory:
             return
         self._entries.add(watch)
         future.add_done_callback(lambda _: self._end_wait(watch, future))
-        watch.timer = self._loop.call_later(max_wait_ms / 1000, waiter.complete)
+        self._expire_later(watch, max_wait_ms / 1000)
 
     def wake(self, log: Log) -> None:
         """Something changed in `log`: more data, a moved start, deletion."""
@@ -167,6 +176,25 @@ class Purgatory:
             if entry.waiter is not None:
                 entry.waiter.complete()
 
+    def _expire_later(self, entry: _Entry | Watch, wait_s: float) -> None:
+        tick_s = max(MIN_TICK_S, wait_s / TICKS_OF_A_WAIT)
+        deadline_s = entry.deadline_s = tick_s * ceil((self._loop.time() + wait_s) / tick_s)
+        expiring = self._expiring.get(deadline_s)
+        if expiring is None:
+            expiring = self._expiring[deadline_s] = set()
+            self._loop.call_at(deadline_s, self._expire, deadline_s)
+        expiring.add(entry)
+
+    def _expire(self, deadline_s: float) -> None:
+        for entry in self._expiring.pop(deadline_s):
+            if entry.waiter is not None and entry.deadline_s == deadline_s:
+                entry.waiter.complete()
+
+    def _forget_deadline(self, entry: _Entry | Watch) -> None:
+        expiring = self._expiring.get(entry.deadline_s)
+        if expiring is not None:
+            expiring.discard(entry)
+
     def _refresh(self) -> None:
         dirty, self._dirty = self._dirty, set()
         for entry in dirty:
@@ -188,14 +216,12 @@ class Purgatory:
         if watch.future is not future:
             return  # another waits already, since this was decided
         self._entries.discard(watch)
-        if watch.timer is not None:
-            watch.timer.cancel()
-        watch.waiter = watch.future = watch.timer = None
+        self._forget_deadline(watch)
+        watch.waiter = watch.future = None
 
     def _remove(self, entry: _Entry) -> None:
         self._entries.discard(entry)
         self._dirty.discard(entry)
-        if entry.timer is not None:
-            entry.timer.cancel()
+        self._forget_deadline(entry)
         for log in entry.logs:
             self.remove_log(entry, log)

@@ -68,6 +68,55 @@ async def test_time_completes_a_waiter() -> None:
         assert await waiter.future == 0
 
 
+class CountingLoop:
+    """The running loop, with its time held still and the timers that were asked for."""
+
+    def __init__(self) -> None:
+        self.timers: list[tuple[float, Any, tuple[Any, ...]]] = []
+        self.now_s = 1000.0
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_at(self, when_s: float, call: Any, *arguments: Any) -> None:
+        self.timers.append((when_s, call, arguments))
+
+    def call_soon(self, call: Any, *arguments: Any) -> None:
+        asyncio.get_running_loop().call_soon(call, *arguments)
+
+
+async def test_waits_that_end_together_share_a_timer() -> None:
+    """Ends are rounded up by a hundredth of the wait at most, never down."""
+    loop = CountingLoop()
+    purgatory = Purgatory(cast(asyncio.AbstractEventLoop, loop))
+    waiters = [CountingWaiter() for _ in range(10)]
+    for waiter in waiters:
+        loop.now_s += 0.0004
+        purgatory.wait(waiter, waiter.future, logs(1), 500)
+    assert len(loop.timers) <= 2
+    assert all(loop.now_s - 0.004 + 0.5 <= when_s <= loop.now_s + 0.5 + 0.005 for when_s, _, _ in loop.timers)
+    for _, call, arguments in loop.timers:
+        call(*arguments)
+    assert all(waiter.future.done() for waiter in waiters)
+
+
+async def test_a_watch_that_waits_again_is_not_ended_by_its_last_wait() -> None:
+    """Its time counts from the last beginning."""
+    loop = CountingLoop()
+    purgatory = Purgatory(cast(asyncio.AbstractEventLoop, loop))
+    watch = purgatory.watch()
+    first, second = CountingWaiter(), CountingWaiter()
+    watch.wait(first, first.future, 500)
+    first.complete()
+    loop.now_s += 0.25
+    watch.wait(second, second.future, 500)
+    (_, expire_first, of_first), (_, expire_second, of_second) = loop.timers
+    expire_first(*of_first)
+    assert not second.future.done()
+    expire_second(*of_second)
+    assert second.future.done()
+
+
 async def test_a_cancelled_waiter_is_forgotten() -> None:
     """Nothing of a fetch stays when its connection has gone."""
     purgatory = Purgatory(asyncio.get_running_loop())
