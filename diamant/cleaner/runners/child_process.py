@@ -1,4 +1,4 @@
-"""Processes that runners start beside the broker: how they find the package, how they are heard, and what they died of.
+"""Processes beside the broker (`child_main` is their side): how they are started, how they are heard, and what they died of.
 
     worker of the cleaner     `process` and `worker`
     driver of Spark           `spark.runner.runner` and `spark.runner.driver`
@@ -12,11 +12,9 @@ Loop thread only. Memory: one message (`max_line_bytes`) and `_KEPT_STDERR_LINES
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import logging
 import os
-import platform
 import signal
 import sys
 from collections import deque
@@ -181,38 +179,3 @@ class ChildProcess:
             text = line.decode(errors="replace").rstrip()[:_MAX_STDERR_LINE]
             self._said.append(text)
             logger.log(self._level, "%s %d: %s", self._name, self.pid, text)
-
-
-PROGRESS_INTERVAL_S = 0.5
-
-
-_PR_SET_PDEATHSIG = 1
-
-
-_IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
-
-
-_IOPRIO_WHO_PROCESS = 1
-
-
-_IOPRIO_BEST_EFFORT_LOWEST = 2 << 13 | 7
-
-
-def step_back(niceness: int) -> None:
-    """Give way to others, for the processor and for the disk. Best effort: not every system lets one."""
-    try:
-        os.nice(niceness)
-    except OSError:
-        pass
-    number = _IOPRIO_SET.get(platform.machine())
-    if number is not None and sys.platform == "linux":
-        # For this thread, and those that it starts.
-        ctypes.CDLL(None).syscall(number, _IOPRIO_WHO_PROCESS, 0, _IOPRIO_BEST_EFFORT_LOWEST)
-
-
-def die_with(parent_pid: int) -> None:
-    """Make the system kill this process as soon as its parent has ended. Linux only; others see the end of their input."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        sys.exit("the broker ended before its worker began")

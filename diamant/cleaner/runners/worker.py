@@ -12,7 +12,6 @@ a directory that belongs to the next broker.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -31,7 +30,7 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult, OnOutput, OutputSegment
 from diamant.cleaner.rules.result import Throttle as CountBytes
 from diamant.cleaner.rules.throttle import Throttle
-from diamant.cleaner.runners.child_process import PROGRESS_INTERVAL_S, die_with, step_back
+from diamant.cleaner.runners.child_main import PROGRESS_INTERVAL_S, run_child
 from diamant.cleaner.runners.worker_messages import Message, error_fields
 from diamant.storage.env.env import Env, RealEnv
 
@@ -194,28 +193,9 @@ def set_memory_limit(limit_bytes: int | None) -> None:
 
 def main() -> int:
     """Run a worker."""
-    parser = argparse.ArgumentParser(prog="diamant.cleaner.runners.worker", description=__doc__.partition("\n")[0])
-    parser.add_argument("--parent", type=int, required=True, help="process id of the broker")
-    parser.add_argument("--nice", type=int, default=10, help="how much to give way (default: 10)")
-    arguments = parser.parse_args()
-    die_with(arguments.parent)
-    step_back(arguments.nice)
-    # What a library prints must not come between the messages.
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
-        os.dup2(2, 1)
-        lock = threading.Lock()
-
-        def send(message: Message) -> None:
-            line = json.dumps(message, separators=(",", ":")) + "\n"
-            with lock:
-                out.write(line)
-                out.flush()
-
-        try:
-            Worker(RealEnv(), sys.stdin, send).run()
-        except BrokenPipeError:
-            return 1  # no one listens any more
-    return 0
+    return run_child(
+        "diamant.cleaner.runners.worker", str(__doc__), lambda send: Worker(RealEnv(), sys.stdin, send).run()
+    )
 
 
 if __name__ == "__main__":

@@ -17,19 +17,18 @@ standard input. Like a worker of the cleaner it gives way to others, and so do t
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.runners.child_process import PROGRESS_INTERVAL_S, die_with, step_back
+from diamant.cleaner.runners.child_main import PROGRESS_INTERVAL_S, Send, run_child
 from diamant.cleaner.runners.worker_messages import Message
 from diamant.cleaner.spark.clean.manifest import Manifest, fields_of
 from diamant.cleaner.spark.environment.errors import SparkError
@@ -38,8 +37,6 @@ from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from diamant.cleaner.spark.clean.job import Progress
-
-Send = Callable[[Message], None]
 
 OUTPUTS_TOGETHER = 64
 """Of a message, at some 500 bytes each."""
@@ -182,31 +179,13 @@ def _plain(context: Any, error: Exception) -> Exception:
 
 def main() -> int:
     """Run a driver."""
-    parser = argparse.ArgumentParser(prog="diamant.cleaner.spark.runner.driver", description=__doc__.partition("\n")[0])
-    parser.add_argument("--parent", type=int, required=True, help="process id of the caller")
-    parser.add_argument("--nice", type=int, default=10, help="how much to give way (default: 10)")
-    arguments = parser.parse_args()
-    die_with(arguments.parent)
-    step_back(arguments.nice)
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
-        # What a library or the JVM prints must not come between the messages.
-        os.dup2(2, 1)
-        lock = threading.Lock()
 
-        def send(message: Message) -> None:
-            line = json.dumps(message, separators=(",", ":")) + "\n"
-            with lock:
-                out.write(line)
-                out.flush()
-
+    def run(send: Send) -> None:
         driver = Driver(send)
         threading.Thread(target=driver.read, args=(sys.stdin,), name="stdin", daemon=True).start()
-        try:
-            driver.run()
-        except BrokenPipeError:
-            return 1
-        out.flush()
-    return 0
+        driver.run()
+
+    return run_child("diamant.cleaner.spark.runner.driver", str(__doc__), run)
 
 
 if __name__ == "__main__":
