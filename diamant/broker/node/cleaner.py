@@ -84,7 +84,7 @@ class NodeCleaner:
     @property
     def next_deadline_ms(self) -> int | None:
         """Time at which the clock alone makes work due; None if no such work is known."""
-        return None if self._service is None else self._service.next_deadline_ms
+        return None if self._service is None else self._service.picker.next_deadline_ms
 
     async def _load(self) -> CleanerService:
         # In a thread, as it takes some 50 ms.

@@ -35,6 +35,6 @@ class CompactedBytes:
 
     def _measure(self) -> tuple[int, int]:
         done = self._done
-        for one in self._service.in_progress():
+        for one in self._service.slots.status():
             done += self._waiting.get((one.topic, one.partition), 0) * one.log_bytes_done // max(1, one.log_bytes)
         return done, self._total

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from diamant.cleaner.explain import explanation
 from diamant.cleaner.explain.changes import smallest_change
@@ -57,7 +58,7 @@ class Explainer:
         self._is_certain = self._early == self._late
         self._removals_ms = removals_ms or {}
         self._erasure_of = erasure_of
-        self._bases = [segment.base_offset for segment in state.segments]
+        self._bounds = _Bounds([segment.base_offset for segment in state.segments], state.log_end_offset)
         self._corrupt = {one.base_offset for one in view.quarantined}
         self._round_gates: dict[int, tuple[Gate, ...]] = {}
         self._retention: dict[int, tuple[tuple[Gate, ...], int | None]] = {}
@@ -164,7 +165,7 @@ class Explainer:
     ) -> tuple[list[Gate], int | None, str, int | None]:
         """Return gates, when it goes, how sure that is, and what supersedes it."""
         state = self.state
-        kept_gates, kept_ms = self._retention_of(self._index_of(record.segment))
+        kept_gates, kept_ms = self._retention_of(self._bounds.index_of(record.segment))
         if not state.config.is_compacted:
             return [self._not_compacted(), *kept_gates], kept_ms, explanation.EXACT, None
         gates, goes_ms, superseder = self._of_compacted(record, status, scan, self._early)
@@ -206,12 +207,12 @@ class Explainer:
     ) -> tuple[list[Gate], int | None, int | None]:
         first_dirty = look(self.state, self.view, self.now_ms).first_dirty_offset
         superseder = scan.next_offset(
-            record.offset, first_dirty, lambda offset: self._base_of(offset) not in self._corrupt
+            record.offset, first_dirty, lambda offset: self._bounds.base_of(offset) not in self._corrupt
         )
         if superseder is None:
             later = scan.next_offset(record.offset, 0, lambda offset: True)
-            if later is not None and self._base_of(later) in self._corrupt:
-                return [self._corrupt_gate(self._base_of(later))], None, later
+            if later is not None and self._bounds.base_of(later) in self._corrupt:
+                return [self._corrupt_gate(self._bounds.base_of(later))], None, later
             text = "what supersedes it lies in the clean part, which no round maps any more"
             return [Gate(explanation.BEHIND, text)], None, later
         found = (one for one in rounds if one.first_dirty_offset <= superseder < one.end_offset)
@@ -228,7 +229,7 @@ class Explainer:
         retention = f"delete.retention.ms={config.delete_retention_ms}"
         what = "marker" if is_marker else "tombstone"
         first_dirty = look(self.state, view, self.now_ms).first_dirty_offset
-        is_clean = self._end_of(record.segment) <= first_dirty
+        is_clean = self._bounds.end_of(record.segment) <= first_dirty
         gates: list[Gate] = []
         first: UpcomingRound | None = None
         if record.horizon_ms is None and is_marker:
@@ -271,7 +272,7 @@ class Explainer:
         clean = [one.path for one in self.state.segments if one.base_offset < round_.first_dirty_offset]
         env = self.state.env
         try:
-            modified_ms = env.mtime_ms(self.state.segments[self._index_of(record.segment)].path)
+            modified_ms = env.mtime_ms(self.state.segments[self._bounds.index_of(record.segment)].path)
             clean_ms = env.mtime_ms(clean[-1]) if clean else None
         except OSError:
             return False  # replaced since
@@ -306,10 +307,10 @@ class Explainer:
 
     def _gates_at(self, offset: int) -> tuple[Gate, ...]:
         """Return what keeps a round from being over an offset; asked once for each segment."""
-        index = self._index_at(offset)
+        index = self._bounds.index_at(offset)
         # In the segment with the first record of an open transaction the answer is the same everywhere.
         if index not in self._round_gates:
-            gates = round_gates(self.state, self.view, self.now_ms, self._bases[index])
+            gates = round_gates(self.state, self.view, self.now_ms, self._bounds.bases[index])
             if not gates:
                 gates = [Gate(explanation.DUE, "nothing: a round is due", until_ms=self.now_ms)]
             self._round_gates[index] = tuple(gates)
@@ -334,18 +335,25 @@ class Explainer:
             detail={"segment": base_offset, "position": one.position, "reason": one.reason},
         )
 
-    def _index_at(self, offset: int) -> int:
-        return max(0, sum(base <= offset for base in self._bases) - 1)
 
-    def _base_of(self, offset: int) -> int:
-        return self._bases[self._index_at(offset)]
+class _Bounds(NamedTuple):
+    """Where the segments of a log begin and end."""
 
-    def _index_of(self, base_offset: int) -> int:
-        return self._bases.index(base_offset)
+    bases: list[int]
+    log_end_offset: int
 
-    def _end_of(self, base_offset: int) -> int:
-        index = self._index_of(base_offset)
-        return self._bases[index + 1] if index + 1 < len(self._bases) else self.state.log_end_offset + 1
+    def index_at(self, offset: int) -> int:
+        return max(0, sum(base <= offset for base in self.bases) - 1)
+
+    def base_of(self, offset: int) -> int:
+        return self.bases[self.index_at(offset)]
+
+    def index_of(self, base_offset: int) -> int:
+        return self.bases.index(base_offset)
+
+    def end_of(self, base_offset: int) -> int:
+        index = self.index_of(base_offset)
+        return self.bases[index + 1] if index + 1 < len(self.bases) else self.log_end_offset + 1
 
 
 def _round_over(rounds: Sequence[UpcomingRound], offset: int, from_ms: int = 0) -> UpcomingRound | None:

@@ -177,7 +177,7 @@ class _PartitionJob:
             )
 
     def _look(self) -> CleanableRange:
-        found = self._service.look(self._log, is_forced=self._request.is_forced)
+        found = self._service.picker.look(self._log, self._clock.now_ms(), is_forced=self._request.is_forced)
         if found is None:
             self._fail_uncleanable("it cannot be told what there is to clean")
         self._found = found

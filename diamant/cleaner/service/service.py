@@ -23,14 +23,13 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from diamant.cleaner.prompt.prompt_state import PromptLogs
 from diamant.cleaner.prompt.quarantine import CorruptSegment
 from diamant.cleaner.prompt.segment_facts import SegmentFacts
-from diamant.cleaner.rules.eligibility import CleanableRange
 from diamant.cleaner.rules.modes import KAFKA
-from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, Runner, WorkerRunner
+from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, Runner
 from diamant.cleaner.runners.worker_warmth import WorkerWarmth
 from diamant.cleaner.service.cleaner_slot import CleanerSlot, Slots
 from diamant.cleaner.service.log_picker import LogPicker, why_not
 from diamant.cleaner.service.loop import CleaningLoop
-from diamant.cleaner.service.metrics import CleanerMetrics, CleanerStatus, RoundStatus
+from diamant.cleaner.service.metrics import CleanerMetrics, CleanerStatus
 from diamant.cleaner.service.partition_states import CheckpointFile, PartitionStates
 from diamant.cleaner.service.partition_view import CleanerView
 from diamant.cleaner.service.retention import CompactedRetention
@@ -104,14 +103,16 @@ class CleanerService:
         self._checkpoints = CheckpointFile(env, directory, self.states, self.blocking)
         self._metrics = CleanerMetrics()
         self._prompt = None if self._is_kafka else PromptLogs(env, self.blocking)
-        self._picker = picker = LogPicker(env, logs, self.states, self._metrics, self._prompt, self.blocking)
+        self.picker = LogPicker(env, logs, self.states, self._metrics, self._prompt, self.blocking)
+        """Tells what there is to clean at a log now, and when the clock alone makes something due."""
         round_settings = settings.for_rounds(self._hash_key)
-        self._rounds = Rounds(env, self.states, picker, self._prompt, round_settings, self.blocking)
-        self._retention = CompactedRetention(env.clock, picker, self.states, on_retained, is_kafka=self._is_kafka)
-        self._slots = Slots(env, new_process_runner, new_offload_runner, offload_from_bytes, max_inline_bytes)
+        self._rounds = Rounds(env, self.states, self.picker, self._prompt, round_settings, self.blocking)
+        self._retention = CompactedRetention(env.clock, self.picker, self.states, on_retained, is_kafka=self._is_kafka)
+        self.slots = Slots(env, new_process_runner, new_offload_runner, offload_from_bytes, max_inline_bytes)
+        """Tells how far the rounds are that runners are at."""
         self._warmth: WorkerWarmth | None = None
         if new_process_runner is not None and settings.is_enabled:
-            self._warmth = WorkerWarmth(new_process_runner, self._slots.warm_up)
+            self._warmth = WorkerWarmth(new_process_runner, self.slots.warm_up)
         self._loop = CleaningLoop(env.clock, self._pause_ms, self._cycle)
         self._has_begun = False
         """True if a round has begun since the cycle has."""
@@ -140,7 +141,7 @@ class CleanerService:
             return
         self.states.is_stopping = self.callers.is_stopping = True
         await self._loop.stop()
-        await self._slots.close()
+        await self.slots.close()
         if self._warmth is not None:
             await self._warmth.close()
         if self._prompt is not None:
@@ -163,18 +164,9 @@ class CleanerService:
             self._begin_requested()
         return future
 
-    def look(self, log: Log, *, is_forced: bool = False) -> CleanableRange | None:
-        """Return what there is to clean at a log now; None if that cannot be told, and then the log is uncleanable."""
-        return self._picker.look(log, self._env.clock.now_ms(), is_forced=is_forced)
-
-    @property
-    def next_deadline_ms(self) -> int | None:
-        """Return when the clock alone will make something due, as of the last look (mode prompt); None: nothing is known of."""
-        return self._picker.next_deadline_ms
-
     async def settled(self) -> None:
         """Have everything looked at, now, and wait until at this time of the clock nothing is left to be done."""
-        self._picker.forget()
+        self.picker.forget()
         await self._loop.settled()
 
     async def abort_and_pause(self, partition: TopicPartition) -> None:
@@ -205,14 +197,10 @@ class CleanerService:
             self.states,
             self._env.clock.now_ms(),
             dead_threads=int(self._loop.is_dead),
-            io_bytes_in_progress=self._slots.progress_bytes,
-            in_progress=self._slots.status(),
+            io_bytes_in_progress=self.slots.progress_bytes,
+            in_progress=self.slots.status(),
             quarantined=self._quarantined,
         )
-
-    def in_progress(self) -> list[RoundStatus]:
-        """Return how far the rounds are that runners are at."""
-        return self._slots.status()
 
     def quarantined(self, partition: TopicPartition) -> tuple[str, ...]:
         """Return what of a partition cannot be read and is left out: file, position and reason of each."""
@@ -230,11 +218,6 @@ class CleanerService:
         """Return what is known of the closed segments that end at `end_offset` or before; nothing in mode kafka."""
         return [] if self._prompt is None else self._prompt.of(log).facts.of(log, end_offset)
 
-    @property
-    def process_runners(self) -> list[WorkerRunner]:
-        """Return the runners with worker processes that there are."""
-        return self._slots.process_runners
-
     # -- what others tell ----------------------------------------------------------------------------------------
 
     def reconfigure(self, settings: ServiceSettings) -> None:
@@ -245,7 +228,7 @@ class CleanerService:
             logger.info("the cleaner may read and write %g bytes per second", settings.io_max_bytes_per_second)
         self.settings = settings
         self._rounds.settings = settings.for_rounds(self._hash_key)
-        self._slots.limit(settings.io_max_bytes_per_second / settings.threads)
+        self.slots.limit(settings.io_max_bytes_per_second / settings.threads)
         self._loop.look_by(self._env.clock.now_ms() + self._pause_ms())
         if not self._is_kafka:
             self._look_now()
@@ -291,7 +274,7 @@ class CleanerService:
             self._warmth.saw_append(log)
 
     def _look_now(self) -> None:
-        self._picker.forget()
+        self.picker.forget()
         self._loop.look_now()
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -305,26 +288,26 @@ class CleanerService:
         self._has_begun = self._is_busy
         self._begin_requested()
         while self.settings.is_enabled and self._free_slot() is not None:
-            log = await self._picker.next()
+            log = await self.picker.next()
             if log is None:
                 break
             # A request may have taken the slot, or the log.
-            if self._picker.is_open(log) and (slot := self._free_slot()) is not None:
+            if self.picker.is_open(log) and (slot := self._free_slot()) is not None:
                 self._begin(slot, log)
         if self._is_retention_due(is_settling=is_settling):
             await self._retention.run()
         await self._checkpoints.write()
-        deadline_ms = self._picker.next_deadline_ms
+        deadline_ms = self.picker.next_deadline_ms
         # One that went by while all slots were busy is met by the look that follows their rounds.
         if deadline_ms is not None and deadline_ms > self._env.clock.now_ms():
             self._loop.look_by(deadline_ms)
         if self._prompt is not None and not self._prompt.is_learning and not self.states.is_stopping:
-            self._prompt.begin_learning(self._picker.take_to_learn(), lambda: self._loop.is_awaited, self._look_now)
+            self._prompt.begin_learning(self.picker.take_to_learn(), lambda: self._loop.is_awaited, self._look_now)
         return not self.callers.requested and not self._has_begun and not self._is_busy
 
     @property
     def _is_busy(self) -> bool:
-        return self._slots.is_busy or (self._prompt is not None and self._prompt.is_learning)
+        return self.slots.is_busy or (self._prompt is not None and self._prompt.is_learning)
 
     def _is_retention_due(self, *, is_settling: bool) -> bool:
         """Tell whether compacted logs are to be looked at for segments that go as a whole.
@@ -340,7 +323,7 @@ class CleanerService:
     # -- rounds --------------------------------------------------------------------------------------------------
 
     def _free_slot(self) -> CleanerSlot | None:
-        return None if self.states.is_stopping else self._slots.free(self.settings.threads)
+        return None if self.states.is_stopping else self.slots.free(self.settings.threads)
 
     def _begin_requested(self) -> None:
         """Begin rounds that were asked for, as far as there are slots and their logs are free."""

@@ -212,7 +212,7 @@ async def test_a_worker_killed_in_the_middle_of_a_round(tmp_path: Path) -> None:
         request = cleaner.request(("t", 0))
 
         def workers() -> list[int]:
-            return [runner.worker_pid for runner in cleaner.process_runners if runner.worker_pid is not None]
+            return [runner.worker_pid for runner in cleaner.slots.process_runners if runner.worker_pid is not None]
 
         await wait_until(lambda: bool(workers()))
         os.kill(workers()[0], signal.SIGKILL)

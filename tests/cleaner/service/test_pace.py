@@ -70,7 +70,7 @@ async def test_a_round_under_way_is_told_and_counted_once(logs: SeveralLogs, hel
     service = await logs.start(new_process_runner=lambda: held)
     await wait_until(lambda: bool(held.plans))
     held.progress_bytes = 300
-    [found] = service.in_progress()
+    [found] = service.slots.status()
     size = sum(segment.size for segment in log.segments[:-1])
     assert (found.topic, found.log_bytes, found.io_bytes) == ("t", size, 300)
     assert found.log_bytes_done == size * 300 // (3 * size)
@@ -78,7 +78,7 @@ async def test_a_round_under_way_is_told_and_counted_once(logs: SeveralLogs, hel
     assert service.status().io_bytes_total == 300
     held.go_on.set()
     await service.settled()
-    assert service.in_progress() == []
+    assert service.slots.status() == []
     counted = service.status().io_bytes_total
     assert counted > 0
     assert counted == service._metrics._io_bytes
