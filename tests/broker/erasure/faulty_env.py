@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from math import inf
 
 from diamant.storage.env.env import Buffer, File, RealEnv
 
@@ -20,6 +21,8 @@ class Fault:
     act: Callable[[], object]
     after: int
     """Calls before the first one."""
+    times: float
+    """Calls before which it happens."""
 
 
 class FaultyEnv(RealEnv):
@@ -27,12 +30,14 @@ class FaultyEnv(RealEnv):
 
     faults: tuple[Fault, ...] = ()
 
-    def before(self, operation: str, path_glob: str, act: Callable[[], object], *, after: int = 0) -> None:
+    def before(
+        self, operation: str, path_glob: str, act: Callable[[], object], *, after: int = 0, times: float = inf
+    ) -> None:
         """Call `act` in the thread of each call of `operation` on such a path, which fails with what it raises.
 
-        A rename is known by the path of before.
+        Not for the calls that come first, `after` of them, and `times` at most. A rename is known by the path of before.
         """
-        self.faults = (*self.faults, Fault(operation, path_glob, act, after))
+        self.faults = (*self.faults, Fault(operation, path_glob, act, after, times))
 
     def fail(self, operation: str, path_glob: str, error: int, *, after: int = 0) -> None:
         """Have calls fail with an errno, such as ENOSPC."""
@@ -46,7 +51,7 @@ class FaultyEnv(RealEnv):
         for one in self.faults:
             if one.operation == operation and fnmatchcase(path, one.path_glob):
                 one.after -= 1
-                if one.after < 0:
+                if -one.times <= one.after < 0:
                     one.act()
 
     def create_new(self, path: str) -> File:

@@ -73,17 +73,6 @@ def at_stage(stage: str, act: Callable[[], object]) -> Progress:
     return Progress(look)
 
 
-def before(patched: pytest.MonkeyPatch, owner: type, step: str, act: Callable[[], object]) -> None:
-    """Have something happen before each time that an object of `owner` takes a step."""
-    real = getattr(owner, step)
-
-    async def act_first(self: Any, *arguments: Any, **options: Any) -> Any:
-        act()
-        return await real(self, *arguments, **options)
-
-    patched.setattr(owner, step, act_first)
-
-
 def stopped() -> None:
     """End the attempt where it is."""
     raise EraseFailed("stopped here")

@@ -17,7 +17,6 @@ from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, Tim
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction
-from diamant.broker.erasure.redact.redact_steps import RedactSteps
 from diamant.broker.operations.progress import Progress
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
@@ -448,14 +447,10 @@ async def test_what_goes_once_a_partition_takes_writes_again_is_counted_once(
         for partition in range(2):
             write(broker, OTHER, ORDER, partition=partition)
         log = broker.node.topics.log("orders", 0)
-        with monkeypatch.context() as patched:
-            if when == "before it is located":
-                log.write_failure = failure
-                patched.setattr(RedactSteps, "rewrite", interrupted)
-            else:
-                patched.setattr(log, "roll", interrupted)
-            with pytest.raises(RedactFailed):
-                await redact(broker)
+        if when == "before it is located":
+            log.write_failure = failure
+        with pytest.raises(RedactFailed):
+            await redact(broker, progress=at_stage("rewriting segments", interrupted))
         if when != "before it is located":
             log.write_failure = failure
             await go_on(broker, lambda: [*data_of(broker).glob("diamant-redaction-*.not-certified.json")] != [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from functools import partial
@@ -12,12 +13,12 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotPossible
 from diamant.cleaner.evidence.certificates.files import CertificateList, tidy
-from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from tests.broker.erasure.cases import (
     broker_at,
     certificates_of,
     create_with_key,
     data_of,
+    env_of,
     erase,
     move_to,
     traces_of,
@@ -52,23 +53,17 @@ async def test_a_certificate_that_does_not_say_when_it_was_issued(broker: Broker
     assert (await broker.services.certificates().last(erasure.id))["clock"] != clock
 
 
-async def test_one_whose_intent_could_not_be_removed_gets_no_name_after_another_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_whose_intent_could_not_be_removed_gets_no_name_after_another_end(tmp_path: Path) -> None:
     """What the scan showed then may not be so any more: the last certificate is that of the cancellation, also after a start."""
-
-    def fail(*_arguments: object) -> None:
-        raise OSError(5, "Input/output error")
-
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         erasure = await erase(broker)
         assert erasure.next_due_ms is not None
-        with monkeypatch.context() as patched:
-            patched.setattr(IntentFiles, "remove", fail)
-            move_to(broker, erasure.next_due_ms)
-            await wait_idle(broker)
-            assert [path.suffix for path in traces_of(broker) if "key-gone" in path.name] == [".pending"]
+        env_of(broker).fail("remove", "*.intent", errno.EIO)
+        move_to(broker, erasure.next_due_ms)
+        await wait_idle(broker)
+        assert [path.suffix for path in traces_of(broker) if "key-gone" in path.name] == [".pending"]
+        env_of(broker).faults = ()
         await broker.cancel(erasure.id, reason="no more")
         assert [path.name for path in traces_of(broker) if "key-gone" in path.name] == []
     tidy(broker.env, str(data_of(broker)))

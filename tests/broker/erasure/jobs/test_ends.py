@@ -5,13 +5,11 @@ from __future__ import annotations
 import errno
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase.erase_result import EraseFailed
-from diamant.broker.erasure.erase.erase_steps import EraseSteps
 from diamant.broker.erasure.redact.redact_result import RedactFailed
 from diamant.cleaner.evidence.certificates.files import PENDING
 from tests.broker.erasure.cases import (
@@ -93,17 +91,17 @@ async def wait_held(broker: Broker, count: int) -> None:
 
 
 async def test_an_error_that_nobody_expects_is_tried_again_like_others(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It counts, less and less often; the log says where it came from, and not what: that may be a key."""
     await create_with_key(broker)
     await erase(broker)
 
-    async def fail(*_arguments: Any) -> None:
+    def fail() -> None:
         raise KeyError(KEY)
 
-    with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
-        patched.setattr(EraseSteps, "remove_key", fail)
+    env_of(broker).before("rename", "*.intent.tmp", fail)
+    with caplog.at_level(logging.ERROR):
         pauses = []
         for count in (1, 2, 3):
             (one,) = broker.services.erasures().queue.unfinished()
@@ -111,6 +109,7 @@ async def test_an_error_that_nobody_expects_is_tried_again_like_others(
             move_to(broker, now_ms)
             await wait_held(broker, count)
             pauses.append(broker.services.erasures().queue.unfinished()[0]["due_ms"] - now_ms)
+    env_of(broker).faults = ()
     assert pauses == [RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS]
     assert "KeyError" in caplog.text
     assert "test_ends.py" in caplog.text

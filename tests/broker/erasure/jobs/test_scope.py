@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.topics.growth import add_partitions
@@ -26,6 +27,7 @@ from tests.broker.erasure.cases import (
     create,
     create_with_key,
     data_of,
+    env_of,
     erase,
     fill,
     intents_of,
@@ -35,7 +37,6 @@ from tests.broker.erasure.cases import (
     values_left,
     write,
 )
-from tests.broker.erasure.obstacles import before
 from tests.cleaner.evidence.scan.naive_scanner import files_with
 from tests.mutants import Mutant, put_in
 from tests.waiting import wait_until
@@ -51,13 +52,17 @@ async def recreate(broker: Broker, name: str = "users") -> None:
 # -- offsets -----------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_key_that_was_nowhere_and_is_written_while_it_is_looked_for_is_named(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def before_tombstones(broker: Broker, act: Callable[[], object]) -> None:
+    """Have something happen once the key is located, which the second intent says."""
+    loop = asyncio.get_running_loop()
+    env_of(broker).before("rename", "*.intent.tmp", partial(loop.call_soon_threadsafe, act), after=1, times=1)
+
+
+async def test_a_key_that_was_nowhere_and_is_written_while_it_is_looked_for_is_named(broker: Broker) -> None:
     """The claim ends where the log ended when it was looked for; the erasure ends, and what came later is told."""
     await create(broker)
     fill(broker, 5)
-    before(monkeypatch, EraseTombstones, "write", lambda: write(broker, (KEY, PERSON)))
+    before_tombstones(broker, lambda: write(broker, (KEY, PERSON)))
     erasure = await erase(broker)
     assert (erasure.state, [one["offset"] for one in erasure.written_since]) == ("nothing-matched", [5])
     assert [one["below_offset"] for one in erasure.certificate["claims"]] == [5]
@@ -68,12 +73,10 @@ async def test_a_key_that_was_nowhere_and_is_written_while_it_is_looked_for_is_n
     assert (verified.outcome, verified.claims[0]["written_since"]) == ("nothing-matched", 1)
 
 
-async def test_what_is_written_between_the_search_and_the_tombstone_goes_too(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_written_between_the_search_and_the_tombstone_goes_too(broker: Broker) -> None:
     """It lies below the tombstone, which supersedes it; the claim ends behind the tombstone."""
     await create_with_key(broker)
-    before(monkeypatch, EraseTombstones, "write", lambda: write(broker, (KEY, PERSON)))
+    before_tombstones(broker, lambda: write(broker, (KEY, PERSON)))
     erasure = await erase(broker)
     assert erasure.state == "values-gone"
     assert [one["below_offset"] for one in erasure.certificate["claims"]] == [3]

@@ -9,7 +9,6 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
-from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -35,7 +34,7 @@ from tests.broker.erasure.cases import (
     values_left,
     write,
 )
-from tests.broker.erasure.obstacles import before, damage, erase_in_vain, hold_up
+from tests.broker.erasure.obstacles import SCANNING, at_stage, damage, erase_in_vain, hold_up
 from tests.cleaner.evidence.scan.naive_scanner import files_with
 
 # -- the two states ------------------------------------------------------------------------------------------------------
@@ -128,14 +127,12 @@ async def test_a_second_erase_writes_no_second_tombstone(broker: Broker) -> None
     assert values_left(broker) == [None]
 
 
-async def test_a_write_during_the_erase_is_named_and_not_erased(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_write_during_the_erase_is_named_and_not_erased(broker: Broker) -> None:
     """The claim ends behind the tombstone."""
     await create_with_key(broker, others=30)
     offsets: list[int] = []
-    before(monkeypatch, Evidence, "scan", lambda: offsets.append(write(broker, (KEY, b"written during the erase"))))
-    erasure = await erase(broker)
+    writing = at_stage(SCANNING, lambda: offsets.append(write(broker, (KEY, b"written during the erase"))))
+    erasure = await erase(broker, progress=writing)
     assert erasure.state == "values-gone"
     assert [one["offset"] for one in erasure.written_since] == offsets
     assert erasure.certificate["claims"][0]["below_offset"] <= offsets[0]

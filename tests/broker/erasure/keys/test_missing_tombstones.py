@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure.erase import erase_tombstones
-from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.topics.deletion import delete_topics
-from diamant.cleaner.erasure.locate import locate_key
+from diamant.cleaner.erasure import locate
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.erasure.cases import (
@@ -26,6 +22,7 @@ from tests.broker.erasure.cases import (
     values_left,
     write,
 )
+from tests.mutants import Mutant, put_in
 
 STRAY = "users-0.0123456789abcdef0123456789abcdef-stray"
 
@@ -55,16 +52,14 @@ async def test_a_tombstone_in_a_directory_that_is_set_aside_supersedes_nothing(b
     assert step["tombstone_offset"] == 1
 
 
-def hide(patched: pytest.MonkeyPatch, partition: int) -> None:
+def hide(broker: Broker, patched: pytest.MonkeyPatch, partition: int) -> None:
     """Let a partition be passed over as if its filters did not know the key, as long as filters are asked."""
+    (data_of(broker) / "diamant-hash-key").write_bytes(b"k" * 16)
 
-    def locate(*arguments: Any, hash_key: bytes | None, **options: Any) -> Any:
-        *others, partitions = arguments
-        seen = [one for one in partitions if hash_key is None or one[1] != partition]
-        return locate_key(*others, seen, **options)
+    def cannot_hold(_env: object, path: str, *_: object) -> bool:
+        return f"/users-{partition}/" in path
 
-    patched.setattr(erase_tombstones, "locate_key", locate)
-    patched.setattr(Evidence, "filter_key", lambda _: b"k" * 16)
+    put_in(patched, Mutant(locate, "cannot_hold", lambda _real: cannot_hold))
 
 
 async def test_a_value_that_a_filter_has_hidden_is_erased_by_the_next_attempt(
@@ -72,7 +67,7 @@ async def test_a_value_that_a_filter_has_hidden_is_erased_by_the_next_attempt(
 ) -> None:
     """The scan has found it: what it is in is located once more, and no filter is asked then."""
     await create_with_key(broker, 2)
-    hide(monkeypatch, 1)
+    hide(broker, monkeypatch, 1)
     erasure = await erase(broker)
     assert erasure.state == "not-certified"
     assert [one["partition"] for one in erasure.certificate["not_certified"]] == [1]
@@ -88,7 +83,7 @@ async def test_what_was_written_meanwhile_is_not_erased_by_the_next_attempt(
 ) -> None:
     """A later write of the key supersedes the value as well as a tombstone does: the claim stays where it ended."""
     await create_with_key(broker)
-    hide(monkeypatch, 0)
+    hide(broker, monkeypatch, 0)
     assert (await erase(broker)).state == "not-certified"
     write(broker, (KEY, b"a new customer of that number"))
     certificate = await certified_at(broker, START_MS + RETRY_MS, "key-gone")

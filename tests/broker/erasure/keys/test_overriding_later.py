@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import errno
 from functools import partial
-from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure.erase import erase_steps
 from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.cleaner.erasure.intent import intent_files
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -34,7 +32,7 @@ from tests.broker.erasure.cases import (
     wait_idle,
     write,
 )
-from tests.broker.erasure.obstacles import at_stage, no_space
+from tests.broker.erasure.obstacles import at_stage
 
 
 def fill_up(broker: Broker) -> None:
@@ -58,26 +56,25 @@ async def test_a_group_that_comes_before_the_next_attempt_is_not_passed_over_una
     assert certificate["overrides"] == []
 
 
-async def test_who_missed_a_tombstone_is_on_the_disk_before_it_goes(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_missed_a_tombstone_is_on_the_disk_before_it_goes(broker: Broker) -> None:
     """Stopped in between, the next attempt finds the group further on; it stands in the certificate all the same."""
     commit(broker, (1, "billing"))
     await create_with_key(broker)
-    real, noted = erase_steps.remove_tombstones, []
+    noted: list[tuple[str, ...]] = []
 
-    async def stop_behind(*arguments: Any) -> None:
+    def note() -> None:
         key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
         (intent,) = intents_of(broker)
         intent_id = intent.name.removeprefix("diamant-erasure-").removesuffix(".intent")
         noted.extend(intent_files(broker.env, str(data_of(broker))).read(intent_id, key).overrides.values())
-        await real(*arguments)
-        no_space()
 
-    with monkeypatch.context() as patched:
-        patched.setattr(erase_steps, "remove_tombstones", stop_behind)
-        with pytest.raises(EraseFailed, match="No space left"):
-            await erase(broker, is_now=True, is_confirmed=True)
+    def stop_behind() -> None:
+        env_of(broker).before("create_new", "*.log.cleaned", note)
+        env_of(broker).fail("remove", "*.log.deleted", errno.ENOSPC)
+
+    with pytest.raises(EraseFailed, match="No space left"):
+        await erase(broker, is_now=True, is_confirmed=True, progress=at_stage("removing tombstones", stop_behind))
+    env_of(broker).faults = ()
     assert noted == [("billing",)]
     commit(broker, (1, "another"), (2, "billing"))
     certificate = await certified_at(broker, START_MS + RETRY_MS, "key-gone")

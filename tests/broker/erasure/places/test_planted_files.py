@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,12 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.erasure.cases import broker_at, data_of, fill, write
+from tests.broker.erasure.obstacles import SCANNING, at_stage
 from tests.broker.erasure.places.planting import Planted, plant
 from tests.cleaner.evidence.scan.independent_scanner import Place, search
 from tests.effort import examples
@@ -49,7 +48,7 @@ async def make(broker: Broker) -> None:
         await create_topics(broker.node.topics, [check_new_topic(broker.node.topics, name, 2, 1, None, values)])
 
 
-async def one_case(broker: Broker, seed: int, outcomes: Outcomes, patched: pytest.MonkeyPatch) -> None:
+async def one_case(broker: Broker, seed: int, outcomes: Outcomes) -> None:
     """Write a secret, plant copies of it before or during the work, have it certified, and look."""
     rng = random.Random(seed)
     data, outside = data_of(broker), data_of(broker).parent / "outside"
@@ -72,17 +71,15 @@ async def one_case(broker: Broker, seed: int, outcomes: Outcomes, patched: pytes
         if not planted.told:
             planted = plant(rng, data, outside, topic, key, value)
 
-    with patched.context() as during:
-        if is_during:
-            before_scans(during, do_plant)
-        else:
-            do_plant()
-        if is_erasure:
-            is_now = rng.random() < 0.5
-            found: Any = await broker.erase(key, [topic], reason="GDPR Art. 17", is_now=is_now, is_confirmed=True)
-        else:
-            where = f'value.email == "{mail}"'
-            found = await broker.redact(topic, where=where, reason="GDPR Art. 17", yes_all=True)
+    progress = at_stage(SCANNING, do_plant)
+    if not is_during:
+        do_plant()
+    if is_erasure:
+        how: dict[str, Any] = {"is_now": rng.random() < 0.5, "is_confirmed": True, "progress": progress}
+        found: Any = await broker.erase(key, [topic], reason="GDPR Art. 17", **how)
+    else:
+        where = f'value.email == "{mail}"'
+        found = await broker.redact(topic, where=where, reason="GDPR Art. 17", yes_all=True, progress=progress)
     certificate = found.certificate
     # Values that were nowhere in the topic nobody can know; then it is the key that is looked for, or what is compared with.
     places = search(data, value) if writes else []
@@ -100,17 +97,6 @@ async def one_case(broker: Broker, seed: int, outcomes: Outcomes, patched: pytes
             f"seed {seed}: {certificate['state']} of {topic}, planted {when}: {planted.told}; found: {hidden[:5]}"
         )
     await clean_up(broker, planted, log)
-
-
-def before_scans(patched: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Have something happen before each scan of a job."""
-    real = Evidence.scan
-
-    async def act_first(self: Any, *arguments: Any) -> Any:
-        act()
-        return await real(self, *arguments)
-
-    patched.setattr(Evidence, "scan", act_first)
 
 
 def hidden_places(data: Path, places: list[Place], certificate: dict[str, Any], topic: str) -> list[Place]:
@@ -145,14 +131,14 @@ async def clean_up(broker: Broker, planted: Planted, log: Any) -> None:
         path.unlink()
 
 
-async def run(tmp_path: Path, seeds: range, patched: pytest.MonkeyPatch) -> Outcomes:
+async def run(tmp_path: Path, seeds: range) -> Outcomes:
     """Run cases, some of them in the same broker."""
     outcomes = Outcomes()
     for first in range(seeds.start, seeds.stop, SEEDS_PER_BROKER):
         async with broker_at(tmp_path / str(first)) as broker:
             await make(broker)
             for seed in range(first, min(first + SEEDS_PER_BROKER, seeds.stop)):
-                await one_case(broker, seed, outcomes, patched)
+                await one_case(broker, seed, outcomes)
     return outcomes
 
 
@@ -166,18 +152,16 @@ def check(outcomes: Outcomes, cases: int) -> None:
 
 
 @pytest.mark.slow
-async def test_nothing_that_is_called_gone_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_that_is_called_gone_is_found(tmp_path: Path) -> None:
     """Two dozen cases, in one broker."""
     count = examples(24)
-    check(await run(tmp_path, range(count), monkeypatch), count)
+    check(await run(tmp_path, range(count)), count)
 
 
 @pytest.mark.long
-async def test_nothing_that_is_called_gone_is_found_a_thousand_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_that_is_called_gone_is_found_a_thousand_times(tmp_path: Path) -> None:
     """The same, a thousand of them."""
-    check(await run(tmp_path, range(1000, 2000), monkeypatch), 1000)
+    check(await run(tmp_path, range(1000, 2000)), 1000)
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
