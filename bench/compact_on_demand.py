@@ -16,6 +16,8 @@ import time
 from typing import NamedTuple
 
 from diamant import Broker, BrokerConfig
+from diamant.broker.topics.creation import create_topics
+from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.protocol.batches.compression import CODEC_NAMES
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
@@ -90,8 +92,8 @@ async def measure(mode: str, shape: Shape, topics: int) -> tuple[list[float], li
 
 async def fill(broker: Broker, name: str, shape: Shape) -> None:
     """Make a topic, and write to it."""
-    new = broker.node.topics.check_new(name, 1, 1, None, {"cleanup.policy": "compact"})
-    await broker.node.topics.create([new])
+    new = check_new_topic(broker.node.topics, name, 1, 1, None, {"cleanup.policy": "compact"})
+    await create_topics(broker.node.topics, [new])
     log = broker.node.topics.log(name, 0)
     now_ms = time.time_ns() // 1_000_000
     headers, codec = HEADERS if shape.has_headers else (), CODEC_NAMES.index(shape.codec)

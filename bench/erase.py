@@ -27,6 +27,8 @@ from figure import Figure
 
 from diamant import Broker, BrokerConfig
 from diamant.broker.operations.progress import Progress
+from diamant.broker.topics.creation import create_topics
+from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.protocol.batches.compression import CODEC_NAMES
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
@@ -134,7 +136,7 @@ async def measure(directory: str, size: int, codec: int, keys: int, *, is_at_onc
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=f"{directory}/data", properties=properties)
     async with Broker(config) as broker:
         options = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
-        await broker.node.topics.create([broker.node.topics.check_new(TOPIC, 1, 1, None, options)])
+        await create_topics(broker.node.topics, [check_new_topic(broker.node.topics, TOPIC, 1, 1, None, options)])
         start_s = time.perf_counter()
         count = await fill(broker, size, codec)
         print(f"{count:,} records written in {time.perf_counter() - start_s:.0f} s", file=sys.stderr, flush=True)

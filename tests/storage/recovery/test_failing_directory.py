@@ -103,7 +103,7 @@ class Life:
             fault.clear()
 
     def delete(self, key: tuple[str, int], log: Log | None) -> None:
-        """As `Topics.delete` does."""
+        """As `delete_topics` does."""
         del self.sources[key], self.truths[key]
         try:
             if log is not None:
