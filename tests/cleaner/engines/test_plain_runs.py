@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from diamant.cleaner.engines import plain_batches, plain_round
-from diamant.cleaner.engines.group_rewrite import rewrite_group
 from diamant.cleaner.engines.parsed_chunks import ParsedChunk, ParsedChunks, parse
 from diamant.cleaner.engines.plain_batches import PlainBatch
 from diamant.cleaner.engines.plain_round import PlainMap, PlainRewriter
 from diamant.cleaner.engines.round import Round
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.rules.engine_limits import EngineLimits
-from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
+from diamant.cleaner.rules.modes import MODES
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import no_output
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
@@ -23,7 +22,6 @@ from diamant.cleaner.segments.small_payloads import SmallPayloads
 from diamant.protocol.batches import compression
 from diamant.storage import names
 from diamant.storage.env.memory import MemoryEnv
-from tests.cleaner.cleaner_log import DAY_MS, CleanerLog
 from tests.cleaner.engines.engines import Outcome, one_by_one, outcome
 from tests.cleaner.prompt.segment_history import DIRECTORY, SegmentHistory
 
@@ -147,25 +145,3 @@ def test_a_packed_batch_is_decompressed_once_for_its_key(codec: int) -> None:
     history.batch([(b"a", b"1"), (b"b", b"2")], codec=codec)
     _, chunks = cleaned(*history.stored())
     assert chunks.payloads.unpacked == 21 * [codec]
-
-
-def test_only_mode_kafka_stamps_tombstones_behind_the_map() -> None:
-    """Their clock would begin before the older values of their keys are gone.
-
-    Mode prompt never fills its map, so the round that leaves a tombstone unmapped is one without a dirty range.
-    """
-    horizons = {}
-    for mode in (KAFKA, PROMPT):
-        log = CleanerLog()
-        log.data("a")
-        log.data("b=")
-        log.roll()
-        plan = log.plan(mode=mode, first_dirty=0, end=2, max_keys=1)
-        work = RoundWork(log.env, plan)
-        chunks = ParsedChunks(work)
-        key_map = PlainMap(work, chunks)
-        key_map.end_offset = 0
-        for output in rewrite_group(work, PlainRewriter(work, key_map, chunks), plan.segments):
-            log.swap(output)
-        horizons[mode] = log.horizon(1)
-    assert horizons == {KAFKA: log.now_ms + DAY_MS, PROMPT: None}

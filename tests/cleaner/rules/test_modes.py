@@ -1,6 +1,6 @@
 """Where the two modes differ: each difference that docs/explanation/cleaner-modes.md lists, tried in both.
 
-Differences of the service that looks for work are in test_service.py.
+Differences of the service that looks for work are in test_service.py, those that every engine has to make in test_rounds.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from diamant.cleaner.prompt.segment_facts import PartitionFacts, file_facts, hor
 from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleanable_range
 from diamant.cleaner.rules.grouping import expiry_slice_ms
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
-from diamant.cleaner.rules.result import OutputOverflow
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.rules.time_based_roll import should_roll, with_append_lag
 from diamant.cleaner.service.partition_states import PartitionStates
@@ -185,18 +184,6 @@ def test_untouched_segments_are_not_written_again(mode: str) -> None:
 
 
 @in_both_modes
-def test_records_below_the_log_start_are_dropped(mode: str) -> None:
-    """Nobody can read them; Kafka copies them in every round."""
-    log = CleanerLog()
-    log.data("a=gone-1", "b=gone-2", "c=here")
-    log.roll()
-    log.log.delete_records(2)
-    log.clean(first_dirty=2, mode=mode)
-    assert is_on_disk(log, b"gone") == (mode == KAFKA)
-    assert is_on_disk(log, b"here")
-
-
-@in_both_modes
 def test_tombstones_that_are_not_mapped_yet_get_no_horizon(mode: str) -> None:
     """Their time would begin before the older records of their keys went."""
     log = CleanerLog()
@@ -215,38 +202,6 @@ def test_tombstones_that_are_not_mapped_yet_get_no_horizon(mode: str) -> None:
         log.swap(output)
     expected = START_MS + DAY_MS if mode == KAFKA else None
     assert (log.horizon(0), log.horizon(2)) == (expected, expected)
-
-
-@in_both_modes
-def test_an_old_abort_hides_no_key_from_the_map(mode: str) -> None:
-    """The map's pass begins in the middle of a segment, after the marker of an aborted transaction of the same producer."""
-    log = CleanerLog(index_interval_bytes=0)
-    log.data("x", producer=1, txn=True)
-    log.marker(1, "abort")
-    log.data("key")
-    log.data("filler-1")
-    start = log.data("key", producer=1, txn=True)
-    log.marker(1, "commit")
-    log.roll()
-    log.first_dirty = start
-    log.clean(mode=mode)
-    assert log.keys().count("key") == (2 if mode == KAFKA else 1)
-
-
-@in_both_modes
-def test_a_full_index_does_not_fail_a_round(mode: str) -> None:
-    """Kafka gives the partition up; prompt leaves entries out, and the index is coarser there."""
-    log = CleanerLog(index_interval_bytes=0, segment_index_bytes=48)
-    for number in range(12):
-        log.data(f"k{number}")
-    log.roll()
-    plan = replace(log.plan(mode=mode), segment_index_bytes=24)
-    if mode == KAFKA:
-        with pytest.raises(OutputOverflow, match="index is full"):
-            plain_round.clean(log.env, plan)
-    else:
-        plain_round.clean(log.env, plan, on_output=log.swap)
-        assert len(log.keys()) == 12
 
 
 @in_both_modes
