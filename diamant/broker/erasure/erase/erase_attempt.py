@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.erasure.erase.claims import claims_of
 from diamant.broker.erasure.erase.erase_certificates import EraseCertificates, Verdict
-from diamant.broker.erasure.erase.erase_result import NOT_CERTIFIED, EraseFailed, Erasure
+from diamant.broker.erasure.erase.erase_result import EraseFailed, Erasure
 from diamant.broker.erasure.erase.erase_steps import EraseSteps
 from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
@@ -26,6 +26,7 @@ from diamant.broker.operations.blocking import to_its_end
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.erasure.intent import CLOSING, REMOVING, WAITING, WRITING, Intent, waiting_for
 from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED
+from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan.report import KEY_GONE, VALUES_GONE
 from diamant.cleaner.evidence.scan.scan import ScanReport

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from diamant.broker.erasure.erase.claims import Claims, claims_of
-from diamant.broker.erasure.erase.erase_result import NOT_CERTIFIED, Erasure
+from diamant.broker.erasure.erase.erase_result import Erasure
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
 from diamant.broker.erasure.evidence.evidence import Evidence, seen_fields
 from diamant.broker.erasure.jobs.ended import Ended
+from diamant.broker.erasure.jobs.issuing import issue
 from diamant.broker.erasure.jobs.job_table import JobTable
-from diamant.broker.operations.blocking import to_its_end
 from diamant.cleaner.erasure.intent import Intent
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
-from diamant.cleaner.evidence.certificates.certificate import NOT_COVERED, TYPE, VERSION, sign_certificate
-from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path, conclude
+from diamant.cleaner.evidence.certificates.certificate import NOT_COVERED, TYPE, VERSION
+from diamant.cleaner.evidence.certificates.files import LAST_STATES, NOT_CERTIFIED
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan.file_listing import is_of_log
@@ -125,28 +123,9 @@ class EraseCertificates:
         """Sign what the scan has shown, and keep it. With a last state, or if it was `ended` otherwise, the intent goes."""
         state = verdict.state if ended is None else NOT_CERTIFIED
         fields = self._certificate_fields(intent, subject, verdict, state, due_ms, ended)
-        path = certificate_path(self._evidence.directory, intent.id, state)
-
-        def signed_text() -> tuple[dict[str, Any], bytes]:
-            signed = sign_certificate(fields, key)
-            return signed, json.dumps(signed, indent=1, sort_keys=True).encode()
-
-        async def end() -> None:
-            remove_intent = partial(self._table.files.remove, intent.id)
-            await asyncio.to_thread(conclude, self._evidence.env, path, text, remove_intent)
-            self._table.finish(intent.id)
-
-        signed, text = await asyncio.to_thread(signed_text)
-        if state in LAST_STATES or ended is not None:
-            await to_its_end(end())
-        else:
-            await to_its_end(asyncio.to_thread(self._evidence.env.write_atomically, path, text))
-        if state in LAST_STATES:
-            self._table.done += 1
-        elif ended is not None:
-            self._table.failed += 1
-        elif state == NOT_CERTIFIED:
-            self._table.held += 1
+        is_last = state in LAST_STATES or ended is not None
+        signed, path = await issue(self._table, fields, key, is_last=is_last)
+        self._table.count_certificate(state, has_ended=ended is not None)
         logger.info("erasure %s: %s", intent.id, state)
         unknown = await self._groups.not_known() if state == VALUES_GONE else []
         behind = await self._groups.behind(intent) if state == VALUES_GONE else {}

@@ -7,9 +7,6 @@ from typing import Any
 
 from diamant.broker.client.errors import VerbError
 
-NOT_CERTIFIED = "not-certified"
-"""State of a certificate of which no partition, or not every one, has a claim."""
-
 
 class EraseFailed(VerbError):
     """The erasure could not continue; its intent stays, and the broker tries again."""

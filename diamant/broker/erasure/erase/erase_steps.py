@@ -237,7 +237,7 @@ class EraseSteps:
             for one in report.of(partition)
             if one.what == TOMBSTONE and is_in_use(one.file, *partition)
         }
-        undone = [one for one in intent.overrides if (one, intent.done.get(one, Erased()).tombstone_at) in there]
+        undone = {one for one in intent.overrides if (one, intent.done.get(one, Erased()).tombstone_at) in there}
         return replace(
             intent,
             done=_each(intent.done, undone, removed_before_horizon=None),
@@ -257,7 +257,7 @@ class EraseSteps:
         return replace(intent, done=steps)
 
 
-def _each(steps: Done, partitions: Sequence[TopicPartition], **changes: Any) -> Done:
+def _each(steps: Done, partitions: Iterable[TopicPartition], **changes: Any) -> Done:
     """Return steps of which those of some partitions are changed."""
     changed = set(partitions)
     return {place: replace(step, **changes) if place in changed else step for place, step in steps.items()}

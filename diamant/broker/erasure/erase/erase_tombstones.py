@@ -85,9 +85,9 @@ class EraseTombstones:
         """Write a tombstone where one is needed, and note the claims: the values are removed next."""
         by_partition = {(one.topic, one.partition): one for one in located}
         refused, steps, claims = {}, {**intent.done}, {**intent.claims}
-        present = claims_of(intent, self._evidence.topics)
-        there = frozenset(present.present.partitions)
-        for count, partition in enumerate(_to_locate(intent, present), start=1):
+        known = claims_of(intent, self._evidence.topics)
+        there = frozenset(known.present.partitions)
+        for count, partition in enumerate(_to_locate(intent, known), start=1):
             if count % TOMBSTONES_PER_TURN == 0:
                 await asyncio.sleep(0)
                 there = frozenset(present_of(self._evidence.topics, intent.topics, intent.scope).partitions)
@@ -117,7 +117,8 @@ class EraseTombstones:
 
 def _to_locate(intent: Intent, claims: Claims) -> list[TopicPartition]:
     """Return the partitions without a claim, and those that have values in spite of theirs."""
-    return [*claims.unclaimed, *(one for one in claims.ends if one in intent.missed)]
+    missed = set(intent.missed)
+    return [*claims.unclaimed, *(one for one in claims.ends if one in missed)]
 
 
 def _with_tombstone(step: Erased, one: Located, offset: int | None) -> Erased:

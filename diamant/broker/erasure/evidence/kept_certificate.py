@@ -8,11 +8,9 @@ from typing import Any
 
 from diamant.broker.client.errors import NotPossible
 from diamant.cleaner.evidence.certificates.certificate import MAX_BYTES, CertificateError, parse_certificate
-from diamant.cleaner.evidence.certificates.files import LAST_STATES, list_certificates
+from diamant.cleaner.evidence.certificates.files import LAST_STATES, NOT_CERTIFIED, list_certificates
 from diamant.cleaner.evidence.certificates.own_certificates import problem_with
 from diamant.storage.env.env import Env
-
-_NOT_CERTIFIED = "not-certified"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ def last_certificate(env: Env, directory: str, job_id: str) -> KeptCertificate |
                 problems.append((env.mtime_ms(path), f"{path}: {error}"))
                 continue
             is_ended = bool(certificate.get("ended")) or certificate["state"] in LAST_STATES
-            is_refused = certificate["state"] == _NOT_CERTIFIED
+            is_refused = certificate["state"] == NOT_CERTIFIED
             order = is_ended, _issued_ms(certificate), env.mtime_ms(path), is_refused
             found.append((order, KeptCertificate(certificate, job_id, one["state"], path)))
     written_ms, problem = max(problems, default=(-1, ""))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from diamant.broker.operations.blocking import to_its_end
-from diamant.cleaner.evidence.certificates.files import LAST_STATES, name_pending
+from diamant.cleaner.evidence.certificates.files import LAST_STATES, NOT_CERTIFIED, name_pending
 from diamant.cleaner.evidence.certificates.private_files import AnyIntent, IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 
@@ -121,6 +121,15 @@ class JobTable(Generic[IntentT]):
         await to_its_end(asyncio.to_thread(self.files.remove, job_id))
         self.finish(job_id)
         self.failed += 1
+
+    def count_certificate(self, state: str, *, has_ended: bool) -> None:
+        """Count a certificate with a last state as done, and else as failed or held; `has_ended`: not carried out."""
+        if state in LAST_STATES:
+            self.done += 1
+        elif has_ended:
+            self.failed += 1
+        elif state == NOT_CERTIFIED:
+            self.held += 1
 
     def note_failure(self, job_id: str) -> None:
         """Count an attempt that has failed: as held if it is resumed, and not at all if it was counted when it ended."""

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from diamant.broker.erasure.evidence.evidence import Evidence, seen_fields
 from diamant.broker.erasure.evidence.scope import Present, present_of
 from diamant.broker.erasure.jobs.ended import Ended
+from diamant.broker.erasure.jobs.issuing import issue
 from diamant.broker.erasure.jobs.job_table import JobTable
-from diamant.broker.erasure.redact.redact_result import NOT_CERTIFIED, Redaction, Work, relative_path
-from diamant.broker.operations.blocking import to_its_end
+from diamant.broker.erasure.redact.redact_result import Redaction, Work, relative_path
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
-from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED, REDACTION_TYPE, VERSION, sign_certificate
-from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path, conclude
+from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED, REDACTION_TYPE, VERSION
+from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
-from diamant.cleaner.evidence.certificates.private_files import REDACTION_PREFIX
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import RECORDS_GONE
 from diamant.cleaner.evidence.scan.report import ScanReport, written_since_fields
@@ -127,30 +124,10 @@ class RedactCertificates:
         names_after = [one.file for one in intent.before] if self.ended(intent) is None and report.rows else []
         after = await asyncio.to_thread(self._evidence.digests, names_after, self._evidence.ends())
         fields = self._certificate_fields(intent, subject, report, claims, refused, state, after, ended)
-        path = certificate_path(self._evidence.directory, intent.id, state, REDACTION_PREFIX)
-
-        def signed_text() -> tuple[dict[str, Any], bytes]:
-            signed = sign_certificate(fields, key)
-            return signed, json.dumps(signed, indent=1, sort_keys=True).encode()
-
-        async def keep() -> None:
-            if intent.due_ms is None:
-                remove_intent = partial(self._table.files.remove, intent.id)
-                await asyncio.to_thread(conclude, self._evidence.env, path, text, remove_intent)
-                self._table.finish(intent.id)
-            else:
-                await asyncio.to_thread(self._evidence.env.write_atomically, path, text)
-                await asyncio.to_thread(self._table.files.write, intent, key)
-                self._table.schedule(intent.id, intent.due_ms)
-
-        signed, text = await asyncio.to_thread(signed_text)
-        await to_its_end(keep())
-        if state in LAST_STATES:
-            self._table.done += 1
-        elif ended is None:
-            self._table.held += 1
-        else:
-            self._table.failed += 1
+        signed, path = await issue(self._table, fields, key, is_last=intent.due_ms is None)
+        if intent.due_ms is not None:
+            await self._table.save(intent, key, intent.due_ms)
+        self._table.count_certificate(state, has_ended=ended is not None)
         removed = intent.records_found
         logger.info("redaction %s: %s, %d records removed from %s", intent.id, state, removed, intent.topic)
         return Redaction(intent.id, state, removed, signed, path, key.public_pem, intent.due_ms)

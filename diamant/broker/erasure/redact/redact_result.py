@@ -14,7 +14,6 @@ from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
 
-NOT_CERTIFIED = "not-certified"
 EVERYTHING_MATCHES = "everything-matches"
 """In a certificate, `ended.what` of a redaction that would have emptied its topic without the caller's consent."""
 

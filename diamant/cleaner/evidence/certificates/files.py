@@ -25,6 +25,8 @@ from diamant.cleaner.evidence.certificates.certificate import (
 from diamant.cleaner.evidence.certificates.private_files import PREFIX, REDACTION_PREFIX, SUFFIX
 from diamant.storage.env.env import Env
 
+NOT_CERTIFIED = "not-certified"
+"""State of a certificate of which no partition, or not every one, has a claim."""
 LAST_STATES = ("key-gone", "records-gone", NOTHING_MATCHED)
 """Of certificates on which nothing follows: the intent goes with them."""
 
