@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner, Result
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.admin import Admin
 from diamant.broker.commands.admin.certificates import certificates
-from diamant.cleaner.evidence.certificates import files as certificate_files
+from diamant.cleaner.evidence.certificates.files import MAX_DESCRIBED
 from tests.broker.certifying_broker import on
 from tests.broker.commands.test_erase_commands import KEY, broker
 
@@ -43,19 +42,22 @@ def test_it_lists_what_there_is_and_what_is_not_over(broker: Broker) -> None:
     assert [one["issued_ms"] for one in listed] == [one["certificate"]["clock"]["issued_ms"] for one in (first, second)]
 
 
-def test_what_cannot_be_read_and_what_is_old_is_listed_by_its_name(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_read_and_what_is_old_is_listed_by_its_name(broker: Broker) -> None:
     """Only so many certificates are read for a list; of the others, and of damaged ones, its id, state and file are known."""
     admin = Admin(broker.bootstrap_servers)
     found = admin.erase("nobody", "users", reason="r", reference="ticket 7")
-    monkeypatch.setattr(certificate_files, "MAX_DESCRIBED", 0)
-    (one,) = json.loads(run(broker, "--json").output)["certificates"]
-    assert (one["id"], one["topics"], one["issued_ms"]) == (found["id"], None, None)
-    monkeypatch.undo()
+    path = Path(found["certificate_path"])
+    later = [path.with_name(f"diamant-erasure-{number:032x}.nothing-matched.json") for number in range(MAX_DESCRIBED)]
+    for one in later:
+        one.write_bytes(path.read_bytes())
+    listed = {one["id"]: one for one in json.loads(run(broker, "--json").output)["certificates"]}
+    assert (listed[found["id"]]["topics"], listed[found["id"]]["issued_ms"]) == (None, None)
+    assert listed[f"{0:032x}"]["topics"] == ["users"]
+    for one in later:
+        one.unlink()
     endless = json.dumps({**found["certificate"], "clock": {"issued_ms": float("inf")}})
     for text in ("{", endless, endless.replace("Infinity", "1e999"), '{"type": 1}', "[" * 100_000):
-        Path(found["certificate_path"]).write_text(text)
+        path.write_text(text)
         result = run(broker)
         assert (result.exit_code, "NOT AS IT WAS SIGNED: it cannot be read" in result.output) == (3, True), (
             result.output
