@@ -7,6 +7,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 
+BEGIN_TIMEOUT_S = 1.0
+
 
 class LoopThread(threading.Thread):
     """An event loop on which a broker is started, runs, and is stopped. Used once."""
@@ -17,15 +19,18 @@ class LoopThread(threading.Thread):
         self._stop_on_loop = stop
         self._is_up: Future[None] = Future()
         self._is_to_stop: Future[None] = Future()
+        self._has_begun = threading.Event()
         self._error: BaseException | None = None
 
     def start_broker(self) -> None:
         """Return when the broker listens; raises what its start raised. Who interrupts it waits until it has stopped again."""
-        self.start()
         try:
+            self.start()
             self._is_up.result()
         except KeyboardInterrupt:
-            self._end()
+            # `start` waits for the thread to begin, which it may still do.
+            if self._has_begun.wait(BEGIN_TIMEOUT_S):
+                self._end()
             raise
 
     def stop_broker(self) -> None:
@@ -41,6 +46,7 @@ class LoopThread(threading.Thread):
 
     def run(self) -> None:
         """Be the thread."""
+        self._has_begun.set()
         try:
             asyncio.run(self._serve())
         except BaseException as error:
