@@ -14,8 +14,7 @@ from struct import pack
 from typing import Any
 
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.batch import parse_header
-from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.header import Header, Record, parse_header
 from diamant.protocol.batches.records import build_batch
 
 TIMESTAMP = 1_700_000_000_000

@@ -107,7 +107,7 @@ def parse_metadata_snapshot(name: str) -> tuple[int, int] | None:
     return None if match is None else (int(match[1]), int(match[2]))
 
 
-class SegmentFile(NamedTuple):
+class SegmentFileName(NamedTuple):
     """A file name taken apart: `00000000000000000042.log.deleted` is `(42, ".log", ".deleted")`."""
 
     offset: int
@@ -117,7 +117,7 @@ class SegmentFile(NamedTuple):
     """`""` for a file in use, else `.deleted`, `.cleaned`, `.swap` or `.aside`."""
 
 
-def parse_segment_file(name: str) -> SegmentFile | None:
+def parse_segment_file(name: str) -> SegmentFileName | None:
     """Take the name of a segment's file or producer snapshot apart; None if it is neither.
 
     As in Kafka the offset is the text before the first dot and need not have 20 digits.
@@ -127,11 +127,11 @@ def parse_segment_file(name: str) -> SegmentFile | None:
         return None
     suffix = "." + rest
     if suffix in _SEGMENT_SUFFIXES:
-        return SegmentFile(int(stem), suffix, "")
+        return SegmentFileName(int(stem), suffix, "")
     head, dot, tail = suffix.rpartition(".")
     stage = dot + tail
     if stage in _STAGE_SUFFIXES and head in _SEGMENT_SUFFIXES:
-        return SegmentFile(int(stem), head, stage)
+        return SegmentFileName(int(stem), head, stage)
     return None
 
 

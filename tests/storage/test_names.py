@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from diamant.storage import names
-from diamant.storage.names import SegmentFile
+from diamant.storage.names import SegmentFileName
 
 
 def test_file_names_have_twenty_digits() -> None:
@@ -21,12 +21,12 @@ def test_file_names_have_twenty_digits() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("00000000000000000042.log", SegmentFile(42, ".log", "")),
-        ("00000000000000000042.index.deleted", SegmentFile(42, ".index", ".deleted")),
-        ("00000000000000000042.timeindex.cleaned", SegmentFile(42, ".timeindex", ".cleaned")),
-        ("00000000000000000042.log.swap", SegmentFile(42, ".log", ".swap")),
-        ("00000000000000000005.snapshot", SegmentFile(5, ".snapshot", "")),
-        ("7.txnindex", SegmentFile(7, ".txnindex", "")),
+        ("00000000000000000042.log", SegmentFileName(42, ".log", "")),
+        ("00000000000000000042.index.deleted", SegmentFileName(42, ".index", ".deleted")),
+        ("00000000000000000042.timeindex.cleaned", SegmentFileName(42, ".timeindex", ".cleaned")),
+        ("00000000000000000042.log.swap", SegmentFileName(42, ".log", ".swap")),
+        ("00000000000000000005.snapshot", SegmentFileName(5, ".snapshot", "")),
+        ("7.txnindex", SegmentFileName(7, ".txnindex", "")),
         ("leader-epoch-checkpoint", None),
         ("partition.metadata", None),
         ("00000000000000000042.log.tmp", None),
@@ -35,7 +35,7 @@ def test_file_names_have_twenty_digits() -> None:
         ("00000000000000000007-0000000003.checkpoint", None),
     ],
 )
-def test_parse_segment_file(name: str, expected: SegmentFile | None) -> None:
+def test_parse_segment_file(name: str, expected: SegmentFileName | None) -> None:
     """Names of segment files come apart into offset, suffix and stage; all others are none of ours."""
     assert names.parse_segment_file(name) == expected
     assert names.is_segment_file(name) == (expected is not None and not expected.stage)

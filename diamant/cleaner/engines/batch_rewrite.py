@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from diamant.cleaner.rules import record_fate
 from diamant.cleaner.segments.rebuilt_batch import emptied_batch, rebuilt_batch
-from diamant.protocol.batches.batch import parse_header
-from diamant.protocol.batches.header import HEADER_SIZE, BatchHeader, Record
+from diamant.protocol.batches.header import HEADER_SIZE, BatchHeader, Record, parse_header
 from diamant.protocol.varint import varint_size
 
 if TYPE_CHECKING:

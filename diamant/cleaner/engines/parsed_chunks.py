@@ -14,7 +14,8 @@ from diamant.cleaner.engines.plain_batches import BATCH_BYTES, PlainRun, read_ru
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.cleaner.segments.small_payloads import SmallPayloads
 from diamant.cleaner.segments.strict_reader import parsed_chunks
-from diamant.protocol.batches.batch import iter_headers, parse_header
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.header import parse_header
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.errors import CorruptLog
 

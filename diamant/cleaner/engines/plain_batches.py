@@ -23,7 +23,7 @@ from crc32c import crc32c
 from diamant.cleaner.segments.rebuilt_batch import with_codec
 from diamant.cleaner.segments.small_payloads import SmallPayloads
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.batch import parse_header, update_crc
+from diamant.protocol.batches.batch import update_crc
 from diamant.protocol.batches.header import (
     ATTRIBUTES,
     CODEC_MASK,
@@ -33,6 +33,7 @@ from diamant.protocol.batches.header import (
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
     TRANSACTIONAL_FLAG,
+    parse_header,
 )
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.varint import read_varint, read_varlong, varint_size, write_varint

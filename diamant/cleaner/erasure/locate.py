@@ -46,7 +46,7 @@ SAMPLE_BYTES = 512 * 1024
 
 
 @dataclass(slots=True)
-class Located:
+class LocatedKey:
     """The records of the key in one partition."""
 
     topic: str
@@ -91,7 +91,7 @@ def locate_key(
     threads: int = 2,
     advance: Advance | None = None,
     check: Callable[[], object] = bool,
-) -> tuple[list[Located], ScanReport]:
+) -> tuple[list[LocatedKey], ScanReport]:
     """Return where the key is, by partition, ascending; the subject looks for its values afterwards. Blocks.
 
     With `hash_key`, that of the directory's filters, segments are passed over whose filter does not know the key.
@@ -172,7 +172,7 @@ def _sample_segment(env: Env, path: str, sample: Sample) -> None:
 
 class _Collector:
     def __init__(self, secret: bytes, sample: Sample, listed: int, ends: Mapping[TopicPartition, LogEnd]) -> None:
-        self.found: dict[TopicPartition, Located] = {}
+        self.found: dict[TopicPartition, LocatedKey] = {}
         self.needles: dict[bytes, Needle] = {}
         self.left_out = 0
         self._secret = secret
@@ -187,7 +187,7 @@ class _Collector:
         value = record.value
         digest = b"" if value is None else keyed_digest(self._secret, value)
         with self._lock:
-            one = self.found.setdefault((search.topic, search.partition), Located(search.topic, search.partition))
+            one = self.found.setdefault((search.topic, search.partition), LocatedKey(search.topic, search.partition))
             one.files.add(search.name)
             # Any other file has another log's offsets: that of a topic of this name before, or of a copy.
             end = self._ends.get((search.topic, search.partition))

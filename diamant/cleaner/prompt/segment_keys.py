@@ -19,7 +19,7 @@ from diamant.cleaner.prompt.key_filter import MAX_KEYS, KeyFilter, hash_id
 from diamant.cleaner.prompt.segment_facts import FactsCollector, KeyFacts, SegmentFacts, file_facts
 from diamant.cleaner.segments.key_hasher import KeyHasher
 from diamant.cleaner.segments.row_records import RowRecords
-from diamant.protocol.batches.batch import parse_header
+from diamant.protocol.batches.header import parse_header
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 

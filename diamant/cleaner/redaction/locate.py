@@ -51,7 +51,7 @@ class TooManyMatches(StorageError):
     """More records match than can be remembered; nothing was changed."""
 
 
-class Segment(NamedTuple):
+class SearchedSegment(NamedTuple):
     """One segment as it is while cleaning is paused; an active one up to its size now."""
 
     base_offset: int
@@ -74,7 +74,7 @@ class Meant(Protocol):
 
 
 @dataclass(slots=True)
-class Located:
+class LocatedRecords:
     """The records to remove from one partition, and the facts to report about it."""
 
     offsets: dict[int, Offsets] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Located:
 
 def locate_records(
     env: Env,
-    segments: Sequence[Segment],
+    segments: Sequence[SearchedSegment],
     where: Meant,
     below_offset: int,
     *,
@@ -115,7 +115,7 @@ def locate_records(
     on_value: Callable[[bytes], object] = lambda _value: None,
     advance: Advance = lambda _count: None,
     check: Callable[[], object] = bool,
-) -> Located:
+) -> LocatedRecords:
     """Return what is to go of the segments, ascending, below an offset that no transaction has open. Blocks.
 
     `offset_bytes`: what the offsets found may take of memory, beyond which, or beyond `max_keys`, there are TooManyMatches.
@@ -137,7 +137,7 @@ class _Search:
     def __init__(
         self,
         env: Env,
-        segments: Sequence[Segment],
+        segments: Sequence[SearchedSegment],
         where: Meant,
         below_offset: int,
         offset_bytes: int,
@@ -160,7 +160,7 @@ class _Search:
         self._outcomes = TransactionOutcomes(one for segment in segments for one in segment.aborted)
         self._ends = {one.base_offset: following.base_offset for one, following in pairwise(segments)}
         """By base offset of a segment that of the next one."""
-        self.found = Located()
+        self.found = LocatedRecords()
         self.newest: dict[bytes, int] = {}
         """Key to its newest record that matches and is committed."""
 
@@ -178,7 +178,7 @@ class _Search:
             self.found.matched += len(offsets)
             self._keep(offsets)
 
-    def _find_matched(self, segment: Segment, offsets: Offsets, *, is_compacted: bool) -> int:
+    def _find_matched(self, segment: SearchedSegment, offsets: Offsets, *, is_compacted: bool) -> int:
         """Add what matches of a segment; return how many records it has."""
         found, judge = self.found, self._where.judge
         count = 0
@@ -258,7 +258,7 @@ class _Search:
             )
 
     def _batches(
-        self, segment: Segment, below_offset: int, may_be_in: Callable[[bytes], bool]
+        self, segment: SearchedSegment, below_offset: int, may_be_in: Callable[[bytes], bool]
     ) -> Iterator[tuple[BatchHeader, Iterator[Record] | None]]:
         """Yield the batches of users below an offset with their records; None for those that `may_be_in` passes over."""
         try:

@@ -16,7 +16,7 @@ from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
-from diamant.protocol.batches.batch import parse_header
+from diamant.protocol.batches.header import parse_header
 from diamant.protocol.batches.legacy import parse_legacy_header
 from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import CorruptBatch

@@ -1,31 +1,9 @@
-"""Record batches as whole units: the header, the checksum and the fields a broker patches in place.
-
-All integers are big-endian. Magic 2, the only one written since Kafka 0.11:
-
-    offset size
-         0    8  base offset                not covered by the CRC
-         8    4  batch length               bytes after this field, at least 49; not covered
-        12    4  partition leader epoch     -1 none; not covered
-        16    1  magic                      2; not covered
-        17    4  CRC-32C                    unsigned, over bytes 21 to the end
-        21    2  attributes                 bits 0-2 codec, 3 LogAppendTime, 4 transaction, 5 control, 6 delete horizon
-        23    4  last offset delta          kept by compaction, so also the last sequence's delta
-        27    8  base timestamp             ms, first record's; -1 when empty; the delete horizon when bit 6 is set
-        35    8  max timestamp              ms, greatest record's, or the broker's time under LogAppendTime
-        43    8  producer id                -1 none
-        51    2  producer epoch             -1 none
-        53    4  base sequence              -1 none
-        57    4  record count               can be 0 after compaction
-        61    .  records                    see records.py; one compressed blob when there is a codec
-
-Magic 0 and 1 share the first 17 bytes except that 12..16 hold their CRC-32; see legacy.py.
-"""
+"""Record batches as whole units: the checksum, the fields a broker patches in place, and a walk over entries of any magic."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from struct import error as struct_error
 from zlib import crc32
 
 from crc32c import crc32c
@@ -57,25 +35,6 @@ _OFFSET_STRUCT = Struct(">q")
 _INT32_STRUCT = Struct(">i")
 _UINT32_STRUCT = Struct(">I")
 _ATTRIBUTES_STRUCT = Struct(">h")
-
-
-def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Return the header of the magic 2 batch at `position`.
-
-    Neither the CRC is checked nor that the whole batch is in the buffer. CorruptBatch when fewer than 61 bytes are
-    there, when the magic is not 2, or when the length field is less than 49.
-    """
-    try:
-        header = BatchHeader._make(HEADER_STRUCT.unpack_from(buffer, position))
-    except struct_error:
-        raise CorruptBatch(
-            position, f"a batch header has {HEADER_SIZE} bytes, only {max(0, len(buffer) - position)} are there"
-        ) from None
-    if header.magic != CURRENT_MAGIC:
-        raise CorruptBatch(position, f"magic is {header.magic}, expected {CURRENT_MAGIC}")
-    if header.batch_length < MIN_BATCH_LENGTH:
-        raise CorruptBatch(position, f"batch length is {header.batch_length}, expected at least {MIN_BATCH_LENGTH}")
-    return header
 
 
 def crc_is_valid(buffer: Buffer, position: int, size: int) -> bool:

@@ -1,9 +1,33 @@
-"""The header of a record batch (magic 2), and the values of a record."""
+"""The header of a record batch, and the values of a record.
+
+All integers are big-endian. Magic 2, the only one written since Kafka 0.11:
+
+    offset size
+         0    8  base offset                not covered by the CRC
+         8    4  batch length               bytes after this field, at least 49; not covered
+        12    4  partition leader epoch     -1 none; not covered
+        16    1  magic                      2; not covered
+        17    4  CRC-32C                    unsigned, over bytes 21 to the end
+        21    2  attributes                 bits 0-2 codec, 3 LogAppendTime, 4 transaction, 5 control, 6 delete horizon
+        23    4  last offset delta          kept by compaction, so also the last sequence's delta
+        27    8  base timestamp             ms, first record's; -1 when empty; the delete horizon when bit 6 is set
+        35    8  max timestamp              ms, greatest record's, or the broker's time under LogAppendTime
+        43    8  producer id                -1 none
+        51    2  producer epoch             -1 none
+        53    4  base sequence              -1 none
+        57    4  record count               can be 0 after compaction
+        61    .  records                    see records.py; one compressed blob when there is a codec
+
+Magic 0 and 1 share the first 17 bytes except that 12..16 hold their CRC-32; see legacy.py.
+"""
 
 from __future__ import annotations
 
 from struct import Struct
+from struct import error as struct_error
 from typing import NamedTuple, TypeAlias
+
+from diamant.protocol.errors import CorruptBatch
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -180,6 +204,25 @@ def add_to_sequence(sequence: int, increment: int) -> int:
     """Return the sequence `increment` (0 or more) after `sequence` (`DefaultRecordBatch.incrementSequence`)."""
     total = sequence + increment
     return total if total <= MAX_SEQUENCE else total - MAX_SEQUENCE - 1
+
+
+def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """Return the header of the magic 2 batch at `position`.
+
+    Neither the CRC is checked nor that the whole batch is in the buffer. CorruptBatch when fewer than 61 bytes are
+    there, when the magic is not 2, or when the length field is less than 49.
+    """
+    try:
+        header = BatchHeader._make(HEADER_STRUCT.unpack_from(buffer, position))
+    except struct_error:
+        raise CorruptBatch(
+            position, f"a batch header has {HEADER_SIZE} bytes, only {max(0, len(buffer) - position)} are there"
+        ) from None
+    if header.magic != CURRENT_MAGIC:
+        raise CorruptBatch(position, f"magic is {header.magic}, expected {CURRENT_MAGIC}")
+    if header.batch_length < MIN_BATCH_LENGTH:
+        raise CorruptBatch(position, f"batch length is {header.batch_length}, expected at least {MIN_BATCH_LENGTH}")
+    return header
 
 
 class Header(NamedTuple):

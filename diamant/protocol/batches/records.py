@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn, TypeAlias
 
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.batch import parse_header, update_crc
+from diamant.protocol.batches.batch import update_crc
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.header import (
     CODEC_MASK,
@@ -45,6 +45,7 @@ from diamant.protocol.batches.header import (
     Header,
     Record,
     add_to_sequence,
+    parse_header,
 )
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.varint import MAX_VARINT_SIZE, MAX_VARLONG_SIZE, read_varint, write_varint

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.batch import crc_is_valid, parse_header, set_timestamps
-from diamant.protocol.batches.header import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
+from diamant.protocol.batches.batch import crc_is_valid, set_timestamps
+from diamant.protocol.batches.header import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, parse_header
 from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.batches.validation import (
     RecordChecks,

@@ -16,8 +16,8 @@ from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
-from diamant.protocol.batches.batch import parse_header, set_base_offset, set_timestamps
-from diamant.protocol.batches.header import NO_PRODUCER_ID, BatchHeader
+from diamant.protocol.batches.batch import set_base_offset, set_timestamps
+from diamant.protocol.batches.header import NO_PRODUCER_ID, BatchHeader, parse_header
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import LeaderEpochs

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from diamant.protocol.batches.batch import crc_is_valid, iter_headers, parse_header
-from diamant.protocol.batches.header import HEADER_SIZE, LOG_OVERHEAD, BatchHeader
+from diamant.protocol.batches.batch import crc_is_valid, iter_headers
+from diamant.protocol.batches.header import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, parse_header
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.env.env import Env, File

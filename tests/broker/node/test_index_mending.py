@@ -11,7 +11,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.node.index_repair import IndexRepair
 from diamant.cleaner.service.round_requests import RoundRequest
-from diamant.protocol.batches.batch import parse_header
+from diamant.protocol.batches.header import parse_header
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest

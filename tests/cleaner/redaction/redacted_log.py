@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from diamant.cleaner.redaction.locate import Located, Segment, locate_records
+from diamant.cleaner.redaction.locate import LocatedRecords, SearchedSegment, locate_records
 from diamant.cleaner.redaction.rewrite import RedactionPlan, SegmentRedaction, write_redacted
 from diamant.cleaner.redaction.where import parse_where
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import replace_segments
 
 
-def locate(log: Log, where: str, below: int | None = None, **options: Any) -> Located:
+def locate(log: Log, where: str, below: int | None = None, **options: Any) -> LocatedRecords:
     """What is to go, below the last stable offset."""
-    segments = [Segment(one.base_offset, one.path, one.size, tuple(one.txn_index.all())) for one in log.segments]
+    segments = [
+        SearchedSegment(one.base_offset, one.path, one.size, tuple(one.txn_index.all())) for one in log.segments
+    ]
     return locate_records(
         log.env,
         segments,
@@ -27,7 +29,7 @@ def locate(log: Log, where: str, below: int | None = None, **options: Any) -> Lo
     )
 
 
-def redact(log: Log, where: str) -> Located:
+def redact(log: Log, where: str) -> LocatedRecords:
     """Remove what matches, as the verb does it."""
     located = locate(log, where)
     if log.active.base_offset in located.offsets:
@@ -42,7 +44,7 @@ def redact(log: Log, where: str) -> Located:
     return located
 
 
-def plan_of(log: Log, located: Located) -> RedactionPlan:
+def plan_of(log: Log, located: LocatedRecords) -> RedactionPlan:
     """The plan for what was located in closed segments."""
     return RedactionPlan(
         directory=log.path,

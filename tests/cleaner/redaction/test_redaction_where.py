@@ -19,8 +19,7 @@ from diamant.cleaner.redaction.where import (
     WhereError,
     parse_where,
 )
-from diamant.protocol.batches.batch import parse_header
-from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.header import Header, Record, parse_header
 from diamant.protocol.batches.records import build_batch, records_payload
 
 EMAIL = "ada@example.com"

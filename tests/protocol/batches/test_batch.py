@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.protocol.batches.batch import crc_is_valid, iter_headers, parse_header, set_base_offset, set_timestamps
-from diamant.protocol.batches.header import MAX_SEQUENCE, BatchHeader, add_to_sequence
+from diamant.protocol.batches.batch import crc_is_valid, iter_headers, set_base_offset, set_timestamps
+from diamant.protocol.batches.header import MAX_SEQUENCE, BatchHeader, add_to_sequence, parse_header
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from tests import naive

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.batch import crc_is_valid, parse_header
-from diamant.protocol.batches.header import HEADER_SIZE, Header, Record
+from diamant.protocol.batches.batch import crc_is_valid
+from diamant.protocol.batches.header import HEADER_SIZE, Header, Record, parse_header
 from diamant.protocol.batches.records import build_batch, iter_records, records_payload
 from diamant.protocol.errors import CorruptBatch, DecompressionBomb
 from diamant.protocol.varint import (

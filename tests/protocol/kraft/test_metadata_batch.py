@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.protocol.batches.batch import crc_is_valid, iter_headers, parse_header, update_crc
+from diamant.protocol.batches.batch import crc_is_valid, iter_headers, update_crc
+from diamant.protocol.batches.header import parse_header
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.kraft.batch import decode_batch, encode_control_batch, encode_metadata_batch
 from diamant.protocol.kraft.control_records import (

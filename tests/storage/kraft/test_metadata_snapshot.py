@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from diamant.protocol.batches.batch import iter_headers, parse_header, update_crc
+from diamant.protocol.batches.batch import iter_headers, update_crc
+from diamant.protocol.batches.header import parse_header
 from diamant.protocol.kraft.batch import encode_control_batch
 from diamant.protocol.kraft.control_records import KRaftVoters, SnapshotFooter, Voter, VoterEndpoint
 from diamant.protocol.kraft.records import ConfigRecord, FeatureLevelRecord, MetadataRecord

@@ -9,9 +9,8 @@ from uuid import UUID
 import pytest
 
 from diamant.cleaner.rules.retention import deletable_segments
-from diamant.protocol.batches.batch import parse_header
 from diamant.protocol.batches.control import build_marker
-from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.header import Record, parse_header
 from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.env.clock import SettableClock

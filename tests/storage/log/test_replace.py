@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.protocol.batches.batch import parse_header
+from diamant.protocol.batches.header import parse_header
 from diamant.storage import names
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError

@@ -22,9 +22,8 @@ from uuid import UUID
 
 import pytest
 
-from diamant.protocol.batches.batch import parse_header
 from diamant.protocol.batches.control import build_marker
-from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.header import Record, parse_header
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.clock import SettableClock

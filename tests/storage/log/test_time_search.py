@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from diamant.protocol.batches.batch import parse_header, update_crc
-from diamant.protocol.batches.header import HEADER_SIZE, Record
+from diamant.protocol.batches.batch import update_crc
+from diamant.protocol.batches.header import HEADER_SIZE, Record, parse_header
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.env import RealEnv

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from diamant.protocol.batches.batch import crc_is_valid, iter_headers, parse_header, set_base_offset
+from diamant.protocol.batches.batch import crc_is_valid, iter_headers, set_base_offset
 from diamant.protocol.batches.control import build_marker
-from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.header import Record, parse_header
 from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint

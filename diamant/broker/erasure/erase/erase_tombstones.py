@@ -20,7 +20,7 @@ from diamant.broker.erasure.evidence.scope import present_of
 from diamant.broker.operations.blocking import in_thread
 from diamant.broker.operations.progress import Progress
 from diamant.cleaner.erasure.intent import REMOVING, Erased, Intent
-from diamant.cleaner.erasure.locate import Located, locate_key
+from diamant.cleaner.erasure.locate import LocatedKey, locate_key
 from diamant.cleaner.evidence.scan.file_listing import place_named
 from diamant.cleaner.evidence.scan.file_names import shown_name
 from diamant.cleaner.evidence.scan.scan import LogEnd
@@ -45,7 +45,7 @@ class EraseTombstones:
 
     async def locate(
         self, intent: Intent, claims: Claims, subject: Subject, progress: Progress
-    ) -> tuple[Intent, list[Located], dict[TopicPartition, LogEnd]]:
+    ) -> tuple[Intent, list[LocatedKey], dict[TopicPartition, LogEnd]]:
         """Find the key in the partitions that have no claim yet, or have values in spite of it; also return up to where each log
         was there then.
 
@@ -81,7 +81,9 @@ class EraseTombstones:
         )
         return intent, located, ends
 
-    async def write(self, intent: Intent, located: Sequence[Located], ends: Mapping[TopicPartition, LogEnd]) -> Intent:
+    async def write(
+        self, intent: Intent, located: Sequence[LocatedKey], ends: Mapping[TopicPartition, LogEnd]
+    ) -> Intent:
         """Write a tombstone where one is needed, and note the claims: the values are removed next."""
         by_partition = {(one.topic, one.partition): one for one in located}
         refused, steps, claims = {}, {**intent.done}, {**intent.claims}
@@ -121,7 +123,7 @@ def _to_locate(intent: Intent, claims: Claims) -> list[TopicPartition]:
     return [*claims.unclaimed, *(one for one in claims.ends if one in missed)]
 
 
-def _with_tombstone(step: Erased, one: Located, offset: int | None) -> Erased:
+def _with_tombstone(step: Erased, one: LocatedKey, offset: int | None) -> Erased:
     there = one.last_tombstone_offset
     if offset is not None:
         return replace(step, tombstone_offset=offset, tombstone=None, tombstone_found_at=None)

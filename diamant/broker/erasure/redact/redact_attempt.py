@@ -28,7 +28,7 @@ from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.redaction.claims import Redacted
 from diamant.cleaner.redaction.intent import LOCATING, REWRITING, REWRITTEN, RedactionIntent, Rewriting
-from diamant.cleaner.redaction.locate import Located
+from diamant.cleaner.redaction.locate import LocatedRecords
 from diamant.cleaner.redaction.where import parse_where
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
@@ -166,7 +166,7 @@ def _leave_what_refuses_writes(intent: RedactionIntent, works: Sequence[Work]) -
     for work in works:
         log = work.log
         if log.write_failure is not None and log.active.base_offset in work.located.offsets:
-            work.located = Located(problems=[CorruptLog(log.active.path, 0, _REFUSES_WRITES)])
+            work.located = LocatedRecords(problems=[CorruptLog(log.active.path, 0, _REFUSES_WRITES)])
             stable.pop(log.partition, None)
             if intent.phase == REWRITING:
                 partition = (log.topic, log.partition)

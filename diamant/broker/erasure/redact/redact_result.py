@@ -9,7 +9,7 @@ from typing import Any
 
 from diamant.broker.client.errors import NotPossible, VerbError
 from diamant.cleaner.redaction.intent import RedactionIntent, Removed
-from diamant.cleaner.redaction.locate import MAX_OFFSET_BYTES, Located
+from diamant.cleaner.redaction.locate import MAX_OFFSET_BYTES, LocatedRecords
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
@@ -80,7 +80,7 @@ class Work:
     """One partition of a redaction in progress."""
 
     log: Log
-    located: Located
+    located: LocatedRecords
     rewritten: int = 0
     """Segments."""
     was_rolled: bool = False

@@ -20,13 +20,13 @@ from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.prompt.segment_facts import facts_path
 from diamant.cleaner.redaction.claims import WHERE, Redacted
 from diamant.cleaner.redaction.intent import REWRITING, RedactionIntent
-from diamant.cleaner.redaction.locate import Located, Segment, TooManyMatches, locate_records
+from diamant.cleaner.redaction.locate import LocatedRecords, SearchedSegment, TooManyMatches, locate_records
 from diamant.cleaner.redaction.rewrite import RedactionPlan, SegmentRedaction, write_redacted
 from diamant.cleaner.redaction.where import Where
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import Replacement
-from diamant.storage.segments.segment import Segment as LogSegment
+from diamant.storage.segments.segment import Segment
 
 if TYPE_CHECKING:
     from diamant.broker.node.cleaner import NodeCleaner
@@ -103,11 +103,11 @@ class RedactSteps:
         room: int,
         note_value: Callable[[bytes], object],
         advance: Callable[[int], object],
-    ) -> Located:
+    ) -> LocatedRecords:
         active, closed = _segment(log.active), list(log.segments[:-1])
         is_compacted = log.config.is_compacted
 
-        def locate(check: Callable[[], object]) -> Located:
+        def locate(check: Callable[[], object]) -> LocatedRecords:
             return locate_records(
                 self._env,
                 [*(_segment(one) for one in closed if not one.is_deleted), active],
@@ -185,5 +185,5 @@ class RedactSteps:
         replacement.finish()
 
 
-def _segment(one: LogSegment) -> Segment:
-    return Segment(one.base_offset, one.path, one.size, tuple(one.txn_index.all()))
+def _segment(one: Segment) -> SearchedSegment:
+    return SearchedSegment(one.base_offset, one.path, one.size, tuple(one.txn_index.all()))

@@ -30,7 +30,7 @@ from uuid import UUID
 
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.offsets import StoredOffset, is_of_topic
-from diamant.protocol.batches.batch import iter_headers, parse_header
+from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.control import COMMIT, parse_control_type
 from diamant.protocol.batches.header import (
     CODEC_MASK,
@@ -40,6 +40,7 @@ from diamant.protocol.batches.header import (
     LOG_OVERHEAD,
     TRANSACTIONAL_FLAG,
     BatchHeader,
+    parse_header,
 )
 from diamant.protocol.batches.records import iter_records, records_payload
 from diamant.protocol.errors import CorruptBatch

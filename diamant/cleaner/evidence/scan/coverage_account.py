@@ -101,7 +101,7 @@ class CoverageAccount:
         found = self._log_of(name)
         return found is not None and found[0].size_of(found[1].offset) is not None
 
-    def _log_of(self, name: str) -> tuple[LogEnd, names.SegmentFile] | None:
+    def _log_of(self, name: str) -> tuple[LogEnd, names.SegmentFileName] | None:
         """Return the end of the log in use that gives files such a name, and what that says; None if there is none."""
         directory, _, file = name.rpartition("/")
         parsed = names.parse_segment_file(file)

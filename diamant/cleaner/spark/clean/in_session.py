@@ -9,7 +9,7 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult, OnOutput, never_done
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.runners.contract import remove_cleaned_files
-from diamant.cleaner.spark.clean.job import CleanJob, Progress
+from diamant.cleaner.spark.clean.job import CleanJob, JobProgress
 from diamant.cleaner.spark.clean.staged_outputs import check_manifest, take_over
 from diamant.cleaner.spark.clean.staging import new_place, remove_leftovers, remove_place, source_for
 from diamant.cleaner.spark.environment.errors import SparkError
@@ -19,7 +19,7 @@ from diamant.storage.errors import StorageError
 
 
 def session_engine(
-    context: Any, staging: str = "", on_progress: Callable[[Progress], object] = lambda _: None
+    context: Any, staging: str = "", on_progress: Callable[[JobProgress], object] = lambda _: None
 ) -> Callable[[Env, CleanPlan, OnOutput], CleanResult]:
     """Return an engine (`cleaner.offline`) that works in the session of `context`, a SparkContext.
 

@@ -65,7 +65,7 @@ _NO_LIMIT = 2**63 - 2
 _NO_EVENTS = np.empty((0, EVENT_FIELDS), np.int64)
 
 
-class Progress:
+class JobProgress:
     """The progress of a job; its numbers are read by another thread while it runs."""
 
     def __init__(self, context: SparkContext) -> None:
@@ -113,7 +113,7 @@ class CleanJob:
         limits: TaskLimits = TASK_LIMITS,
         new_throttle: Callable[[float], Throttle] = Throttle,
     ) -> None:
-        self.progress = Progress(context)
+        self.progress = JobProgress(context)
         self._context = context
         self._plan = plan
         self._env = RealEnv() if env is None else env

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from diamant.cleaner.rules.plan import INDEX_ENTRY_BYTES, CleanPlan, SegmentPlan
-from diamant.protocol.batches.batch import parse_header
-from diamant.protocol.batches.header import HEADER_SIZE
+from diamant.protocol.batches.header import HEADER_SIZE, parse_header
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
 from diamant.storage.env.env import Env, File

@@ -8,7 +8,7 @@ by no other way, for the configuration of Spark may name secrets. It says on its
     {"type": "manifest", "manifest": {...}}                        the end of a job, see `manifest`; the outputs are left out
     {"type": "error", "kind": "...", ...}                          the other end, and the driver's
 
-A job of which no task comes to its end for far longer than the largest takes at the slowest (`Progress.patience_s`) is given
+A job of which no task comes to its end for far longer than the largest takes at the slowest (`JobProgress.patience_s`) is given
 up: Spark sees executors that are gone, but not one that waits for a disk or an object store which does not answer.
 
 It ends when its standard input does, and at once (SIGKILL) when the broker does; the JVM sees the driver's end at its own
@@ -36,7 +36,7 @@ from diamant.cleaner.spark.environment.locations import Location
 from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from diamant.cleaner.spark.clean.job import Progress
+    from diamant.cleaner.spark.clean.job import JobProgress
 
 OUTPUTS_TOGETHER = 64
 """Of a message, at some 500 bytes each."""
@@ -127,7 +127,7 @@ class DriverJob:
                 for message in messages:
                     self._send(message)
 
-    def _tell_progress(self, progress: Progress) -> None:
+    def _tell_progress(self, progress: JobProgress) -> None:
         told: tuple[str, int] | None = None
         seen: tuple[str, int] | None = None
         since_s = time.monotonic()
@@ -161,7 +161,7 @@ def messages(
     yield {"type": "manifest", "manifest": replace(manifest, outputs=()).to_fields()}
 
 
-def _stalled(progress: Progress, master: str) -> SparkError:
+def _stalled(progress: JobProgress, master: str) -> SparkError:
     return SparkError(
         f"no task on {master} has come to its end for {progress.patience_s:.7g} s ({progress.step}): does an executor wait for a "
         "disk or an object store that does not answer?"

@@ -10,7 +10,7 @@ import pytest
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.result import CheckDone, never_done
 from diamant.cleaner.rules.throttle import Throttle
-from diamant.cleaner.spark.clean.job import CleanJob, Progress
+from diamant.cleaner.spark.clean.job import CleanJob, JobProgress
 from diamant.cleaner.spark.environment.locations import Location
 from tests.cleaner.engines.engines import copied
 from tests.cleaner.prompt.segment_history import SegmentHistory
@@ -20,7 +20,7 @@ from tests.cleaner.spark.one_process import OneProcess
 class CountingThrottle(Throttle):
     """Counts the bytes of each step at each rate; makes nobody wait."""
 
-    progress: Progress
+    progress: JobProgress
     counted: ClassVar[dict[tuple[str, float], int]] = {}
 
     def __call__(self, count: int, check_done: CheckDone = never_done) -> None:
@@ -60,7 +60,7 @@ def test_tasks_keep_to_the_rate_whatever_they_read(tmp_path: Path) -> None:
 
 def test_patience_is_as_long_as_the_largest_task_may_take() -> None:
     """At a megabyte a second or, if they are told to be slower, so slowly; with what it writes; and half an hour on top."""
-    progress = Progress(OneProcess())
+    progress = JobProgress(OneProcess())
     progress.begin("map", 256_000_000)
     assert (progress.step, progress.patience_s) == ("map", 1800 + 512)
     progress.begin("rewrite", 1_000_000_000, bytes_per_second=1e5)
