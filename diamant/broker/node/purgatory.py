@@ -108,8 +108,8 @@ class Purgatory:
         self._by_log: dict[Log, set[_Entry | Watch]] = {}
         self._dirty: set[_Entry | Watch] = set()
         self._entries: set[_Entry | Watch] = set()
-        self._expiring: dict[float, set[_Entry | Watch]] = {}
-        """Waiters by the ends of their waits, in the loop's time."""
+        self._expiring: dict[float, tuple[set[_Entry | Watch], asyncio.TimerHandle]] = {}
+        """Waiters by the ends of their waits, in the loop's time, each with its timer; none without a waiter."""
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -177,23 +177,34 @@ class Purgatory:
                 entry.waiter.complete()
 
     def _expire_later(self, entry: _Entry | Watch, wait_s: float) -> None:
+        self._forget_deadline(entry)
         tick_s = max(MIN_TICK_S, wait_s / TICKS_OF_A_WAIT)
         deadline_s = entry.deadline_s = tick_s * ceil((self._loop.time() + wait_s) / tick_s)
         expiring = self._expiring.get(deadline_s)
         if expiring is None:
-            expiring = self._expiring[deadline_s] = set()
-            self._loop.call_at(deadline_s, self._expire, deadline_s)
-        expiring.add(entry)
+            expiring = self._expiring[deadline_s] = set(), self._loop.call_at(deadline_s, self._expire, deadline_s)
+        expiring[0].add(entry)
 
     def _expire(self, deadline_s: float) -> None:
-        for entry in self._expiring.pop(deadline_s):
-            if entry.waiter is not None and entry.deadline_s == deadline_s:
+        entries, _ = self._expiring.pop(deadline_s)
+        for entry in entries:
+            if entry.waiter is None or entry.future is None:
+                continue
+            try:
                 entry.waiter.complete()
+            except Exception as error:
+                entry.future.set_exception(error)  # as in `_refresh`
 
     def _forget_deadline(self, entry: _Entry | Watch) -> None:
         expiring = self._expiring.get(entry.deadline_s)
-        if expiring is not None:
-            expiring.discard(entry)
+        if expiring is None:
+            return
+        entries, timer = expiring
+        entries.discard(entry)
+        if not entries:
+            # A client chooses how long it waits, and may leave at once: what it asked for must not stay.
+            timer.cancel()
+            del self._expiring[entry.deadline_s]
 
     def _refresh(self) -> None:
         dirty, self._dirty = self._dirty, set()
@@ -204,13 +215,11 @@ class Purgatory:
             for log in logs:
                 self.add_log(entry, log)
             try:
-                is_complete = entry.waiter.refresh(logs)
+                if entry.waiter.refresh(logs):
+                    entry.waiter.complete()
             except Exception as error:
                 # Goes the way of an exception in a handler: to this connection only.
                 entry.future.set_exception(error)
-                continue
-            if is_complete:
-                entry.waiter.complete()
 
     def _end_wait(self, watch: Watch, future: asyncio.Future[Any]) -> None:
         if watch.future is not future:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from diamant.broker.node.purgatory import Purgatory
@@ -68,18 +70,31 @@ async def test_time_completes_a_waiter() -> None:
         assert await waiter.future == 0
 
 
+@dataclass
+class CountedTimer:
+    """A timer of `CountingLoop`; one that is cancelled leaves it."""
+
+    loop: CountingLoop
+    when_s: float
+    call: Callable[[], object]
+
+    def cancel(self) -> None:
+        self.loop.timers.remove(self)
+
+
 class CountingLoop:
     """The running loop, with its time held still and the timers that were asked for."""
 
     def __init__(self) -> None:
-        self.timers: list[tuple[float, Any, tuple[Any, ...]]] = []
+        self.timers: list[CountedTimer] = []
         self.now_s = 1000.0
 
     def time(self) -> float:
         return self.now_s
 
-    def call_at(self, when_s: float, call: Any, *arguments: Any) -> None:
-        self.timers.append((when_s, call, arguments))
+    def call_at(self, when_s: float, call: Any, *arguments: Any) -> CountedTimer:
+        self.timers.append(CountedTimer(self, when_s, partial(call, *arguments)))
+        return self.timers[-1]
 
     def call_soon(self, call: Any, *arguments: Any) -> None:
         asyncio.get_running_loop().call_soon(call, *arguments)
@@ -94,9 +109,9 @@ async def test_waits_that_end_together_share_a_timer() -> None:
         loop.now_s += 0.0004
         purgatory.wait(waiter, waiter.future, logs(1), 500)
     assert len(loop.timers) <= 2
-    assert all(loop.now_s - 0.004 + 0.5 <= when_s <= loop.now_s + 0.5 + 0.005 for when_s, _, _ in loop.timers)
-    for _, call, arguments in loop.timers:
-        call(*arguments)
+    assert all(loop.now_s - 0.004 + 0.5 <= timer.when_s <= loop.now_s + 0.5 + 0.005 for timer in loop.timers)
+    for timer in loop.timers:
+        timer.call()
     assert all(waiter.future.done() for waiter in waiters)
 
 
@@ -110,11 +125,45 @@ async def test_a_watch_that_waits_again_is_not_ended_by_its_last_wait() -> None:
     first.complete()
     loop.now_s += 0.25
     watch.wait(second, second.future, 500)
-    (_, expire_first, of_first), (_, expire_second, of_second) = loop.timers
-    expire_first(*of_first)
-    assert not second.future.done()
-    expire_second(*of_second)
+    (timer,) = loop.timers
+    assert timer.when_s >= loop.now_s + 0.5
+    timer.call()
     assert second.future.done()
+
+
+async def test_waits_that_end_early_leave_no_timer() -> None:
+    """A client may ask for waits of weeks, each of another length, and leave at once."""
+    loop = CountingLoop()
+    purgatory = Purgatory(cast(asyncio.AbstractEventLoop, loop))
+    for number in range(100):
+        waiter = CountingWaiter()
+        purgatory.wait(waiter, waiter.future, logs(1), 2**31 - 1 - number * 50_000_000)
+        waiter.future.cancel()
+        await asyncio.sleep(0)
+    assert not loop.timers
+    assert len(purgatory) == 0
+
+
+async def test_a_fetch_that_cannot_be_answered_keeps_no_other_from_its_answer() -> None:
+    """Neither when the time of both is over nor when both are woken."""
+
+    class Broken(CountingWaiter):
+        def complete(self) -> None:
+            raise ValueError("no answer")
+
+    for is_woken in (False, True):
+        loop = CountingLoop()
+        purgatory = Purgatory(cast(asyncio.AbstractEventLoop, loop))
+        (log,) = logs(1)
+        waiters = [Broken(), CountingWaiter(), Broken()]
+        for waiter in waiters:
+            purgatory.wait(waiter, waiter.future, [log], 500)
+        if is_woken:
+            purgatory.wake(log)
+        else:
+            loop.timers[0].call()
+        answers = await asyncio.gather(*(waiter.future for waiter in waiters), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [ValueError, int, ValueError]
 
 
 async def test_a_cancelled_waiter_is_forgotten() -> None:
