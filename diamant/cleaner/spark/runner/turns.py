@@ -67,9 +67,9 @@ class SparkTurns:
 
     async def take(self, settings: SparkSettings) -> DriverProcess | None:
         """Return a driver that was kept and has a session with `settings`. End the others that are of no use any more."""
-        for driver, timer in list(self._idle.items()):
+        while self._idle:  # others may take one while this one waits
+            driver, timer = self._idle.popitem()
             timer.cancel()
-            del self._idle[driver]
             if driver.is_usable and driver.settings == settings:
                 return driver
             await driver.end()
