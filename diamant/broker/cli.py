@@ -219,7 +219,7 @@ def raise_file_limit() -> None:
 
 GC_THRESHOLD = 10_000
 """Containers by which the heap may grow before the young ones are looked through. With Python's 700 every few dozen requests that
-wait have that done, a sixth of the time that a thousand idle consumers cost; what waits is no garbage."""
+wait have that done, an eighth of the time that a thousand idle consumers cost; what waits is no garbage."""
 
 
 async def _run(config: BrokerConfig, parent: int | None) -> None:
