@@ -25,15 +25,19 @@ SOURCES := diamant tests $(wildcard bench docs examples)
 SITE := $(VENV)/site
 SITE_STAMP := $(SITE)/.installed
 
+# A copy whose kernels check their bounds, and what is tried there.
+CHECKED := build/checked
+CHECKED_TESTS := tests/kernels tests/cleaner/engines -k "not Spark and not worker_process and not without_kernels"
+
 # The oldest versions: an environment of their own, with the tools that its tests need, and what is tried there.
 LOWEST := $(VENV)/lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 LOWEST_TOOLS = $(shell grep -E '^(hypothesis|lz4|pytest|pytest-asyncio|pytest-timeout|python-snappy)==' requirements-dev.txt)
 LOWEST_TESTS := $(addprefix tests/broker/,handlers/data/test_produce_fetch.py http/test_http.py \
 	erasure/keys/test_erasing.py erasure/certificates/test_verifying.py) \
-	tests/cleaner/kernels/test_kernels.py::test_walk_of_valid_records_equals_the_plain_walk
+	tests/kernels/test_record_walk.py
 
-.PHONY: run test quick lowest check format bench demo demo-spark docs site clean help java
+.PHONY: run test quick sanitize lowest check format bench demo demo-spark docs site clean help java
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -59,8 +63,16 @@ endif
 quick: $(DEV_STAMP) ## the part of the suite to run before every commit
 	$(BIN)/python -m pytest -n 3 --dist worksteal -q -m "not slow"
 
+# In a copy: the kernels of this checkout stay what they are.
+sanitize: $(DEV_STAMP) ## the tests of kernels and engines, with bounds checks and sanitizers (DIAMANT_EXAMPLES=200: more random logs)
+	rm -rf $(CHECKED) && mkdir -p $(CHECKED)
+	git ls-files -z | xargs -0 cp --parents -Pt $(CHECKED)
+	cd $(CHECKED) && DIAMANT_KERNELS=checked $(abspath $(BIN))/python setup.py -q build_ext --inplace
+	cd $(CHECKED) && LD_PRELOAD="$$(gcc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 \
+		$(abspath $(BIN))/python -m pytest -q -p no:cacheprovider $(CHECKED_TESTS)
+
 lowest: $(LOWEST_STAMP) ## the broker's main path on the oldest versions of what it needs (LOWEST_TESTS=tests/cleaner: more)
-	NUMBA_CACHE_DIR=$(abspath $(LOWEST)/numba) $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not slow" $(LOWEST_TESTS)
+	$(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not slow" $(LOWEST_TESTS)
 
 check: $(DEV_STAMP) ## format, lint, types, layers
 	$(BIN)/ruff format --check $(SOURCES)
@@ -72,8 +84,9 @@ format: $(DEV_STAMP) ## put the sources into shape
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-bench: $(DEV_STAMP) ## measure (bench/README.md says what)
-	$(BIN)/python bench/run.py
+bench: $(DEV_STAMP) ## measure in ten minutes (ONLY="raw start" COMPARE=a revision or checkout; bench/README.md has more)
+	$(BIN)/python bench/run.py $(if $(ONLY),--only $(ONLY)) $(if $(COMPARE),--compare '$(COMPARE)') \
+		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SCALE),--scale $(SCALE)) $(if $(JSON),--json '$(JSON)')
 
 demo: $(DEMO_STAMP) ## watch a shop forget customer 42, and prove it (KEEP=yes keeps its files)
 	$(BIN)/python -m examples.forget_customer_42 $(if $(KEEP),--keep)
@@ -100,7 +113,7 @@ $(VENV)/bin/python:
 	@$(call check_python,$(PYTHON),$(GOALS))
 	$(PYTHON) -m venv $(VENV)
 
-$(RUN_STAMP): requirements.txt pyproject.toml | $(VENV)/bin/python
+$(RUN_STAMP): requirements.txt pyproject.toml setup.py $(wildcard diamant/kernels/*.p* diamant/kernels/*.h diamant/kernels/constants/*.py) | $(VENV)/bin/python
 	@$(call check_python,$(BIN)/python,clean $(GOALS))
 	@echo "installing what the broker needs into $(VENV), a minute or two the first time"
 	$(PIP) -r requirements.txt

@@ -17,8 +17,14 @@ from diamant.protocol.batches.records import build_batch
 from diamant.protocol.wire.apis import request_header_version, response_header_version
 from diamant.protocol.wire.schemas import encode_request_fields, response_class
 
-PRODUCE, FETCH, METADATA, CREATE_TOPICS, INCREMENTAL_ALTER_CONFIGS = 0, 1, 3, 19, 44
-VERSIONS = {PRODUCE: 9, FETCH: 12, METADATA: 9, CREATE_TOPICS: 5, INCREMENTAL_ALTER_CONFIGS: 1}
+PRODUCE, FETCH, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 3, 8, 9, 10
+JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, CREATE_TOPICS, INIT_PRODUCER_ID = 11, 12, 13, 14, 19, 22
+ADD_PARTITIONS_TO_TXN, END_TXN, INCREMENTAL_ALTER_CONFIGS = 24, 26, 44
+VERSIONS = {
+    PRODUCE: 9, FETCH: 12, METADATA: 9, OFFSET_COMMIT: 8, OFFSET_FETCH: 7, FIND_COORDINATOR: 3, JOIN_GROUP: 7, HEARTBEAT: 4,
+    LEAVE_GROUP: 4, SYNC_GROUP: 5, CREATE_TOPICS: 5, INIT_PRODUCER_ID: 3, ADD_PARTITIONS_TO_TXN: 3, END_TXN: 3,
+    INCREMENTAL_ALTER_CONFIGS: 1,
+}  # fmt: skip
 IN_FLIGHT = 5
 BATCH_BYTES = 100_000
 
@@ -30,30 +36,29 @@ class Client:
         self.socket = socket.create_connection(("127.0.0.1", port), 30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def send(self, api_key: int, body: bytes) -> None:
-        """Send a request."""
-        version = VERSIONS[api_key]
-        header = struct.pack(">hhih", api_key, version, 1, -1)
-        header += b"\0" if request_header_version(api_key, version) == 2 else b""
-        self.socket.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
+    def read(self, size: int) -> bytearray:
+        """Wait for so many bytes."""
+        data = bytearray(size)
+        view = memoryview(data)
+        while view:
+            count = self.socket.recv_into(view)
+            if not count:
+                raise ConnectionError("the broker closed the connection")
+            view = view[count:]
+        return data
 
     def receive(self, api_key: int) -> Any:
         """Wait for an answer and decode it."""
-        (size,) = struct.unpack(">i", self._read(4))
-        frame = self._read(size)
-        start = 4 + response_header_version(api_key, VERSIONS[api_key])
-        return entity_reader(response_class(api_key, VERSIONS[api_key]))(bytes(frame), start)[0]
+        return decoded(api_key, bytes(self.read(int.from_bytes(self.read(4), "big"))))
 
     def call(self, api_key: int, fields: dict[str, Any]) -> Any:
         """Send a request and wait for its answer."""
-        self.send(api_key, encode_request_fields(api_key, VERSIONS[api_key], fields))
+        self.socket.sendall(frame_of(api_key, fields))
         return self.receive(api_key)
 
     def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
         """Create a topic (configs with underscores for dots)."""
-        settings = [{"name": name.replace("_", "."), "value": value} for name, value in configs.items()]
-        wanted = {"name": topic, "num_partitions": partitions, "replication_factor": 1, "configs": settings}
-        answer = self.call(CREATE_TOPICS, {"topics": [wanted], "timeout_ms": 30_000})
+        answer = self.call(CREATE_TOPICS, new_topic(topic, partitions, **configs))
         if answer.topics[0].error_code:
             raise RuntimeError(f"create {topic}: {answer.topics[0].error_code} {answer.topics[0].error_message}")
 
@@ -64,8 +69,7 @@ class Client:
             if waiting == IN_FLIGHT:
                 self._acknowledged()
                 waiting -= 1
-            fields = _produce_fields(topic, number % partitions, batch)
-            self.send(PRODUCE, encode_request_fields(PRODUCE, VERSIONS[PRODUCE], fields))
+            self.socket.sendall(frame_of(PRODUCE, produce_of(topic, number % partitions, batch)))
             waiting += 1
         for _ in range(waiting):
             self._acknowledged()
@@ -74,7 +78,7 @@ class Client:
         """Yield record sets from the beginning up to offset `end` of each partition."""
         offsets = dict.fromkeys(range(partitions), 0)
         while offsets:
-            answer = self.call(FETCH, _fetch_fields(topic, offsets))
+            answer = self.call(FETCH, fetch_of(topic, offsets))
             for partition in answer.responses[0].partitions:
                 if partition.error_code:
                     raise RuntimeError(f"fetch of {topic}-{partition.partition_index}: {partition.error_code}")
@@ -90,19 +94,33 @@ class Client:
         if result.error_code:
             raise RuntimeError(f"produce: {result.error_code} {result.error_message}")
 
-    def _read(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view = memoryview(data)
-        while view:
-            count = self.socket.recv_into(view)
-            if not count:
-                raise ConnectionError("the broker closed the connection")
-            view = view[count:]
-        return data
+
+def frame_of(api_key: int, fields: dict[str, Any]) -> bytes:
+    """Return a request, ready to be sent as often as wanted."""
+    version = VERSIONS[api_key]
+    header = struct.pack(">hhih", api_key, version, 1, -1)
+    header += b"\0" if request_header_version(api_key, version) == 2 else b""
+    body = encode_request_fields(api_key, version, fields)
+    return struct.pack(">i", len(header) + len(body)) + header + body
+
+
+def decoded(api_key: int, answer: bytes) -> Any:
+    """Return an answer, which is given from its correlation id on."""
+    version = VERSIONS[api_key]
+    return entity_reader(response_class(api_key, version))(answer, 4 + response_header_version(api_key, version))[0]
+
+
+def error_codes(answer: Any) -> set[int]:
+    """Return every error code in an answer."""
+    if isinstance(answer, tuple):
+        return set().union(*map(error_codes, answer))
+    names = getattr(type(answer), "__dataclass_fields__", ())
+    codes = {int(answer.error_code)} if "error_code" in names else set()
+    return codes.union(*(error_codes(getattr(answer, name)) for name in names))
 
 
 def batches_of(value_bytes: int, count: int, batch_bytes: int = BATCH_BYTES) -> list[bytes]:
-    """Batches of about `batch_bytes` with `count` messages in all; only a few differ."""
+    """Return batches of about `batch_bytes` with `count` messages in all, or one full batch; only a few differ."""
     per_batch = max(1, min(count, batch_bytes // value_bytes))
     now_ms = time.time_ns() // 1_000_000
     pool = [
@@ -114,18 +132,27 @@ def batches_of(value_bytes: int, count: int, batch_bytes: int = BATCH_BYTES) -> 
     return [pool[n % len(pool)] for n in range(max(1, count // per_batch))]
 
 
-def _produce_fields(topic: str, partition_index: int, batch: bytes) -> dict[str, Any]:
-    partition = {"index": partition_index, "records": batch}
+def new_topic(topic: str, partitions: int, **configs: str) -> dict[str, Any]:
+    """Return the fields of CreateTopics (configs with underscores for dots)."""
+    settings = [{"name": name.replace("_", "."), "value": value} for name, value in configs.items()]
+    wanted = {"name": topic, "num_partitions": partitions, "replication_factor": 1, "configs": settings}
+    return {"topics": [wanted], "timeout_ms": 30_000}
+
+
+def produce_of(topic: str, partition: int, batch: bytes, transactional_id: str | None = None) -> dict[str, Any]:
+    """Return the fields of a Produce of one batch, acks=all."""
+    rows = [{"index": partition, "records": batch}]
     return {
-        "transactional_id": None,
+        "transactional_id": transactional_id,
         "acks": -1,
         "timeout_ms": 30_000,
-        "topic_data": [{"name": topic, "partition_data": [partition]}],
+        "topic_data": [{"name": topic, "partition_data": rows}],
     }
 
 
-def _fetch_fields(topic: str, offsets: Mapping[int, int]) -> dict[str, Any]:
-    partitions = [
+def fetch_of(topic: str, offsets: Mapping[int, int]) -> dict[str, Any]:
+    """Return the fields of a Fetch of partitions from these offsets on, which waits for 500 ms at most."""
+    rows = [
         {"partition": number, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
         for number, offset in offsets.items()
     ]
@@ -134,5 +161,20 @@ def _fetch_fields(topic: str, offsets: Mapping[int, int]) -> dict[str, Any]:
         "min_bytes": 1,
         "max_bytes": 50 << 20,
         "session_epoch": -1,
-        "topics": [{"topic": topic, "partitions": partitions}],
+        "topics": [{"topic": topic, "partitions": rows}],
+    }
+
+
+def commit_of(group: str, topic: str, partitions: int) -> dict[str, Any]:
+    """Return the fields of an OffsetCommit of somebody who is no member, of an offset for each partition."""
+    rows = [
+        {"partition_index": index, "committed_offset": 7, "committed_leader_epoch": -1, "committed_metadata": ""}
+        for index in range(partitions)
+    ]
+    return {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": topic, "partitions": rows}],
     }

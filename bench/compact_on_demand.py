@@ -1,6 +1,4 @@
-"""How long compact-and-wait takes on a topic of 10,000 records: a new broker for each shape, several topics after each other.
-
-python bench/compact_on_demand.py [TOPICS]
+"""How long compact-and-wait takes on a topic of 10,000 records, a topic for each shape, after a first one.
 
 The records are appended within the broker, and no time is left for a worker process to get ready before the call.
 """
@@ -9,110 +7,99 @@ from __future__ import annotations
 
 import asyncio
 import random
-import statistics
-import sys
-import tempfile
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
-from diamant import Broker, BrokerConfig
+from figure import Figure
+
+from diamant import Broker
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.protocol.batches.compression import CODEC_NAMES
-from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 
-RECORDS = 10_000
-KEYS = 1_000
+RECORDS, PER_KEY = 10_000, 10
+VALUE_BYTES = 100
 WORDS = [bytes(random.Random(number).choices(b"abcdefghijklmnopqrstuvwxyz", k=7)) for number in range(500)]
-HEADERS = (Header("trace-id", b"0123456789abcdef"), Header("source", b"shop"))
 
 
 class Shape(NamedTuple):
     """How the records are written."""
 
-    value_bytes: int
     batch_records: int
     codec: str = "none"
-    has_headers: bool = False
     is_mixed: bool = False
     """Keys are written in any order, so that some of a batch stays; else one after the other, and a batch stays or goes."""
 
     def __str__(self) -> str:
-        more = ", headers" * self.has_headers + ", mixed" * self.is_mixed
-        return f"{self.value_bytes} bytes, {self.batch_records} a batch, {self.codec}{more}"
+        return f"{self.batch_records} a batch, {self.codec}" + ", mixed" * self.is_mixed
 
 
 SHAPES = (
-    Shape(20, 100),
-    Shape(100, 100),
-    Shape(400, 100),
-    *(Shape(100, 1, codec) for codec in CODEC_NAMES),
-    Shape(100, 1, has_headers=True),
-    *(Shape(100, 2, codec) for codec in CODEC_NAMES),
-    *(Shape(100, 10, codec) for codec in CODEC_NAMES),
-    *(Shape(100, 10, codec, is_mixed=True) for codec in CODEC_NAMES),
-    *(Shape(100, 100, codec, is_mixed=True) for codec in CODEC_NAMES),
+    Shape(100),
+    *(Shape(count, codec) for count in (1, 2, 10) for codec in CODEC_NAMES),
+    *(Shape(count, codec, is_mixed=True) for count in (10, 100) for codec in CODEC_NAMES),
 )
 
 
-async def main(topics: int) -> None:
-    """Print a line for each shape and mode."""
+def compact_and_wait(directory: Path, scale: float) -> Iterator[Figure]:
+    """The time of each call, in both modes."""
+    records = max(100, int(RECORDS * scale))
+    written = [(shape, batches_of(shape, records)) for shape in SHAPES]
     for mode in ("prompt", "kafka"):
-        for shape in SHAPES:
-            times_ms, cpu_ms, runners = await measure(mode, shape, topics)
-            print(
-                f"{mode:6} {shape!s:41} first {times_ms[0]:6.1f} ms, then median {statistics.median(times_ms[1:]):6.1f}, "
-                f"worst {max(times_ms[1:]):6.1f} ms; processor time {statistics.median(cpu_ms[1:]):6.1f} ms   "
-                f"{' '.join(sorted(set(runners)))}",
-                flush=True,
-            )
+        yield from asyncio.run(_measured(directory / mode, mode, written, records))
 
 
-async def measure(mode: str, shape: Shape, topics: int) -> tuple[list[float], list[float], list[str]]:
-    """The times of the calls, the processor time of this process for each, and who did the rounds."""
-    times_ms: list[float] = []
-    cpu_ms: list[float] = []
-    runners: list[str] = []
-    with tempfile.TemporaryDirectory() as directory:
-        properties = {"diamant.cleaner.mode": mode, "log.cleaner.enable": "false"}
-        config = BrokerConfig(listen="127.0.0.1:0", data_dir=directory, properties=properties)
-        async with Broker(config) as broker:
-            for index in range(topics):
-                name = f"t{index}"
-                await fill(broker, name, shape)
-                start_s, start_cpu_s = time.perf_counter(), time.process_time()
-                report = await broker.compact(name)
-                times_ms.append((time.perf_counter() - start_s) * 1000)
-                cpu_ms.append((time.process_time() - start_cpu_s) * 1000)
-                assert report.removed == {"superseded": RECORDS - KEYS}
-                runners += report.partitions[0].runners
-    return times_ms, cpu_ms, runners
+async def _measured(
+    directory: Path, mode: str, written: list[tuple[Shape, list[bytearray]]], records: int
+) -> list[Figure]:
+    figures = []
+    properties = {"diamant.cleaner.mode": mode, "log.cleaner.enable": "false"}
+    async with Broker(listen="127.0.0.1:0", data_dir=str(directory), properties=properties) as broker:
+        for number, (shape, batches) in enumerate([written[0], *written]):
+            topic = f"t{number}"
+            await fill(broker, topic, batches)
+            began = time.perf_counter()
+            report = await broker.compact(topic)
+            took_ms = (time.perf_counter() - began) * 1000
+            assert report.removed == {"superseded": records - records // PER_KEY}
+            figures.append(Figure(f"{mode}, {shape}", took_ms, "ms"))
+    return figures[1:]
 
 
-async def fill(broker: Broker, name: str, shape: Shape) -> None:
-    """Make a topic, and write to it."""
+def batches_of(shape: Shape, records: int) -> list[bytearray]:
+    """Return batches with `PER_KEY` records for each key."""
+    now_ms, codec = time.time_ns() // 1_000_000, CODEC_NAMES.index(shape.codec)
+    keys = [offset % (records // PER_KEY) for offset in range(records)]
+    if shape.is_mixed:
+        random.Random(1).shuffle(keys)
+    values = [text(number) for number in range(records)]
+    return [
+        build_batch(
+            [
+                Record(offset - first, now_ms, b"key-%d" % keys[offset], values[offset])
+                for offset in range(first, min(first + shape.batch_records, records))
+            ],
+            base_offset=0,
+            codec=codec,
+        )
+        for first in range(0, records, shape.batch_records)
+    ]
+
+
+async def fill(broker: Broker, name: str, batches: list[bytearray]) -> None:
+    """Make a compacted topic, and write to it."""
     new = check_new_topic(broker.node.topics, name, 1, 1, None, {"cleanup.policy": "compact"})
     await create_topics(broker.node.topics, [new])
     log = broker.node.topics.log(name, 0)
-    now_ms = time.time_ns() // 1_000_000
-    headers, codec = HEADERS if shape.has_headers else (), CODEC_NAMES.index(shape.codec)
-    keys = [offset % KEYS for offset in range(RECORDS)]
-    if shape.is_mixed:
-        random.Random(1).shuffle(keys)
-    for first in range(0, RECORDS, shape.batch_records):
-        records = [
-            Record(offset - first, now_ms, b"key-%d" % keys[offset], text(offset, shape.value_bytes), headers)
-            for offset in range(first, first + shape.batch_records)
-        ]
-        log.append_internal(build_batch(records, base_offset=0, codec=codec))
+    for batch in batches:
+        log.append_internal(bytearray(batch))
     broker.node.log_events.changed(log)
 
 
-def text(number: int, size: int) -> bytes:
-    """Return so many bytes of words."""
-    return b" ".join(random.Random(number).choices(WORDS, k=size // 8 + 1))[:size]
-
-
-if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 6))
+def text(number: int) -> bytes:
+    """Return a value of words."""
+    return b" ".join(random.Random(number).choices(WORDS, k=VALUE_BYTES // 8 + 1))[:VALUE_BYTES]

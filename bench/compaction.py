@@ -1,4 +1,4 @@
-"""Cases of run.py about the cleaner, for messages of two sizes: ten for each key in closed segments."""
+"""The cleaner of any broker over the wire, for messages of two sizes: ten for each key in closed segments."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 
 from client import INCREMENTAL_ALTER_CONFIGS, Client, batches_of
-from coordinators import cpu_seconds, resident_mb
 from figure import Figure
-from running_broker import RunningBroker
+from processes import RunningBroker, cpu_seconds, resident_mb
 
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import Record
@@ -24,14 +23,14 @@ SEGMENT_BYTES = 16 << 20
 FILLERS = 20
 """Messages of 900 kB at the end, more than a segment of them: what is before them lies in closed segments."""
 LIMIT_S = 300
-IDLE_S = 3.0
+IDLE_S = 2.0
 
 
 def compaction(broker: RunningBroker) -> Iterator[Figure]:
     """From the last acknowledgement, or from switching compaction on, until nothing superseded is left in closed segments."""
-    client, pid = Client(broker.port), broker.process.pid
+    client, pid = Client(broker.port), broker.pid
     for value_bytes, whole in KEYS.items():
-        keys = int(whole * broker.scale)
+        keys = max(1, int(whole * broker.scale))
         batches, end = _batches(value_bytes, keys), keys * PER_KEY + FILLERS
 
         name, topic = f"{value_bytes} B, compact while produced", f"produced-{value_bytes}"
@@ -53,16 +52,17 @@ def compaction(broker: RunningBroker) -> Iterator[Figure]:
         topic = f"probed-{value_bytes}"
         _create(client, topic, "delete")
         client.produce(topic, batches)
-        yield from _with_probe(broker.port, value_bytes, topic, keys, end)
+        yield from _with_probe(broker, value_bytes, topic, keys, end)
     yield Figure("RSS after it all", resident_mb(pid), "MB")
 
 
-def _with_probe(port: int, value_bytes: int, topic: str, keys: int, end: int) -> Iterator[Figure]:
+def _with_probe(broker: RunningBroker, value_bytes: int, topic: str, keys: int, end: int) -> Iterator[Figure]:
     """One message at a time into another topic, for a while, and then until a backlog is clean."""
-    client, probe = Client(port), f"probe-{value_bytes}"
+    port, probe = broker.port, f"probe-{value_bytes}"
+    client = Client(port)
     client.create(probe)
     with ProcessPoolExecutor(1) as pool:
-        idle = _produce_until(client, probe, value_bytes, pool.submit(time.sleep, IDLE_S))
+        idle = _produce_until(client, probe, value_bytes, pool.submit(time.sleep, IDLE_S * min(1, broker.scale)))
         began = time.perf_counter()
         _switch_on(client, topic)
         clean = pool.submit(_clean_at, port, topic, keys, end)

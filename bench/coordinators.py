@@ -1,50 +1,53 @@
-"""Cases about groups and transactions, for run.py: many small requests whose bytes are made before the clock starts."""
+"""Measurements of any broker with groups and transactions: many small requests whose bytes are made before the clock starts."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import itertools
 import select
 import socket
 import statistics
 import struct
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+from client import (
+    ADD_PARTITIONS_TO_TXN,
+    CREATE_TOPICS,
+    END_TXN,
+    FETCH,
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    INIT_PRODUCER_ID,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    OFFSET_COMMIT,
+    PRODUCE,
+    SYNC_GROUP,
+    commit_of,
+    decoded,
+    error_codes,
+    fetch_of,
+    frame_of,
+    new_topic,
+    produce_of,
+)
 from figure import Figure
-from kio.serial import entity_reader
+from processes import RunningBroker, cpu_seconds, resident_mb
 
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
-from diamant.protocol.wire.apis import request_header_version, response_header_version
-from diamant.protocol.wire.schemas import encode_request_fields, response_class
-
-PRODUCE, FETCH, OFFSET_COMMIT, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = (
-    0,
-    1,
-    8,
-    10,
-    11,
-    12,
-    13,
-    14,
-)
-CREATE_TOPICS, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, END_TXN = 19, 22, 24, 26
-VERSIONS = {
-    PRODUCE: 9, FETCH: 12, OFFSET_COMMIT: 8, FIND_COORDINATOR: 3, JOIN_GROUP: 7, HEARTBEAT: 4, LEAVE_GROUP: 4,
-    SYNC_GROUP: 5, CREATE_TOPICS: 5, INIT_PRODUCER_ID: 3, ADD_PARTITIONS_TO_TXN: 3, END_TXN: 3,
-}  # fmt: skip
 
 NONE, UNKNOWN_TOPIC, NOT_LEADER, LOADING, NOT_AVAILABLE, NOT_COORDINATOR = 0, 3, 6, 14, 15, 16
 REBALANCE_IN_PROGRESS, CONCURRENT_TRANSACTIONS, MEMBER_ID_REQUIRED = 27, 51, 79
 RETRIABLE = {UNKNOWN_TOPIC, LOADING, NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS}
 
-MEMBERS, GROUP_PARTITIONS = 100, 300
+MEMBERS, PARTITIONS_EACH = 100, 3
 IDLE_CONSUMERS = 1_000
-SECONDS = 5.0
+SECONDS, WARM, IDLE_S = 2.0, 0.5, 6.0
+"""How long requests are sent, half as long before they are counted, and idle consumers watched, for two heartbeats of each."""
 
 
 class Peer:
@@ -66,15 +69,13 @@ class Peer:
 
     async def call(self, api_key: int, fields: dict[str, Any]) -> Any:
         """Send a request and return the decoded answer."""
-        answer = await self.exchange(frame_of(api_key, fields))
-        start = 4 + response_header_version(api_key, VERSIONS[api_key])
-        return entity_reader(response_class(api_key, VERSIONS[api_key]))(answer, start)[0]
+        return decoded(api_key, await self.exchange(frame_of(api_key, fields)))
 
     async def settled(self, api_key: int, fields: dict[str, Any]) -> Any:
         """As `call`, again while the coordinator is not ready."""
         while True:
             answer = await self.call(api_key, fields)
-            codes = _error_codes(answer)
+            codes = error_codes(answer)
             if not codes & RETRIABLE:
                 if codes - {NONE}:
                     raise RuntimeError(f"API {api_key}: {codes}: {answer}")
@@ -86,68 +87,45 @@ class Peer:
         self._writer.close()
 
 
-def frame_of(api_key: int, fields: dict[str, Any]) -> bytes:
-    """A request, ready to be sent as often as wanted."""
-    version = VERSIONS[api_key]
-    header = struct.pack(">hhih", api_key, version, 1, -1)
-    header += b"\0" if request_header_version(api_key, version) == 2 else b""
-    body = encode_request_fields(api_key, version, fields)
-    return struct.pack(">i", len(header) + len(body)) + header + body
-
-
-def commits(port: int) -> Iterator[Figure]:
+def commits(broker: RunningBroker) -> Iterator[Figure]:
     """Committed offsets per second: one partition in each commit on 1 and 16 connections, and ten."""
     for connections, partitions in ((1, 1), (16, 1), (16, 10)):
-        rate = asyncio.run(_commit_rate(port, connections, partitions))
+        frames = asyncio.run(_commit_frames(broker.port, connections, partitions))
+        rate = answers_per_second(broker, frames)
         yield Figure(f"commits, {connections} connections, {partitions} partitions each", rate, "per s")
 
 
-async def _commit_rate(port: int, connections: int, partitions: int) -> float:
-    peers = [await Peer.connect(port) for _ in range(connections)]
-    topic = f"commits-{connections}-{partitions}"
-    await _create(peers[0], topic, partitions)
-    frames = []
-    for number, peer in enumerate(peers):
-        group = f"{topic}-{number}"
-        await peer.settled(FIND_COORDINATOR, {"key": group, "key_type": 0})
-        rows = [
-            {"partition_index": index, "committed_offset": 7, "committed_leader_epoch": -1, "committed_metadata": ""}
-            for index in range(partitions)
-        ]
-        fields = {
-            "group_id": group,
-            "generation_id_or_member_epoch": -1,
-            "member_id": "",
-            "group_instance_id": None,
-            "topics": [{"name": topic, "partitions": rows}],
-        }
-        await peer.settled(OFFSET_COMMIT, fields)
-        frames.append(frame_of(OFFSET_COMMIT, fields))
-    for peer in peers:
-        peer.close()
-    return answers_per_second(port, frames)
+async def _commit_frames(port: int, connections: int, partitions: int) -> list[bytes]:
+    peer, topic = await Peer.connect(port), f"commits-{connections}-{partitions}"
+    await _create(peer, topic, partitions)
+    commits = [commit_of(f"{topic}-{number}", topic, partitions) for number in range(connections)]
+    for commit in commits:
+        await peer.settled(FIND_COORDINATOR, {"key": commit["group_id"], "key_type": 0})
+        await peer.settled(OFFSET_COMMIT, commit)
+    peer.close()
+    return [frame_of(OFFSET_COMMIT, commit) for commit in commits]
 
 
-def transactions(port: int) -> Iterator[Figure]:
+def transactions(broker: RunningBroker) -> Iterator[Figure]:
     """Transactions per second: a partition added, one record of 100 B, committed; on 1 and 16 connections."""
     for connections in (1, 16):
-        rate = asyncio.run(_transaction_rate(port, connections))
+        rate = asyncio.run(_transaction_rate(broker, connections))
         yield Figure(f"transactions, {connections} connections", rate, "per s")
 
 
-async def _transaction_rate(port: int, connections: int) -> float:
-    peers = [await Peer.connect(port) for _ in range(connections)]
-    topic = f"transactions-{connections}"
+async def _transaction_rate(broker: RunningBroker, connections: int) -> float:
+    peers = [await Peer.connect(broker.port) for _ in range(connections)]
+    topic, seconds = f"transactions-{connections}", _seconds(broker, SECONDS)
     await _create(peers[0], topic, connections)
     for number, peer in enumerate(peers):
         await peer.settled(FIND_COORDINATOR, {"key": f"{topic}-{number}", "key_type": 1})
-    counts = await asyncio.gather(*(_transact(peer, topic, number) for number, peer in enumerate(peers)))
+    counts = await asyncio.gather(*(_transact(peer, topic, number, seconds) for number, peer in enumerate(peers)))
     for peer in peers:
         peer.close()
-    return sum(counts) / SECONDS
+    return sum(counts) / seconds
 
 
-async def _transact(peer: Peer, topic: str, number: int) -> int:
+async def _transact(peer: Peer, topic: str, number: int, seconds: float) -> int:
     name = f"{topic}-{number}"
     start = {"transactional_id": name, "transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
     producer = await peer.settled(INIT_PRODUCER_ID, start)
@@ -161,7 +139,7 @@ async def _transact(peer: Peer, topic: str, number: int) -> int:
     count = sequence = 0
     while not stop or time.perf_counter() < stop:
         if count == 50 and not stop:  # warm
-            count, stop = 0, time.perf_counter() + SECONDS
+            count, stop = 0, time.perf_counter() + seconds
         record = Record(0, time.time_ns() // 1_000_000, b"key", bytes(100))
         batch = build_batch(
             [record],
@@ -171,16 +149,7 @@ async def _transact(peer: Peer, topic: str, number: int) -> int:
             base_sequence=sequence,
             is_transactional=True,
         )
-        partition = {"index": number, "records": bytes(batch)}
-        produce = frame_of(
-            PRODUCE,
-            {
-                "transactional_id": name,
-                "acks": -1,
-                "timeout_ms": 30_000,
-                "topic_data": [{"name": topic, "partition_data": [partition]}],
-            },
-        )
+        produce = frame_of(PRODUCE, produce_of(topic, number, bytes(batch), name))
         while True:
             answer = await peer.exchange(add)  # flexible: correlation id, tags, throttle, one topic, one partition
             code = struct.unpack(">h", answer[-5:-3])[0]
@@ -196,22 +165,31 @@ async def _transact(peer: Peer, topic: str, number: int) -> int:
     return count
 
 
-def groups(port: int, pid: int) -> Iterator[Figure]:
+def groups(broker: RunningBroker) -> Iterator[Figure]:
     """100 members share 300 partitions: the first assignment, one more member, heartbeats; then 1,000 idle consumers."""
-    yield from asyncio.run(_group(port, pid))
-    yield from asyncio.run(_idle(port, pid))
+    count = max(2, int(MEMBERS * min(1, broker.scale)))
+    frames, figures = asyncio.run(_group(broker.port, count))
+    yield from figures
+    cpu_s, seconds = cpu_seconds(broker.pid), _seconds(broker, SECONDS)
+    rate = answers_per_second(broker, frames)
+    used_s = cpu_seconds(broker.pid) - cpu_s
+    yield Figure(f"heartbeats, {count} connections", rate, "per s")
+    yield Figure("broker CPU per 1,000 heartbeats", used_s * 1e6 / (rate * seconds * (1 + WARM)), "ms")
+    for in_sessions in (False, True):
+        yield from asyncio.run(_idle(broker, in_sessions=in_sessions))
 
 
-async def _group(port: int, pid: int) -> list[Figure]:
-    peers = [await Peer.connect(port) for _ in range(MEMBERS + 1)]
-    await _create(peers[0], "shared", GROUP_PARTITIONS)
+async def _group(port: int, count: int) -> tuple[list[bytes], list[Figure]]:
+    """Return the heartbeats of a group's members, and what their rebalances took."""
+    peers = [await Peer.connect(port) for _ in range(count + 1)]
+    await _create(peers[0], "shared", PARTITIONS_EACH * count)
     await peers[0].settled(FIND_COORDINATOR, {"key": "crowd", "key_type": 0})
     members = [_Member(peer, "crowd", "shared") for peer in peers]
     began = time.perf_counter()
     for member in members[:-1]:
         await member.announce()
     await asyncio.gather(*(member.join() for member in members[:-1]))
-    figures = [Figure(f"first assignment of {MEMBERS} members", (time.perf_counter() - began) * 1000, "ms")]
+    figures = [Figure(f"first assignment of {count} members", (time.perf_counter() - began) * 1000, "ms")]
     took = []
     for _ in range(5):  # one more member comes, all others join again, and it goes
         await members[-1].announce()
@@ -221,44 +199,36 @@ async def _group(port: int, pid: int) -> list[Figure]:
         await members[-1].leave()
         await asyncio.gather(*(member.rejoin() for member in members[:-1]))
     figures.append(Figure("one more member: all have their partitions", statistics.median(took), "ms"))
-    cpu_s = cpu_seconds(pid)
-    rate = answers_per_second(port, [member.heartbeat_frame() for member in members[:-1]])
-    used_s = cpu_seconds(pid) - cpu_s
-    figures.append(Figure(f"heartbeats, {MEMBERS} connections", rate, "per s"))
-    figures.append(Figure("broker CPU per 1,000 heartbeats", used_s * 1e6 / (rate * SECONDS), "ms"))
+    frames = [member.heartbeat_frame() for member in members[:-1]]
     for peer in peers:
         peer.close()
-    return figures
+    return frames, figures
 
 
-async def _idle(port: int, pid: int) -> list[Figure]:
-    """Consumers as librdkafka's: a heartbeat every 3 s and a fetch that waits 500 ms on an own connection each."""
-    peers = [await Peer.connect(port) for _ in range(2 * IDLE_CONSUMERS)]
-    await _create(peers[0], "quiet", 100)
+async def _idle(broker: RunningBroker, *, in_sessions: bool) -> list[Figure]:
+    """Consumers as librdkafka's, or Java's, which fetch in sessions: a heartbeat every 3 s and a fetch that waits 500 ms on
+    an own connection each.
+    """
+    count, seconds = max(1, int(IDLE_CONSUMERS * min(1, broker.scale))), _seconds(broker, IDLE_S)
+    peers = [await Peer.connect(broker.port) for _ in range(2 * count)]
+    kind = f"{count} idle consumers{' in sessions' if in_sessions else ''}"
+    topic = f"quiet-{in_sessions}"
+    await _create(peers[0], topic, 100)
     waiting = []
-    for number in range(IDLE_CONSUMERS):
-        member = _Member(peers[2 * number], f"idle-{number}", "quiet")
-        await member.peer.settled(FIND_COORDINATOR, {"key": f"idle-{number}", "key_type": 0})
+    for number in range(count):
+        member = _Member(peers[2 * number], f"{topic}-{number}", topic)
+        await member.peer.settled(FIND_COORDINATOR, {"key": f"{topic}-{number}", "key_type": 0})
         await member.announce()
         await member.join()
-        partition = {"partition": number % 100, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
-        fetch = frame_of(
-            FETCH,
-            {
-                "max_wait_ms": 500,
-                "min_bytes": 1,
-                "max_bytes": 50 << 20,
-                "session_epoch": -1,
-                "topics": [{"topic": "quiet", "partitions": [partition]}],
-            },
-        )
-        waiting.append(asyncio.create_task(_repeat(peers[2 * number + 1], fetch, 0)))
+        fetch, peer = fetch_of(topic, {number % 100: 0}), peers[2 * number + 1]
+        fetching = _fetch_in_session(peer, fetch) if in_sessions else _repeat(peer, frame_of(FETCH, fetch), 0)
+        waiting.append(asyncio.create_task(fetching))
         waiting.append(asyncio.create_task(_repeat(member.peer, member.heartbeat_frame(), 3)))
-    cpu_s = cpu_seconds(pid)
-    await asyncio.sleep(10)
+    cpu_s = cpu_seconds(broker.pid)
+    await asyncio.sleep(seconds)
     figures = [
-        Figure(f"{IDLE_CONSUMERS} idle consumers: broker CPU", (cpu_seconds(pid) - cpu_s) * 100, "ms/s"),
-        Figure(f"{IDLE_CONSUMERS} idle consumers: resident memory", resident_mb(pid), "MB"),
+        Figure(f"{kind}: broker CPU", (cpu_seconds(broker.pid) - cpu_s) * 1000 / seconds, "ms/s"),
+        Figure(f"{kind}: resident memory", resident_mb(broker.pid), "MB"),
     ]
     for task in waiting:
         task.cancel()
@@ -272,6 +242,16 @@ async def _repeat(peer: Peer, frame: bytes, pause_s: float) -> None:
     while True:
         await peer.exchange(frame)
         await asyncio.sleep(pause_s)
+
+
+async def _fetch_in_session(peer: Peer, fields: dict[str, Any]) -> None:
+    opened = await peer.call(FETCH, fields | {"session_epoch": 0})
+    frame = bytearray(frame_of(FETCH, fields | {"session_id": opened.session_id, "session_epoch": 1, "topics": []}))
+    epoch_at = frame.index(struct.pack(">ii", opened.session_id, 1)) + 4
+    for epoch in itertools.count(1):
+        struct.pack_into(">i", frame, epoch_at, epoch)
+        (code,) = struct.unpack_from(">h", await peer.exchange(bytes(frame)), 9)
+        _check(code, "Fetch in a session")
 
 
 class _Member:
@@ -354,20 +334,23 @@ class _Member:
 
 
 def _assignment(topic: str, number: int, count: int) -> bytes:
-    partitions = range(number, GROUP_PARTITIONS, count)
+    partitions = range(number, PARTITIONS_EACH * count, count)
     name = topic.encode()
     listed = struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
     return struct.pack(">hih", 0, 1, len(name)) + name + listed + struct.pack(">i", -1)
 
 
 async def _create(peer: Peer, topic: str, partitions: int) -> None:
-    wanted = {"name": topic, "num_partitions": partitions, "replication_factor": 1}
-    answer = await peer.call(CREATE_TOPICS, {"topics": [wanted], "timeout_ms": 30_000})
+    answer = await peer.call(CREATE_TOPICS, new_topic(topic, partitions))
     _check(answer.topics[0].error_code, f"create {topic}")
 
 
-def answers_per_second(port: int, frames: list[bytes]) -> float:
-    """Answers per second when each connection sends its frame, again after each answer, for SECONDS after one to get warm.
+def _seconds(broker: RunningBroker, whole: float) -> float:
+    return whole * min(1, broker.scale)
+
+
+def answers_per_second(broker: RunningBroker, frames: list[bytes]) -> float:
+    """Answers per second when each connection sends its frame, and again after each answer.
 
     Plain sockets: an exchange takes a fourth of the time that it takes by asyncio's streams, so that the broker is what is
     measured. All answers to a frame have to be the same.
@@ -375,15 +358,16 @@ def answers_per_second(port: int, frames: list[bytes]) -> float:
     connections = {}
     with select.epoll() as ready, contextlib.ExitStack() as stack:
         for frame in frames:
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), 30))
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), 30))
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.sendall(frame)
             expected = _answer(connection)
             connections[connection.fileno()] = connection, frame, expected
             ready.register(connection, select.EPOLLIN)
             connection.sendall(frame)
-        _exchange(ready, connections, 1)
-        return _exchange(ready, connections, SECONDS) / SECONDS
+        seconds = _seconds(broker, SECONDS)
+        _exchange(ready, connections, seconds * WARM)
+        return _exchange(ready, connections, seconds) / seconds
 
 
 def _exchange(ready: select.epoll, connections: dict[int, tuple[socket.socket, bytes, bytes]], seconds: float) -> int:
@@ -411,52 +395,9 @@ def _answer(connection: socket.socket) -> bytes:
 
 def _produce_code(answer: bytes) -> int:
     """The error of the one partition of a Produce 9 answer, which stands before its offsets and what follows them."""
-    produced: Any = entity_reader(response_class(PRODUCE, VERSIONS[PRODUCE]))(answer, 5)[0]
-    return int(produced.responses[0].partition_responses[0].error_code)
-
-
-def _error_codes(answer: Any) -> set[int]:
-    """Every error code in an answer."""
-    if isinstance(answer, tuple):
-        return set().union(*map(_error_codes, answer)) if answer else set()
-    names = getattr(type(answer), "__dataclass_fields__", None)
-    if names is None:
-        return set()
-    codes = {int(answer.error_code)} if "error_code" in names else set()
-    return codes.union(*(_error_codes(getattr(answer, name)) for name in names))
+    return int(decoded(PRODUCE, answer).responses[0].partition_responses[0].error_code)
 
 
 def _check(code: int, what: str) -> None:
     if code:
         raise RuntimeError(f"{what}: error {code}")
-
-
-def _processes(pid: int) -> list[int]:
-    """The processes of the session that `pid` began (a shell command may have started others)."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                if os.getsid(int(entry)) == pid:
-                    found.append(int(entry))
-            except ProcessLookupError:
-                continue
-    return found
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of the broker's processes, and of those below them that have ended."""
-    ticks = 0
-    for process in _processes(pid):
-        fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
-        ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def resident_mb(pid: int) -> float:
-    """Resident memory of the broker's processes."""
-    total = 0
-    for process in _processes(pid):
-        lines = Path(f"/proc/{process}/status").read_text().splitlines()
-        total += next((int(line.split()[1]) for line in lines if line.startswith("VmRSS")), 0)
-    return total / 1024

@@ -1,4 +1,7 @@
-"""Cases of run.py with librdkafka for a client, through confluent-kafka: with small messages its Python is a limit of its own."""
+"""Measurements of any broker with librdkafka for a client, through confluent-kafka.
+
+With small messages its Python is a limit of its own.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,11 @@ from typing import Any
 from client import Client
 from confluent_kafka import Consumer, Producer, TopicPartition
 from figure import Figure
-from running_broker import RunningBroker
-from wire import TOTAL_BYTES, timed
+from processes import RunningBroker
+from wire import timed
 
+TOTAL_BYTES = {1000: 150_000_000, 100: 50_000_000}
+"""Of the values of a size."""
 CHUNK = 10_000
 """Messages that are handed over at once."""
 QUEUES: Mapping[str, Mapping[str, int]] = {
@@ -23,11 +28,11 @@ QUEUES: Mapping[str, Mapping[str, int]] = {
     ", default queues": {},
 }
 END_TO_END_PER_S = 2_000
+END_TO_END_S = 5
 
 
 def librdkafka(broker: RunningBroker) -> Iterator[Figure]:
     """Produce messages of two sizes with and without idempotence, and read them back."""
-    pid = broker.process.pid
     for value_bytes, total_bytes in TOTAL_BYTES.items():
         chunks = max(1, int(total_bytes * broker.scale) // value_bytes // CHUNK)
         size = chunks * CHUNK * value_bytes
@@ -39,19 +44,20 @@ def librdkafka(broker: RunningBroker) -> Iterator[Figure]:
                 producer = Producer(_config(broker.port, {"enable.idempotence": bool(suffix)}))
                 _produce(producer, topic, messages, max(1, chunks // 4), partitions)
                 name = f"produce {value_bytes} B, {partitions} p{suffix}"
-                yield from timed(name, pid, size, _produce, producer, topic, messages, chunks, partitions)
+                yield from timed(name, broker, size, _produce, producer, topic, messages, chunks, partitions)
         for partitions in (1, 6):
             for suffix, queues in QUEUES.items():
                 consumer = _consumer(broker.port, queues)
                 name, topic = f"consume {value_bytes} B, {partitions} p{suffix}", f"lib-{value_bytes}-{partitions}"
-                yield from timed(name, pid, size, _consume, consumer, topic, chunks * CHUNK, partitions)
+                yield from timed(name, broker, size, _consume, consumer, topic, chunks * CHUNK, partitions)
                 consumer.close()
 
 
 def end_to_end(broker: RunningBroker) -> Iterator[Figure]:
     """Messages at a steady pace, from before librdkafka takes them until it hands them out, after a second of warming up."""
     Client(broker.port).create("ends")
-    count = END_TO_END_PER_S + int(5 * END_TO_END_PER_S * broker.scale)
+    warm = max(10, int(END_TO_END_PER_S * min(1, broker.scale)))
+    count = warm + max(10, int(END_TO_END_S * END_TO_END_PER_S * broker.scale))
     consumer = _consumer(broker.port, {})
     consumer.assign([TopicPartition("ends", 0, 0)])
     producing = threading.Thread(target=_produce_steadily, args=(broker.port, count))
@@ -64,7 +70,7 @@ def end_to_end(broker: RunningBroker) -> Iterator[Figure]:
         took_ms.append((time.perf_counter() - struct.unpack(">d", message.value()[:8])[0]) * 1000)
     producing.join()
     consumer.close()
-    cuts = statistics.quantiles(took_ms[END_TO_END_PER_S:], n=100)
+    cuts = statistics.quantiles(took_ms[warm:], n=100)
     yield Figure(f"end to end at {END_TO_END_PER_S:,} msg/s p50", cuts[49], "ms")
     yield Figure(f"end to end at {END_TO_END_PER_S:,} msg/s p99", cuts[98], "ms")
 

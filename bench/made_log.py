@@ -1,33 +1,40 @@
-"""Writes a partition as quickly as the disk takes it: one batch of records is built, and its keys, offsets and CRC vary.
+"""Makes logs as quickly as the disk takes them: a few batches are built, and their keys, offsets and CRCs vary.
 
-Uncompressed batches of 64 records with keys of 16 bytes (`key-` and a number), closed segments with offset indexes, and an empty
-active one. A log written for the largest size serves for all smaller ones: their segments are its first ones (`linked_prefix`).
+Keys have 16 bytes (`key-` and a number), values are hexadecimal digits at random, which compress to about half.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from diamant.protocol.batches.header import HEADER_SIZE, Record
+from diamant.protocol.batches.compression import NONE, compress
+from diamant.protocol.batches.header import ATTRIBUTES, BATCH_LENGTH, CRC, HEADER_SIZE, LOG_OVERHEAD, Record
 from diamant.protocol.batches.records import build_batch
 
 START_MS = 1_700_000_000_000
-BATCH_RECORDS = 64
-"""As many as have offset deltas of one byte: so all records of a log have the same size."""
-BATCHES_AT_ONCE = 512
+TEMPLATES, AT_ONCE = 16, 512
+"""Batches that are built, and made of them at a time."""
 KEY_PREFIX = b"key-"
 KEY_DIGITS = 12
 
 Keys = Callable[[int, int], NDArray[np.int64]]
 """From a first offset and a count to as many numbers of keys."""
+
+
+class Written(NamedTuple):
+    """What a log has."""
+
+    records: int
+    keys: int
 
 
 def overwritten_keys(seed: int = 2, records_per_key: int = 10) -> Keys:
@@ -49,90 +56,85 @@ def distinct_keys(total: int, seed: int = 3) -> Keys:
     return keys
 
 
-class LogWriter:
-    """Writes segments of about `segment_bytes` into a new partition directory."""
+def key_of(number: int) -> bytes:
+    """Return the key with a number."""
+    return KEY_PREFIX + b"%0*d" % (KEY_DIGITS, number)
 
-    def __init__(self, directory: Path, value_bytes: int, segment_bytes: int) -> None:
-        self._directory = directory
-        self._segment_bytes = segment_bytes
-        value = np.random.default_rng(1).integers(0, 256, value_bytes, np.uint8).tobytes()
-        key = KEY_PREFIX + b"0" * KEY_DIGITS
-        built = build_batch(
-            [Record(index, START_MS, key, value) for index in range(BATCH_RECORDS)], base_offset=0, leader_epoch=0
-        )
-        self.batch_bytes = len(built)
-        self.record_bytes = self.batch_bytes / BATCH_RECORDS
-        self._batches = np.repeat(np.frombuffer(bytes(built), np.uint8)[None, :], BATCHES_AT_ONCE, axis=0)
-        records = self._batches[:, HEADER_SIZE:].reshape(BATCHES_AT_ONCE, BATCH_RECORDS, -1)
-        at = bytes(built).index(key) - HEADER_SIZE + len(KEY_PREFIX)
-        self._digits = records[:, :, at : at + KEY_DIGITS]
+
+class Batches:
+    """Makes batches of `batch_records` records with values of `value_bytes`."""
+
+    def __init__(self, value_bytes: int, batch_records: int, codec: int = NONE) -> None:
+        self.batch_records, self._codec = batch_records, codec
+        rng = np.random.default_rng(1)
+        built = [
+            self._template(rng.bytes(value_bytes * batch_records // 2 + 1).hex().encode()) for _ in range(TEMPLATES)
+        ]
+        self._rows = np.tile(np.array([list(batch) for batch in built], np.uint8), (AT_ONCE // TEMPLATES, 1))
+        places, at = [], 0
+        while (at := built[0].find(key_of(0), at)) >= 0:
+            places.append(at + len(KEY_PREFIX))
+            at += 1
+        self._columns = np.array(places)[:, None] + np.arange(KEY_DIGITS)
         self._four_digits = np.array([list(b"%04d" % number) for number in range(10_000)], np.uint8)
 
-    def write(self, records: int, keys: Keys) -> int:
-        """Write the log; how many records it has: `records`, or a few more."""
-        self._directory.mkdir(parents=True)
-        offset = 0
-        while offset < records:
-            base, position = offset, 0
-            with self._create(base, ".log") as log, self._create(base, ".index") as index:
-                while position < self._segment_bytes and offset < records:
-                    self._fill(offset, keys)
-                    log.write(self._batches.data)
-                    index.write(self._index_entries(base, offset, position))
-                    position += self._batches.nbytes
-                    offset += BATCH_RECORDS * BATCHES_AT_ONCE
-            self._create(base, ".timeindex").close()
-        make_active(self._directory, offset)
-        return offset
+    def made(self, offset: int, numbers: NDArray[np.int64]) -> list[bytearray]:
+        """Return batches that begin at `offset` and have these keys, `AT_ONCE` batches at most."""
+        rows = self._rows[: len(numbers) // self.batch_records]
+        digits = [self._four_digits[numbers // divisor % 10_000] for divisor in (10**8, 10**4, 1)]
+        rows[:, self._columns.ravel()] = np.concatenate(digits, axis=1).reshape(len(rows), -1)
+        offsets = offset + self.batch_records * np.arange(len(rows), dtype=np.int64)
+        rows[:, :8] = offsets.astype(">i8")[:, None].view(np.uint8)
+        batches = []
+        for row in rows:
+            batch = bytearray(row)
+            if self._codec:
+                batch[HEADER_SIZE:] = compress(self._codec, batch[HEADER_SIZE:])
+                batch[BATCH_LENGTH : BATCH_LENGTH + 4] = (len(batch) - LOG_OVERHEAD).to_bytes(4, "big")
+                batch[ATTRIBUTES + 1] = self._codec
+            batch[CRC:ATTRIBUTES] = crc32c(memoryview(batch)[ATTRIBUTES:]).to_bytes(4, "big")
+            batches.append(batch)
+        return batches
 
-    def _create(self, base: int, suffix: str) -> BinaryIO:
-        return (self._directory / f"{base:020d}{suffix}").open("xb")
-
-    def _fill(self, offset: int, keys: Keys) -> None:
-        """Give the batches at hand the offsets from `offset` on, and their keys."""
-        numbers = keys(offset, BATCH_RECORDS * BATCHES_AT_ONCE).reshape(BATCHES_AT_ONCE, BATCH_RECORDS)
-        for place, divisor in ((0, 10**8), (4, 10**4), (8, 1)):
-            self._digits[:, :, place : place + 4] = self._four_digits[numbers // divisor % 10_000]
-        offsets = offset + BATCH_RECORDS * np.arange(BATCHES_AT_ONCE, dtype=np.int64)
-        self._batches[:, :8] = offsets.astype(">i8")[:, None].view(np.uint8)
-        crcs = np.array([crc32c(batch[21:].data) for batch in self._batches], ">u4")
-        self._batches[:, 17:21] = crcs[:, None].view(np.uint8)
-
-    def _index_entries(self, base: int, offset: int, position: int) -> bytes:
-        """Return an entry for each batch but a segment's first: its last offset, and where it begins."""
-        numbers = np.arange(0 if position else 1, BATCHES_AT_ONCE)
-        entries = np.empty((len(numbers), 2), ">i4")
-        entries[:, 0] = offset - base + BATCH_RECORDS * (numbers + 1) - 1
-        entries[:, 1] = position + numbers * self.batch_bytes
-        return entries.tobytes()
+    def _template(self, noise: bytes) -> bytearray:
+        size = len(noise) // self.batch_records
+        values = [noise[at : at + size] for at in range(0, size * self.batch_records, size)]
+        records = [Record(index, START_MS, key_of(0), value) for index, value in enumerate(values)]
+        return build_batch(records, base_offset=0, leader_epoch=0)
 
 
-def make_active(directory: Path, base: int) -> None:
-    """Make the empty segment at the end."""
+def write_log(directory: Path, batches: Batches, records: int, keys: Keys, segment_bytes: int) -> Written:
+    """Write closed segments of about `segment_bytes` with offset indexes, and an empty active one; `records`, or a few more."""
+    directory.mkdir(parents=True)
+    offset, seen = 0, np.zeros(records + AT_ONCE * batches.batch_records, bool)
+    while offset < records:
+        base, position = offset, 0
+        with (directory / f"{base:020d}.log").open("xb") as log, (directory / f"{base:020d}.index").open("xb") as index:
+            while position < segment_bytes and offset < records:
+                count = min(AT_ONCE, math.ceil((records - offset) / batches.batch_records))
+                numbers = keys(offset, count * batches.batch_records)
+                seen[numbers] = True
+                for batch in batches.made(offset, numbers):
+                    offset += batches.batch_records
+                    if position:
+                        index.write((offset - 1 - base).to_bytes(4, "big") + position.to_bytes(4, "big"))
+                    log.write(batch)
+                    position += len(batch)
+        (directory / f"{base:020d}.timeindex").touch()
     for suffix in (".log", ".index", ".timeindex"):
-        (directory / f"{base:020d}{suffix}").touch()
+        (directory / f"{offset:020d}{suffix}").touch()
+    return Written(offset, int(seen.sum()))
+
+
+def copy_of(source: Path, target: Path) -> Path:
+    """Copy a log into a log directory of its own; closed `.log` files are links, since who cleans a log never writes to those."""
+    shutil.rmtree(target.parent, ignore_errors=True)
+    target.mkdir(parents=True)
+    for path in source.iterdir():
+        (os.link if path.suffix == ".log" and path.stat().st_size else shutil.copyfile)(path, target / path.name)
+    return target
 
 
 def log_bytes(directory: Path) -> int:
     """Return the size of all `.log` files."""
     return sum(path.stat().st_size for path in directory.glob("*.log"))
-
-
-def linked_prefix(source: Path, target: Path, size: int) -> int:
-    """Make a partition of the first segments of another, `size` bytes or a bit more; where it ends.
-
-    `.log` files are links: who cleans a log never writes to those that are closed. Everything else is copied.
-    """
-    target.mkdir(parents=True)
-    taken = 0
-    closed = sorted(source.glob("*.log"))[:-1]
-    for path, following in zip(closed, [*closed[1:], None], strict=True):
-        os.link(path, target / path.name)
-        for suffix in (".index", ".timeindex"):
-            shutil.copyfile(path.with_suffix(suffix), target / path.with_suffix(suffix).name)
-        taken += path.stat().st_size
-        if taken >= size or following is None:
-            break
-    end = int((following or max(source.glob("*.log"))).stem)
-    make_active(target, end)
-    return end

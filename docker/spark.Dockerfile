@@ -11,13 +11,13 @@ RUN apt-get update \
 WORKDIR /opt/diamant
 COPY requirements.txt requirements-spark.txt ./
 RUN pip install --no-cache-dir -r requirements.txt -r requirements-spark.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY diamant diamant
 RUN pip install --no-cache-dir '.[spark]' \
     && useradd --system --uid 10001 --home-dir /home/diamant --shell /usr/sbin/nologin diamant \
     && install -d -o diamant -g diamant /data /keys /staging /home/diamant
 
-# Compiled code is cached in the home directory, and executors have their logs and their copies of the code there. /keys is no
+# Executors have their logs and their copies of the code in the home directory. /keys is no
 # VOLUME on purpose: see Dockerfile.
 ENV HOME=/home/diamant
 USER diamant

@@ -1,16 +1,19 @@
 """The amount of work of tests with random examples: all of it, or a share in `make quick`.
 
 `make quick` (`-m "not slow"`) is for before every commit and takes an eighth of the random examples, and of the points at which
-something is stopped or damaged every second or third. `make test`, and pytest without options, take all.
+something is stopped or damaged every second or third. `make test`, and pytest without options, take all. DIAMANT_EXAMPLES=N takes
+N times as many random examples.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TypeVar
 
 Point = TypeVar("Point")
 QUICK_SHARE = 8
+FACTOR = int(os.environ.get("DIAMANT_EXAMPLES", "1"))
 FEWEST = 15
 
 
@@ -32,6 +35,7 @@ def is_quick() -> bool:
 
 def examples(full: int) -> int:
     """The number of random examples to take: `full`, or an eighth in a quick run, but not fewer than 15."""
+    full *= FACTOR
     return max(FEWEST, full // QUICK_SHARE) if is_quick() and full > FEWEST else full
 
 

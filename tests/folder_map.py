@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "ARCHITECTURE.md"
-FLOORS = ("protocol", "storage", "cleaner", "broker")
+FLOORS = ("kernels", "protocol", "storage", "cleaner", "broker")
 _BLOCK = re.compile(r"(?<=<!-- folders -->\n\n```\n).*?(?=```\n)", re.DOTALL)
 
 

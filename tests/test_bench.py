@@ -1,22 +1,205 @@
-"""bench/run.py, which no type checker reads."""
+"""bench/, which no type checker reads: every measurement at a tiny size, the verdicts, the log that is cleaned."""
 
+from __future__ import annotations
+
+import io
 import json
+import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-RUN = Path(__file__).resolve().parent.parent / "bench" / "run.py"
+from diamant.cleaner.segments.tolerant_reader import Problem, SegmentFile, iter_batches
+from diamant.storage.env.env import RealEnv
+from diamant.storage.segments.offset_index import OffsetIndex
+
+ROOT = Path(__file__).resolve().parent.parent
+BENCH = ROOT / "bench"
+QUICK = (
+    "start", "raw", "codecs", "latency", "connections", "partitions", "recovery", "committed", "transactions", "groups",
+    "process", "compact-and-wait", "erase",
+)  # fmt: skip
+LONGER = ("librdkafka", "end-to-end", "commits", "compaction", "cleaning", "spark-2")
+"""More than two seconds: a Spark session, many worker processes, clients that wait."""
+
+
+@pytest.fixture(autouse=True)
+def _bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modules of a script are found beside it."""
+    monkeypatch.syspath_prepend(str(BENCH))
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a script of bench/ with this checkout's code."""
+    command = [sys.executable, str(BENCH / arguments[0]), *arguments[1:]]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in LONGER)])
+def test_a_measurement_has_figures_at_any_size(name: str) -> None:
+    """Each has a name of its own and a value; most of them are not zero."""
+    done = run("measure.py", name, "--scale", "0.001")
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert len({figure for figure, _, _ in figures}) == len(figures) > 0
+    assert all(value >= 0 and unit for _, value, unit in figures)
+    assert sum(value > 0 for _, value, _ in figures) * 2 > len(figures)
+
+
+def test_every_measurement_is_tried_here() -> None:
+    """Another one is a row of the table above, but for the second of two that differ in the number of cores."""
+    from measure import MEASUREMENTS, ON_REQUEST
+
+    assert {*QUICK, *LONGER, *ON_REQUEST} == set(MEASUREMENTS)
+
+
+def test_the_committed_run_has_every_measurement() -> None:
+    """It is what `make bench` writes, of every round, and names the machine and the commit."""
+    from measure import MEASUREMENTS, ON_REQUEST
+
+    last = json.loads((BENCH / "last.json").read_text())
+    assert {one["measurement"] for one in last["figures"]} == set(MEASUREMENTS) - set(ON_REQUEST)
+    assert {len(one["rounds"]) for one in last["figures"]} == {last["rounds"]}
+    assert last["machine"].keys() == {"processor", "cores", "memory_gb", "system", "python"}
+    assert last["commit"]
 
 
 @pytest.mark.slow
-def test_it_measures_a_broker_that_starts_and_one_that_is_killed(tmp_path: Path) -> None:
-    """A round starts its broker by the default command, and once more on the same directory after SIGKILL."""
+def test_two_checkouts_are_measured_in_turns(tmp_path: Path) -> None:
+    """The JSON has the rounds of both; nothing that failed."""
     out = tmp_path / "out.json"
-    cases = ["--case", "start", "--case", "recovery", "--scale", "0.001", "--rounds", "1", "--json", str(out)]
-    done = subprocess.run([sys.executable, str(RUN), *cases], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    figures = {(row["case"], row["figure"]): row["values"]["diamant"][0] for row in json.loads(out.read_text())}
-    assert figures["start", "spawn to first acknowledged produce"] > 0
-    assert figures["recovery", "SIGKILL with a log of 0.002 GB: restart until it answers"] > 0
+    done = run(
+        "run.py", "--only", "latency", "--scale", "0.002", "--rounds", "2", "--compare", str(ROOT), "--json", str(out)
+    )
+    assert "not measured" not in done.stdout, done.stdout
+    written = json.loads(out.read_text())
+    assert written["compared"] == str(ROOT)
+    [p50, *_] = written["figures"]
+    assert (p50["figure"], p50["unit"], p50["better"]) == ("one message at a time p50", "ms", "lower")
+    assert len(p50["rounds"]) == len(p50["other"]) >= 2
+    turns = [line.split(", ")[1].split(": ")[0] for line in done.stderr.splitlines() if line.startswith("round")]
+    assert turns[:4] == ["here", str(ROOT), str(ROOT), "here"]
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "unit", "expected"),
+    [
+        ([100, 101, 99], [110, 112, 108], "MB/s", "worse"),
+        ([110, 112, 108], [100, 101, 99], "ms", "worse"),
+        ([110, 112, 108], [100, 101, 99], "MB/s", "better"),
+        ([100, 101, 99], [110, 112, 108], "s", "better"),
+        ([100, 101, 99], [104, 105, 103], "MB/s", "same"),
+        ([100, 101, 120], [110, 112, 108], "per s", "same"),
+        ([50, 150, 100], [40, 100, 101], "MiB", "same"),
+        ([0, 0, 0], [0, 0, 0], "ms/s", "same"),
+        ([0, 10, 5], [0, 0, 0], "ms/s", "same"),
+    ],
+    ids=str,
+)
+def test_a_figure_is_worse_if_it_is_so_in_every_round(
+    here: list[float], there: list[float], unit: str, expected: str
+) -> None:
+    """By more than 5 %, in the direction of its unit; a round that says otherwise is noise."""
+    from figure import verdict
+
+    assert verdict(here, there, unit) == expected
+
+
+def test_what_got_worse_is_named(tmp_path: Path) -> None:
+    """In the table, in the JSON and by measurement; a figure of one side has no verdict."""
+    from rich.console import Console
+    from run import Row, Run, table_of, write
+
+    rows = [
+        Row("raw", "produce", "MB/s", [100, 101, 99], [120, 121, 119]),
+        Row("raw", "consume", "MB/s", [100, 101, 99], [101, 99, 100]),
+        Row("start", "spawn", "ms", [100, 101, 99], [200, 210, 190]),
+        Row("spark-1", "clean", "GB/s", [1, 2, 3], []),
+    ]
+    measured: Any = Run([], 1.0)
+    measured.rows |= {(row.measurement, row.figure): row for row in rows}
+    assert measured.names("worse") == ["raw"]
+    assert measured.names("better") == ["start"]
+    write(tmp_path / "made/out.json", {"commit": "abc", "machine": {"cores": 2}}, rows)
+    written = json.loads((tmp_path / "made/out.json").read_text())
+    assert [one.get("verdict") for one in written["figures"]] == ["worse", "same", "better", None]
+    assert written["machine"] == {"cores": 2}
+    shown = io.StringIO()
+    Console(file=shown, width=160).print(table_of(rows, "main", {}))
+    table = shown.getvalue()
+    assert "100 [99..101]" in table
+    assert "0.83" in table
+    assert table.count("worse") == 1
+
+
+def test_a_revision_is_checked_out_for_the_time_being(tmp_path: Path) -> None:
+    """Its own files are there, not those that were changed since; and nothing is left of it."""
+    from run import other_side
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.com", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    module = tmp_path / "diamant" / "__init__.py"
+    module.parent.mkdir()
+    module.write_text("before = 1\n")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "-m", "one")
+    module.write_text("after = 1\n")
+    with other_side(tmp_path, "HEAD") as side:
+        assert (side.tree / "diamant/__init__.py").read_text() == "before = 1\n"
+    assert not side.tree.exists()
+    assert len(git("worktree", "list").splitlines()) == 1
+
+
+def keys_and_offsets(directory: Path) -> tuple[list[bytes], list[int]]:
+    """Of all records, read with every check there is."""
+    keys, offsets = [], []
+    problems: list[Problem] = []
+    for path in sorted(directory.glob("*.log")):
+        segment = SegmentFile(str(path), int(path.stem), path.stat().st_size)
+        for batch in iter_batches(RealEnv(), segment, problems.append):
+            for record in batch.records():
+                keys.append(record.key or b"")
+                offsets.append(record.offset)
+    assert problems == []
+    return keys, offsets
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_the_log_that_is_measured_is_one(tmp_path: Path, codec: int) -> None:
+    """Every batch is valid, offsets follow each other, indexes point to batches, each key comes as often as was asked for."""
+    from made_log import Batches, distinct_keys, write_log
+
+    log = tmp_path / "log-0"
+    written = write_log(log, Batches(8, 100, codec), 110_000, distinct_keys(2_000), segment_bytes=1 << 20)
+    keys, offsets = keys_and_offsets(log)
+    assert offsets == list(range(written.records))
+    assert keys[:2] == [b"key-000000000000", b"key-000000000001"]
+    assert len(set(keys)) == written.keys == 2_000
+    assert sum(Counter(keys).values()) == written.records >= 110_000
+    logs = sorted(log.glob("*.log"))
+    assert [path.stat().st_size > 0 for path in logs] == [True] * (len(logs) - 1) + [False]
+    assert len(logs) > 2
+    base = int(logs[1].stem)
+    index = OffsetIndex(RealEnv(), str(logs[1].with_suffix(".index")), base, 1 << 20)
+    offset, position = index.lookup(base + 1000)
+    assert offset <= base + 1000 < offset + 100
+    assert int.from_bytes(logs[1].read_bytes()[position : position + 8], "big") == offset - 99
+
+
+def test_wherever_the_log_is_cut_a_tenth_of_it_stays() -> None:
+    """There are a tenth as many keys as records, so that sizes can be compared."""
+    from made_log import overwritten_keys
+
+    keys = overwritten_keys()
+    numbers = np.concatenate([keys(first, 10_000) for first in range(0, 400_000, 10_000)])
+    for end in (100_000, 200_000, 400_000):
+        assert 0.08 < len(set(numbers[:end].tolist())) / end < 0.1

@@ -14,7 +14,7 @@ MAX_CLASS_LINES = 300
 
 LONG = {
     "_decode_flexible", "audit", "build_batch", "clean", "clean_partition", "explain",
-    "hash_records", "iter_payload", "judge", "load_log", "read_run", "verify", "verify_certificate", "walk_records",
+    "iter_payload", "load_log", "read_run", "verify", "verify_certificate", "walk_bytes", "walk_records",
 }  # fmt: skip
 """Functions of more than `MAX_LINES` lines: kernels and codecs for the most part. The list only shrinks."""
 LARGE = {"Log"}

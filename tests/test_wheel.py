@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,9 +17,10 @@ import pytest
 from tests.documentation.docker_image import NO_INDEX
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("MANIFEST.in", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 PAGES = ("docs/how-to/testing.md", "docs/how-to/faults.md", "docs/how-to/clock.md")
 ONE_FILE = "docs/how-to/test-your-compaction.md"
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNS = 5
 EVERY_TIME = "docs/how-to/clock.md"
 """With `ONE_FILE` the page whose examples import the most in threads: after the first run, only these are repeated."""
@@ -30,15 +33,16 @@ import pytest
 def test_our_modules_are_plain(number, diamant_broker):
     ours = [module for name, module in sys.modules.items() if name.startswith("diamant.")]
     assert len(ours) > 50
-    rewritten = [one.__name__ for one in ours if type(one.__loader__).__name__ != "SourceFileLoader"]
+    plain = ("SourceFileLoader", "ExtensionFileLoader")
+    rewritten = [one.__name__ for one in ours if type(one.__loader__).__name__ not in plain]
     assert rewritten == ["diamant.plain_imports"]  # which ends it
 """
 
 
-def pip(*arguments: str | Path) -> None:
+def pip(*arguments: str | Path, **environment: str) -> None:
     """Run pip; skip the test where there is no package index."""
     run = subprocess.run(
-        [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments],
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments], env=os.environ | environment,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=600,
     )  # fmt: skip
     if run.returncode and NO_INDEX.search(run.stdout):
@@ -46,15 +50,36 @@ def pip(*arguments: str | Path) -> None:
     assert run.returncode == 0, run.stdout
 
 
-def build_wheel(place: Path) -> Path:
-    """The wheel, built from a copy, for building leaves files."""
-    source = place / "source"
-    shutil.copytree(ROOT / "diamant", source / "diamant", ignore=shutil.ignore_patterns("__pycache__"))
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, made of a copy that has what git has, for building leaves files."""
+    place = tmp_path_factory.mktemp("sdist")
+    source, tools = place / "source", place / "tools"
+    unversioned = shutil.ignore_patterns("__pycache__", "*.so")
+    shutil.copytree(ROOT / "diamant", source / "diamant", ignore=unversioned)
+    for written in (source / "diamant" / "kernels" / "constants").glob("*.pxd"):
+        written.unlink()
     for name in SOURCES:
         shutil.copy(ROOT / name, source)
-    pip("wheel", "--no-deps", "--wheel-dir", place, source)
+    pip("install", "--target", tools, *PYPROJECT["build-system"]["requires"])
+    build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    environment = os.environ | {"PYTHONPATH": str(tools)}
+    subprocess.run([sys.executable, "-c", build, place], cwd=source, env=environment, check=True, timeout=300)
+    (found,) = place.glob("*.tar.gz")
+    return found
+
+
+def build_wheel(sdist: Path, place: Path, **environment: str) -> Path:
+    """The wheel, built of the source distribution."""
+    pip("wheel", "--no-deps", "--wheel-dir", place, sdist, **environment)
     (wheel,) = place.glob("*.whl")
     return wheel
+
+
+def kernels_in(wheel: Path) -> set[str]:
+    """The names of the extension modules in a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {Path(name).name.partition(".")[0] for name in archive.namelist() if name.endswith(".so")}
 
 
 def install(wheel: Path, place: Path) -> Path:
@@ -79,11 +104,13 @@ def examples(page: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_examples_for_pytest_pass_as_installed(tmp_path: Path) -> None:
+def test_the_examples_for_pytest_pass_as_installed(sdist: Path, tmp_path: Path) -> None:
     """Time after time, with four workers, nothing in any cache and no byte code of ours: what is imported late, in threads, is
     never rewritten by pytest. Ten seconds of one core each.
     """
-    python = install(build_wheel(tmp_path), tmp_path / "environment")
+    wheel = build_wheel(sdist, tmp_path)
+    assert kernels_in(wheel) == {*(path.stem for path in (ROOT / "diamant" / "kernels").glob("[!_]*.py")), "shared"}
+    python = install(wheel, tmp_path / "environment")
     for number in range(RUNS):
         place = tmp_path / f"run-{number}"
         place.mkdir()
@@ -102,3 +129,12 @@ def test_the_examples_for_pytest_pass_as_installed(tmp_path: Path) -> None:
         )  # fmt: skip
         assert run.returncode == 0, run.stdout + run.stderr
         assert f"{expected} passed" in run.stdout
+
+
+@pytest.mark.slow
+def test_a_kernel_that_cannot_be_compiled_leaves_none(sdist: Path, tmp_path: Path) -> None:
+    """The installation succeeds all the same: half of the kernels would be taken for all of them."""
+    compiler = tmp_path / "compiler"
+    compiler.write_text('#!/bin/sh\ncase "$*" in *record_walk*) exec cc "$@";; esac\nexit 1\n')
+    compiler.chmod(0o755)
+    assert kernels_in(build_wheel(sdist, tmp_path, CC=str(compiler))) == set()

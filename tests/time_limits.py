@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 
+from tests import effort
+
 LIMIT_S = 300
 INSTALLING_LIMIT_S = 900
 """For what starts Spark, or installs packages from an index."""
@@ -30,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def limit_s(item: pytest.Item) -> int:
     """The limit of a test with all that it sets up and takes down."""
-    if item.get_closest_marker("long"):
+    if item.get_closest_marker("long") or effort.FACTOR > 1:
         return LONG_LIMIT_S
     return INSTALLING_LIMIT_S if re.search("spark|docker|wheel", item.nodeid) else LIMIT_S
 

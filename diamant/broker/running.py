@@ -22,6 +22,7 @@ from diamant.broker.network.listener_sockets import bound_socket, reachable
 from diamant.broker.node.node import Node, open_clock, open_metadata
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.broker.topics.names import INTERNAL_TOPICS
+from diamant.kernels import ARE_COMPILED
 from diamant.storage.env.env import Env
 from diamant.storage.recovery.log_directory import LogDirectory
 
@@ -96,6 +97,10 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
         await services.start()
         undo.pop_all()
     logger.info("started with %s in %s", _partitions_text(directory), config.data_dir)
+    if not ARE_COMPILED:
+        logger.warning(
+            "Diamant was built without its kernels: it cleans much more slowly, and some commands do not work"
+        )
     return RunningBroker(node, services, http)
 
 

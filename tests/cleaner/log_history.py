@@ -11,12 +11,15 @@ history.statuses()                       # {0: "superseded", 1: "live", 2: "abor
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
+from diamant.protocol.batches.batch import iter_headers, update_crc
 from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Record
+from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env
 from diamant.storage.segments.txn_index import AbortedTxn
 from tests.builder import Words, make_batch, make_message, make_records
@@ -133,6 +136,19 @@ def write_file(env: Env, path: str, data: bytes) -> None:
     file.truncate(0)
     file.append(data)
     file.close()
+
+
+def damage(env: Env, path: str, data: st.DataObject) -> None:
+    """Overwrite bytes of a file and cut its end, with the checksums of its batches made right again or not."""
+    content = bytearray(env.read_bytes(path))
+    for _ in range(data.draw(st.integers(1, 4)) if content else 0):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF]))
+    if path.endswith(".log") and data.draw(st.booleans()):
+        with suppress(CorruptBatch):
+            for position, header in list(iter_headers(content)):
+                if header.magic == 2:
+                    update_crc(content, position)
+    write_file(env, path, bytes(content[: data.draw(st.integers(0, len(content)))]))
 
 
 _keys = st.sampled_from([None, b"", b"a", b"b", b"c", b"key-1", b"key-2", b"\xff\x00"])

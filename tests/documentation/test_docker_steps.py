@@ -99,8 +99,6 @@ def check_broker(image: Image, port: str) -> None:
         assert not is_healthy()
         assert (data / ".kafka_cleanshutdown").exists()
         assert not re.search("ERROR|WARNING|Traceback", log.read_text()), log.read_text()
-        compiling = "from diamant.cleaner.kernels import produce_validation; produce_validation.warm_up()"
-        assert image.start(["python", "-c", compiling]).wait(TIMEOUT_S) == 0
     if image.can_change_user:
         assert (data / "first-0").stat().st_uid == image.uid
 
@@ -115,10 +113,10 @@ def create_compacted(servers: str, topic: str) -> None:
 
 
 def check_a_record(servers: str, topic: str) -> None:
-    """Send a hundred thousand small records, which brings the compiled code into use, and read the last one back."""
+    """Send a hundred thousand small records, and read the last one back."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
-    count = 100_000  # more than the plain code checks
+    count = 100_000
     producer = Producer({"bootstrap.servers": servers, "queue.buffering.max.messages": 0, "linger.ms": 5})
     for number in range(count):
         producer.produce(topic, str(number))

@@ -8,7 +8,8 @@ Source: GroupConfig, GroupConfigManager.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from diamant.broker.config.config_key import (
@@ -67,6 +68,11 @@ _LIMITS = {
 }
 
 
+_OF_THE_BROKER: Mapping[str, Callable[[BrokerConfig], int]] = {
+    name: attrgetter(key.synonyms[0].replace(".", "_")) for name, key in GROUP_CONFIGS.items()
+}
+
+
 def validate_group_configs(outcome: Mapping[str, str], config: BrokerConfig) -> None:
     """Check what a group would have after a change; raises KafkaError(INVALID_CONFIG) (`GroupConfig.validate`)."""
     for name in outcome:
@@ -90,7 +96,7 @@ def value_of_group(name: str, overrides: Mapping[str, str], config: BrokerConfig
     """A group's own value, within what the broker allows now (`GroupConfig.evaluate`), or the broker's."""
     text = overrides.get(name)
     if text is None:
-        return _number(config[GROUP_CONFIGS[name].synonyms[0]])
+        return _OF_THE_BROKER[name](config)
     lowest, highest = _LIMITS[name]
     return max(_number(config[lowest]), min(int(text), _number(config[highest])))
 

@@ -2,7 +2,7 @@
 
 A handler is a function `handle(*needs, context, request)`; `table.py` lists their modules and needs. It returns the response
 body (bytes, or buffers and file slices in order), an awaitable of it, or None for "no answer" (Produce with acks=0).
-An asyncio Future is cancelled when the connection goes; a coroutine runs to its end.
+A PendingAnswer or an asyncio Future is cancelled when the connection goes; a coroutine runs to its end.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from diamant.broker.network.api import (
     Decode,
     RequestContext,
 )
+from diamant.broker.network.pending_answer import PendingAnswer
 from diamant.broker.node.flusher import Flusher, after_flush
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
@@ -28,6 +29,8 @@ Handler: TypeAlias = Callable[[RequestContext, Any], Answer]
 """A handler that has what it needs."""
 
 API_VERSIONS_KEY = 18
+
+_new = tuple.__new__  # as in `protocol/messages/fetch.py`
 
 
 class Dispatcher:
@@ -56,14 +59,14 @@ class Dispatcher:
             raise CloseConnection(
                 f"{apis.API_NAMES[key]} v{version} is not served, v{min_version} to v{max_version} are"
             )
-        context = RequestContext(version, request.client_id, connection)
+        context = _new(RequestContext, (version, request.client_id, connection))
         flusher = self._flusher
         if flusher.owed:
             flusher.owed = set()  # no answer reports what timers have appended
         answer = handle(context, decode(version, request.body))
         if not flusher.owed:
             return answer
-        if isinstance(answer, asyncio.Future):
+        if isinstance(answer, asyncio.Future | PendingAnswer):
             flusher.owed = set()  # a request that waits for others: what it is answered then sees to its own flush
             return answer
         return after_flush(flusher, answer)

@@ -29,6 +29,7 @@ from diamant.broker.faults.spec import INIT_PRODUCER_ID, METADATA, FaultSpec
 from diamant.broker.faults.stale_metadata import leave_out, make_stale, put_topic_errors
 from diamant.broker.handlers.topics import metadata
 from diamant.broker.network.api import Answer, CloseConnection, ConnectionInfo, Dispatch, frame_header
+from diamant.broker.network.pending_answer import PendingAnswer
 from diamant.broker.network.response_writer import Buffer, Part
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
@@ -319,7 +320,7 @@ class HitRequest:
         answer = self._carry_out(self._connection, request)
         if answer is None or isinstance(answer, bytes | bytearray | memoryview | list | tuple):
             return cast(Body, answer)
-        if isinstance(answer, asyncio.Future):
+        if isinstance(answer, asyncio.Future | PendingAnswer):
             return cast(Body, await answer)
         return await asyncio.shield(self._server.keep(_as_coroutine(cast("Awaitable[Body]", answer))))
 

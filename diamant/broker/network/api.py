@@ -50,11 +50,15 @@ class Api(NamedTuple):
     handle: Handle
 
 
+_HEADER_0 = struct.Struct(">ii")
+_HEADER_1 = struct.Struct(">iib")
+
+
 def frame_header(api_key: int, api_version: int, correlation_id: int, body_size: int) -> bytes:
     """The bytes before a response body: its size and response header v0 or, with an empty tag section, v1."""
     if apis.response_header_version(api_key, api_version) == 0:
-        return struct.pack(">ii", body_size + 4, correlation_id)
-    return struct.pack(">iib", body_size + 5, correlation_id, 0)
+        return _HEADER_0.pack(body_size + 4, correlation_id)
+    return _HEADER_1.pack(body_size + 5, correlation_id, 0)
 
 
 def error_of(error: BaseException) -> tuple[int, str | None]:

@@ -64,8 +64,9 @@ class RequestMetrics:
 
     def answered(self, api_key: int, version: int, latency_s: float, body: Any, size: int) -> None:
         """Count a request that was answered by a frame of `size` bytes with `body` (its buffers; None: not to be read)."""
-        row = self._rows.get(api_key << 16 | version)
-        if row is None:
+        try:
+            row = self._rows[api_key << 16 | version]
+        except KeyError:
             row = self._row(api_key, version)
         row.buckets[bisect_left(_BOUNDS_S, latency_s)] += 1
         row.total_s += latency_s

@@ -27,15 +27,21 @@ from typing import Any, NamedTuple, cast
 
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.network.api import CloseConnection, ConnectionInfo, Dispatch, FrameHeader
+from diamant.broker.network.pending_answer import Body, PendingAnswer
 from diamant.broker.network.refused_peers import RefusedPeers
 from diamant.broker.network.request_memory import MemoryShare, RequestMemory
 from diamant.broker.network.request_metrics import RequestMetrics
 from diamant.broker.network.response_writer import MAX_BYTES, AnswerWriter, Buffer, Outbox, Part, read_small
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.wire.connection import SCRATCH_BYTES, Request, ServerConnection, count_bytes
+from diamant.storage.segments.segment import FileSlice
 
 logger = logging.getLogger(__name__)
 
+
+# Made once: isinstance() takes three times as long with a union that it has to make first.
+_BUFFERS = (bytes, bytearray, memoryview)
+_BODIES = (*_BUFFERS, list, tuple)
 
 MAX_QUEUED_BYTES = 1024 * 1024
 """Requests waiting on a busy connection: above this its socket is not read."""
@@ -178,11 +184,11 @@ class Server:
         """Close connections without traffic. One timer for all, and none without connections.
 
         As in Kafka (Selector.IdleExpiryManager) a request in progress does not count as traffic: it is how a peer that
-        stopped reading is found. The time is the loop's, not the `Env` clock: moving that must not cut connections.
+        stopped reading is found. The time is real, not the `Env` clock: moving that must not cut connections.
         """
         self._sweep_timer = None
         max_idle_s = self.limits.max_idle_ms / 1000
-        now_s = asyncio.get_running_loop().time()
+        now_s = monotonic()
         oldest_s = now_s
         for connection in list(self.connections):
             if now_s - connection.last_active_s >= max_idle_s:
@@ -263,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._queue: deque[Request] = deque()
         self._queued_bytes = 0
-        self._waiting: asyncio.Future[Any] | None = None  # the answer that is awaited or being written
+        self._waiting: asyncio.Future[Any] | PendingAnswer | None = None  # the answer that is awaited or being written
         self._is_write_paused = False
         self._is_read_paused = False
         self._is_finishing = False
@@ -276,7 +282,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox = server.outbox
         self._metrics = server.metrics
         self._handled_since_s = 0.0  # the request that is being answered; there is one at a time
-        self.last_active_s = self._loop.time()
+        self.last_active_s = monotonic()
 
     # What asyncio calls
 
@@ -323,8 +329,11 @@ class Connection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             self._refuse(str(error))
             return
-        self.last_active_s = self._loop.time()
+        now_s = self.last_active_s = monotonic()
         if self._is_finishing:
+            return
+        if len(requests) == 1 and not (self._queue or self._waiting or self._is_write_paused or self._memory):
+            self._handle(requests[0], now_s)  # what most reads bring: it needs no queue
             return
         for request in requests:
             self._queue.append(request)
@@ -393,7 +402,7 @@ class Connection(asyncio.BufferedProtocol):
             self._queued_bytes -= size
             if self._memory is not None:
                 self._memory.begin_answer(size)
-            self._handle(request)
+            self._handle(request, monotonic())
             if self._memory is not None and self._waiting is None:
                 self._memory.end_answer()
         if self._transport is None or self._transport.is_closing():
@@ -412,21 +421,25 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_finishing and not queue and not self.is_busy:
             self.close()
 
-    def _handle(self, request: Request) -> None:
-        self._handled_since_s = monotonic()
+    def _handle(self, request: Request, now_s: float) -> None:
+        self._handled_since_s = now_s
         try:
             answer = self._server.dispatch(self.info, request)
         except Exception as error:
             self._fail(request, error)
             return
+        if type(answer) is bytes or isinstance(answer, _BODIES):
+            self._reply(request, answer)
+            return
         if answer is None:
             self._count(request, None, 0)
             return
-        if isinstance(answer, bytes | list | tuple | bytearray | memoryview):
-            self._reply(request, answer)
+        if isinstance(answer, PendingAnswer):
+            self._waiting = answer
+            answer.taker = partial(self._given, request)
             return
         future: asyncio.Future[Any]
-        # A future (a waiting fetch) goes with its connection; a coroutine changes something and runs to its end.
+        # A future goes with its connection, as a pending answer does; a coroutine changes something and runs to its end.
         future = (
             answer
             if isinstance(answer, asyncio.Future)
@@ -440,23 +453,32 @@ class Connection(asyncio.BufferedProtocol):
             if not future.cancelled() and future.exception() is not None and self._transport is not None:
                 logger.error("%s: request after the answer was given up", self.info.peer, exc_info=future.exception())
             return
-        self._waiting = None
         if future.cancelled():
+            self._waiting = None
             self.abort()
             return
         error = future.exception()
+        self._given(request, None if error is not None else future.result(), error)
+
+    def _given(self, request: Request, body: Body | None, error: BaseException | None) -> None:
+        """An answer that took time, or its error; called amid the work of others, who must not notice."""
+        self._waiting = None
+        self.last_active_s = monotonic()
+        if error is None:
+            try:
+                if body is None:
+                    self._count(request, None, 0)
+                else:
+                    self._reply(request, body)
+            except Exception as raised:
+                error = raised
         if error is not None:
             self._fail(request, error)
             return
-        self.last_active_s = self._loop.time()
-        answer = future.result()
-        if answer is None:
-            self._count(request, None, 0)
-        else:
-            self._reply(request, answer)
         if self._memory is not None and self._waiting is None:
             self._memory.end_answer()
-        self._drain()
+        if self._queue or self._is_finishing:
+            self._loop.call_soon(self._drain)
 
     def _fail(self, request: Request, error: BaseException) -> None:
         if isinstance(error, CloseConnection) and error.last_bytes and self._transport is not None:
@@ -468,13 +490,8 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(error, ProtocolError | CloseConnection):
             self._refuse(str(error))
             return
-        logger.error(
-            "%s: API key %d v%d failed, connection closed",
-            self.info.peer,
-            request.api_key,
-            request.api_version,
-            exc_info=error,
-        )
+        api = f"API key {request.api_key} v{request.api_version}"
+        logger.error("%s: %s failed, connection closed", self.info.peer, api, exc_info=error)
         self.abort()
 
     def _refuse(self, reason: str) -> None:
@@ -488,17 +505,20 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None:
             return
-        if isinstance(body, bytes | bytearray | memoryview):
+        if type(body) is list and len(body) == 1 and type(body[0]) is not FileSlice:
+            body = body[0]
+        if type(body) is bytes or isinstance(body, _BUFFERS):
             header = self._server.frame_header(request.api_key, request.api_version, request.correlation_id, len(body))
             frame = header + body
+            size = len(frame)
             now_s = monotonic()
-            if len(frame) <= MAX_BYTES and not self._queue:
+            if size <= MAX_BYTES and not self._queue:
                 self._outbox.put(transport, frame, now_s)
             else:
                 self._outbox.flush()
                 transport.write(frame)
             latency_s = now_s - self._handled_since_s  # as `_count`, without a call: the most frequent way
-            self._metrics.answered(request.api_key, request.api_version, latency_s, body, len(frame))
+            self._metrics.answered(request.api_key, request.api_version, latency_s, body, size)
             return
         self._outbox.flush()
         body_size = count_bytes(body)
@@ -524,7 +544,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         error = writing.exception()
         if error is None:
-            self.last_active_s = self._loop.time()
+            self.last_active_s = monotonic()
             self._count(request, None, size)
             if self._memory is not None:
                 self._memory.end_answer()

@@ -5,7 +5,7 @@ those with more data than the last answer could hold. All others cost nothing, n
 waits.
 
 Bounds: `max.incremental.fetch.session.cache.slots` sessions and MAX_CACHED_PARTITIONS partitions in all of them, at about
-0.5 KB each. When the slots are taken, a session that was silent for EVICTION_MS makes room, or one that is older than that
+0.5 KB each. When the slots are taken, a session that was silent for EVICTION_S makes room, or one that is older than that
 and smaller than the new one; otherwise the client gets no session and sends full requests, as it always may.
 
 Source: FetchSession, FetchSessionCache, FetchManager.
@@ -29,7 +29,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 """In a request: no session, or no longer."""
 
-EVICTION_MS = 120_000
+EVICTION_S = 120.0
 """`FetchSession.EVICTION_MS` (`BrokerServer`, MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
 
 MAX_CACHED_PARTITIONS = 200_000
@@ -77,13 +77,13 @@ class SessionPartition:
 class FetchSession:
     """One session. Everything runs on the loop thread."""
 
-    def __init__(self, session_id: int, watch: Watch, *, uses_topic_ids: bool, now_ms: int) -> None:
+    def __init__(self, session_id: int, watch: Watch, *, uses_topic_ids: bool, now_s: float) -> None:
         self.session_id = session_id
         self.epoch = INITIAL_EPOCH + 1
         """The epoch that the next request must carry."""
         self.uses_topic_ids = uses_topic_ids
-        self.created_ms = now_ms
-        self.last_used_ms = now_ms
+        self.created_s = now_s
+        self.last_used_s = now_s
         self.partitions: dict[PartitionKey, SessionPartition] = {}
         self.watch = watch
         self.isolation_level = 0
@@ -145,7 +145,8 @@ class FetchSession:
         """The partitions to look at. They stay due until `looked_at`, so that nothing is lost with an answer that is never
         sent.
         """
-        self.changed(self.watch.take_dirty())
+        if self.watch.dirty:
+            self.changed(self.watch.take_dirty())
         return list(self._due.values())
 
     def changed(self, logs: Iterable[Log]) -> list[SessionPartition]:
@@ -182,10 +183,10 @@ class FetchSession:
 class FetchSessions:
     """All sessions of a broker, the one used longest ago first."""
 
-    def __init__(self, purgatory: Purgatory, now_ms: Callable[[], int], max_partitions: int) -> None:
-        """`now_ms` is real time: sessions end by their clients' silence."""
+    def __init__(self, purgatory: Purgatory, clock: Callable[[], float], max_partitions: int) -> None:
+        """`clock` is real time, in seconds: sessions end by their clients' silence."""
         self._purgatory = purgatory
-        self._now_ms = now_ms
+        self._clock = clock
         self._max_partitions = max_partitions
         self._sessions: dict[int, FetchSession] = {}
         self._random = random.Random()
@@ -210,14 +211,14 @@ class FetchSessions:
         isolation_level: int,
     ) -> FetchSession | None:
         """A new session with these partitions, or None if there is no room for one."""
-        now_ms = self._now_ms()
+        now_s = self._clock()
         size = len(wanted)
-        if slots <= 0 or not self._make_room(size, slots, now_ms):
+        if slots <= 0 or not self._make_room(size, slots, now_s):
             return None
         session_id = self._random.randint(1, _MAX_INT)
         while session_id in self._sessions:
             session_id = self._random.randint(1, _MAX_INT)
-        session = FetchSession(session_id, self._purgatory.watch(), uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        session = FetchSession(session_id, self._purgatory.watch(), uses_topic_ids=uses_topic_ids, now_s=now_s)
         session.isolation_level = isolation_level
         self._sessions[session_id] = session
         for name, topic_id, partition in wanted:
@@ -244,15 +245,18 @@ class FetchSessions:
                 ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, f"fetch session {request.session_id} began with the other"
             )
         if session.watch.waiter is not None:
-            session.watch.waiter.complete()  # a second request of the session, from another connection
-        before = session.size
-        session.update(request)
-        self.partition_count += session.size - before
-        if self.partition_count > self._max_partitions and session.size > before:
-            self.close(session.session_id)
-            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} grew too large")
+            session.watch.complete()  # this is a second request of the session, from another connection
+        if request.topics or request.forgotten_topics or request.isolation_level != session.isolation_level:
+            before = session.size
+            session.update(request)
+            self.partition_count += session.size - before
+            if self.partition_count > self._max_partitions and session.size > before:
+                self.close(session.session_id)
+                raise KafkaError(
+                    ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} grew too large"
+                )
         session.next_epoch()
-        session.last_used_ms = self._now_ms()
+        session.last_used_s = self._clock()
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         return session
 
@@ -263,14 +267,14 @@ class FetchSessions:
             self.partition_count -= session.size
             session.close()
 
-    def _make_room(self, size: int, slots: int, now_ms: int) -> bool:
+    def _make_room(self, size: int, slots: int, now_s: float) -> bool:
         """As `FetchSessionCacheShard.tryEvict`."""
         if len(self._sessions) >= slots:
             oldest = next(iter(self._sessions.values()))
-            victim = oldest if now_ms - oldest.last_used_ms > EVICTION_MS else None
+            victim = oldest if now_s - oldest.last_used_s > EVICTION_S else None
             if victim is None:
                 victim = min(
-                    (session for session in self._sessions.values() if now_ms - session.created_ms > EVICTION_MS),
+                    (session for session in self._sessions.values() if now_s - session.created_s > EVICTION_S),
                     key=lambda session: session.size,
                     default=None,
                 )

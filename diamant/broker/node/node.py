@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from diamant.broker.config.broker_config import BrokerConfig
@@ -20,7 +21,6 @@ from diamant.broker.node.producer_ids import ProducerIds
 from diamant.broker.node.purgatory import Purgatory
 from diamant.broker.node.scheduler import Scheduler
 from diamant.broker.node.topic_metrics import BrokerTopicMetrics
-from diamant.broker.node.validation_loader import ValidationLoader
 from diamant.broker.topics.topics import Topics
 from diamant.protocol.kraft.records import BROKER_RESOURCE, Endpoint, ProducerIdsRecord
 from diamant.storage import names
@@ -76,7 +76,6 @@ class Node:
         self.fetch_sessions: Lazy[FetchSessions] = Lazy(self._make_fetch_sessions)
         self.log_events.subscribe(self.purgatory.wake)
         directory.validation.is_header_only = self.config.diamant_produce_validation == "header"
-        self.compiled_walk = ValidationLoader(directory.validation)
         directory.on_flush_due = self._flush_due
         directory.on_index_damaged = self.index_mender.request
 
@@ -135,7 +134,7 @@ class Node:
     def _make_fetch_sessions(self) -> FetchSessions:
         from diamant.broker.node.fetch_sessions import MAX_CACHED_PARTITIONS, FetchSessions
 
-        return FetchSessions(self.purgatory, lambda: int(self.loop.time() * 1000), MAX_CACHED_PARTITIONS)
+        return FetchSessions(self.purgatory, monotonic, MAX_CACHED_PARTITIONS)
 
     def _dynamic_config(self) -> BrokerConfig:
         configs, static = self.metadata.image.configs, self._static_config

@@ -1,7 +1,9 @@
-"""Notes on batches: what the first pass learns of each batch that spares the rewrite a look inside.
+"""Notes on batches: what the first pass learns of each batch, or of many, that spares the rewrite a look inside.
 
 A note is the size of a batch's records + 1 if each has a key and a value and none is odd, else 0
 (`kernels.offset_map.hash_records`). Both passes must agree on which batches have one.
+
+A stretch is a run of batches that the rewrite need not even read if the map has none of its offsets (`kernels.stretches`).
 """
 
 from __future__ import annotations
@@ -10,12 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diamant.cleaner.kernels import fields
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS
+from diamant.kernels.constants import fields
+from diamant.kernels.constants.stretches import STRETCH_FIELDS
+from diamant.kernels.stretches import note_stretches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from diamant.cleaner.rules.engine_limits import EngineLimits
+    from diamant.cleaner.rules.plan import CleanPlan
     from diamant.cleaner.segments.row_reader import Rows
 
 ABORTED_NOTE = 2**32 - 1
@@ -41,6 +47,10 @@ class BatchNotes:
         self._notes[self._count : self._count + count] = notes[:count]
         self._count += count
 
+    def pass_over(self, count: int) -> None:
+        """Take notes that are not needed."""
+        self._taken += count
+
     def take(self, count: int) -> NDArray[np.uint32]:
         """Return the next `count` notes, 0 where there are none."""
         found = self._notes[self._taken : min(self._taken + count, self._count)]
@@ -50,11 +60,35 @@ class BatchNotes:
         return np.concatenate([found, np.zeros(count - len(found), np.uint32)])
 
 
+class Stretches:
+    """Stretches of the dirty range: noted in the first pass, taken segment by segment in the second."""
+
+    def __init__(self, plan: CleanPlan, limits: EngineLimits) -> None:
+        self._least_offset = plan.first_dirty_offset
+        if not plan.is_kafka:
+            self._least_offset = max(self._least_offset, plan.log_start_offset)
+        self._stretch_bytes = limits.stretch_bytes
+        self._room = limits.stretches
+        self._noted: dict[str, list[NDArray[np.int64]]] = {}
+
+    def append(self, chunk: Rows, count: int) -> None:
+        """Note the stretches in the first `count` rows of a chunk, up to the limit."""
+        found = np.empty((chunk.size // self._stretch_bytes + 1, STRETCH_FIELDS), np.int64)
+        noted = note_stretches(chunk.rows, count, chunk.position, self._least_offset, self._stretch_bytes, found)
+        if noted <= self._room:
+            self._room -= noted
+            self._noted.setdefault(chunk.path, []).append(found[:noted].copy())
+
+    def take(self, path: str) -> NDArray[np.int64]:
+        """Return the stretches of the segment whose file is `path`, int64[n, STRETCH_FIELDS]; afterwards there are none."""
+        return np.concatenate(self._noted.pop(path, [np.empty((0, STRETCH_FIELDS), np.int64)]))
+
+
 def noted_rows(chunk: Rows, first: int, end: int, least_offset: int) -> slice | NDArray[np.bool_]:
     """Tell which rows from `first` to `end` have a note: data of magic 2 that begins at `least_offset` or above."""
     rows = chunk.rows
     if not chunk.together & (fields.CONTROL | fields.LEGACY):
-        return slice(int(np.searchsorted(rows[fields.BASE_OFFSET, first:end], least_offset)), None)
+        return slice(int(rows[fields.BASE_OFFSET, first:end].searchsorted(least_offset)), None)
     is_noted: NDArray[np.bool_] = (
         (rows[fields.MAGIC, first:end] == 2)
         & (rows[fields.ATTRIBUTES, first:end] & fields.CONTROL == 0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from diamant.cleaner.rules import record_fate
 from diamant.cleaner.segments.rebuilt_batch import emptied_batch, rebuilt_batch
+from diamant.kernels.constants import fates, steps
 from diamant.protocol.batches.header import HEADER_SIZE, BatchHeader, Record, parse_header
 from diamant.protocol.varint import varint_size
 
@@ -87,11 +88,11 @@ class BatchRewriter:
             now_ms=plan.now_ms,
             is_frozen=plan.is_frozen(header.base_offset),
         )
-        fate_of_all = record_fate.FATE_MARKER if header.is_control else record_fate.FATE_ABORTED
+        fate_of_all = fates.FATE_MARKER if header.is_control else fates.FATE_ABORTED
         if not plan.is_kafka and header.last_offset < plan.log_start_offset:
             drops_all = True
             if not header.is_control:
-                fate_of_all = record_fate.FATE_BELOW_LOG_START
+                fate_of_all = fates.FATE_BELOW_LOG_START
         verdict = record_fate.batch_verdict(
             drops_all=drops_all,
             is_last_of_producer=record_fate.is_last_of_producer(
@@ -124,10 +125,10 @@ class BatchRewriter:
             verdict=verdict, kept=len(kept), records=header.record_count, sets_horizon=sets_horizon, magic=header.magic
         )
         stats.messages_written += len(kept)
-        if action == record_fate.COPY:
+        if action == steps.COPY:
             target.append(batch.view(), header.last_offset, header.max_timestamp)
-        elif action != record_fate.DROP:
-            if action == record_fate.REBUILD:
+        elif action != steps.DROP:
+            if action == steps.REBUILD:
                 rebuilt = rebuilt_batch(header, kept, plan.now_ms + plan.delete_retention_ms if sets_horizon else None)
             else:
                 rebuilt = emptied_batch(header)
@@ -154,7 +155,7 @@ class BatchRewriter:
         for record in batch.records():
             offset, key = record.offset, record.key
             if offset < log_start_offset:
-                fate = record_fate.FATE_BELOW_LOG_START
+                fate = fates.FATE_BELOW_LOG_START
             else:
                 fate = record_fate.record_fate(
                     offset=offset,
@@ -164,12 +165,12 @@ class BatchRewriter:
                     has_value=record.value is not None,
                     is_expired=is_expired,
                 )
-            if fate == record_fate.KEEP:
+            if fate == fates.KEEP:
                 kept.append(record)
                 if record.value is None:
                     last_tombstone_offset = offset
                 continue
-            stats.invalid_messages_read += fate == record_fate.FATE_KEYLESS
+            stats.invalid_messages_read += fate == fates.FATE_KEYLESS
             stats.remove(record_fate.FATE_REASONS[fate], 1, encoded_size(record, header))
         return kept, last_tombstone_offset
 

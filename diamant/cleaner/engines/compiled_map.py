@@ -4,7 +4,7 @@
 
 Where the map has spilled, the clean section is read in this pass as well: two reads of the log in all.
 
-Memory, beside the map (`offset_map.py`): `row_records`, 0.8 MB of tuples, and the notes.
+Memory, beside the map (`offset_map.py`): `row_records`, 0.8 MB of tuples, and the notes and stretches (`batch_notes`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diamant.cleaner.engines.batch_notes import ABORTED_NOTE, BatchNotes, noted_rows
+from diamant.cleaner.engines.batch_notes import ABORTED_NOTE, BatchNotes, Stretches, noted_rows
 from diamant.cleaner.engines.offset_map import OffsetMap, open_spill_file
-from diamant.cleaner.kernels import fields, offset_map
 from diamant.cleaner.segments.key_hasher import KeyHasher
 from diamant.cleaner.segments.row_records import OLD_FORMAT
 from diamant.cleaner.segments.strict_reader import read_chunks
+from diamant.kernels.constants import fields
+from diamant.kernels.constants.tuples import MAP, SKIP
 
 if TYPE_CHECKING:
     from diamant.cleaner.engines.offset_map import LatestOffsets
@@ -46,6 +47,8 @@ class CompiledMap:
         """The offsets that stay, once the keys are forgotten."""
         self.notes = BatchNotes(limit=work.limits.notes)
         """Of the data batches of the dirty range."""
+        self.stretches = Stretches(plan, work.limits)
+        """Of them as well."""
         self.end_offset = plan.first_dirty_offset - 1
         """Last offset that the map covers."""
         self.may_forget_keys = True
@@ -103,11 +106,11 @@ class CompiledMap:
         self.may_forget_keys &= not (leaves_out and plan.is_kafka)
         refused = None
         full_row = None
-        for start, end in self._records.ranges(chunk, 0, count, offset_map.MAP):
+        for start, end in self._records.ranges(chunk, 0, count, MAP):
             refused = self._add_records(chunk, start, end)
             if refused is not None:
                 # Rows of magic 2 ascend in their base offsets: so does what the kernel read.
-                is_before = (rows[fields.STEP, :end] == offset_map.MAP) & (rows[fields.BASE_OFFSET, :end] <= refused)
+                is_before = (rows[fields.STEP, :end] == MAP) & (rows[fields.BASE_OFFSET, :end] <= refused)
                 full_row = int(np.flatnonzero(is_before)[-1])
                 break
         complete = count if full_row is None else full_row
@@ -115,6 +118,7 @@ class CompiledMap:
         if complete and (last := int(rows[fields.LAST_OFFSET, complete - 1])) >= plan.first_dirty_offset:
             self.end_offset = last
         self.notes.append(rows[fields.NOTE, :complete][noted_rows(chunk, 0, complete, plan.first_dirty_offset)])
+        self.stretches.append(chunk, complete)
         if full_row is not None and refused is not None:
             self._account_for_part(chunk, full_row, refused)
         return full_row
@@ -170,9 +174,9 @@ class CompiledMap:
         end_row = int(np.searchsorted(rows[fields.BASE_OFFSET, : chunk.count], plan.first_dirty_offset))
         if not plan.is_kafka:
             gone = rows[fields.LAST_OFFSET, :end_row] < plan.log_start_offset
-            rows[fields.STEP, :end_row][gone] = offset_map.SKIP
+            rows[fields.STEP, :end_row][gone] = SKIP
         tuples = self._hasher.tuples
-        for start, end in self._records.ranges(chunk, 0, end_row, offset_map.MAP):
+        for start, end in self._records.ranges(chunk, 0, end_row, MAP):
             for count in self._hasher.hash(self._records, chunk, start, end, end_offset=plan.first_dirty_offset):
                 self.offsets.add_older(tuples, count)
         return end_row == chunk.count
@@ -187,7 +191,7 @@ def choose_rows(
     is mapped like other.
     """
     rows, count = chunk.rows, chunk.count
-    rows[fields.STEP, :count] = offset_map.MAP
+    rows[fields.STEP, :count] = MAP
     followed = fields.CONTROL
     if follows_data and tracker is not None:
         followed |= fields.TRANSACTIONAL
@@ -202,9 +206,9 @@ def choose_rows(
         if header.is_control:
             if tracker is not None:
                 tracker.drops_control(header.last_offset, header.producer_id, batch.control_type())
-            rows[fields.STEP, row] = offset_map.SKIP
+            rows[fields.STEP, row] = SKIP
         elif tracker is not None and tracker.drops_data(header.last_offset, header.producer_id, is_transactional=True):
-            rows[fields.STEP, row] = offset_map.SKIP
+            rows[fields.STEP, row] = SKIP
             rows[fields.NOTE, row] = ABORTED_NOTE
             leaves_out = True
     return leaves_out

@@ -2,7 +2,7 @@
 
     read a chunk → rows → `decide` → `judge` → `encode` and compress → `assemble` → `SegmentWriter`
 
-Control batches, batches of magic 0 and 1 and batches with odd records (`kernels.records`) are rewritten one by one
+Control batches, batches of magic 0 and 1 and batches with odd records (`kernels/records.pxd`) are rewritten one by one
 (`batch_rewrite`), in their place between the others.
 
 Memory: `row_records`, the output of the same size, and 4 bytes per record of it.
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diamant.cleaner.engines.batch_rewrite import BatchRewriter
-from diamant.cleaner.kernels import fields, rewrite
 from diamant.cleaner.rules import record_fate
 from diamant.cleaner.rules.transaction_tracker import TransactionTracker
 from diamant.cleaner.segments.compiled_segment_writer import CompiledWriter
 from diamant.cleaner.segments.key_hasher import ALWAYS, NEVER
 from diamant.cleaner.segments.payload_buffer import Unpacker
+from diamant.kernels import assembly, judging
+from diamant.kernels.constants import fates, fields, rules, steps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +56,7 @@ class CompiledRewriter:
         self._batches = BatchRewriter(work, self.tracker, survivors)
         self._rules = _fixed_rules(plan)
         self._producers = _protected_offsets(plan)
-        self._counts = np.zeros(rewrite.COUNTS, np.int64)
+        self._counts = np.zeros(fates.COUNTS, np.int64)
         self._kept_records = np.empty(1, np.int32)
         self._extra = Unpacker()
         """Ready-made bytes of the chunk's output: whole batches, and compressed records."""
@@ -64,26 +65,28 @@ class CompiledRewriter:
     def rewrite(self, segment: SegmentPlan, writer: CompiledWriter) -> None:
         """Append what stays of a segment."""
         work, stats = self._work, self._work.stats
-        self._survivors.begin(segment)
-        for chunk in self._records.chunks(work.env, work.log_path(segment), 0, segment.size):
-            work.check_done()
-            work.throttle(chunk.size)
-            size_before = writer.size
-            self._extra.clear()
-            self._follow_transactions(chunk, segment, writer)
-            for first, end in self._survivors.ranges(chunk):
-                if first < end:
-                    self._rewrite_rows(chunk, first, end, segment, writer)
-            stats.bytes_read += chunk.size
-            stats.bytes_written += writer.size - size_before
-            work.throttle(writer.size - size_before)
+        for start, stop in self._survivors.begin(segment, self._counts):
+            for chunk in self._records.chunks(work.env, work.log_path(segment), start, stop):
+                work.check_done()
+                work.throttle(chunk.size)
+                size_before = writer.size
+                self._extra.clear()
+                self._follow_transactions(chunk, segment, writer)
+                for first, end in self._survivors.ranges(chunk):
+                    if first < end:
+                        self._rewrite_rows(chunk, first, end, segment, writer)
+                stats.bytes_written += writer.size - size_before
+                work.throttle(writer.size - size_before)
+        # With what need not be read.
+        stats.bytes_read += segment.size
+        self._count()
 
     def _follow_transactions(self, chunk: Rows, segment: SegmentPlan, writer: CompiledWriter) -> None:
         """Tell the tracker of each transactional batch, and have control batches rewritten by themselves."""
         rows, count = chunk.rows, chunk.count
-        rows[fields.STEP, :count] = rewrite.UNDECIDED
+        rows[fields.STEP, :count] = steps.UNDECIDED
         if chunk.together & fields.LEGACY:
-            rows[fields.STEP, :count][rows[fields.MAGIC, :count] < 2] = rewrite.PLAIN_ENGINE
+            rows[fields.STEP, :count][rows[fields.MAGIC, :count] < 2] = steps.PLAIN_ENGINE
         followed = fields.CONTROL | fields.TRANSACTIONAL
         if not chunk.together & followed:
             return
@@ -103,53 +106,47 @@ class CompiledRewriter:
                 self._put(chunk, row, written)
             elif drops_data(last_offset, producer_id, is_transactional=True):
                 dropped.append(row)
-        rows[fields.DROPS_ALL, dropped] = record_fate.FATE_ABORTED
+        rows[fields.DROPS_ALL, dropped] = fates.FATE_ABORTED
 
     def _rewrite_rows(self, chunk: Rows, first: int, end: int, segment: SegmentPlan, writer: CompiledWriter) -> None:
-        rows, rules = chunk.rows, self._rules
+        rows = chunk.rows
         latest = _NO_OFFSETS
         at = 0
         if self._survivors.latest is not None:
             first_offset = int(rows[fields.BASE_OFFSET, first])
             latest = self._survivors.latest.window(first_offset, int(rows[fields.LAST_OFFSET, first:end].max()))
-            at = int(np.searchsorted(latest, first_offset))
-        rules[rewrite.MAP_END_OFFSET] = self._survivors.end_offset
-        rules[rewrite.IS_PROBING] = self._survivors.latest is None
-        rewrite.decide(rows, first, end, rules, self._producers, latest, at, self._counts)
-        for start, stop in self._records.ranges(chunk, first, end, rewrite.JUDGE):
+            at = int(latest.searchsorted(first_offset))
+        self._rules[rules.MAP_END_OFFSET] = self._survivors.end_offset
+        self._rules[rules.IS_PROBING] = self._survivors.latest is None
+        judging.decide(rows, first, end, self._rules, self._producers, latest, at, self._counts)
+        for start, stop in self._records.ranges(chunk, first, end, steps.JUDGE):
             self._judge_rows(chunk, start, stop, latest)
-            steps = rows[fields.STEP, start:stop]
-            for row in (np.flatnonzero(steps == rewrite.PLAIN_ENGINE) + start).tolist():
+            (left,) = (rows[fields.STEP, start:stop] == steps.PLAIN_ENGINE).nonzero()
+            for row in (left + start).tolist():
                 written = _Written(writer)
                 may_drop = bool(rows[fields.DROPS_ALL, row])
                 self._batches.rewrite_decided(self._records.batch(chunk, row), segment, written, may_drop=may_drop)
                 self._put(chunk, row, written)
             self._compress_rows(chunk, start, stop)
             self._write_rows(chunk, start, stop, writer)
-        self._count()
 
     def _put(self, chunk: Rows, row: int, written: _Written) -> None:
         """Keep what was written of a batch for `assemble`."""
         rows = chunk.rows
-        rows[fields.STEP, row] = rewrite.DROP
+        rows[fields.STEP, row] = steps.DROP
         if written.batch is not None:
-            rows[fields.STEP, row] = rewrite.EXTRA
+            rows[fields.STEP, row] = steps.EXTRA
             rows[fields.EXTRA_START, row], rows[fields.EXTRA_END, row] = self._extra.append(written.batch)
             rows[fields.LAST_OFFSET, row] = written.last_offset
             rows[fields.NEW_MAX_TIMESTAMP, row] = written.max_timestamp
 
     def _judge_rows(self, chunk: Rows, start: int, end: int, latest: NDArray[np.int64]) -> None:
         rows = chunk.rows
-        is_judged = rows[fields.STEP, start:end] == rewrite.JUDGE
-        room = np.minimum(
-            rows[fields.RECORD_COUNT, start:end],
-            (rows[fields.PAYLOAD_END, start:end] - rows[fields.PAYLOAD_START, start:end]) // fields.MIN_RECORD_BYTES,
-        )
-        most = int(room[is_judged].clip(0).sum())
+        most = judging.room_to_judge(rows, start, end)
         if most > len(self._kept_records):
             self._kept_records = np.empty(2 * most, np.int32)
         keys = self._survivors.keys
-        fault, row = rewrite.judge(
+        fault, row = judging.judge(
             chunk.data,
             self._records.unpacked,
             rows,
@@ -172,21 +169,21 @@ class CompiledRewriter:
             return
         rows = chunk.rows
         unpacked = self._records.unpacked
-        size = rewrite.encode_records(unpacked, rows, start, end, self._kept_records, self._out)
+        size = assembly.encode_records(unpacked, rows, start, end, self._kept_records, self._out)
         if size < 0:
             self._out = _with_room(self._out, -size)
-            size = rewrite.encode_records(unpacked, rows, start, end, self._kept_records, self._out)
+            size = assembly.encode_records(unpacked, rows, start, end, self._kept_records, self._out)
         if not size:
             return
         found = np.flatnonzero(
-            (rows[fields.STEP, start:end] == rewrite.REBUILD)
+            (rows[fields.STEP, start:end] == steps.REBUILD)
             & (rows[fields.ATTRIBUTES, start:end] & fields.CODEC_MASK != 0)
         )
         found += start
-        pack, append, plain = self._extra.pack, self._extra.append, self._out.data
+        pack, plain = self._extra.pack, self._out.data
         rows[_EXTRA, found] = np.array(
             [
-                append(pack(codec, plain[first:last]))
+                pack(codec, plain[first:last])
                 for codec, first, last in zip(
                     (rows[fields.ATTRIBUTES, found] & fields.CODEC_MASK).tolist(),
                     rows[fields.EXTRA_START, found].tolist(),
@@ -198,15 +195,15 @@ class CompiledRewriter:
 
     def _write_rows(self, chunk: Rows, start: int, end: int, writer: CompiledWriter) -> None:
         rows = chunk.rows
-        if (rows[fields.STEP, start:end] == rewrite.COPY).all():
+        if (rows[fields.STEP, start:end] == steps.COPY).all():
             # Written from where they were read to.
             first = int(rows[fields.POSITION, start])
             last = int(rows[fields.POSITION, end - 1] + rows[fields.SIZE, end - 1])
             writer.append_columns(chunk.data.data[first:last], rows[_COPIED, start:end], end - start)
         else:
-            self._out = _with_room(self._out, rewrite.room_for_output(rows, start, end))
+            self._out = _with_room(self._out, assembly.room_for_output(rows, start, end))
             columns = np.empty((3, end - start), np.int64)
-            size, count = rewrite.assemble(
+            size, count = assembly.assemble(
                 chunk.data, rows, start, end, self._kept_records, self._extra.buffer, self._out, columns
             )
             if not count:
@@ -217,12 +214,12 @@ class CompiledRewriter:
     def _count(self) -> None:
         """Move the kernels' counts to the round's figures."""
         counts, stats = self._counts.tolist(), self._work.stats
-        for fate in range(1, rewrite.FATES):
+        for fate in range(1, fates.FATES):
             if counts[fate]:
-                stats.remove(record_fate.FATE_REASONS[fate], counts[fate], counts[rewrite.REMOVED_BYTES + fate])
-        stats.messages_read += counts[rewrite.MESSAGES_READ]
-        stats.invalid_messages_read += counts[rewrite.INVALID_READ]
-        stats.messages_written += counts[rewrite.MESSAGES_WRITTEN]
+                stats.remove(record_fate.FATE_REASONS[fate], counts[fate], counts[fates.REMOVED_BYTES + fate])
+        stats.messages_read += counts[fates.MESSAGES_READ]
+        stats.invalid_messages_read += counts[fates.INVALID_READ]
+        stats.messages_written += counts[fates.MESSAGES_WRITTEN]
         self._counts[:] = 0
 
 
@@ -246,14 +243,14 @@ class _Written:
 
 def _fixed_rules(plan: CleanPlan) -> NDArray[np.int64]:
     """Return the rules that hold for the whole round, for `decide` and `judge`."""
-    rules = np.zeros(rewrite.RULES, np.int64)
-    rules[rewrite.IS_KAFKA] = plan.is_kafka
-    rules[rewrite.LOG_START_OFFSET] = ALWAYS if plan.is_kafka else plan.log_start_offset
-    rules[rewrite.ROUND_END_OFFSET] = plan.first_uncleanable_offset
-    rules[rewrite.NOW_MS] = plan.now_ms
-    rules[rewrite.FROZEN_ABOVE] = NEVER if plan.horizons_frozen_above is None else plan.horizons_frozen_above
-    rules[rewrite.NEW_HORIZON_MS] = plan.now_ms + plan.delete_retention_ms
-    return rules
+    fixed = np.zeros(rules.RULES, np.int64)
+    fixed[rules.IS_KAFKA] = plan.is_kafka
+    fixed[rules.LOG_START_OFFSET] = ALWAYS if plan.is_kafka else plan.log_start_offset
+    fixed[rules.ROUND_END_OFFSET] = plan.first_uncleanable_offset
+    fixed[rules.NOW_MS] = plan.now_ms
+    fixed[rules.FROZEN_ABOVE] = NEVER if plan.horizons_frozen_above is None else plan.horizons_frozen_above
+    fixed[rules.NEW_HORIZON_MS] = plan.now_ms + plan.delete_retention_ms
+    return fixed
 
 
 def _protected_offsets(plan: CleanPlan) -> NDArray[np.int64]:

@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from diamant.cleaner.kernels import offset_map
-from diamant.cleaner.kernels.offset_map import ENTRY_BYTES
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS
 from diamant.cleaner.segments.key_hasher import hash_words
+from diamant.kernels import offset_map
+from diamant.kernels.constants.tuples import ENTRY_BYTES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -120,7 +120,7 @@ class OffsetMap:
 
     def find(self, key: bytes) -> int:
         """Return the last offset of `key`, -1 if it is not in the map."""
-        return offset_map.find_key(self.table, self.k0, self.k1, np.frombuffer(bytearray(key), np.uint8))
+        return offset_map.find_key(self.table, self.k0, self.k1, key)
 
     def latest(self) -> LatestOffsets:
         """Turn the map into the offsets that are kept; it cannot be used for anything else afterwards, but `close`."""
@@ -190,7 +190,7 @@ class LatestOffsets(Protocol):
     def window(self, first_offset: int, last_offset: int) -> NDArray[np.int64]:
         """Return kept offsets, ascending: all from `first_offset` to `last_offset` and maybe others.
 
-        `first_offset` must not go back from one call to the next.
+        Below the greatest `first_offset` so far, some may be missing.
         """
         ...
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from diamant.cleaner.rules.result import OnOutput, OutputSegment
+from diamant.cleaner.rules.result import OnOutput, OutputSegment, no_output
 from diamant.storage import names
 from diamant.storage.env.env import Env
 
@@ -25,14 +25,17 @@ MAX_PENDING = 8
 class OutputSync:
     """Use with `with`: leaving it hands over what is left, an error on the way out removes it.
 
-    `threads` sync at the same time; with 0 each output is synced and handed over before `add` returns. `on_output` is called
-    by the thread that calls `add`.
+    `threads` sync at the same time; with 0 each output is synced and handed over before `add` returns. `on_written` is called
+    for each output while it is synced, and `on_output` once it is durable, by the thread that calls `add`.
     """
 
-    def __init__(self, env: Env, directory: str, on_output: OnOutput, threads: int) -> None:
+    def __init__(
+        self, env: Env, directory: str, on_output: OnOutput, threads: int, on_written: OnOutput = no_output
+    ) -> None:
         self._env = env
         self._directory = directory
         self._on_output = on_output
+        self._on_written = on_written
         self._pending: deque[tuple[OutputSegment, list[Future[None]]]] = deque()
         self._pool = ThreadPoolExecutor(threads, "sync-output") if threads else None
 
@@ -40,11 +43,13 @@ class OutputSync:
         """Take an output whose files are written and closed. OSError of a sync comes from here or from leaving."""
         paths = self._paths(output)
         if self._pool is None:
+            self._on_written(output)
             for path in paths:
                 self._env.sync_file(path)
             self._on_output(output)
             return
         self._pending.append((output, [self._pool.submit(self._env.sync_file, path) for path in paths]))
+        self._on_written(output)
         while self._pending and (len(self._pending) > MAX_PENDING or all(one.done() for one in self._pending[0][1])):
             self._hand_over()
 

@@ -1,6 +1,6 @@
 """The plain engine of the cleaner: a round in ordinary Python, with an exact dictionary of keys.
 
-It is used in the broker for small plans, needs no compiler and no second process, and is the reference that the other
+It is used in the broker for small plans, needs no kernels and no second process, and is the reference that the other
 engines are compared with. Plain batches (`plain_batches`), as clients write nearly all of them, are mapped and judged by
 the row; if they are compressed, they are decompressed once, for their keys. Every other batch goes by itself, record by
 record (`batch_rewrite`), and so does what cannot be read: errors are told there.

@@ -48,7 +48,7 @@ class Round(Generic[WriterT]):
         """Carry out the plan, and report it under the name `runner`.
 
         `leave_alone` returns the plan without the segments that the map shows to be untouched; `on_written` is called for each
-        output before it is synced, `on_output` once it is durable. Errors: see `plain_round.clean`.
+        output while it is synced, `on_output` once it is durable. Errors: see `plain_round.clean`.
         """
         work, stats = self.work, self.work.stats
         stats.start_s = time.monotonic()
@@ -57,10 +57,9 @@ class Round(Generic[WriterT]):
         plan = leave_alone(work.plan)
         end_offset = self.key_map.end_offset + 1
         outputs: list[OutputSegment] = []
-        with OutputSync(work.env, plan.directory, on_output, sync_threads) as sync:
+        with OutputSync(work.env, plan.directory, on_output, sync_threads, on_written) as sync:
             for group in group_segments(plan, segments_to_clean(plan, end_offset)):
                 for output in rewrite_group(work, self.rewriter, group):
-                    on_written(output)
                     sync.add(output)
                     outputs.append(output)
         stats.end_s = time.monotonic()

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from diamant.cleaner.engines.batch_notes import ABORTED_NOTE, noted_rows
-from diamant.cleaner.kernels import fields, rewrite
 from diamant.cleaner.rules import record_fate
 from diamant.cleaner.segments.key_hasher import NEVER
+from diamant.kernels.constants import fields, steps
+from diamant.kernels.constants import stretches as fields_of
+from diamant.kernels.stretches import ranges_to_read
+from diamant.storage import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
     from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
     from diamant.cleaner.segments.chunk_batch import ChunkBatch
     from diamant.cleaner.segments.row_reader import Rows
+
+
+STRETCHES_AT_ONCE = 64
+"""Stretches whose offsets are looked for together."""
 
 
 class Survivors(Protocol):
@@ -46,14 +53,17 @@ class Survivors(Protocol):
         """The offsets that stay; None: records are asked for by their keys."""
         ...
 
-    def begin(self, segment: SegmentPlan) -> None:
-        """Prepare for the rewrite of a segment."""
+    def begin(self, segment: SegmentPlan, counts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+        """Prepare for the rewrite of a segment; yield the ranges of its bytes that are to be read.
+
+        Of batches between them nothing stays. They are counted in `counts`, `fates.COUNTS` of them.
+        """
         ...
 
     def ranges(self, chunk: Rows) -> Iterator[tuple[int, int]]:
         """Yield ranges of rows, all of them in the end, that are asked for in the way that `keys` and `latest` say then.
 
-        Sets their NOTE. A row whose STEP is set to `rewrite.PLAIN_ENGINE` is judged by `last_offsets_in`.
+        Sets their NOTE. A row whose STEP is set to `steps.PLAIN_ENGINE` is judged by `last_offsets_in`.
         """
         ...
 
@@ -69,6 +79,11 @@ class MapSurvivors:
         self._plan = plan
         self._map = key_map
         self._has_aborted = plan.has_aborted
+        active = (one.last_data_offset for one in plan.active_producers.values())
+        retained = {plan.first_uncleanable_offset - 1, *(offset for offset in active if offset is not None)}
+        self._retained = np.array(sorted(retained), np.int64)
+        """Last offsets of batches that must not vanish."""
+        self._ranges = np.empty((STRETCHES_AT_ONCE + 1, fields_of.RANGE_FIELDS), np.int64)
         self._unmapped: set[int] = set()
         """Base offsets of batches in the chunk that the map's pass took for aborted and this one does not."""
 
@@ -87,8 +102,22 @@ class MapSurvivors:
         """The offsets that stay, once the map's keys are forgotten."""
         return self._map.latest
 
-    def begin(self, segment: SegmentPlan) -> None:
-        """Prepare nothing: the map knows all segments."""
+    def begin(self, segment: SegmentPlan, counts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+        """Yield the ranges that are to be read: all but stretches of which nothing stays."""
+        if self.latest is None and self._map.may_forget_keys and segment.base_offset >= self._plan.first_dirty_offset:
+            self._map.forget_keys()
+        position, least = 0, segment.base_offset
+        if self.latest is not None:
+            stretches = self._map.stretches.take(names.log_file(self._plan.directory, segment.base_offset))
+            for at in range(0, len(stretches), STRETCHES_AT_ONCE):
+                part = stretches[at : at + STRETCHES_AT_ONCE]
+                latest = self.latest.window(least, int(part[:, fields_of.LAST_OFFSET].max()))
+                found = ranges_to_read(part, position, self.end_offset, latest, self._retained, self._ranges, counts)
+                for start, end, batches_before in self._ranges[:found].tolist():
+                    self._map.notes.pass_over(batches_before)
+                    yield start, end
+                position, least = int(part[-1, fields_of.END]), int(part[-1, fields_of.FIRST_OFFSET])
+        yield position, segment.size
 
     def ranges(self, chunk: Rows) -> Iterator[tuple[int, int]]:
         """Yield the rows that begin in the clean section, then the others."""
@@ -139,5 +168,5 @@ class MapSurvivors:
         is_aborted = rows[fields.NOTE, first:end] == ABORTED_NOTE
         rows[fields.NOTE, first:end][is_aborted] = 0
         is_unmapped = is_aborted & (rows[fields.DROPS_ALL, first:end] == 0)
-        rows[fields.STEP, first:end][is_unmapped] = rewrite.PLAIN_ENGINE
+        rows[fields.STEP, first:end][is_unmapped] = steps.PLAIN_ENGINE
         self._unmapped = set(rows[fields.BASE_OFFSET, first:end][is_unmapped].tolist())

@@ -12,22 +12,26 @@ Memory: the window of `tolerant_reader`, `MAX_RECORDS` records that are told in 
 
 Finds the tombstones of a log that are the latest record of their key.
 
-Memory: `MAX_TOMBSTONES` of them, some 400 bytes each; keys are known by 128 bits of BLAKE2b under a random key. Further ones are
+Memory: `MAX_TOMBSTONES` of them, some 400 bytes each; keys are known by 128 bits of a hash under a random key. Further ones are
 counted, at least those that are written while so many others are there.
 """
 
 from __future__ import annotations
 
-import os
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from hashlib import blake2b
 
-from diamant.cleaner.segments.tolerant_reader import Batch, Problem, Report, SegmentFile, iter_open_batches
+from diamant.cleaner.explain.record_picker import RecordPicker
+from diamant.cleaner.segments.random_hash import RandomHash
+from diamant.cleaner.segments.sound_rows import Piece, PieceReader, SoundRows
+from diamant.cleaner.segments.tolerant_reader import Batch, Problem, Report, SegmentFile
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
-from diamant.protocol.batches.header import Record
+from diamant.kernels import ARE_COMPILED
+from diamant.kernels.constants.fields import STEP
+from diamant.kernels.constants.picking import TOMBSTONES, WITH_KEY
+from diamant.protocol.batches.header import BatchHeader, Record
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env, File
 
@@ -51,12 +55,23 @@ class OpenSegment:
         """Open a file to be read. OSError if it is gone."""
         return cls(env.open(path, read_only=True), path, base_offset, size, is_removed)
 
-    def batches(self, report: Report) -> Iterator[Batch]:
+    def decided(
+        self, reader: PieceReader, outcomes: TransactionOutcomes, report: Report
+    ) -> Iterator[tuple[Piece, Outcome]]:
+        """Yield the sound batches with what became of them: rows with their outcomes in STEP, or a batch and its own."""
+        for piece in self.pieces(reader, report):
+            if isinstance(piece, SoundRows):
+                piece.decide(outcomes.of)
+                yield piece, Outcome.COMMITTED
+            else:
+                yield piece, outcomes.of(piece.header)
+
+    def pieces(self, reader: PieceReader, report: Report) -> Iterator[Piece]:
         """Yield the sound batches."""
         segment = SegmentFile(self.path, self.base_offset, self.size)
-        for batch in iter_open_batches(self.file, segment, self.size, report):
-            if batch.crc_is_valid:
-                yield batch
+        for piece in reader.pieces(self.file, segment, self.size, report):
+            if isinstance(piece, SoundRows) or piece.crc_is_valid:
+                yield piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,30 +133,43 @@ def scan_key(
     at_offset: int | None = None,
     check_done: Callable[[], None] = lambda: None,
     advance: Callable[[int], object] = lambda count: None,
+    is_compiled: bool = ARE_COMPILED,
 ) -> KeyScan:
     """Return every record of `key`; with `at_offset` instead the record (or control record) at that offset alone.
 
     `check_done` raises what is to end the scan. Any thread.
     """
     found = KeyScan()
-    for segment in segments:
-        for batch in segment.batches(found.problems.append):
-            check_done()
-            header = batch.header
-            if not header.record_count or (
-                key is None and not header.base_offset <= (at_offset or 0) <= header.last_offset
-            ):
-                continue
-            if key is not None and header.is_control:
-                continue
-            try:
-                if key is not None and not batch.may_have(key):
-                    continue
+    reader = PieceReader(with_records=key is not None, is_compiled=is_compiled)
+    picker = None if key is None or not is_compiled else RecordPicker(WITH_KEY, key)
+
+    def look_at(segment: OpenSegment, batch: Batch) -> None:
+        header = batch.header
+        try:
+            if header.record_count and (key is None or (not header.is_control and batch.may_have(key))):
                 for record in batch.records():
                     if record.key == key if key is not None else record.offset == at_offset:
-                        _add(found, found_record(record, segment, batch, outcomes), log_start_offset)
-            except CorruptBatch as error:
-                found.problems.append(Problem(segment.path, batch.position, f"records of the batch: {error.reason}"))
+                        one = found_record(record, segment, header, batch.position, outcomes)
+                        _add(found, one, log_start_offset)
+        except CorruptBatch as error:
+            found.problems.append(Problem(segment.path, batch.position, f"records of the batch: {error.reason}"))
+
+    for segment in segments:
+        for piece in segment.pieces(reader, found.problems.append):
+            check_done()
+            if isinstance(piece, Batch):
+                if key is not None or piece.header.base_offset <= (at_offset or 0) <= piece.header.last_offset:
+                    look_at(segment, piece)
+            elif picker is None:
+                for row in piece.with_offset(at_offset or 0):
+                    look_at(segment, piece.batch(row))
+            else:
+                for row, record in picker.pick(piece):
+                    if record is None:
+                        look_at(segment, piece.batch(row))
+                    else:
+                        one = found_record(record, segment, piece.header(row), piece.position(row), outcomes)
+                        _add(found, one, log_start_offset)
         found.segments_read += 1
         found.bytes_read += segment.size
         advance(segment.size)
@@ -149,10 +177,15 @@ def scan_key(
 
 
 def found_record(
-    record: Record, segment: OpenSegment, batch: Batch, outcomes: TransactionOutcomes, *, with_key: bool = True
+    record: Record,
+    segment: OpenSegment,
+    header: BatchHeader,
+    position: int,
+    outcomes: TransactionOutcomes,
+    *,
+    with_key: bool = True,
 ) -> FoundRecord:
-    """Return what is remembered of a record."""
-    header = batch.header
+    """Return what is remembered of a record; `header` and `position` are its batch's."""
     return FoundRecord(
         offset=record.offset,
         timestamp=record.timestamp,
@@ -160,7 +193,7 @@ def found_record(
         has_value=record.value is not None,
         value_bytes=0 if record.value is None else len(record.value),
         segment=segment.base_offset,
-        position=batch.position,
+        position=position,
         magic=header.magic,
         is_control=header.is_control,
         producer_id=header.producer_id,
@@ -191,7 +224,8 @@ def _add(found: KeyScan, record: FoundRecord, log_start_offset: int) -> None:
 
 
 MAX_TOMBSTONES = 100_000
-_HASH_BYTES = 16
+_WATCHED_FACTOR = 4
+"""When so many times more keys are watched, those are forgotten that have no tombstone any more."""
 
 
 @dataclass(slots=True)
@@ -213,38 +247,55 @@ def scan_tombstones(
     check_done: Callable[[], None] = lambda: None,
     advance: Callable[[int], object] = lambda count: None,
     keeps_key: Callable[[bytes], bool] | None = None,
+    most: int = MAX_TOMBSTONES,
+    is_compiled: bool = ARE_COMPILED,
 ) -> TombstoneScan:
     """Read everything and return the tombstones that no later committed record of their key follows. Any thread.
 
-    `keeps_key`: of which keys the tombstones are returned with them.
+    `keeps_key`: of which keys the tombstones are returned with them. `most`: so many are held at a time.
     """
     found = TombstoneScan()
-    hasher = blake2b(key=os.urandom(32), digest_size=_HASH_BYTES)
+    reader = PieceReader(is_compiled=is_compiled)
+    picker = RecordPicker(TOMBSTONES) if is_compiled else None
+    hash_key = RandomHash(is_compiled=False) if picker is None else picker.hash
     latest: dict[bytes, FoundRecord] = {}
+
+    def look_at(record: Record, segment: OpenSegment, header: BatchHeader, position: int) -> None:
+        if record.key is None or record.offset < log_start_offset or (record.value is not None and not latest):
+            return
+        hashed = hash_key.of(record.key)
+        if latest.pop(hashed, None) is None and len(latest) >= most:
+            found.left_out += record.value is None
+        elif record.value is None:
+            with_key = keeps_key is not None and keeps_key(record.key)
+            latest[hashed] = found_record(record, segment, header, position, outcomes, with_key=with_key)
+            if picker is not None:
+                picker.watch((hashed,))
+
+    def look_at_all(segment: OpenSegment, batch: Batch) -> None:
+        try:
+            for record in batch.records():
+                look_at(record, segment, batch.header, batch.position)
+        except CorruptBatch as error:
+            found.problems.append(Problem(segment.path, batch.position, f"records of the batch: {error.reason}"))
+
     for segment in segments:
-        for batch in segment.batches(found.problems.append):
+        for piece, outcome in segment.decided(reader, outcomes, found.problems.append):
             check_done()
-            header = batch.header
-            if header.is_control or not header.record_count or outcomes.of(header) != Outcome.COMMITTED:
+            if isinstance(piece, Batch):
+                if not piece.header.is_control and piece.header.record_count and outcome == Outcome.COMMITTED:
+                    look_at_all(segment, piece)
                 continue
-            try:
-                for record in batch.records():
-                    if (
-                        record.key is None
-                        or record.offset < log_start_offset
-                        or (record.value is not None and not latest)
-                    ):
-                        continue
-                    of_key = hasher.copy()
-                    of_key.update(record.key)
-                    hashed = of_key.digest()
-                    if latest.pop(hashed, None) is None and len(latest) >= MAX_TOMBSTONES:
-                        found.left_out += record.value is None
-                    elif record.value is None:
-                        with_key = keeps_key is not None and keeps_key(record.key)
-                        latest[hashed] = found_record(record, segment, batch, outcomes, with_key=with_key)
-            except CorruptBatch as error:
-                found.problems.append(Problem(segment.path, batch.position, f"records of the batch: {error.reason}"))
+            assert picker is not None
+            for row, record in picker.pick(piece):
+                if piece.chunk.rows[STEP, row] != Outcome.COMMITTED:
+                    continue
+                if record is None:
+                    look_at_all(segment, piece.batch(row))
+                else:
+                    look_at(record, segment, piece.header(row), piece.position(row))
+            if picker.watched > _WATCHED_FACTOR * most:
+                picker.watch_only(latest)
         found.segments_read += 1
         found.bytes_read += segment.size
         advance(segment.size)

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from diamant.cleaner.engines import compiled, plain_round
+from diamant.cleaner.engines import plain_round
 from diamant.cleaner.forecast.forecast import (
     BY_HORIZON,
     BY_RETENTION,
@@ -59,6 +59,7 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.planning import make_plan
 from diamant.cleaner.rules.result import CleanResult, OutputOverflow
 from diamant.cleaner.rules.retention import deletable_segments
+from diamant.cleaner.runners.best_engine import best_engine
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.overlay import OverlayEnv
@@ -78,7 +79,7 @@ _FAR_MS = 1 << 60
 
 def engine_for(size: int) -> Callable[..., CleanResult]:
     """Return the `clean` of the engine for a round over `size` bytes of log."""
-    return plain_round.clean if size <= MAX_PLAIN_BYTES else compiled.clean
+    return plain_round.clean if size <= MAX_PLAIN_BYTES else best_engine()
 
 
 def forecast(

@@ -25,6 +25,7 @@ from diamant.cleaner.rules.planning import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import CleanResult, OnOutput, OutputSegment
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.rules.throttle import Throttle
+from diamant.cleaner.runners.best_engine import best_engine
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
 from diamant.storage.checkpoints.checkpoints import TopicPartition
@@ -92,10 +93,8 @@ def inline_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment]
 
 
 def compiled_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
-    """Clean in this thread, by the compiled engine, which takes some ten seconds to be compiled for the first time."""
-    from diamant.cleaner.engines import compiled
-
-    return compiled.clean(
+    """Clean in this thread, by the compiled engine; the plain one where there are no kernels."""
+    return best_engine()(
         env,
         plan,
         on_output=on_output,
@@ -107,7 +106,7 @@ def compiled_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegmen
 def process_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
     """Clean in a worker process, as a broker does, within its limit of memory; not from a thread with an event loop.
 
-    The worker chooses between the plain and the compiled engine by the size of the plan. Real files only.
+    Real files only.
     """
     import asyncio
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from diamant.cleaner.segments.index_check import (
+from diamant.cleaner.offline.index_check import (
     check_length,
     check_offset_index,
     check_time_index,

@@ -3,22 +3,29 @@
 Whether a record is the latest of its key is known at the end of the partition, so its matches come then, in offset
 order. Until then they lie in a temporary file, and only the latest offset of each matched key is in memory: `max_keys`
 keys, some 200 bytes each. Matches of further keys are left for another round over the rest of the partition, as many as
-it takes. Keys are known by 128 bits of BLAKE2b under a random key.
+it takes. Keys are known by 128 bits of a hash under a random key.
+
+A kernel picks the records worth a look: those of the key, or with a text that is in every match of the pattern, and the later
+ones of their keys. A pattern without such a text is held against every record.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import IO
 
-from diamant.cleaner.segments.tolerant_reader import Advance, PartitionFiles, Problem, Report
+from diamant.cleaner.explain.record_picker import RecordPicker
+from diamant.cleaner.segments.random_hash import RandomHash
+from diamant.cleaner.segments.sound_rows import SoundRows
+from diamant.cleaner.segments.tolerant_reader import Advance, Batch, PartitionFiles, Problem, Report
 from diamant.cleaner.segments.transaction_outcomes import DecidedBatches, Outcome
+from diamant.kernels import ARE_COMPILED
+from diamant.kernels.constants.fields import STEP
+from diamant.kernels.constants.picking import WATCHED, WITH_KEY, WITH_TEXT
 from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env
@@ -35,9 +42,10 @@ UNDECIDED = "undecided"
 KEYLESS = "keyless"
 BELOW_LOG_START = "below log start"
 
-_HASH_BYTES = 16
-_SPECIAL = frozenset(rb"\.^$*+?{}[]|()")
-"""Without any of these a regular expression is just text."""
+_LEAST_NEEDLE_BYTES = 3
+"""What is shorter is nearly everywhere."""
+_PART = re.compile(rb"\[\^?\]?(?:\\.|[^\]\\])*\]|\{[^}]*\}|\\x..|\\[0-9]{1,3}|\\.|.", re.DOTALL)
+"""Of a regular expression: a set, a number of times, an escape, or a single byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +81,7 @@ class Query:
         if self.key is not None:
             return self.key
         assert self.pattern is not None
-        text = self.pattern.pattern
-        return b"" if self.pattern.flags or _SPECIAL.intersection(text) else text
+        return b"" if self.pattern.flags else text_in(self.pattern.pattern)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +112,13 @@ def find_records(
     advance: Advance | None = None,
     *,
     max_keys: int = DEFAULT_MAX_KEYS,
+    is_compiled: bool = ARE_COMPILED,
 ) -> Iterator[Match]:
     """Yield the matches in one partition in offset order; damage met on the way goes to `report`."""
     start: int | None = partition.segments[0].base_offset if partition.segments else None
     while start is not None:
         with tempfile.SpooledTemporaryFile(_SPOOL_BYTES, prefix="diamant-find-") as spool:
-            round_ = _Round(env, partition, query, start, max_keys, spool)
+            round_ = _Round(env, partition, query, start, max_keys, spool, is_compiled=is_compiled)
             start = round_.read(report, advance)
             yield from round_.matches()
         # Later rounds meet the same bytes again.
@@ -121,7 +129,15 @@ class _Round:
     """Finds the matches from one offset on, until there are too many keys; then it only watches those keys."""
 
     def __init__(
-        self, env: Env, partition: PartitionFiles, query: Query, start: int, max_keys: int, spool: IO[bytes]
+        self,
+        env: Env,
+        partition: PartitionFiles,
+        query: Query,
+        start: int,
+        max_keys: int,
+        spool: IO[bytes],
+        *,
+        is_compiled: bool,
     ) -> None:
         self._env = env
         self._query = query
@@ -131,7 +147,10 @@ class _Round:
         self._max_keys = max_keys
         self._spool = spool
         self._found = 0
-        self._hasher = blake2b(key=os.urandom(32), digest_size=_HASH_BYTES)
+        is_compiled = is_compiled and (query.key is not None or bool(self._needle))
+        mode = WITH_TEXT if query.key is None else WITH_KEY
+        self._picker = RecordPicker(mode, self._needle) if is_compiled else None
+        self._hash = RandomHash(is_compiled=False) if self._picker is None else self._picker.hash
         self._latest: dict[bytes, int] = {}
         """By the hash of a key that was found: offset of its latest record, times 2, plus 1 for a tombstone."""
         self._partition = replace(
@@ -145,20 +164,14 @@ class _Round:
 
     def read(self, report: Report, advance: Advance | None) -> int | None:
         """Read everything; return where the next round has to begin, None if there is nothing left."""
-        for segment, batch, outcome in DecidedBatches(self._env, self._partition, report, advance):
-            header = batch.header
-            if header.is_control or header.last_offset < self._start or not header.record_count:
-                continue
-            try:
-                # A pattern does not find the later records of a key that it has found.
-                needle = b"" if self._query.pattern is not None and self._latest else self._needle
-                if not batch.may_have(needle):
-                    continue
-                for record in batch.records():
-                    if record.offset >= self._start:
-                        self._look_at(record, segment.path, batch.position, outcome)
-            except CorruptBatch as error:
-                report(Problem(segment.path, batch.position, f"records of the batch: {error.reason}"))
+        is_compiled = self._picker is not None
+        for segment, piece, outcome in DecidedBatches(
+            self._env, self._partition, report, advance, is_compiled=is_compiled
+        ):
+            if isinstance(piece, SoundRows):
+                self._look_at_rows(piece, segment.path, report)
+            else:
+                self._look_at_batch(piece, segment.path, outcome, report)
         return self._next_start
 
     def matches(self) -> Iterator[Match]:
@@ -168,20 +181,47 @@ class _Round:
             match, hashed = pickle.load(self._spool)
             yield match if hashed is None else replace(match, status=self._status(match.offset, hashed))
 
+    def _look_at_rows(self, rows: SoundRows, path: str, report: Report) -> None:
+        assert self._picker is not None
+        for row, record in self._picker.pick(rows, self._start):
+            outcome = Outcome(int(rows.chunk.rows[STEP, row]))
+            if record is None:
+                self._look_at_batch(rows.batch(row), path, outcome, report)
+            elif record.offset >= self._start:
+                self._look_at(record, path, rows.position(row), outcome)
+
+    def _look_at_batch(self, batch: Batch, path: str, outcome: Outcome, report: Report) -> None:
+        header = batch.header
+        if header.is_control or header.last_offset < self._start or not header.record_count:
+            return
+        try:
+            # A pattern does not find the later records of a key that it has found.
+            needle = b"" if self._query.pattern is not None and self._latest else self._needle
+            if batch.may_have(needle):
+                for record in batch.records():
+                    if record.offset >= self._start:
+                        self._look_at(record, path, batch.position, outcome)
+        except CorruptBatch as error:
+            report(Problem(path, batch.position, f"records of the batch: {error.reason}"))
+
     def _look_at(self, record: Record, path: str, position: int, outcome: Outcome) -> None:
         offset, timestamp, key, value, _, _ = record
         is_committed = outcome == Outcome.COMMITTED and offset >= self._partition.log_start_offset
         places = () if self._next_start is not None else self._query.places(record)
         hashed = None
         if key is not None and is_committed and (places or self._latest):
-            hashed = self._hash(key)
+            hashed = self._hash.of(key)
             if hashed in self._latest:
                 self._latest[hashed] = offset * 2 + (value is None)
             elif places:
                 if len(self._latest) >= self._max_keys:
                     self._next_start = offset
+                    if self._picker is not None and self._picker.mode == WITH_TEXT:
+                        self._picker.mode = WATCHED
                     return
                 self._latest[hashed] = offset * 2 + (value is None)
+                if self._picker is not None:
+                    self._picker.watch((hashed,))
         if places:
             partition = self._partition
             status = _status_without_key(offset < partition.log_start_offset, outcome)
@@ -189,16 +229,33 @@ class _Round:
             pickle.dump((match, hashed), self._spool)
             self._found += 1
 
-    def _hash(self, key: bytes) -> bytes:
-        hasher = self._hasher.copy()
-        hasher.update(key)
-        return hasher.digest()
-
     def _status(self, offset: int, hashed: bytes) -> str:
         latest = self._latest[hashed]
         if offset < latest >> 1:
             return SUPERSEDED
         return TOMBSTONE if latest & 1 else LIVE
+
+
+def text_in(pattern: bytes) -> bytes:
+    """Return the longest text that is in every match of a regular expression without flags, as far as that is plain to see.
+
+    What is in groups is not looked at. Empty if there is none, or only one that is nearly everywhere.
+    """
+    longest = text = b""
+    depth = 0
+    for part in _PART.findall(b"" if b"(?#" in pattern else pattern):
+        if part == b"|" and not depth:
+            return b""
+        is_literal = part not in b".^$|()*+?" if len(part) == 1 else part[:1] == b"\\" and not part[1:].isalnum()
+        if is_literal and not depth:
+            text += part[-1:]
+        else:
+            # The last byte may be there no time.
+            longest = max(longest, text[:-1] if part[:1] in b"*?{" else text, key=len)
+            text = b""
+        depth += (part == b"(") - (part == b")")
+    longest = max(longest, text, key=len)
+    return longest if len(longest) >= _LEAST_NEEDLE_BYTES or longest == pattern else b""
 
 
 def _status_without_key(is_below_log_start: bool, outcome: Outcome) -> str:

@@ -23,9 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from diamant.cleaner.queries.key_counts import DEFAULT_MAX_BYTES, MAX_KEY_BYTES, KeyCensus, TopKey, TopKeys
-from diamant.cleaner.rules.eligibility import cleanable_range
-from diamant.cleaner.segments.index_check import (
+from diamant.cleaner.offline.index_check import (
     check_length,
     check_offset_index,
     check_time_index,
@@ -33,16 +31,20 @@ from diamant.cleaner.segments.index_check import (
     read_time_index,
     read_txn_index,
 )
+from diamant.cleaner.queries.key_counts import DEFAULT_MAX_BYTES, KeyCensus
+from diamant.cleaner.queries.record_counter import RecordCounter
+from diamant.cleaner.queries.top_keys import TopKey, TopKeys
+from diamant.cleaner.rules.eligibility import cleanable_range
+from diamant.cleaner.segments.sound_rows import SoundRows
 from diamant.cleaner.segments.tolerant_reader import (
     Advance,
-    Batch,
     OpenLogDirectory,
     PartitionFiles,
     Problem,
-    SegmentFile,
 )
-from diamant.cleaner.segments.transaction_outcomes import DecidedBatches, Outcome
-from diamant.protocol.errors import CorruptBatch
+from diamant.cleaner.segments.transaction_outcomes import DecidedBatches
+from diamant.kernels import ARE_COMPILED
+from diamant.kernels.constants import counts
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.storage import names
 from diamant.storage.env.env import Env
@@ -54,8 +56,6 @@ from diamant.storage.segments.log_config import LogConfig
 
 MAX_PROBLEMS = 100
 """Problems kept per partition; of more only the number."""
-
-_HASHES_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +122,16 @@ def read_stats(
     max_bytes: int = DEFAULT_MAX_BYTES,
     advance: Advance | None = None,
     top: int = 0,
+    is_compiled: bool = ARE_COMPILED,
 ) -> Iterator[TopicStats]:
     """Count topic by topic, in the order of their names; `top` is how many keys with the most bytes are wanted of each."""
     policies = _cleanup_policies(env, directory)
     for topic, group in groupby(directory.partitions, key=lambda partition: partition.topic):
         partitions = tuple(group)
         top_keys = TopKeys(top) if top else None
-        with KeyCensus(len(partitions), max_bytes=max_bytes) as census:
-            counts = [
-                _count_partition(
-                    env, partition, _Keys(source, census, top_keys), advance, was_orderly=directory.was_orderly
-                )
+        with KeyCensus(len(partitions), max_bytes=max_bytes, is_compiled=is_compiled) as census:
+            found = [
+                _count_partition(env, partition, source, census, top_keys, advance, was_orderly=directory.was_orderly)
                 for source, partition in enumerate(partitions)
             ]
             keys = census.finish()
@@ -149,7 +148,7 @@ def read_stats(
                     (keys.live[source], keys.superseded[source], keys.tombstones[source]),
                     is_compacted=is_compacted,
                 )
-                for source, (partition, count) in enumerate(zip(partitions, counts, strict=True))
+                for source, (partition, count) in enumerate(zip(partitions, found, strict=True))
             ),
             keys.keys,
             keys.shared_keys,
@@ -184,12 +183,7 @@ class _Count:
     """The sums of a pass over a partition, apart from keys."""
 
     batches: int = 0
-    control_records: int = 0
-    records: int = 0
-    aborted: int = 0
-    undecided: int = 0
-    keyless: int = 0
-    below_log_start: int = 0
+    sums: list[int] = field(default_factory=lambda: [0] * counts.COUNTS)
     log_end_offset: int = 0
     last_stable_offset: int | None = None
     missing_indexes: int = 0
@@ -203,7 +197,14 @@ class _Count:
 
 
 def _count_partition(
-    env: Env, partition: PartitionFiles, keys: _Keys, advance: Advance | None, *, was_orderly: bool
+    env: Env,
+    partition: PartitionFiles,
+    source: int,
+    census: KeyCensus,
+    top: TopKeys | None,
+    advance: Advance | None,
+    *,
+    was_orderly: bool,
 ) -> _Count:
     count = _Count()
     for name in partition.leftovers:
@@ -214,25 +215,21 @@ def _count_partition(
     log_start_offset = partition.log_start_offset
     count.log_end_offset = max([log_start_offset, *(segment.base_offset for segment in partition.segments)])
     count_end = 0
-    batches = DecidedBatches(env, partition, count.report, advance)
+    counter = RecordCounter(census, source, log_start_offset, count.report, top)
+    batches = DecidedBatches(env, partition, count.report, advance, is_compiled=census.is_compiled)
     current = None
-    for segment, batch, outcome in batches:
-        header = batch.header
+    for segment, piece, outcome in batches:
         if segment is not current:
             current = segment
             if segment.base_offset < count_end:
                 count.report(Problem(segment.path, None, _overlap(count_end)))
-        count_end = max(count_end, header.next_offset)
-        count.batches += 1
-        count.log_end_offset = max(count.log_end_offset, header.next_offset)
-        if header.is_control:
-            count.control_records += max(0, header.record_count)
-        elif header.last_offset < log_start_offset:
-            count.below_log_start += max(0, header.record_count)
-            count.records += max(0, header.record_count)
-        elif header.record_count:
-            _count_records(count, keys, segment, batch, outcome, log_start_offset)
-    keys.flush()
+        count.batches += piece.end - piece.first if isinstance(piece, SoundRows) else 1
+        last_offset = piece.last_offset if isinstance(piece, SoundRows) else piece.header.last_offset
+        count_end = max(count_end, last_offset + 1)
+        counter.add(segment.path, piece, outcome)
+    count.log_end_offset = max(count.log_end_offset, count_end)
+    counter.finish()
+    count.sums = counter.sums.tolist()
     if batches.transactions is not None:
         count.last_stable_offset = batches.transactions.first_open_offset
     _check_indexes(env, partition, batches, count, was_orderly=was_orderly)
@@ -244,71 +241,6 @@ def _overlap(end: int) -> str:
         f"an earlier segment reaches up to offset {end}, so records are counted twice. One of them is from before a cleaning, "
         "as in a copy that was made while a broker ran; a start of Diamant sets it aside"
     )
-
-
-class _Keys:
-    """Gathers the hashes of a partition's keys for the census."""
-
-    def __init__(self, source: int, census: KeyCensus, top: TopKeys | None = None) -> None:
-        self.top = top
-        self._source = source
-        self._census = census
-        self.hashes: list[bytes] = []
-        self.tombstones = bytearray()
-
-    def flush(self) -> None:
-        self._census.add(self._source, self.hashes, self.tombstones)
-        self.hashes.clear()
-        self.tombstones.clear()
-
-    def add(self, hashes: list[bytes], tombstones: bytearray) -> None:
-        self.hashes += hashes
-        self.tombstones += tombstones
-        if len(self.hashes) >= _HASHES_AT_ONCE:
-            self.flush()
-
-    def hash(self, key: bytes) -> bytes:
-        return self._census.hash(key)
-
-
-def _count_records(
-    count: _Count, keys: _Keys, segment: SegmentFile, batch: Batch, outcome: Outcome, log_start_offset: int
-) -> None:
-    """Count the records of a data batch, all of them or, if one is damaged, none."""
-    records = below_log_start = keyless = 0
-    hashes = []
-    tombstones = bytearray()
-    hash_key = keys.hash
-    top = keys.top
-    sizes = []
-    try:
-        for offset, _, key, value, _, _ in batch.records():
-            records += 1
-            if top is not None and key is not None and offset >= log_start_offset:
-                key_hash = hash_key(key) if len(key) > MAX_KEY_BYTES else b""
-                sizes.append((key, key_hash, len(key) + (0 if value is None else len(value))))
-            if offset < log_start_offset:
-                below_log_start += 1
-            elif outcome:
-                pass
-            elif key is None:
-                keyless += 1
-            else:
-                hashes.append(hash_key(key))
-                tombstones.append(value is None)
-    except CorruptBatch as error:
-        count.report(Problem(segment.path, batch.position, f"records of the batch: {error.reason}"))
-        return
-    count.records += records
-    count.below_log_start += below_log_start
-    if outcome == Outcome.ABORTED:
-        count.aborted += records - below_log_start
-    elif outcome == Outcome.OPEN:
-        count.undecided += records - below_log_start
-    count.keyless += keyless
-    keys.add(hashes, tombstones)
-    if top is not None:
-        top.add(sizes)
 
 
 def _check_indexes(
@@ -383,15 +315,15 @@ def _partition_stats(
         segments=len(partition.segments),
         bytes=partition.size,
         batches=count.batches,
-        control_records=count.control_records,
-        records=count.records,
+        control_records=count.sums[counts.MARKERS],
+        records=count.sums[counts.RECORDS],
         live=live,
         superseded=superseded,
         tombstones=tombstones,
-        aborted=count.aborted,
-        undecided=count.undecided,
-        keyless=count.keyless,
-        below_log_start=count.below_log_start,
+        aborted=count.sums[counts.ABORTED],
+        undecided=count.sums[counts.UNDECIDED],
+        keyless=count.sums[counts.KEYLESS],
+        below_log_start=count.sums[counts.BELOW_LOG_START],
         log_start_offset=partition.log_start_offset,
         log_end_offset=count.log_end_offset,
         first_dirty_offset=first_dirty_offset,

@@ -25,124 +25,71 @@ map (`kernels/offset_map.py`), under the same random key, so that no one can mak
 a filter is of no use.
 
 Memory: filters are in files beside the segments (`segment_facts`), one is loaded at a time, and a segment with more than
-`MAX_KEYS` keys has none: 72 MB at most, and 16 MB for the comparison; 8 bytes for each dirty key. A segment without a filter
-is rewritten.
+`MAX_KEYS` keys has none: 72 MB at most, and 16 bytes for each key while it is made; 8 bytes for each dirty key. A segment
+without a filter is rewritten. Without kernels there are no filters, and those that lie there are not asked.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from diamant.cleaner.prompt import key_hash
 from diamant.cleaner.prompt.segment_facts import MIN_FILED_BYTES, SegmentFacts, is_of, load_facts, load_filter_bytes
 from diamant.cleaner.rules import record_fate
 from diamant.cleaner.rules.grouping import group_segments
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
+from diamant.kernels import ARE_COMPILED
 from diamant.storage import names
-from diamant.storage.env.env import Env
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from diamant.storage.env.env import Buffer, Env
 
 MAX_KEYS = 16 * 1024 * 1024
-KEYS_AT_ONCE = 1024 * 1024
-"""Number of a filter's keys compared at a time."""
-FEW_HASHES = 1000
-"""So many are looked up one by one, in 2 us each; to compare them with all of 1.7 million keys takes 14 ms."""
 MERGED_BELOW = 2
-"""A segment is merged with its neighbours, and so rewritten, if it is smaller than `segment.bytes` by this factor."""
+"""A segment is merged with its neighbours, and so rewritten, if it is smaller than `segment.bytes` by this factor ..."""
+MERGED_UP_TO = 8
+"""... and not larger by this one than all that it would be merged with: else each erasure would rewrite it for its tombstone."""
 MIN_LOG_BYTES = 16 * 1024 * 1024
 """Smaller logs are rewritten whole: that takes less than a second."""
 
-_FINGERPRINT_BITS = 32
 _KEYS_PER_BUCKET_BITS = 4
 
 
 class KeyFilter:
-    """The keys of one segment. `starts`: uint32[2**bits + 1], `keys`: uint32[n]."""
+    """The keys of one segment. `data`: as in the module."""
 
-    __slots__ = ("bits", "keys", "starts")
+    __slots__ = ("bits", "data", "key_count")
 
-    def __init__(self, bits: int, starts: NDArray[np.uint32], keys: NDArray[np.uint32]) -> None:
-        self.bits = bits
-        self.starts = starts
-        self.keys = keys
-
-    @classmethod
-    def of(cls, hashes: NDArray[np.uint64]) -> KeyFilter:
-        """Return the filter of keys with these hashes, in any order and repeated or not."""
-        import numpy as np
-
-        # Not np.unique, which takes a second for a million.
-        found = np.sort(hashes)
-        if len(found):
-            found = found[np.append(True, found[1:] != found[:-1])]
-        bits = max(0, (len(found) - 1).bit_length() - _KEYS_PER_BUCKET_BITS)
-        leading = found >> np.uint64(64 - _FINGERPRINT_BITS - bits)
-        buckets = np.arange((1 << bits) + 1, dtype=np.uint64) << np.uint64(_FINGERPRINT_BITS)
-        starts = np.searchsorted(leading, buckets).astype(np.uint32)
-        return cls(bits, starts, leading.astype(np.uint32))
-
-    def may_have_any(
-        self, hashes: NDArray[np.uint64], *, few_hashes: int = FEW_HASHES, keys_at_once: int = KEYS_AT_ONCE
-    ) -> bool:
-        """Tell whether any of some ascending hashes may be a key's; False is certain."""
-        import numpy as np
-
-        if not len(self.keys) or not len(hashes):
-            return False
-        if len(hashes) <= few_hashes:
-            return any(self._may_have(hashed) for hashed in hashes.tolist())
-        shift = np.uint64(64 - _FINGERPRINT_BITS - self.bits)
-        step = max(1, min(1 << self.bits, keys_at_once >> _KEYS_PER_BUCKET_BITS))
-        for first in range(0, 1 << self.bits, step):
-            keys = self._leading(first, first + step)
-            if not len(keys):
-                continue
-            low = np.searchsorted(hashes, np.uint64(first << (64 - self.bits) if self.bits else 0))
-            end = len(hashes)
-            if first + step < 1 << self.bits:
-                end = int(np.searchsorted(hashes, np.uint64((first + step) << (64 - self.bits))))
-            wanted = hashes[low:end] >> shift
-            few, many = (keys, wanted) if len(keys) < len(wanted) else (wanted, keys)
-            if len(few):
-                places = np.searchsorted(many, few)
-                places[places == len(many)] = 0
-                if (many[places] == few).any():
-                    return True
-        return False
-
-    def _may_have(self, hashed: int) -> bool:
-        bucket, rest = divmod(hashed >> (64 - _FINGERPRINT_BITS - self.bits), 1 << _FINGERPRINT_BITS)
-        return bool((self.keys[self.starts[bucket] : self.starts[bucket + 1]] == rest).any())
-
-    def to_bytes(self) -> bytes:
-        """Return what `from_bytes` reads; little-endian."""
-        return bytes(self.starts.astype("<u4").data) + bytes(self.keys.astype("<u4").data)
-
-    @classmethod
-    def from_bytes(cls, data: bytes, key_count: int) -> KeyFilter:
-        """Return the filter with so many keys. ValueError if the bytes are none."""
-        import numpy as np
-
-        words = np.frombuffer(data, "<u4").astype(np.uint32, copy=False)
-        buckets = len(words) - key_count - 1
-        if buckets < 1 or buckets & (buckets - 1) or words[buckets] != key_count:
+    def __init__(self, data: Buffer, key_count: int) -> None:
+        """ValueError if the bytes are no filter of so many keys."""
+        buckets = len(data) // 4 - key_count - 1
+        if len(data) % 4 or buckets < 1 or buckets & (buckets - 1) or _word(data, buckets) != key_count:
             raise ValueError(f"{len(data)} bytes are no filter of {key_count} keys")
-        return cls(buckets.bit_length() - 1, words[: buckets + 1], words[buckets + 1 :])
+        self.data = data
+        self.bits = buckets.bit_length() - 1
+        self.key_count = key_count
 
-    def _leading(self, first: int, end: int) -> NDArray[np.uint64]:
-        """Return the leading bits of the hashes in buckets `first` to `end`, ascending."""
-        import numpy as np
+    @classmethod
+    def of(cls, hashes: array[int]) -> KeyFilter:
+        """Return the filter of keys with these hashes, repeated or not, and sort them."""
+        from diamant.kernels.key_filter import sort_hashes, write_filter
 
-        starts = self.starts[first : end + 1].astype(np.int64)
-        buckets = np.repeat(np.arange(first, end, dtype=np.uint64), np.diff(starts))
-        return (buckets << np.uint64(_FINGERPRINT_BITS)) | self.keys[starts[0] : starts[-1]]
+        count = sort_hashes(hashes, array("Q", bytes(8 * len(hashes))))
+        bits = max(0, (count - 1).bit_length() - _KEYS_PER_BUCKET_BITS)
+        data = bytearray(4 * ((1 << bits) + 1 + count))
+        write_filter(memoryview(hashes)[:count], bits, data)
+        return cls(data, count)
+
+    def may_have_any(self, hashes: array[int]) -> bool:
+        """Tell whether any of some hashes may be a key's; False is certain."""
+        from diamant.kernels.key_filter import may_have_any
+
+        return may_have_any(self.data, self.bits, hashes)
+
+
+def _word(data: Buffer, index: int) -> int:
+    return int.from_bytes(data[4 * index : 4 * index + 4], "little")
 
 
 def hash_id(hash_key: bytes) -> int:
@@ -156,7 +103,7 @@ def hash_id(hash_key: bytes) -> int:
 def segments_to_leave_alone(
     plan: CleanPlan,
     facts: Mapping[int, SegmentFacts],
-    dirty_hashes: NDArray[np.uint64],
+    dirty_hashes: array[int],
     load: Callable[[int], KeyFilter | None],
 ) -> frozenset[int]:
     """Return the base offsets of the segments that the round need not rewrite; see the module.
@@ -164,18 +111,15 @@ def segments_to_leave_alone(
     `facts` are those of segments as they are in the plan, by base offset. `dirty_hashes` are the first halves of the hashes of
     all keys in the map, in any order; `load` returns a segment's filter, or None. Nothing in mode kafka.
     """
-    import numpy as np
-
     if plan.is_kafka:
         return frozenset()
-    hashes = np.sort(dirty_hashes)
     unchanged = set()
     for segment in _of_clean_section(plan):
         known = facts.get(segment.base_offset)
         if known is None or known.size != segment.size or not _would_stay_as_it_is(plan, known):
             continue
         key_filter = load(segment.base_offset)
-        if key_filter is not None and not key_filter.may_have_any(hashes):
+        if key_filter is not None and not key_filter.may_have_any(dirty_hashes):
             unchanged.add(segment.base_offset)
     return _without_merged(plan, unchanged)
 
@@ -183,7 +127,7 @@ def segments_to_leave_alone(
 def leave_alone(
     env: Env,
     plan: CleanPlan,
-    dirty_hashes: Callable[[], NDArray[np.uint64]],
+    dirty_hashes: Callable[[], array[int]],
     *,
     min_log_bytes: int = MIN_LOG_BYTES,
 ) -> CleanPlan:
@@ -211,15 +155,28 @@ def leave_alone(
 
 def load_filter(env: Env, directory: str, facts: SegmentFacts, hash_key: bytes) -> KeyFilter | None:
     """Return the filter of the segment with these facts; None if there is none under this hash key."""
-    if facts.keys is None or facts.keys.hash_id != hash_id(hash_key):
+    if not ARE_COMPILED or facts.keys is None or facts.keys.hash_id != hash_id(hash_key):
         return None
     data = load_filter_bytes(env, directory, facts.base_offset)
     if data is None:
         return None
     try:
-        return KeyFilter.from_bytes(data, facts.keys.key_count)
+        return KeyFilter(data, facts.keys.key_count)
     except ValueError:
         return None
+
+
+def has_filter(env: Env, path: str, size: int, hash_key: bytes) -> bool:
+    """Tell whether the segment in `path`, of so many bytes, has a filter under this hash key, or could keep none.
+
+    Blocks for the disk. Where files have no times of birth a filter cannot be told to be that of its segment.
+    """
+    birth_ms = env.birth_ms(path)
+    facts = load_facts(env, path.rpartition("/")[0], names.offset_of(path.rpartition("/")[2]))
+    if birth_ms is None or facts is None:
+        return birth_ms is None
+    is_its = is_of(facts, size, env.mtime_ms(path), birth_ms)
+    return is_its and facts.keys is not None and facts.keys.hash_id == hash_id(hash_key)
 
 
 def cannot_hold(env: Env, path: str, base_offset: int, size: int, keys: Iterable[bytes], hash_key: bytes) -> bool:
@@ -239,20 +196,15 @@ def cannot_hold(env: Env, path: str, base_offset: int, size: int, keys: Iterable
         return False
     if key_filter is None:
         return False
-    import numpy as np
+    from diamant.kernels.offset_map import siphash128
 
-    hashes = sorted(key_hash.first_half(key, hash_key) for key in keys)
-    return not key_filter.may_have_any(np.array(hashes, np.uint64))
+    halves = int.from_bytes(hash_key[:8], "little"), int.from_bytes(hash_key[8:16], "little")
+    return not key_filter.may_have_any(array("Q", [siphash128(*halves, key)[0] for key in keys]))
 
 
 def is_worth_filters(plan: CleanPlan) -> bool:
-    """Tell whether the segments that a round writes should be given filters.
-
-    Where most of a log is dirty whenever it is cleaned, there is little to be left alone the next time.
-    """
-    clean_bytes = sum(segment.size for segment in _of_clean_section(plan))
-    total_bytes = sum(segment.size for segment in plan.segments)
-    return not plan.is_kafka and total_bytes >= MIN_LOG_BYTES and 2 * clean_bytes >= total_bytes
+    """Tell whether the segments that a round writes should be given filters: reading the log takes longer than a moment."""
+    return not plan.is_kafka and sum(segment.size for segment in plan.segments) >= MIN_LOG_BYTES
 
 
 def _of_clean_section(plan: CleanPlan) -> list[SegmentPlan]:
@@ -286,11 +238,17 @@ def _would_stay_as_it_is(plan: CleanPlan, facts: SegmentFacts) -> bool:
 
 def _without_merged(plan: CleanPlan, unchanged: set[int]) -> frozenset[int]:
     """Take out the small ones of some unchanged segments that the round merges with a neighbour."""
-    large = {
+    stay = {
         segment.base_offset
         for segment in plan.segments
         if segment.base_offset in unchanged and segment.size * MERGED_BELOW >= plan.segment_bytes
     }
-    groups = group_segments(replace(plan, untouched=plan.untouched | large), plan.segments)
-    alone = {group[0].base_offset for group in groups if len(group) == 1}
-    return frozenset(large | (alone & unchanged))
+    for group in group_segments(replace(plan, untouched=plan.untouched | stay), plan.segments):
+        total = sum(segment.size for segment in group)
+        # One at most; alone in its group it stays, whatever its size.
+        stay |= {
+            segment.base_offset
+            for segment in group
+            if segment.base_offset in unchanged and segment.size >= MERGED_UP_TO * (total - segment.size)
+        }
+    return frozenset(stay)

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
+from diamant.cleaner.prompt.key_filter import MIN_LOG_BYTES
 from diamant.cleaner.prompt.quarantine import CorruptSegment, Quarantine
-from diamant.cleaner.prompt.segment_facts import PartitionFacts, prune, read_facts
+from diamant.cleaner.prompt.segment_facts import MIN_FILED_BYTES, PartitionFacts, prune, read_facts
 from diamant.cleaner.rules.eligibility import CleanableRange, cleanable_range
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.time_based_roll import with_append_lag
@@ -38,6 +39,8 @@ class PromptLog:
         self.quarantine = Quarantine()
         self._unread: dict[int, Segment] = {}
         """Segments whose facts could not be read."""
+        self._filtered: dict[int, Segment] = {}
+        """Segments that have a filter, or get none."""
 
     def cleanable_range(self, checkpoint: int | None, now_ms: int, *, is_forced: bool) -> CleanableRange:
         """Return the range of the next round; segments that cannot be read on the way go into quarantine. CorruptLog."""
@@ -90,6 +93,20 @@ class PromptLog:
             for base, size in self.facts.unknown(self.log, first_dirty_offset)
             if base not in self._unread and base not in corrupt
         ]
+
+    def without_filter(self) -> list[Segment]:
+        """Return the closed segments that may have no filter of their keys, and should."""
+        segments, known = self.log.segments, self._filtered
+        if sum(segment.size for segment in segments) < MIN_LOG_BYTES:
+            return []
+        if len(known) > len(segments):
+            present = set(segments)
+            known = self._filtered = {base: segment for base, segment in known.items() if segment in present}
+        return [one for one in segments[:-1] if one.size >= MIN_FILED_BYTES and known.get(one.base_offset) is not one]
+
+    def note_filter(self, segment: Segment) -> None:
+        """Record that a segment has a filter, or gets none."""
+        self._filtered[segment.base_offset] = segment
 
     def segment_at(self, base_offset: int) -> Segment | None:
         """Return the segment with this base offset."""

@@ -38,7 +38,7 @@ from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage import names
-from diamant.storage.env.env import Env, File
+from diamant.storage.env.env import Buffer, Env, File
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment, scan_headers
@@ -395,10 +395,10 @@ def facts_path(directory: str, base_offset: int) -> str:
     return f"{directory}/{PREFIX}{base_offset:020d}{SUFFIX}"
 
 
-def file_facts(env: Env, directory: str, facts: SegmentFacts, key_filter: bytes = b"") -> None:
+def file_facts(env: Env, directory: str, facts: SegmentFacts, key_filter: Buffer = b"") -> None:
     """Write a segment's facts, with its filter if they have keys. Not synced; what cannot be written is left out."""
     text = json.dumps(asdict(facts), separators=(",", ":")).encode()
-    parts = [_HEAD.pack(_MAGIC, len(text), crc32c(text)), text]
+    parts: list[Buffer] = [_HEAD.pack(_MAGIC, len(text), crc32c(text)), text]
     if facts.keys is not None:
         parts += [crc32c(key_filter).to_bytes(4, "big"), key_filter]
     with suppress(OSError):

@@ -2,39 +2,47 @@
 
 For the compiled engine, in whatever process it runs, mode prompt only:
 
-    plan = leave_alone(env, plan, dirty_hashes(map.table))     after the map is built, unless it has spilled
-    file_key_facts(env, plan, output)                          for each output before it is handed over, if
-                                                               `is_worth_filters(plan)`
+    plan = leave_alone(env, plan, dirty_hashes(map.table, map.size))    after the map is built, unless it has spilled
+    file_key_facts(env, plan, output)                                   for each output before it is handed over, if
+                                                                        `is_worth_filters(plan)`
+
+It takes a quarter of a second of a processor for each GiB, while the output is synced. To keep the hashes of what is written
+would spare a third of that, and needs the records of batches that are copied unread.
 """
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from diamant.cleaner.kernels import fields, offset_map
 from diamant.cleaner.prompt.key_filter import MAX_KEYS, KeyFilter, hash_id
 from diamant.cleaner.prompt.segment_facts import FactsCollector, KeyFacts, SegmentFacts, file_facts
+from diamant.cleaner.rules.result import CheckDone, Throttle, never_done, no_throttle
 from diamant.cleaner.segments.key_hasher import KeyHasher
 from diamant.cleaner.segments.row_records import RowRecords
+from diamant.kernels import key_filter as kernel
+from diamant.kernels.constants import fields
+from diamant.kernels.constants.tuples import MAP
 from diamant.protocol.batches.header import parse_header
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
+    from diamant.cleaner.prompt.filter_making import FactsTask
     from diamant.cleaner.rules.plan import CleanPlan
     from diamant.cleaner.rules.result import OutputSegment
     from diamant.cleaner.segments.row_reader import Rows
     from diamant.storage.env.env import Env, File
 
 
-def dirty_hashes(table: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the first halves of the hashes of all keys in a map's table (`kernels/offset_map.py`)."""
-    found: NDArray[np.uint64] = table[table[:, 2] != offset_map.EMPTY, 0]
+def dirty_hashes(table: NDArray[np.uint64], size: int) -> array[int]:
+    """Return the first halves of the hashes of all `size` keys in a map's table (`kernels/offset_map.py`)."""
+    found = array("Q", bytes(8 * size))
+    kernel.take_table(table, found)
     return found
 
 
@@ -48,18 +56,46 @@ def file_key_facts(env: Env, plan: CleanPlan, output: OutputSegment) -> None:
         facts, key_filter = read_key_facts(env, path, output.base_offset, output.size, plan.hash_key)
     except (CorruptLog, OSError):
         return
-    file_facts(env, plan.directory, facts, b"" if key_filter is None else key_filter.to_bytes())
+    file_facts(env, plan.directory, facts, b"" if key_filter is None else key_filter.data)
+
+
+def file_segment_facts(
+    env: Env, task: FactsTask, *, check_done: CheckDone = never_done, throttle: Throttle = no_throttle
+) -> None:
+    """File the facts of a closed segment with its filter, if that is the same file still when it is read.
+
+    CorruptLog, OSError; and what `check_done` raises.
+    """
+    path = names.log_file(task.directory, task.base_offset)
+    times = env.mtime_ms(path), env.birth_ms(path)
+    facts, key_filter = read_key_facts(
+        env, path, task.base_offset, task.size, task.hash_key, check_done=check_done, throttle=throttle
+    )
+    if (facts.modified_ms, facts.birth_ms) == times:
+        file_facts(env, task.directory, facts, b"" if key_filter is None else key_filter.data)
 
 
 def read_key_facts(
-    env: Env, path: str, base_offset: int, size: int, hash_key: bytes
+    env: Env,
+    path: str,
+    base_offset: int,
+    size: int,
+    hash_key: bytes,
+    *,
+    check_done: CheckDone = never_done,
+    throttle: Throttle = no_throttle,
 ) -> tuple[SegmentFacts, KeyFilter | None]:
-    """Return the facts of the segment in `path`, and its filter unless it has too many keys. CorruptLog, OSError."""
+    """Return the facts of the segment in `path`, and its filter unless it has too many keys. CorruptLog, OSError.
+
+    `check_done` is called before each chunk, as is `throttle`, and may raise.
+    """
     file = env.open(path, read_only=True)
     try:
         records = RowRecords()
         reading = _Reading(file, records, hash_key)
         for chunk in records.chunks(env, path, 0, size):
+            check_done()
+            throttle(chunk.size)
             reading.add(chunk)
     finally:
         file.close()
@@ -67,7 +103,7 @@ def read_key_facts(
     key_filter = reading.filter()
     if key_filter is None:
         return facts, None
-    keys = KeyFacts(hash_id(hash_key), len(key_filter.keys), reading.has_keyless, reading.has_unstamped)
+    keys = KeyFacts(hash_id(hash_key), key_filter.key_count, reading.has_keyless, reading.has_unstamped)
     return replace(facts, keys=keys), key_filter
 
 
@@ -81,58 +117,44 @@ class _Reading:
         self._file = file
         self._records = records
         self._hasher = KeyHasher(hash_key)
-        self._hashes: list[NDArray[np.uint64]] | None = []
-        self._hash_count = 0
+        self._hashes: array[int] | None = array("Q")
 
     def add(self, chunk: Rows) -> None:
         """Take the batches of a chunk."""
-        rows, count = chunk.rows, chunk.count
-        attributes = rows[fields.ATTRIBUTES, :count]
-        is_data = (rows[fields.MAGIC, :count] == 2) & (attributes & fields.CONTROL == 0)
-        rows[fields.STEP, :count] = np.where(is_data, offset_map.MAP, offset_map.SKIP)
-        self._hash(chunk)
-        # A batch without a note has a tombstone, or something odd.
-        is_noted = rows[fields.NOTE, :count] != 0
-        has_horizon = attributes & fields.DELETE_HORIZON != 0
-        self.has_unstamped |= bool(
-            (is_data & ~is_noted & ~has_horizon & (rows[fields.RECORD_COUNT, :count] != 0)).any()
-        )
-        self._collect(chunk, ~is_data | (rows[fields.RECORD_COUNT, :count] == 0), has_horizon & ~is_noted)
+        kernel.choose_data(chunk.rows, chunk.count)
+        keyed = self._hash(chunk)
+        found = array("q", bytes(8 * chunk.count))
+        special, records, has_unstamped = kernel.find_special(chunk.rows, chunk.count, found)
+        self.has_keyless |= keyed != records
+        self.has_unstamped |= has_unstamped
+        rows = found[:special].tolist()
+        if chunk.position == 0 and rows[:1] != [0]:
+            self._collect(chunk, 0)
+        for row in rows:
+            self._collect(chunk, row)
 
     def filter(self) -> KeyFilter | None:
         """Return the filter of all keys that were read."""
-        if self._hashes is None:
-            return None
-        return KeyFilter.of(np.concatenate(self._hashes) if self._hashes else np.empty(0, np.uint64))
+        return None if self._hashes is None else KeyFilter.of(self._hashes)
 
-    def _hash(self, chunk: Rows) -> None:
+    def _hash(self, chunk: Rows) -> int:
+        """Keep the hashes of the keys of data, and return how many records have one."""
         keyed = 0
-        for start, end in self._records.ranges(chunk, 0, chunk.count, offset_map.MAP):
+        for start, end in self._records.ranges(chunk, 0, chunk.count, MAP):
             for count in self._hasher.hash(self._records, chunk, start, end):
                 keyed += count
-                self._keep(self._hasher.tuples[:count, 0].copy())
-        rows = chunk.rows
-        is_data = rows[fields.STEP, : chunk.count] == offset_map.MAP
-        self.has_keyless |= keyed != int(rows[fields.RECORD_COUNT, : chunk.count][is_data].sum())
+                if self._hashes is not None:
+                    taken = array("Q", bytes(8 * count))
+                    kernel.take_hashes(self._hasher.tuples, taken)
+                    self._hashes.extend(taken)
+                    if len(self._hashes) > MAX_KEYS:
+                        self._hashes = None
+        return keyed
 
-    def _keep(self, hashes: NDArray[np.uint64]) -> None:
-        if self._hashes is None:
-            return
-        self._hashes.append(hashes)
-        self._hash_count += len(hashes)
-        if self._hash_count > MAX_KEYS:
-            self._hashes = None
-
-    def _collect(self, chunk: Rows, is_special: NDArray[np.bool_], expires: NDArray[np.bool_]) -> None:
-        """Have the collector look at what is not plain data with records, and at the first batch."""
-        rows, count = chunk.rows, chunk.count
-        data = chunk.data.data
-        wanted = is_special | (rows[fields.ATTRIBUTES, :count] & fields.TRANSACTIONAL != 0) | expires
-        if chunk.position == 0:
-            wanted[0] = True
-        for row in np.flatnonzero(wanted).tolist():
-            at = int(rows[fields.POSITION, row])
-            if rows[fields.MAGIC, row] < 2:
-                self.collector.add_old_format()
-            else:
-                self.collector.add(parse_header(data, at), self._file, chunk.position + at)
+    def _collect(self, chunk: Rows, row: int) -> None:
+        """Have the collector look at a batch."""
+        at = int(chunk.rows[fields.POSITION, row])
+        if chunk.rows[fields.MAGIC, row] < 2:
+            self.collector.add_old_format()
+        else:
+            self.collector.add(parse_header(chunk.data.data, at), self._file, chunk.position + at)

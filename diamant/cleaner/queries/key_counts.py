@@ -1,51 +1,45 @@
 """Counts keys: how many there are, how many of their records are the latest, which keys live on several sources.
 
 A source is a partition of one topic. Records are told by source, one source after the other and in offset order, so that
-of two equal entries the later one is the newer. A key is known by 128 bits of BLAKE2b under a random key: two keys that
-pass for one are as likely as a 128-bit random number guessed right, and cannot be made up by a producer.
+of two equal entries the later one is the newer. A key is known by 128 bits of a hash under a random key: two keys that pass for
+one are as likely as a 128-bit random number guessed right, and cannot be made up by a producer.
 
-    entry, 20 bytes:   8 first half of the hash | 8 second half | 4 source * 2 + (1 for a tombstone)
-
-Memory: `max_bytes`, whatever the number of keys. Entries are gathered, and when the memory is full sorted, and only the
-latest of each key and source kept. If that does not make room they go to 16 temporary files by the first 4 bits of the hash,
-which are counted one by one, or, where one is too large, split by the next 4. Disk: 20 bytes per key and source, and 20 per
-record that came back to a key after it had been written out.
-
-The keys that take the most room are found in one pass and in bounded memory.
-
-Exact as long as there are at most `MAX_KEYS` different keys. With more, keys that have little so far are forgotten now and then
-and count from 0 when they come again; `missed_bytes` says how much any key may have been short-counted by.
-
-Memory: `MAX_KEYS` keys of at most `MAX_KEY_BYTES` and two numbers each, about 40 MB; longer keys count by their hash and show
-their beginning.
+Memory: `max_bytes`, whatever the number of keys. When the table (`key_tables`) is full it goes to 16 temporary files by 4 bits of
+the hash, which are counted one by one, or, where one is too large, split by the next 4; from then on a table holds entries of one
+source only. Disk: 24 bytes per key and source, and 24 per record that came back to a key after it had been written out.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from hashlib import blake2b
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
+from diamant.cleaner.queries.key_tables import (
+    ANY_SOURCE,
+    ENTRY,
+    LIVE,
+    SUPERSEDED,
+    TOMBSTONES,
+    CompiledKeyTable,
+    KeyTable,
+    Numbers,
+    PlainKeyTable,
+    entries_in,
+)
+from diamant.cleaner.segments.random_hash import RandomHash
+from diamant.kernels import ARE_COMPILED
+from diamant.kernels.constants.counts import SOURCE_SHIFT, TOMBSTONE
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-from collections.abc import Iterable
-from contextlib import suppress
-from heapq import nlargest
-
-HASH_BYTES = 16
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
-_ENTRY = np.dtype([("high", np.uint64), ("low", np.uint64), ("source", np.uint32)])
-_WORK_BYTES_PER_ENTRY = 4 * _ENTRY.itemsize
-"""The entry, its sorted copy, the order, and the masks."""
-_BUCKETS = 16
-_MAX_DEPTH = 16
-"""Levels of files, 4 bits of the first half of a hash each."""
+LEAST_KEYS = 1024
+"""Less memory than for so many is not accepted."""
+_READ_ENTRIES = 64 * 1024
+_FIRST_SHIFT = 60
+"""Of the second half of a hash, so that the place in a table, which comes from the first, is free."""
 
 
 class KeyCounts(NamedTuple):
@@ -66,14 +60,16 @@ class KeyCounts(NamedTuple):
 class KeyCensus:
     """The keys of the sources 0 to `sources` - 1. Use as a context manager: it may have temporary files."""
 
-    def __init__(self, sources: int, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+    def __init__(self, sources: int, *, max_bytes: int = DEFAULT_MAX_BYTES, is_compiled: bool = ARE_COMPILED) -> None:
+        self.is_compiled = is_compiled
+        """True if `put` takes what kernels have hashed."""
+        self.hash = RandomHash(is_compiled=is_compiled)
+        """The hash by which a key is known here."""
         self._sources = sources
-        self._max_entries = max(1024, max_bytes // _WORK_BYTES_PER_ENTRY)
-        self._hasher = blake2b(key=os.urandom(32), digest_size=HASH_BYTES)
-        self._superseded = np.zeros(sources, np.int64)
-        self._chunks: list[NDArray[np.void]] = []
-        self._gathered = 0
+        self._counts = memoryview(bytearray(8 * 3 * sources)).cast("q", (3, sources))
         self._directory: tempfile.TemporaryDirectory[str] | None = None
+        new_table = CompiledKeyTable if is_compiled else PlainKeyTable
+        self._keys = _Keys(partial(new_table, self._counts, LEAST_KEYS, max_bytes), self._make_directory, _FIRST_SHIFT)
 
     def __enter__(self) -> KeyCensus:
         return self
@@ -88,183 +84,76 @@ class KeyCensus:
         """True if memory did not suffice."""
         return self._directory is not None
 
-    def hash(self, key: bytes) -> bytes:
-        """Return the 16 bytes by which `key` is known here."""
-        hasher = self._hasher.copy()
-        hasher.update(key)
-        return hasher.digest()
-
     def add(self, source: int, hashes: Sequence[bytes], tombstones: bytearray) -> None:
         """Count records of `source`: the hashes of their keys, and for each a 1 if it is a tombstone, else a 0.
 
         Some thousand records at a time are quick.
         """
-        entries = np.empty(len(hashes), _ENTRY)
-        halves = np.frombuffer(b"".join(hashes), ">u8")
-        entries["high"] = halves[0::2]
-        entries["low"] = halves[1::2]
-        entries["source"] = np.frombuffer(tombstones, np.uint8)
-        entries["source"] += source * 2
-        self._chunks.append(entries)
-        self._gathered += len(entries)
-        if self._gathered >= self._max_entries:
-            self._make_room()
+        if hashes:
+            words = [source << SOURCE_SHIFT | is_tombstone for is_tombstone in (0, TOMBSTONE)]
+            data = b"".join(ENTRY.pack(hashed, words[gone]) for hashed, gone in zip(hashes, tombstones, strict=True))
+            self.put(entries_in(data), len(hashes))
+
+    def put(self, entries: Numbers, count: int) -> None:
+        """Count records whose `entries` (`key_tables`) a kernel has made, uint64[n, 3], the first `count` of them."""
+        self._keys.put(entries, count)
 
     def finish(self) -> KeyCounts:
         """Count what was gathered."""
-        totals = _Totals(self._sources)
-        if self._directory is None:
-            totals.add(self._latest(self._take()))
-        else:
-            self._spill(self._latest(self._take()), self._directory.name)
-            self._count_files(self._directory.name, 1, totals)
-        return KeyCounts(
-            totals.live.tolist(), totals.tombstones.tolist(), self._superseded.tolist(), totals.keys, totals.shared_keys
+        keys, shared_keys = self._keys.finish()
+        live, tombstones, superseded = (
+            [self._counts[kind, source] for source in range(self._sources)] for kind in (LIVE, TOMBSTONES, SUPERSEDED)
         )
+        return KeyCounts(live, tombstones, superseded, keys, shared_keys)
 
-    def _take(self) -> NDArray[np.void]:
-        gathered = np.concatenate(self._chunks) if self._chunks else np.empty(0, _ENTRY)
-        self._chunks = []
-        self._gathered = 0
-        return gathered
+    def _make_directory(self) -> str:
+        self._directory = tempfile.TemporaryDirectory(prefix="diamant-keys-")
+        return self._directory.name
 
-    def _make_room(self) -> None:
-        latest = self._latest(self._take())
-        if len(latest) > self._max_entries // 2:
-            if self._directory is None:
-                self._directory = tempfile.TemporaryDirectory(prefix="diamant-keys-")
-            self._spill(latest, self._directory.name)
-        else:
-            self._chunks = [latest]
-            self._gathered = len(latest)
 
-    def _latest(self, entries: NDArray[np.void]) -> NDArray[np.void]:
-        """Return the last entry of each key and source, sorted by key; counts the others as superseded."""
-        if not len(entries):
-            return entries
-        # Stable: equal keys stay in the order in which they came.
-        ordered = entries[np.argsort(entries["high"], kind="stable")]
-        same_high = ordered["high"][1:] == ordered["high"][:-1]
-        if (same_high & (ordered["low"][1:] != ordered["low"][:-1])).any():
-            # Two keys with equal first halves, which chance hardly makes: sort by both.
-            ordered = entries[np.lexsort((entries["low"], entries["high"]))]
-            same_high = ordered["high"][1:] == ordered["high"][:-1]
-        source = ordered["source"] >> 1
-        is_followed = same_high & (ordered["low"][1:] == ordered["low"][:-1]) & (source[1:] == source[:-1])
-        self._superseded += np.bincount(source[:-1][is_followed], minlength=self._sources)
-        latest: NDArray[np.void] = ordered[np.append(~is_followed, True)]
-        return latest
+class _Keys:
+    """The keys of one table, or of the files that it was written to when it was full."""
 
-    def _spill(self, entries: NDArray[np.void], directory: str, depth: int = 0) -> None:
-        """Append entries, sorted by key, to the files of `directory` by the 4 bits at `depth` of their hash."""
-        bits = (entries["high"] >> np.uint64(4 * (_MAX_DEPTH - 1 - depth))) & np.uint64(_BUCKETS - 1)
-        bounds = np.searchsorted(bits, np.arange(_BUCKETS + 1, dtype=np.uint64))
-        for bucket in range(_BUCKETS):
-            part = entries[bounds[bucket] : bounds[bucket + 1]]
-            if len(part):
-                with open(f"{directory}/{bucket:x}", "ab") as file:
-                    file.write(part.tobytes())
+    def __init__(self, new_table: Callable[[], KeyTable], make_directory: Callable[[], str], shift: int) -> None:
+        """The hashes differ from the 4 bits at `shift` of their second half on."""
+        self._new_table = new_table
+        self._make_directory = make_directory
+        self._shift = shift
+        self._table = new_table()
+        self._source = ANY_SOURCE
+        self._directory = ""
 
-    def _count_files(self, directory: str, depth: int, totals: _Totals) -> None:
-        for path in sorted(Path(directory).iterdir()):
-            if path.stat().st_size <= self._max_entries * _ENTRY.itemsize or depth == _MAX_DEPTH:
-                totals.add(self._latest(np.fromfile(path, _ENTRY)))
-                path.unlink()
-                continue
-            # Sorting each piece by itself already drops what is superseded in it; the rest is spread by the next bits.
-            split = f"{path}.split"
-            os.mkdir(split)
+    def put(self, entries: Numbers, count: int) -> None:
+        """Add the first `count` entries."""
+        at = 0
+        while (at := self._table.put(entries, at, count, self._source)) < count:
+            self._spill()
+            self._source = entries[at, 2] >> SOURCE_SHIFT
+
+    def finish(self) -> tuple[int, int]:
+        """Count everything; return how many keys there are, and how many are live on more than one source."""
+        if not self._directory:
+            return self._table.sum()
+        self._spill()
+        keys = shared_keys = 0
+        for path in sorted(Path(self._directory).iterdir()):
+            of_file = _Keys(self._new_table, partial(_make_directory, f"{path}.split"), self._shift - 4)
             with path.open("rb") as file:
-                while data := file.read(self._max_entries * _ENTRY.itemsize):
-                    self._spill(self._latest(np.frombuffer(data, _ENTRY)), split, depth)
+                while data := file.read(_READ_ENTRIES * ENTRY.size):
+                    of_file.put(entries_in(data), len(data) // ENTRY.size)
             path.unlink()
-            self._count_files(split, depth + 1, totals)
+            more, more_shared = of_file.finish()
+            keys += more
+            shared_keys += more_shared
+        return keys, shared_keys
+
+    def _spill(self) -> None:
+        self._directory = self._directory or self._make_directory()
+        for bucket, data in self._table.take(self._shift):
+            with open(f"{self._directory}/{bucket:x}", "ab") as file:
+                file.write(data)
 
 
-class _Totals:
-    """Sums over pieces that have no key in common."""
-
-    def __init__(self, sources: int) -> None:
-        self._sources = sources
-        self.live = np.zeros(sources, np.int64)
-        self.tombstones = np.zeros(sources, np.int64)
-        self.keys = 0
-        self.shared_keys = 0
-
-    def add(self, latest: NDArray[np.void]) -> None:
-        """Count the latest entries of keys, sorted by key."""
-        if not len(latest):
-            return
-        source = latest["source"] >> 1
-        is_tombstone = (latest["source"] & 1).astype(bool)
-        self.live += np.bincount(source[~is_tombstone], minlength=self._sources)
-        self.tombstones += np.bincount(source[is_tombstone], minlength=self._sources)
-        is_new_key = np.append(
-            True, (latest["high"][1:] != latest["high"][:-1]) | (latest["low"][1:] != latest["low"][:-1])
-        )
-        starts = np.flatnonzero(is_new_key)
-        self.keys += len(starts)
-        self.shared_keys += int((np.add.reduceat(~is_tombstone, starts, dtype=np.int64) > 1).sum())
-
-
-MAX_KEYS = 100_000
-MAX_KEY_BYTES = 128
-
-
-class TopKey(NamedTuple):
-    """A key, or up to `MAX_KEY_BYTES` of a longer one (whole letters if it is UTF-8), and what its records come to."""
-
-    key: bytes
-    is_cut: bool
-    records: int
-    bytes: int
-    """Of keys and values, before compression."""
-
-
-class TopKeys:
-    """Counts records and bytes by key."""
-
-    def __init__(self, count: int, *, max_keys: int = MAX_KEYS) -> None:
-        self._count = count
-        self._max_keys = max_keys
-        self._found: dict[tuple[bytes, bytes], list[int]] = {}
-        """By the key's beginning, and the hash of a key that is longer: records, bytes."""
-        self.missed_bytes = 0
-
-    def add(self, records: Iterable[tuple[bytes, bytes, int]]) -> None:
-        """Count records, as their keys, the keys' hashes and how many bytes they have."""
-        found = self._found
-        for key, key_hash, size in records:
-            name = (key, b"") if len(key) <= MAX_KEY_BYTES else (key[:MAX_KEY_BYTES], key_hash[:HASH_BYTES])
-            counts = found.get(name)
-            if counts is not None:
-                counts[0] += 1
-                counts[1] += size
-                continue
-            if len(found) >= self._max_keys:
-                self._forget()
-                found = self._found
-            found[name] = [1, size]
-
-    def _forget(self) -> None:
-        ascending = sorted(self._found.items(), key=lambda item: item[1][1])
-        kept = max(self._count, self._max_keys // 2)
-        self.missed_bytes += ascending[-kept - 1][1][1]
-        self._found = dict(ascending[-kept:])
-
-    def top(self) -> tuple[TopKey, ...]:
-        """Return the keys with the most bytes, the largest first."""
-        largest = nlargest(self._count, self._found.items(), key=lambda item: (item[1][1], item[1][0], item[0]))
-        return tuple(
-            TopKey(_whole_letters(key) if rest else key, bool(rest), records, size)
-            for (key, rest), (records, size) in largest
-        )
-
-
-def _whole_letters(data: bytes) -> bytes:
-    """Return the beginning of a text in UTF-8 without the part of a letter at its end; anything else as it is."""
-    for end in range(len(data), len(data) - 4, -1):
-        with suppress(UnicodeDecodeError):
-            data[:end].decode()
-            return data[:end]
-    return data
+def _make_directory(path: str) -> str:
+    os.mkdir(path)
+    return path

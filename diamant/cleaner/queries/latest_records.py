@@ -13,22 +13,27 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator
-from hashlib import blake2b
 from typing import NoReturn
 
 import numpy as np
 
 from diamant.cleaner.engines.offset_map import LatestOffsets, OffsetMap, open_spill_file
 from diamant.cleaner.explain.scans import OpenSegment
+from diamant.cleaner.queries.key_tables import ENTRY
+from diamant.cleaner.segments.random_hash import RandomHash
+from diamant.cleaner.segments.sound_rows import Piece, PieceReader, SoundRows
 from diamant.cleaner.segments.tolerant_reader import Batch, Problem
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
+from diamant.kernels.constants.counts import COUNTS, NO_SOURCE
+from diamant.kernels.constants.fields import BASE_OFFSET, BUFFER_FULL, CORRUPT, LAST_OFFSET, RECORD_COUNT, STEP
+from diamant.kernels.counting import count_records
 from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
 
 MAP_BYTES = 64 * 1024 * 1024
-_HASHES_AT_ONCE = 8192
+_TUPLES_AT_ONCE = 8192
 
 
 def latest_records(
@@ -46,64 +51,94 @@ def latest_records(
     CorruptLog if something cannot be read: the latest record would be unknown.
     """
 
-    def batches() -> Iterator[tuple[OpenSegment, Batch]]:
+    def pieces(reader: PieceReader) -> Iterator[tuple[OpenSegment, Piece]]:
         for segment in segments():
-            for batch in segment.batches(_fail):
+            for piece, outcome in segment.decided(reader, outcomes, _fail):
                 check_done()
-                header = batch.header
+                if isinstance(piece, SoundRows):
+                    below = piece.below(last_stable_offset)
+                    yield segment, below
+                    if below.end < piece.end:
+                        return
+                    continue
+                header = piece.header
                 if header.base_offset >= last_stable_offset:
                     return
-                is_data = not header.is_control and header.last_offset >= log_start_offset
-                if is_data and outcomes.of(header) == Outcome.COMMITTED:
-                    yield segment, batch
+                if not header.is_control and header.last_offset >= log_start_offset and outcome == Outcome.COMMITTED:
+                    yield segment, piece
 
     env = RealEnv()
     with tempfile.TemporaryDirectory(prefix="diamant-latest-") as directory:
         offsets = OffsetMap(os.urandom(16), memory_bytes=map_bytes, spill=lambda: open_spill_file(env, directory))
         try:
-            latest = _latest_offsets(batches(), offsets, log_start_offset)
-            for segment, batch in batches():
-                kept = _kept(latest, batch)
-                for record in _records(segment, batch) if kept else ():
-                    if record.offset in kept and (with_tombstones or record.value is not None):
-                        yield record
+            latest = _latest_offsets(pieces(PieceReader()), offsets, log_start_offset)
+            for segment, piece in pieces(PieceReader(with_records=False)):
+                for batch, kept in _batches_with(latest, piece):
+                    for record in _records(segment, batch):
+                        if record.offset in kept and (with_tombstones or record.value is not None):
+                            yield record
         finally:
             offsets.close()
 
 
 def _latest_offsets(
-    batches: Iterable[tuple[OpenSegment, Batch]], offsets: OffsetMap, log_start_offset: int
+    pieces: Iterable[tuple[OpenSegment, Piece]], offsets: OffsetMap, log_start_offset: int
 ) -> LatestOffsets:
-    hasher = blake2b(key=os.urandom(32), digest_size=16)
-    hashes: list[bytes] = []
-    found: list[int] = []
+    hash_key = RandomHash(is_compiled=True)
+    tuples = np.empty((_TUPLES_AT_ONCE, 3), np.uint64)
+    sums = np.zeros(COUNTS, np.int64)
 
-    def add() -> None:
-        tuples = np.empty((len(found), 3), np.uint64)
-        tuples[:, :2] = np.frombuffer(b"".join(hashes), np.uint64).reshape(-1, 2)
-        tuples[:, 2] = found
-        offsets.add(tuples, len(found))
-        hashes.clear()
-        found.clear()
+    def add(segment: OpenSegment, batch: Batch) -> None:
+        found = [
+            ENTRY.pack(hash_key.of(record.key), record.offset)
+            for record in _records(segment, batch)
+            if record.key is not None and record.offset >= log_start_offset
+        ]
+        if found:
+            offsets.add(np.frombuffer(b"".join(found), np.uint64).reshape(-1, 3), len(found))
 
-    for segment, batch in batches:
-        for record in _records(segment, batch):
-            if record.key is not None and record.offset >= log_start_offset:
-                of_key = hasher.copy()
-                of_key.update(record.key)
-                hashes.append(of_key.digest())
-                found.append(record.offset)
-        if len(found) >= _HASHES_AT_ONCE:
-            add()
-    add()
+    for segment, piece in pieces:
+        if isinstance(piece, Batch):
+            add(segment, piece)
+            continue
+        chunk, row = piece.chunk, piece.first
+        while row < piece.end:
+            fault, row, count = count_records(
+                chunk.data,
+                piece.unpacked,
+                chunk.rows,
+                row,
+                piece.end,
+                log_start_offset,
+                *hash_key.words,
+                NO_SOURCE,
+                tuples,
+                0,
+                sums,
+            )
+            offsets.add(tuples, count)
+            if fault == BUFFER_FULL and chunk.rows[RECORD_COUNT, row] > len(tuples):
+                tuples = np.empty((int(chunk.rows[RECORD_COUNT, row]), 3), np.uint64)
+            elif fault == CORRUPT:
+                if chunk.rows[STEP, row] == Outcome.COMMITTED:
+                    add(segment, piece.batch(row))
+                row += 1
     return offsets.latest()
 
 
-def _kept(latest: LatestOffsets, batch: Batch) -> frozenset[int]:
-    first, last = batch.header.base_offset, batch.header.last_offset
-    window = latest.window(first, last)
-    start, end = np.searchsorted(window, first), np.searchsorted(window, last, side="right")
-    return frozenset(window[start:end].tolist())
+def _batches_with(latest: LatestOffsets, piece: Piece) -> Iterator[tuple[Batch, frozenset[int]]]:
+    """Yield the batches that have latest records, with these records' offsets."""
+    if isinstance(piece, Batch):
+        firsts, lasts = [piece.header.base_offset], [piece.header.last_offset]
+    else:
+        rows = piece.chunk.rows[:, piece.first : piece.end]
+        firsts, lasts = rows[BASE_OFFSET], rows[LAST_OFFSET]
+    if len(firsts):
+        window = latest.window(firsts[0], lasts[-1])
+        starts, ends = np.searchsorted(window, firsts), np.searchsorted(window, lasts, side="right")
+        for index in np.flatnonzero(starts < ends).tolist():
+            batch = piece if isinstance(piece, Batch) else piece.batch(piece.first + index)
+            yield batch, frozenset(window[starts[index] : ends[index]].tolist())
 
 
 def _records(segment: OpenSegment, batch: Batch) -> Iterator[Record]:

@@ -14,20 +14,21 @@ supersede one, or neither.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from diamant.cleaner.explain.scans import OpenSegment
 from diamant.cleaner.on_demand.record_counts import SegmentCounts
 from diamant.cleaner.queries.key_counts import KeyCensus
+from diamant.cleaner.queries.record_counter import RecordCounter
+from diamant.cleaner.segments.sound_rows import PieceReader
 from diamant.cleaner.segments.tolerant_reader import Problem
-from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
-from diamant.protocol.errors import CorruptBatch
+from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
+from diamant.kernels import ARE_COMPILED
+from diamant.kernels.constants import counts
 
 MAX_KEY_BYTES = 64 * 1024 * 1024
 """Memory for the keys of a partition; what does not fit goes to temporary files (`key_counts`)."""
 MAX_PROBLEMS = 100
-_HASHES_AT_ONCE = 8192
 
 
 class CountRange(NamedTuple):
@@ -88,20 +89,6 @@ def count_by_offsets(offsets: int) -> RecordCount:
     return RecordCount(*(CountRange(0, offsets) for _ in RecordCount._fields))
 
 
-@dataclass(slots=True)
-class _Kinds:
-    """The sums of a pass, apart from keys."""
-
-    records: int = 0
-    other: int = 0
-    markers: int = 0
-    problems: list[Problem] = field(default_factory=list)
-
-    def report(self, problem: Problem) -> None:
-        if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(problem)
-
-
 def count_by_keys(
     segments: Iterable[OpenSegment],
     outcomes: TransactionOutcomes,
@@ -110,51 +97,35 @@ def count_by_keys(
     check_done: Callable[[], None] = lambda: None,
     advance: Callable[[int], object] = lambda count: None,
     max_bytes: int = MAX_KEY_BYTES,
+    is_compiled: bool = ARE_COMPILED,
 ) -> tuple[RecordCount, tuple[Problem, ...]]:
     """Read everything and count exactly; batches that cannot be read are problems, and not counted. Any thread.
 
     `check_done` raises what is to end it.
     """
-    kinds = _Kinds()
-    hashes: list[bytes] = []
-    tombstones = bytearray()
-    with KeyCensus(1, max_bytes=max_bytes) as census:
+    problems: list[Problem] = []
+
+    def report(problem: Problem) -> None:
+        if len(problems) < MAX_PROBLEMS:
+            problems.append(problem)
+
+    with KeyCensus(1, max_bytes=max_bytes, is_compiled=is_compiled) as census:
+        counter = RecordCounter(census, 0, log_start_offset, report)
+        reader = PieceReader(is_compiled=is_compiled)
         for segment in segments:
-            for batch in segment.batches(kinds.report):
+            for piece, outcome in segment.decided(reader, outcomes, report):
                 check_done()
-                header = batch.header
-                if header.last_offset < log_start_offset:
-                    continue
-                if header.is_control:
-                    kinds.markers += header.record_count
-                    continue
-                is_committed = outcomes.of(header) == Outcome.COMMITTED
-                try:
-                    found = [
-                        (record.key if is_committed else None, record.value is None)
-                        for record in batch.records()
-                        if record.offset >= log_start_offset
-                    ]
-                except CorruptBatch as error:
-                    kinds.report(Problem(segment.path, batch.position, f"records of the batch: {error.reason}"))
-                    continue
-                keyed = [(key, is_tombstone) for key, is_tombstone in found if key is not None]
-                kinds.records += len(found)
-                kinds.other += len(found) - len(keyed)
-                hashes += [census.hash(key) for key, _ in keyed]
-                tombstones += bytes(is_tombstone for _, is_tombstone in keyed)
-                if len(hashes) >= _HASHES_AT_ONCE:
-                    census.add(0, hashes, tombstones)
-                    hashes, tombstones = [], bytearray()
+                counter.add(segment.path, piece, outcome)
             advance(segment.size)
-        census.add(0, hashes, tombstones)
+        counter.finish()
         keys = census.finish()
+    sums = counter.sums
     counted = RecordCount(
-        exactly(kinds.records),
+        exactly(sums[counts.RECORDS] - sums[counts.BELOW_LOG_START]),
         exactly(keys.live[0]),
         exactly(keys.superseded[0]),
         exactly(keys.tombstones[0]),
-        exactly(kinds.other),
-        exactly(kinds.markers),
+        exactly(sums[counts.KEYLESS] + sums[counts.ABORTED] + sums[counts.UNDECIDED]),
+        exactly(sums[counts.MARKERS] - sums[counts.MARKERS_BELOW]),
     )
-    return counted, tuple(kinds.problems)
+    return counted, tuple(problems)

@@ -1,6 +1,6 @@
 """The decision to keep or remove: on a batch, then on each of its records.
 
-Pure functions of numbers, with numbers for answers. `kernels/rewrite.py` restates them in a compiled loop: change both, the tests
+Pure functions of numbers, with numbers for answers. `kernels/judging.py` restates them in a compiled loop: change both, the tests
 compare them. They read no bytes.
 
     tombstones_expired  of the batch              may its tombstones go
@@ -21,6 +21,8 @@ from typing import Final
 
 from diamant.cleaner.rules.plan import ActiveProducer
 from diamant.cleaner.rules.result import ABORTED, BELOW_LOG_START, KEYLESS, MARKER, SUPERSEDED, TOMBSTONE
+from diamant.kernels.constants.fates import FATE_KEYLESS, FATE_SUPERSEDED, FATE_TOMBSTONE, KEEP
+from diamant.kernels.constants.steps import COPY, DROP, HEADER_ONLY, REBUILD
 
 # Verdicts on a batch.
 DELETE: Final = 0
@@ -30,22 +32,8 @@ RETAIN_EMPTY: Final = 1
 DELETE_EMPTY: Final = 2
 """Its records are judged; if none stays, the batch goes."""
 
-# What becomes of a batch.
-DROP: Final = 0
-COPY: Final = 1
-REBUILD: Final = 2
-HEADER_ONLY: Final = 3
-
-# Fates of a record: KEEP, or an index into FATE_REASONS.
-KEEP: Final = 0
-FATE_SUPERSEDED: Final = 1
-FATE_ABORTED: Final = 2
-FATE_TOMBSTONE: Final = 3
-FATE_MARKER: Final = 4
-FATE_KEYLESS: Final = 5
-FATE_BELOW_LOG_START: Final = 6
-
 FATE_REASONS = ("", SUPERSEDED, ABORTED, TOMBSTONE, MARKER, KEYLESS, BELOW_LOG_START)
+"""By fate."""
 
 NOT_MAPPED: Final = -1
 """The offset of a key that the map does not hold."""

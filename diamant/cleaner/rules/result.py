@@ -74,6 +74,7 @@ class CleanStats:
     """Bytes of whole chunks; the chunk in which the map was full does not count."""
     map_messages_read: int = 0
     bytes_read: int = 0
+    """Of whole segments, with the stretches that need not be read (`batch_notes.Stretches`)."""
     messages_read: int = 0
     """Records looked at; those of batches that go unread do not count."""
     invalid_messages_read: int = 0

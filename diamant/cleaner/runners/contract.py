@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from diamant.cleaner.prompt.filter_making import FactsTask
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleanResult, OutputSegment, never_done
 from diamant.storage import names
@@ -58,8 +59,12 @@ class WorkerRunner(Runner, Protocol):
         """Process id of the worker, if there is one."""
         ...
 
-    async def warm_up(self) -> str:
-        """Make ready for work; what it will work with."""
+    async def warm_up(self) -> None:
+        """Make ready for work."""
+        ...
+
+    async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
+        """File the facts of a segment, with its filter (`prompt.filter_making`)."""
         ...
 
 

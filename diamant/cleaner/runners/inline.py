@@ -21,7 +21,7 @@ from diamant.storage.env.env import Env
 
 
 class InlineRunner:
-    """Works in a thread of the broker, with the plain engine: at once, for small plans, without compiler or process."""
+    """Works in a thread of the broker, with the plain engine: at once, for small plans, without another process."""
 
     name = "inline"
 

@@ -13,6 +13,8 @@ import asyncio
 import logging
 from contextlib import suppress
 
+from diamant.cleaner.prompt.filter_making import FactsTask
+from diamant.cleaner.prompt.key_filter import MAX_KEYS
 from diamant.cleaner.rules.plan import KAFKA_MAP_ENTRY_BYTES, CleanPlan
 from diamant.cleaner.rules.result import (
     CheckDone,
@@ -25,14 +27,14 @@ from diamant.cleaner.rules.result import (
 )
 from diamant.cleaner.runners.child_process import ChildProcess, bootstrap, swap_to_the_end
 from diamant.cleaner.runners.contract import RunnerFailed, SwapOutput, remove_cleaned_files, wait_in_spite_of_cancelling
-from diamant.cleaner.runners.worker_messages import MAX_LINE_BYTES, Message, error_from
+from diamant.cleaner.runners.worker_messages import MAX_LINE_BYTES, Message, error_from, facts_task_fields
 from diamant.storage.env.env import Env
 
 logger = logging.getLogger(__name__)
 
 MEMORY_OVERHEAD_BYTES = 512 * 1024 * 1024
-"""Memory that a worker may take beside the map: 130 MB for the interpreter and the compiled engine, more while that is
-compiled, and a batch of the largest size that the broker accepts (128 MiB decompressed), once read and once written."""
+"""Memory that a worker may take beside the map: 65 MB for the interpreter and the engine, and a batch of the largest size that
+the broker accepts (128 MiB decompressed), once read and once written."""
 
 IDLE_S = 60.0
 """Time for which an idle worker is kept."""
@@ -56,6 +58,10 @@ def memory_limit_bytes(plan: CleanPlan, overhead_bytes: int = MEMORY_OVERHEAD_BY
     """Return what a worker may take for a plan: twice the map, which is copied as it grows, and the overhead."""
     map_bytes = plan.map_max_entries * KAFKA_MAP_ENTRY_BYTES if plan.is_kafka else plan.map_memory_bytes
     return 2 * map_bytes + overhead_bytes
+
+
+async def no_swap(_output: OutputSegment) -> None:
+    """Take nothing."""
 
 
 class ProcessRunner:
@@ -95,22 +101,11 @@ class ProcessRunner:
         """Process id of the worker, if there is one."""
         return None if self._worker is None else self._worker.pid
 
-    async def warm_up(self) -> str:
-        """Start a worker, if there is none, and have it load the compiled engine; which one it will use, and why.
-
-        Takes some ten seconds on a machine where nothing was compiled yet; plans wait until then.
-        """
+    async def warm_up(self) -> None:
+        """Start a worker, if there is none: it loads its engine at once."""
         async with self._turn:
-            worker = await self._start()
             try:
-                worker.send({"type": "warm_up"})
-                answer = await self._next(worker, never_done)
-                if answer is None:
-                    raise RunnerFailed(f"loading the compiled engine: {await worker.death()}")
-                return f"{answer['engine']}: {answer['detail']}" if answer["detail"] else str(answer["engine"])
-            except BaseException:
-                await self._discard(worker)
-                raise
+                await self._start()
             finally:
                 self._rest()
 
@@ -128,17 +123,42 @@ class ProcessRunner:
             finally:
                 self._rest()
 
+    async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
+        """Have the worker file the facts of a segment. CorruptLog, OSError, MemoryLimit, RunnerFailed."""
+        async with self._turn:
+            worker = await self._start()
+            try:
+                # The hashes, as much again to sort them, and the filter, once more as it is written.
+                limit_bytes = self._memory_overhead_bytes + 3 * 8 * MAX_KEYS
+                fields = {"type": "facts", "task": facts_task_fields(task), "memory_limit_bytes": limit_bytes}
+                what = f"{task.directory}/{task.base_offset}"
+                await self._command(worker, what, fields, no_swap, check_done)
+            finally:
+                self._rest()
+
     async def _run(
         self, worker: _WorkerProcess, plan: CleanPlan, on_output: SwapOutput, check_done: CheckDone
     ) -> CleanResult:
-        what = f"{plan.topic}-{plan.partition}"
-        self._round += 1
         outputs: list[OutputSegment] = []
+
+        async def swap(output: OutputSegment) -> None:
+            await on_output(output)
+            outputs.append(output)
+
         check_done()
         limit_bytes = memory_limit_bytes(plan, self._memory_overhead_bytes)
         # A plan of thousands of segments takes many milliseconds.
         text = plan.to_json() if len(plan.segments) < MANY_SEGMENTS else await asyncio.to_thread(plan.to_json)
-        worker.send({"type": "clean", "round": self._round, "plan": text, "memory_limit_bytes": limit_bytes})
+        fields = {"type": "clean", "plan": text, "memory_limit_bytes": limit_bytes}
+        result = await self._command(worker, f"{plan.topic}-{plan.partition}", fields, swap, check_done)
+        return CleanResult(result["end_offset"], tuple(outputs), CleanStats(**result["stats"]), result["runner"])
+
+    async def _command(
+        self, worker: _WorkerProcess, what: str, fields: Message, on_output: SwapOutput, check_done: CheckDone
+    ) -> Message:
+        """Have the worker carry out a command; return the fields of its result."""
+        self._round += 1
+        worker.send({**fields, "round": self._round})
         is_over = False
         try:
             while True:
@@ -150,15 +170,11 @@ class ProcessRunner:
                     case "progress":
                         self.progress_bytes = message["bytes"]
                     case "output":
-                        output = output_from_fields(message["output"])
-                        await swap_to_the_end(on_output, output)
-                        outputs.append(output)
+                        await swap_to_the_end(on_output, output_from_fields(message["output"]))
                     case "result":
                         is_over = True
-                        fields = message["result"]
-                        return CleanResult(
-                            fields["end_offset"], tuple(outputs), CleanStats(**fields["stats"]), fields["runner"]
-                        )
+                        result: Message = message["result"]
+                        return result
                     case "error":
                         is_over = True
                         raise error_from(message, what)
@@ -312,6 +328,8 @@ async def _start_worker(program: str, niceness: int) -> _WorkerProcess:
             name="worker",
             level=logging.WARNING,
             max_line_bytes=MAX_LINE_BYTES,
+            # numpy's algebra, which is not used, would take 40 MB of the limit for each processor.
+            environment={"OPENBLAS_NUM_THREADS": "1"},
         )
     except OSError as error:
         raise RunnerFailed(f"the cleaner's worker cannot be started: {error}") from error

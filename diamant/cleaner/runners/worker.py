@@ -22,78 +22,19 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
-from typing import Protocol
 
-from diamant.cleaner.engines import plain_round
 from diamant.cleaner.engines.output_sync import SYNC_THREADS
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult, OnOutput, OutputSegment
+from diamant.cleaner.rules.result import CheckDone, CleaningAborted, OutputSegment
 from diamant.cleaner.rules.result import Throttle as CountBytes
 from diamant.cleaner.rules.throttle import Throttle
+from diamant.cleaner.runners.best_engine import best_engine
 from diamant.cleaner.runners.child_main import PROGRESS_INTERVAL_S, run_child
-from diamant.cleaner.runners.worker_messages import Message, error_fields
+from diamant.cleaner.runners.worker_messages import Message, error_fields, facts_task_from
 from diamant.storage.env.env import Env, RealEnv
 
 NAME = "process"
 """The runner named in results."""
-
-
-COMPILED_FROM_BYTES = 8 * 1024 * 1024
-"""From this size on a plan is worth loading the compiled engine for, if it is in the cache: half a second."""
-COMPILING_FROM_BYTES = 256 * 1024 * 1024
-"""From this size on it is worth compiling it: some ten seconds."""
-
-
-class Engine(Protocol):
-    """Carries out a plan; see `result`."""
-
-    def __call__(
-        self,
-        env: Env,
-        plan: CleanPlan,
-        *,
-        on_output: OnOutput,
-        check_done: CheckDone,
-        throttle: CountBytes,
-        sync_threads: int,
-    ) -> CleanResult: ...
-
-
-class Engines:
-    """The plain engine, and the compiled one once it is loaded."""
-
-    def __init__(self) -> None:
-        self.compiled: Engine | None = None
-        self.detail = ""
-        """Why there is no compiled engine."""
-
-    def warm_up(self) -> None:
-        """Load the compiled engine, compiling it if need be. Without it the plain one serves."""
-        if self.compiled is not None or self.detail:
-            return
-        try:
-            from diamant.cleaner.engines import compiled
-
-            compiled.warm_up()
-        except MemoryError:
-            raise
-        except Exception as error:
-            self.detail = f"{type(error).__name__}: {error}"
-        else:
-            self.compiled = compiled.clean
-            # What the engine is made of stays: looking through it again after each round takes 30-60 ms.
-            gc.collect()
-            gc.freeze()
-
-    def choose(self, plan: CleanPlan) -> Engine:
-        """Return the engine for a plan."""
-        size = sum(segment.size for segment in plan.segments)
-        if size >= COMPILED_FROM_BYTES:
-            from diamant.cleaner.engines import compiled
-
-            if size >= COMPILING_FROM_BYTES or compiled.is_warm():
-                self.warm_up()
-        return plain_round.clean if self.compiled is None else self.compiled
 
 
 class Worker:
@@ -103,7 +44,7 @@ class Worker:
         self._env = env
         self._lines = lines
         self._send = send
-        self._engines = Engines()
+        self._engine = best_engine()
         self._throttle = Throttle()
         self._commands: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._cancelled = -1
@@ -113,16 +54,12 @@ class Worker:
     def run(self) -> None:
         """Work until the commands end."""
         threading.Thread(target=self._read, name="commands", daemon=True).start()
+        # What the engine is made of stays: looking through it again after each round takes 30-60 ms.
+        gc.collect()
+        gc.freeze()
         self._send({"type": "ready", "pid": os.getpid()})
         while (command := self._commands.get()) is not None:
-            if command["type"] == "warm_up":
-                self._engines.warm_up()
-                is_compiled = self._engines.compiled is not None
-                self._send(
-                    {"type": "warm", "engine": "compiled" if is_compiled else "plain", "detail": self._engines.detail}
-                )
-            else:
-                self._clean(command)
+            self._carry_out(command)
 
     def _read(self) -> None:
         for line in self._lines:
@@ -134,7 +71,7 @@ class Worker:
         self._is_over.set()
         self._commands.put(None)
 
-    def _clean(self, command: Message) -> None:
+    def _carry_out(self, command: Message) -> None:
         number: int = command["round"]
         limit_bytes: int = command["memory_limit_bytes"]
         counted = 0
@@ -152,24 +89,10 @@ class Worker:
                 self._send({"type": "progress", "round": number, "bytes": counted})
             self._throttle(count, check_done)
 
-        def on_output(output: OutputSegment) -> None:
-            self._send({"type": "output", "round": number, "output": asdict(output)})
-
         try:
             set_memory_limit(limit_bytes)
-            plan = CleanPlan.from_json(command["plan"])
-            self._throttle.bytes_per_second = plan.io_max_bytes_per_second
-            engine = self._engines.choose(plan)
-            result = engine(
-                self._env,
-                plan,
-                on_output=on_output,
-                check_done=check_done,
-                throttle=throttle,
-                sync_threads=SYNC_THREADS,
-            )
-            fields = asdict(replace(result, outputs=(), runner=NAME))
-            message: Message = {"type": "result", "round": number, "result": fields}
+            work = self._file_facts if command["type"] == "facts" else self._clean
+            message: Message = {"type": "result", "round": number, "result": work(command, check_done, throttle)}
         except Exception as error:
             # First of all, so that there is memory to tell of the lack of memory.
             set_memory_limit(None)
@@ -177,6 +100,30 @@ class Worker:
         set_memory_limit(None)
         self._send(message)
         gc.collect()
+
+    def _clean(self, command: Message, check_done: CheckDone, throttle: CountBytes) -> Message:
+        def on_output(output: OutputSegment) -> None:
+            self._send({"type": "output", "round": command["round"], "output": asdict(output)})
+
+        plan = CleanPlan.from_json(command["plan"])
+        self._throttle.bytes_per_second = plan.io_max_bytes_per_second
+        result = self._engine(
+            self._env,
+            plan,
+            on_output=on_output,
+            check_done=check_done,
+            throttle=throttle,
+            sync_threads=SYNC_THREADS,
+        )
+        return asdict(replace(result, outputs=(), runner=NAME))
+
+    def _file_facts(self, command: Message, check_done: CheckDone, throttle: CountBytes) -> Message:
+        from diamant.cleaner.prompt.segment_keys import file_segment_facts
+
+        task = facts_task_from(command["task"])
+        self._throttle.bytes_per_second = task.io_max_bytes_per_second
+        file_segment_facts(self._env, task, check_done=check_done, throttle=throttle)
+        return {}
 
 
 def set_memory_limit(limit_bytes: int | None) -> None:

@@ -1,17 +1,17 @@
 """The messages between a broker and its cleaner's worker process: lines of JSON, one message each.
 
     to the worker, on its standard input
-      {"type": "warm_up"}                                       load the compiled engine
       {"type": "clean", "round": 1, "plan": "<CleanPlan.to_json>", "memory_limit_bytes": 650000000}
+      {"type": "facts", "round": 1, "task": {...}, "memory_limit_bytes": 900000000}     a FactsTask
       {"type": "cancel", "round": 1}                            end that round, if it is in progress
       end of file                                               end the current round, and exit
 
     from the worker
-      {"type": "ready", "pid": 4711}                            once, at the start
-      {"type": "warm", "engine": "compiled", "detail": ""}      the answer to warm_up; "plain" if there is no compiled one
+      {"type": "ready", "pid": 4711}                            once, when the engine is loaded
       {"type": "progress", "round": 1, "bytes": 1048576}        read and written so far; twice a second at most
       {"type": "output", "round": 1, "output": {...}}           an OutputSegment, in the order of offsets
-      {"type": "result", "round": 1, "result": {...}}           the CleanResult, its outputs left out: the end of the round
+      {"type": "result", "round": 1, "result": {...}}           the CleanResult, its outputs left out: the end of the round;
+                                                                of facts: {}
       {"type": "error", "round": 1, "kind": "...", ...}         the other end of a round; the fields are those of the error
 
 Both ends are the same version of the same program.
@@ -20,8 +20,10 @@ Both ends are the same version of the same program.
 from __future__ import annotations
 
 import traceback
+from dataclasses import asdict
 from typing import Any, TypeAlias
 
+from diamant.cleaner.prompt.filter_making import FactsTask
 from diamant.cleaner.rules.result import CleaningAborted, OutputOverflow
 from diamant.cleaner.runners.contract import MemoryLimit, RunnerFailed
 from diamant.storage.errors import CorruptLog
@@ -30,6 +32,16 @@ Message: TypeAlias = dict[str, Any]
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """Longest message of a worker: an output names its sources, at 20 bytes each. Plans may be longer."""
+
+
+def facts_task_fields(task: FactsTask) -> Message:
+    """Return the fields of a task, for its message."""
+    return {**asdict(task), "hash_key": task.hash_key.hex()}
+
+
+def facts_task_from(fields: Message) -> FactsTask:
+    """Return the task that `facts_task_fields` took apart."""
+    return FactsTask(**{**fields, "hash_key": bytes.fromhex(fields["hash_key"])})
 
 
 def error_fields(error: BaseException, memory_limit_bytes: int) -> Message:

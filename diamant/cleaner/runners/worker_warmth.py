@@ -7,9 +7,8 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 
-from diamant.cleaner.kernels import cache
 from diamant.cleaner.rules.result import CleaningAborted
-from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, Runner, WorkerRunner
+from diamant.cleaner.runners.contract import MAX_INLINE_BYTES
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 
@@ -23,20 +22,10 @@ QUIET_S = 60.0
 
 
 class WorkerWarmth:
-    """`new` makes a runner; `warm_up` makes the one ready that the next plan will be for, and says what it works with.
+    """`warm_up` makes the worker ready that the next plan will be for."""
 
-    `is_to_be_compiled` tells whether compiling the kernels once spares every worker to do it; in a thread.
-    """
-
-    def __init__(
-        self,
-        new: Callable[[], Runner],
-        warm_up: Callable[[], Awaitable[str]],
-        is_to_be_compiled: Callable[[], bool] = lambda: cache.cache_directory() is not None and not cache.is_cached(),
-    ) -> None:
-        self._new = new
+    def __init__(self, warm_up: Callable[[], Awaitable[None]]) -> None:
         self._warm_up = warm_up
-        self._is_to_be_compiled = is_to_be_compiled
         self._traffic_s = -math.inf
         self._task: asyncio.Task[None] | None = None
 
@@ -51,16 +40,8 @@ class WorkerWarmth:
             self._task = asyncio.get_running_loop().create_task(self._make_ready())
 
     async def _make_ready(self) -> None:
-        """Warm up a worker. One of its own compiles what is not compiled yet: rounds do not wait for that."""
         try:
-            if await asyncio.to_thread(self._is_to_be_compiled):
-                compiler = self._new()
-                try:
-                    if isinstance(compiler, WorkerRunner):
-                        await compiler.warm_up()
-                finally:
-                    await compiler.close()
-            logger.info("a worker for cleaning is ready; its engine is %s", await self._warm_up())
+            await self._warm_up()
         except CleaningAborted:
             pass  # The cleaner stops.
         except (StorageError, OSError) as error:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diamant.cleaner.kernels import rewrite
 from diamant.cleaner.rules.plan import INDEX_ENTRY_BYTES, TIME_INDEX_ENTRY_BYTES
 from diamant.cleaner.segments.segment_writer import SegmentWriter
+from diamant.kernels.constants import outputs
+from diamant.kernels.index_entries import index_batches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,14 +47,14 @@ class CompiledWriter(SegmentWriter):
             ),
             np.int64,
         )
-        done, index_bytes, time_index_bytes = rewrite.index_batches(columns, count, output, index, time_index)
-        self._index += index.data[:index_bytes]
-        self._time_index += time_index.data[:time_index_bytes]
-        self.size = int(output[rewrite.OUTPUT_SIZE])
-        self._bytes_since_entry = int(output[rewrite.SINCE_ENTRY])
-        self._max_timestamp = int(output[rewrite.GREATEST_TIMESTAMP])
-        self._offset_of_max_timestamp = int(output[rewrite.OFFSET_OF_GREATEST])
-        self._last_indexed_timestamp = int(output[rewrite.INDEXED_TIMESTAMP])
+        done = index_batches(columns, count, output, index, time_index)
+        self._index += index.data[: int(output[outputs.INDEX_BYTES]) - len(self._index)]
+        self._time_index += time_index.data[: int(output[outputs.TIME_INDEX_BYTES]) - len(self._time_index)]
+        self.size = int(output[outputs.OUTPUT_SIZE])
+        self._bytes_since_entry = int(output[outputs.SINCE_ENTRY])
+        self._max_timestamp = int(output[outputs.GREATEST_TIMESTAMP])
+        self._offset_of_max_timestamp = int(output[outputs.OFFSET_OF_GREATEST])
+        self._last_indexed_timestamp = int(output[outputs.INDEXED_TIMESTAMP])
         if done < count:
             # Raises for what the kernel stopped at.
             self._index_batch(*columns[:, done].tolist())

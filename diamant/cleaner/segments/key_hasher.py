@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diamant.cleaner.kernels import fields, offset_map
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS
+from diamant.kernels import offset_map
+from diamant.kernels.constants import fields
+from diamant.kernels.constants.tuples import LAST_SEEN, PLACE, ROW, STATE_FIELDS
 
 if TYPE_CHECKING:
     from diamant.cleaner.segments.row_reader import Rows
@@ -32,12 +34,12 @@ class KeyHasher:
         self.tuples = np.empty((tuples, 3), np.uint64)
         """Overwritten by each step of `hash`: two words of hash, and the offset."""
         self._k0, self._k1 = hash_words(hash_key)
-        self._state = np.zeros(offset_map.STATE_FIELDS, np.int64)
+        self._state = np.zeros(STATE_FIELDS, np.int64)
         self.restart()
 
     def restart(self) -> None:
         """Begin with lower offsets again."""
-        self._state[offset_map.LAST_SEEN] = -1
+        self._state[LAST_SEEN] = -1
 
     def hash(
         self, records: RowRecords, chunk: Rows, start: int, end: int, *, least: int = ALWAYS, end_offset: int = NEVER
@@ -48,14 +50,14 @@ class KeyHasher:
         gets its NOTE. CorruptLog for records that cannot be read.
         """
         state = self._state
-        state[offset_map.ROW] = start
-        state[offset_map.PLACE] = 0
+        state[ROW] = start
+        state[PLACE] = 0
         while True:
             fault, count = offset_map.hash_records(
                 chunk.data, records.unpacked, chunk.rows, end, state, self.tuples, self._k0, self._k1, least, end_offset
             )
             if fault in (fields.CORRUPT, fields.OUT_OF_ORDER):
-                records.fail(chunk, int(state[offset_map.ROW]))
+                records.fail(chunk, int(state[ROW]))
             yield count
             if fault == fields.NO_FAULT:
                 return

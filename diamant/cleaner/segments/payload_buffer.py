@@ -46,7 +46,7 @@ class Unpacker:
         self._view = self.buffer.data
         self._zstd_room = SMALL_BYTES
         self._decompress_block_into = cramjam.lz4.decompress_block_into
-        self._compress_block = cramjam.lz4.compress_block
+        self._compress_block_into = cramjam.lz4.compress_block_into
         self._zstd_decompressor: ZstdDecompressor | None = None
         self._pack_zstd: Callable[[Buffer], bytes] | None = None
 
@@ -122,14 +122,19 @@ class Unpacker:
         except zstandard.ZstdError:
             return None
 
-    def pack(self, codec: int, data: memoryview) -> bytes:
-        """Return records compressed as `compress_like_kafka` does."""
+    def pack(self, codec: int, data: memoryview) -> tuple[int, int]:
+        """Compress records behind the bytes in use as `compress_like_kafka` does; return (start, end)."""
         if codec == compression.LZ4 and len(data) <= SMALL_BYTES:
-            block = self._compress_block(data, store_size=False)
-            if len(block) < len(data):
-                return b"".join((_LZ4_PREFIX.pack(LZ4_HEADER, len(block)), block, LZ4_END_MARK))
+            start = self.at
+            self.reserve(2 * len(data) + _LZ4_LEAST + 64)
+            size = self._compress_block_into(data, self._view[start + _LZ4_BLOCK :], store_size=False)
+            if size < len(data):
+                _LZ4_PREFIX.pack_into(self._view, start, LZ4_HEADER, size)
+                end = self.at = start + _LZ4_LEAST + size
+                self._view[end - 4 : end] = LZ4_END_MARK
+                return start, end
         if codec != compression.ZSTD:
-            return compress_like_kafka(codec, data)
+            return self.append(compress_like_kafka(codec, data))
         if self._pack_zstd is None:
             self._pack_zstd = new_zstd()
-        return self._pack_zstd(data)
+        return self.append(self._pack_zstd(data))

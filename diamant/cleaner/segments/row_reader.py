@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from diamant.cleaner.kernels.fields import FIELDS, NO_FAULT
-from diamant.cleaner.kernels.records import read_headers
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS
 from diamant.cleaner.segments.strict_reader import read_chunks
+from diamant.kernels.batches import read_headers
+from diamant.kernels.constants.fields import FIELDS, NO_FAULT
 from diamant.protocol.batches.header import HEADER_SIZE, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD
 from diamant.storage.errors import CorruptLog
 
@@ -40,6 +40,8 @@ class Rows:
     """Rows in use, one at least."""
     together: int
     """The attributes of all batches, and LEGACY."""
+    fault: int = NO_FAULT
+    """BAD_HEADER if what follows is no batch."""
 
 
 class ChunkReader:
@@ -55,24 +57,31 @@ class ChunkReader:
         What is yielded is overwritten by the next. CorruptLog as `strict_reader.read_chunks` has it.
         """
         while position < end:
-            data = self._buffer
-            size = _read_into(file, position, data[: min(len(data), end - position)])
-            fault, count, used, together = read_headers(data, 0, size, self._rows)
-            if fault == NO_FAULT and not count:
-                data = np.empty(self._size_of_one(file, position, end), np.uint8)
-                size = _read_into(file, position, data)
-                fault, count, used, together = read_headers(data, 0, size, self._rows)
-            if fault != NO_FAULT or not count:
-                _fail(file, position + used, end)
-            yield Rows(file.path, position, used, data, self._rows, count, together)
-            position += used
+            chunk = self.read(file, position, end)
+            if chunk.fault != NO_FAULT or not chunk.count:
+                _fail(file, position, end)
+            yield chunk
+            position += chunk.size
 
-    def _size_of_one(self, file: File, position: int, end: int) -> int:
-        prefix = file.pread(HEADER_SIZE_UP_TO_MAGIC, position)
-        size = int.from_bytes(prefix[8:12], "big", signed=True) + LOG_OVERHEAD
-        if len(prefix) < HEADER_SIZE_UP_TO_MAGIC or not HEADER_SIZE_UP_TO_MAGIC <= size <= end - position:
-            _fail(file, position, end)
-        return size
+    def read(self, file: File, position: int, end: int) -> Rows:
+        """Return the whole batches from byte `position` on, as many as fit the buffer, one at least; none if there is none."""
+        chunk = self._read(file, position, self._buffer[: end - position])
+        if chunk.fault != NO_FAULT or chunk.count or not (size := _size_of_one(file, position, end)):
+            return chunk
+        return self._read(file, position, np.empty(size, np.uint8))
+
+    def _read(self, file: File, position: int, data: NDArray[np.uint8]) -> Rows:
+        size = _read_into(file, position, data)
+        fault, count, used, together = read_headers(data, 0, size, self._rows)
+        return Rows(file.path, position, used, data, self._rows, count, together, fault)
+
+
+def _size_of_one(file: File, position: int, end: int) -> int:
+    """Return the size of the batch at `position`; 0 if it cannot be one."""
+    prefix = file.pread(HEADER_SIZE_UP_TO_MAGIC, position)
+    size = int.from_bytes(prefix[8:12], "big", signed=True) + LOG_OVERHEAD
+    is_sound = len(prefix) == HEADER_SIZE_UP_TO_MAGIC <= size <= end - position
+    return size if is_sound else 0
 
 
 def _fail(file: File, position: int, end: int) -> NoReturn:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from diamant.cleaner.kernels import fields, offset_map
-from diamant.cleaner.kernels.records import find_bad_crc
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
+from diamant.kernels.batches import find_bad_crc
+from diamant.kernels.constants import fields
+from diamant.kernels.constants.tuples import MAP
 from diamant.protocol.batches.header import parse_header
 from diamant.protocol.batches.legacy import parse_legacy_header
 from diamant.protocol.batches.records import build_batch
@@ -111,7 +112,7 @@ class RowRecords:
         rows, unpacker, limits = chunk.rows, self._unpacker, self._limits
         is_packed = (rows[fields.STEP, first:end] == step) & (rows[fields.RECORD_COUNT, first:end] != 0)
         is_packed &= rows[fields.ATTRIBUTES, first:end] & fields.CODEC_MASK != 0
-        if chunk.together & fields.LEGACY and step == offset_map.MAP:
+        if chunk.together & fields.LEGACY and step == MAP:
             is_packed |= rows[fields.STEP, first:end] == OLD_FORMAT
         found = np.flatnonzero(is_packed) + first
         codecs = (rows[fields.ATTRIBUTES, found] & fields.CODEC_MASK).tolist()
@@ -141,7 +142,7 @@ class RowRecords:
         rows = chunk.rows
         records = self.batch(chunk, row).records()
         plain = build_batch(records)
-        rows[fields.STEP, row] = offset_map.MAP
+        rows[fields.STEP, row] = MAP
         rows[fields.BASE_OFFSET, row] = records[0].offset if records else 0
         rows[fields.RECORD_COUNT, row] = len(records)
         return self._unpacker.append(memoryview(plain)[fields.HEADER_BYTES :])

@@ -305,14 +305,20 @@ def iter_open_batches(
     read_bytes: int = READ_BYTES,
 ) -> Iterator[Batch]:
     """Yield the whole batches in the first `size` bytes of a segment's open file, as `iter_batches` does."""
-    yield from _Walk(file, segment, size, report, advance, read_bytes).batches()
+    yield from Walk(file, segment, size, report, advance, read_bytes).batches()
 
 
-class _Walk:
+class Walk:
     """One pass over a segment, through a window of `read_bytes`."""
 
     def __init__(
-        self, file: File, segment: SegmentFile, size: int, report: Report, advance: Advance | None, read_bytes: int
+        self,
+        file: File,
+        segment: SegmentFile,
+        size: int,
+        report: Report,
+        advance: Advance | None,
+        read_bytes: int = READ_BYTES,
     ) -> None:
         self._file = file
         self._size = size
@@ -320,31 +326,38 @@ class _Walk:
         self._report = report
         self._advance = advance
         self._read_bytes = read_bytes
-        self._last_offset = segment.base_offset - 1
         self._counted = 0
+        self.position = 0
+        """Start of the next batch; the size when the segment is over."""
+        self.last_offset = segment.base_offset - 1
+        """The greatest offset so far."""
 
-    def batches(self) -> Iterator[Batch]:
-        position = 0
-        start = 0
-        buffer = b""
+    def batches(self, stop: int | None = None) -> Iterator[Batch]:
+        """Yield the batches from `position` on that begin before byte `stop`."""
         size = self._size
+        stop = size if stop is None else min(stop, size)
+        position = start = self.position
+        buffer = b""
         unpack_prefix = _PREFIX.unpack_from
-        while position < size:
+        while position < stop:
             at = position - start
             if at + HEADER_SIZE_UP_TO_MAGIC > len(buffer):
                 buffer, start, at = self._read(position, self._read_bytes), position, 0
                 if len(buffer) < HEADER_SIZE_UP_TO_MAGIC:
                     self._problem(position, f"the last {size - position} bytes are no whole batch")
+                    position = size
                     break
             _, length, _, magic = unpack_prefix(buffer, at)
             entry_size = length + LOG_OVERHEAD
             if reason := self._unsound(position, length, magic):
                 self._problem(position, reason)
+                position = size
                 break
             if at + entry_size > len(buffer):
                 buffer, start, at = self._read(position, max(self._read_bytes, entry_size)), position, 0
                 if len(buffer) < entry_size:
                     self._problem(position, f"the file ends after {len(buffer)} bytes: it was cut while it was read")
+                    position = size
                     break
             reason = _crc_fault(buffer, at, entry_size, magic)
             if reason:
@@ -361,13 +374,15 @@ class _Walk:
                     self._check_order(position, header)
                 yield Batch(position, header, not reason, buffer, at)
             position += entry_size
-        self._count(size)
+        self.position = position
+        self.count(position)
 
     def _read(self, position: int, count: int) -> bytes:
-        self._count(position)
+        self.count(position)
         return self._file.pread(min(count, self._size - position), position)
 
-    def _count(self, position: int) -> None:
+    def count(self, position: int) -> None:
+        """Tell how far the segment was read."""
         if self._advance is not None and position > self._counted:
             self._advance(position - self._counted)
             self._counted = position
@@ -400,11 +415,11 @@ class _Walk:
         return True
 
     def _check_order(self, position: int, header: BatchHeader) -> None:
-        if header.base_offset <= self._last_offset:
-            self._problem(position, f"base offset is {header.base_offset}, expected one above {self._last_offset}")
+        if header.base_offset <= self.last_offset:
+            self._problem(position, f"base offset is {header.base_offset}, expected one above {self.last_offset}")
         if header.last_offset_delta < 0:
             self._problem(position, f"last offset {header.last_offset} lies before base offset {header.base_offset}")
-        self._last_offset = max(self._last_offset, header.last_offset)
+        self.last_offset = max(self.last_offset, header.last_offset)
 
 
 def _crc_fault(buffer: bytes, at: int, size: int, magic: int) -> str:

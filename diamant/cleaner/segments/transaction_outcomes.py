@@ -16,9 +16,11 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from diamant.cleaner.segments.sound_rows import Piece, PieceReader, SoundRows
 from diamant.cleaner.segments.tolerant_reader import (
     Advance,
     Batch,
@@ -26,10 +28,10 @@ from diamant.cleaner.segments.tolerant_reader import (
     Problem,
     Report,
     SegmentFile,
-    iter_batches,
 )
+from diamant.kernels import ARE_COMPILED
 from diamant.protocol.batches.control import ControlType, parse_control_type
-from diamant.protocol.batches.header import BatchHeader
+from diamant.protocol.batches.header import TRANSACTIONAL_FLAG, BatchHeader
 from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env
@@ -154,37 +156,66 @@ class DecidedBatches:
     headers and markers only, to learn how the transactions end.
     """
 
-    def __init__(self, env: Env, partition: PartitionFiles, report: Report, advance: Advance | None = None) -> None:
+    def __init__(
+        self,
+        env: Env,
+        partition: PartitionFiles,
+        report: Report,
+        advance: Advance | None = None,
+        *,
+        is_compiled: bool = ARE_COMPILED,
+    ) -> None:
         self._env = env
         self._partition = partition
         self._report = report
         self._advance = advance
+        self._is_compiled = is_compiled
         self.transactions: TransactionWalk | None = None
         """None as long as there was no transactional batch."""
+        self._outcomes = TransactionOutcomes()
 
-    def __iter__(self) -> Iterator[tuple[SegmentFile, Batch, Outcome]]:
-        """Yield each data or control batch whose checksum is right; the outcome of a control batch means nothing."""
+    def __iter__(self) -> Iterator[tuple[SegmentFile, Piece, Outcome]]:
+        """Yield the data and control batches whose checksum is right: rows with their outcomes in STEP, or a batch and its own.
+
+        The outcome of a control batch means nothing.
+        """
         segments = self._partition.segments
-        outcomes = None
+        reader = PieceReader(is_compiled=self._is_compiled)
         for index, segment in enumerate(segments):
-            for batch in iter_batches(self._env, segment, self._report, self._advance):
-                if not batch.crc_is_valid:
-                    continue
+            for piece in reader.pieces_of(self._env, segment, self._report, self._advance):
                 outcome = Outcome.COMMITTED
-                if batch.header.is_transactional and not batch.header.is_control:
-                    if outcomes is None:
-                        self.transactions = walk = self._read_ahead(segments[index:])
-                        outcomes = TransactionOutcomes(walk.aborted, walk.open_since)
-                    outcome = outcomes.of(batch.header)
-                yield segment, batch, outcome
+                if isinstance(piece, SoundRows):
+                    piece.decide(partial(self._outcome, rest=segments[index:]))
+                elif piece.crc_is_valid:
+                    outcome = self._outcome(piece.header, segments[index:])
+                else:
+                    continue
+                yield segment, piece, outcome
+
+    def _outcome(self, header: BatchHeader, rest: tuple[SegmentFile, ...]) -> Outcome:
+        if not header.is_transactional or header.is_control:
+            return Outcome.COMMITTED
+        if self.transactions is None:
+            self.transactions = walk = self._read_ahead(rest)
+            self._outcomes = TransactionOutcomes(walk.aborted, walk.open_since)
+        return self._outcomes.of(header)
 
     def _read_ahead(self, segments: tuple[SegmentFile, ...]) -> TransactionWalk:
         walk = TransactionWalk()
+        reader = PieceReader(with_records=False, is_compiled=self._is_compiled)
         for segment in segments:
-            for batch in iter_batches(self._env, segment, _nowhere):
-                if batch.crc_is_valid:
-                    walk.add(batch.header, marker_type(batch.buffer, batch.at) if batch.header.is_control else None)
+            for piece in reader.pieces_of(self._env, segment, _nowhere):
+                if isinstance(piece, SoundRows):
+                    for row in piece.with_attributes(TRANSACTIONAL_FLAG):
+                        header = piece.header(row)
+                        _add(walk, header, piece.batch(row) if header.is_control else None)
+                elif piece.crc_is_valid:
+                    _add(walk, piece.header, piece)
         return walk
+
+
+def _add(walk: TransactionWalk, header: BatchHeader, batch: Batch | None) -> None:
+    walk.add(header, marker_type(batch.buffer, batch.at) if header.is_control and batch is not None else None)
 
 
 def _nowhere(problem: Problem) -> None:

@@ -12,9 +12,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from diamant.cleaner.prompt.filter_making import FactsTask
 from diamant.cleaner.rules.modes import INLINE, PROCESS, SPARK
 from diamant.cleaner.rules.pace import pace
 from diamant.cleaner.rules.plan import CleanPlan, most_io_bytes
+from diamant.cleaner.rules.result import CheckDone
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, OffloadRunner, Runner, WorkerRunner
 from diamant.cleaner.runners.inline import InlineRunner
@@ -86,6 +88,7 @@ class CleanerSlot:
         max_inline_bytes: int = MAX_INLINE_BYTES,
     ) -> None:
         self.index = index
+        self._env = env
         self.throttle = Throttle()
         """Of the rounds in this process."""
         self._new_process_runner = new_process_runner
@@ -151,14 +154,20 @@ class CleanerSlot:
             and offload.suits(plan)
         )
 
-    async def warm_up(self) -> str:
-        """Make the worker ready; what it will work with."""
+    async def warm_up(self) -> None:
+        """Make the worker ready, if there is to be one."""
         runner = self._process_runner()
-        if not isinstance(runner, WorkerRunner):
-            return "plain"
-        engine = await runner.warm_up()
-        self._ready_pid = runner.worker_pid
-        return engine
+        if isinstance(runner, WorkerRunner):
+            await runner.warm_up()
+            self._ready_pid = runner.worker_pid
+
+    async def file_facts(self, task: FactsTask, check_done: CheckDone) -> None:
+        """Have the worker file the facts of a segment; a thread where there is none."""
+        runner = self._process_runner()
+        if isinstance(runner, WorkerRunner):
+            await runner.file_facts(task, check_done)
+        else:
+            await asyncio.to_thread(_file_segment_facts, self._env, task, check_done)
 
     @property
     def _is_ready(self) -> bool:
@@ -194,6 +203,12 @@ class CleanerSlot:
             await self.process.close()
         if task is not None:
             await asyncio.wait({task})
+
+
+def _file_segment_facts(env: Env, task: FactsTask, check_done: CheckDone) -> None:
+    from diamant.cleaner.prompt.segment_keys import file_segment_facts
+
+    file_segment_facts(env, task, check_done=check_done)
 
 
 class Slots:
@@ -251,9 +266,13 @@ class Slots:
         for slot in self._made:
             slot.throttle.bytes_per_second = bytes_per_second
 
-    async def warm_up(self) -> str:
+    async def warm_up(self) -> None:
         """Make the worker of the first slot ready; what it will work with."""
-        return await self._slot(0).warm_up()
+        await self._slot(0).warm_up()
+
+    async def file_facts(self, task: FactsTask, check_done: CheckDone) -> None:
+        """Have the worker of the first slot file the facts of a segment."""
+        await self._slot(0).file_facts(task, check_done)
 
     async def close(self) -> None:
         """Stop the rounds in progress, and release everything."""

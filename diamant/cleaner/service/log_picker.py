@@ -61,6 +61,8 @@ class LogPicker:
         """Mode prompt: when a log will be due, or a segment is to be closed, as of the last scan; None: never."""
         self._to_learn: list[tuple[PromptLog, int]] = []
         """Mode prompt: see `take_to_learn`."""
+        self.without_filters: list[PromptLog] = []
+        """Mode prompt: the logs with segments that may have no filter, as of the last scan."""
         self._errors = RepeatedErrors()
         self._found: deque[Log] = deque()
         self._fresh_until_s = 0.0
@@ -162,6 +164,7 @@ class LogPicker:
         self._metrics.scan_started_ms = now_ms
         self.next_deadline_ms = None
         self._to_learn = []
+        self.without_filters = []
         self._errors.keep_only(self.logs)
         found: list[tuple[Log, CleanableRange]] = []
         expiring: list[Log] = []
@@ -245,6 +248,8 @@ class LogPicker:
                 times = [time_based_roll.due_ms(log, first_dirty, now_ms), known.horizon_ms(first_dirty, now_ms)]
                 if known.unknown(first_dirty):
                     self._to_learn.append((known, first_dirty))
+                if known.without_filter():
+                    self.without_filters.append(known)
             if found is None or known.quarantine.segments:
                 kept_ms = time_based_roll.due_ms(log, self._states.first_dirty(log), now_ms)
         except (StorageError, OSError) as error:

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 
+from diamant.cleaner.prompt.filter_making import FilterMaking
 from diamant.cleaner.prompt.prompt_state import PromptLogs
 from diamant.cleaner.prompt.quarantine import CorruptSegment
 from diamant.cleaner.prompt.segment_facts import SegmentFacts
@@ -110,9 +111,8 @@ class CleanerService:
         self._retention = CompactedRetention(env.clock, self.picker, self.states, on_retained, is_kafka=self._is_kafka)
         self.slots = Slots(env, new_process_runner, new_offload_runner, offload_from_bytes, max_inline_bytes)
         """Tells how far the rounds are that runners are at."""
-        self._warmth: WorkerWarmth | None = None
-        if new_process_runner is not None and settings.is_enabled:
-            self._warmth = WorkerWarmth(new_process_runner, self.slots.warm_up)
+        self._filters = FilterMaking(env, self.blocking, self.slots.file_facts, lambda: self._is_busy)
+        self._warmth = WorkerWarmth(self.slots.warm_up)
         self._loop = CleaningLoop(env.clock, self._pause_ms, self._cycle)
         self._has_begun = False
         """True if a round has begun since the cycle has."""
@@ -141,9 +141,9 @@ class CleanerService:
             return
         self.states.is_stopping = self.callers.is_stopping = True
         await self._loop.stop()
+        await self._filters.stop()
         await self.slots.close()
-        if self._warmth is not None:
-            await self._warmth.close()
+        await self._warmth.close()
         if self._prompt is not None:
             await self._prompt.stop()
         self.callers.stop()
@@ -270,7 +270,7 @@ class CleanerService:
 
     def saw_append(self, log: Log) -> None:
         """Record an append to a log, compacted or not."""
-        if self._warmth is not None and log.config.is_compacted and not self.states.is_stopping:
+        if log.config.is_compacted and self.settings.is_enabled and not self.states.is_stopping:
             self._warmth.saw_append(log)
 
     def _look_now(self) -> None:
@@ -303,6 +303,7 @@ class CleanerService:
             self._loop.look_by(deadline_ms)
         if self._prompt is not None and not self._prompt.is_learning and not self.states.is_stopping:
             self._prompt.begin_learning(self.picker.take_to_learn(), lambda: self._loop.is_awaited, self._look_now)
+        self._filters.begin(self.picker.without_filters, self._rounds.settings)
         return not self.callers.requested and not self._has_begun and not self._is_busy
 
     @property

@@ -59,6 +59,7 @@ from diamant.protocol.primitives import (
 )
 
 FIRST_FLEXIBLE = 12
+_SAME_AGAIN = b"\1\1\1\0"  # the rest of most requests in a session: no topics, none forgotten, no rack, no tags
 FIRST_WITH_TOPIC_ID = 13
 
 
@@ -229,7 +230,6 @@ def _read_name(body: memoryview, position: int, end: int) -> tuple[str, int]:
 
 
 def _decode_flexible(version: int, body: memoryview) -> FetchRequest:
-    end = len(body)
     replica_id = -1
     if version >= 15:
         max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = _REQUEST_15.unpack_from(body)
@@ -239,6 +239,12 @@ def _decode_flexible(version: int, body: memoryview) -> FetchRequest:
             _REQUEST_7.unpack_from(body)
         )
         position = _REQUEST_7.size
+    if body[position:] == _SAME_AGAIN:
+        return _new(
+            FetchRequest,
+            (max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, [], [], "", replica_id),
+        )
+    end = len(body)
     has_topic_id = version >= FIRST_WITH_TOPIC_ID
     name: str | None = None
     topic_id: UUID | None = None
@@ -327,6 +333,7 @@ def _read_tags(body: memoryview, position: int, end: int) -> tuple[int, int]:
 
 
 _RESPONSE_7 = Struct(">ihi")
+_EMPTY_RESPONSE = Struct(">ihiBB")  # flexible, without topics
 
 # A partition up to its aborted transactions.
 _PARTITION_4 = Struct(">ihqq")
@@ -355,6 +362,8 @@ def encode_fetch_response(
     A chunk is what stands in `FetchPartitionResult.records`, passed through untouched.
     """
     if version >= FIRST_FLEXIBLE:
+        if not topics:
+            return [_EMPTY_RESPONSE.pack(throttle_time_ms, error_code, session_id, 1, 0)]
         return _encode_flexible(version, topics, error_code, session_id, throttle_time_ms)
     return _encode_classic(version, topics, error_code, session_id, throttle_time_ms)
 

@@ -148,6 +148,7 @@ _NEVER_FLEXIBLE = 1 << 15
 _FIRST_FLEXIBLE: dict[int, int] = {
     key: _NEVER_FLEXIBLE if api.first_flexible is None else api.first_flexible for key, api in _APIS.items()
 }
+_FIRST_WITH_RESPONSE_TAGS = _FIRST_FLEXIBLE | {API_VERSIONS: _NEVER_FLEXIBLE}
 
 
 def is_served(api_key: int, version: int) -> bool:
@@ -175,6 +176,4 @@ def response_header_version(api_key: int, version: int) -> int:
 
     ApiVersions answers always have header 0: the client cannot know yet what the broker speaks (KIP-511).
     """
-    if api_key == API_VERSIONS:
-        return 0
-    return 1 if is_flexible(api_key, version) else 0
+    return 1 if version >= _FIRST_WITH_RESPONSE_TAGS.get(api_key, _NEVER_FLEXIBLE) else 0

@@ -33,6 +33,8 @@ So an announced but unsent frame costs 256 KiB at most, whatever `max_frame_byte
 at most twice what came in.
 """
 
+_new = tuple.__new__  # makes a named tuple in two thirds of the time that calling its class takes
+
 _SIZE = Struct(">i")
 _HEADER = Struct(">hhih")
 _RESPONSE_HEADERS = (Struct(">ii"), Struct(">iiB"))
@@ -118,7 +120,7 @@ class ServerConnection:
             return [_parse_request(memoryview(frame))]
 
         scratch = self._scratch
-        end = len(self._head) + count
+        end = count + len(self._head) if self._head else count
         requests: list[Request] = []
         position = 0
         while end - position >= 4:
@@ -184,10 +186,10 @@ def _parse_request(frame: memoryview) -> Request:
         elif length != -1:
             raise ProtocolError(f"client id of {length} bytes")
         if is_flexible(api_key, api_version):
-            position = skip_tags(frame, position, len(frame))
+            position = position + 1 if frame[position] == 0 else skip_tags(frame, position, len(frame))
     except (IndexError, StructError) as error:
         raise ProtocolError(f"frame of {len(frame)} bytes ends within the request header") from error
-    return Request(api_key, api_version, correlation_id, client_id, frame[position:])
+    return _new(Request, (api_key, api_version, correlation_id, client_id, frame[position:]))
 
 
 def encode_frame(api_key: int, version: int, correlation_id: int, body: bytes | Sequence[Any]) -> list[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from diamant.kernels import ARE_COMPILED
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import crc_is_valid, set_timestamps
 from diamant.protocol.batches.header import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, parse_header
@@ -17,9 +18,9 @@ from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.batches.validation import (
     RecordChecks,
     Walk,
+    best_walk,
     check_client_header,
     validate_client_batch,
-    walk_records,
 )
 from diamant.protocol.errors import CorruptBatch, DecompressionBomb, ErrorCode, KafkaError
 from diamant.storage.segments.log_config import LogConfig
@@ -41,18 +42,18 @@ class HeavyBatch(Exception):
 
 
 class Validation:
-    """The way to check records of produced batches; all logs share one object, and it may be swapped while in use.
+    """The way to check records of produced batches; all logs share one object.
 
     `is_header_only` skips the walk over records for topics that are not compacted (`diamant.produce.validation=header`).
-    `walk` is the plain walk at first and may be replaced by the compiled one, about fifty times as fast (`is_compiled`).
     """
 
-    __slots__ = ("is_compiled", "is_header_only", "walk")
+    __slots__ = ("is_header_only", "is_slow", "walk")
 
     def __init__(self, *, is_header_only: bool = False) -> None:
         self.is_header_only = is_header_only
-        self.is_compiled = False
-        self.walk: Walk = walk_records
+        self.walk: Walk = best_walk()
+        self.is_slow = not ARE_COMPILED
+        """True if the walk takes long over many records."""
 
 
 class CheckedBatch(NamedTuple):
@@ -113,7 +114,7 @@ class BatchCheck(NamedTuple):
             return True
         if codec != compression.NONE and size > LIGHT_COMPRESSED_BYTES:
             return True
-        return count > LIGHT_RECORDS and not self.validation.is_compiled
+        return count > LIGHT_RECORDS and self.validation.is_slow
 
     def _check_records(self, records: memoryview, header: BatchHeader, is_light: bool) -> int:
         config = self.config

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from diamant.kernels import ARE_COMPILED
 from diamant.protocol.batches.batch import crc_is_valid
 from diamant.protocol.batches.control import parse_control_type
 from diamant.protocol.batches.header import BatchHeader
@@ -208,13 +209,35 @@ def _scan_producers(producers: ProducerStateManager, segments: list[Segment], en
         if found is None:
             continue
         file: File = segment.file
-        for position, header in scan_headers(file, found[0], segment.size):
+        for position, header in scan_for_producers(file, found[0], segment.size, end):
             if header.base_offset >= end:
                 break
             if header.magic == 2 and header.producer_id >= 0 and header.base_offset >= producers.map_end_offset:
                 data = file.pread(header.size, position) if header.is_control else b""
                 _replay(producers, header, memoryview(data), None)
     producers.map_end_offset = max(end, producers.map_end_offset)
+
+
+def scan_for_producers(file: File, position: int, end: int, end_offset: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield what `scan_headers` yields between two byte positions, with or without the batches that have no producer.
+
+    Those from `end_offset` on may be left out as well.
+    """
+    fd = file.fileno()
+    if fd is None or not ARE_COMPILED:
+        yield from scan_headers(file, position, end)
+        return
+    from diamant.kernels.producer_scan import skip_without_producer
+
+    while True:
+        start = skip_without_producer(fd, position, end, end_offset)
+        for position, header in scan_headers(file, start, end):
+            yield position, header
+            if header.magic == 2 and header.producer_id < 0:
+                break  # More of them may follow.
+        else:
+            return
+        position += header.size
 
 
 def _replay(producers: ProducerStateManager, header: BatchHeader, batch: memoryview, segment: Segment | None) -> None:

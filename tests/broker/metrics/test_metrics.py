@@ -334,6 +334,7 @@ async def test_refused_records_without_a_key_are_counted(wire: WireClient, broke
 async def test_heavy_batches_count_like_others(wire: WireClient, broker: Broker) -> None:
     """A batch that a thread has checked is counted as well, and refused ones too."""
     count = LIGHT_RECORDS + 1
+    broker.node.directory.validation.is_slow = True
     await wire.create("t")
     await wire.create("c", cleanup_policy="compact")
     await wire.produce("t", [b"a"] * count)

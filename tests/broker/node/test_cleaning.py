@@ -207,15 +207,15 @@ async def test_a_worker_killed_in_the_middle_of_a_round(tmp_path: Path) -> None:
         for batch in range(100):
             await produce(wire, "t", *(f"k{index}=" + f"{batch:02}" * 10_000 for index in range(10)))
         await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
-        broker.node.topics.log("t", 0).roll()
         cleaner = await broker.services.cleaning.service()
+        await cleaner.slots.warm_up()
+        (pid,) = (runner.worker_pid for runner in cleaner.slots.process_runners)
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)  # so that it cannot be done before it is killed
+        broker.node.topics.log("t", 0).roll()
         request = cleaner.request(("t", 0))
-
-        def workers() -> list[int]:
-            return [runner.worker_pid for runner in cleaner.slots.process_runners if runner.worker_pid is not None]
-
-        await wait_until(lambda: bool(workers()))
-        os.kill(workers()[0], signal.SIGKILL)
+        await wait_until(lambda: bool(broker.services.cleaning.status().in_progress))
+        os.kill(pid, signal.SIGKILL)
         report = await request
         assert "killed by signal 9" in str(report.error)
         report = await (await broker.services.cleaning.service()).request(("t", 0))

@@ -13,7 +13,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.node.fetch_sessions import EVICTION_MS, FetchSessions, Wanted
+from diamant.broker.node.fetch_sessions import EVICTION_S, FetchSessions, Wanted
 from diamant.broker.node.purgatory import Purgatory
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.fetch import FetchPartition, FetchRequest
@@ -428,10 +428,10 @@ async def test_without_room_there_is_no_session(small_broker: Broker) -> None:
 class Clock:
     """Real time for sessions, moved by hand."""
 
-    now_ms = 0
+    now_s = 0.0
 
-    def __call__(self) -> int:
-        return self.now_ms
+    def __call__(self) -> float:
+        return self.now_s
 
 
 def wanted(count: int, topic: str = "t") -> list[Wanted]:
@@ -462,17 +462,17 @@ async def test_eviction_follows_kafka() -> None:
     sessions = make_sessions(clock)
     first, second = open_session(sessions, 5), open_session(sessions, 3)
     assert open_session(sessions, 100) == 0  # both are young
-    clock.now_ms = EVICTION_MS
+    clock.now_s = EVICTION_S
     continued(sessions, first, 1)
     continued(sessions, second, 1)
-    clock.now_ms += 1
+    clock.now_s += 1
     assert open_session(sessions, 3) == 0  # not larger than the smallest
     third = open_session(sessions, 4)
     assert third
     with pytest.raises(KafkaError) as caught:
         continued(sessions, second, 2)
     assert caught.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    clock.now_ms += EVICTION_MS
+    clock.now_s += EVICTION_S
     assert open_session(sessions, 1)  # the first one has been silent for too long
     assert sessions.eviction_count == 2
     assert len(sessions) == 2

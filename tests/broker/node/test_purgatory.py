@@ -8,15 +8,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+import pytest
+
+from diamant.broker.network.api import Answer
+from diamant.broker.network.pending_answer import PendingAnswer
 from diamant.broker.node.purgatory import Purgatory
 from diamant.storage.log.log import Log
 
 
 class CountingWaiter:
-    """Completes after `enough` refreshes."""
+    """Completes after `enough` refreshes; its answer is their number."""
 
     def __init__(self, enough: int = 1) -> None:
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.answer: PendingAnswer | None = None
         self.refreshed: list[set[Log]] = []
         self._enough = enough
 
@@ -24,9 +29,22 @@ class CountingWaiter:
         self.refreshed.append(set(logs))
         return len(self.refreshed) >= self._enough
 
-    def complete(self) -> None:
-        if not self.future.done():
-            self.future.set_result(len(self.refreshed))
+    def encode(self) -> bytes:
+        return bytes([len(self.refreshed)])
+
+    def expect(self, answer: Answer) -> None:
+        """Have `future` get the answer, as a connection takes it."""
+        if isinstance(answer, PendingAnswer):
+            self.answer = answer
+            answer.taker = self._take
+        else:
+            self.future.set_result(cast(bytes, answer)[0])
+
+    def _take(self, body: Any, error: BaseException | None) -> None:
+        if error is None:
+            self.future.set_result(body[0])
+        else:
+            self.future.set_exception(error)
 
 
 def logs(count: int) -> list[Log]:
@@ -39,7 +57,7 @@ async def test_appends_of_one_turn_cost_one_look_at_what_changed() -> None:
     purgatory = Purgatory(asyncio.get_running_loop())
     first, second, third = logs(3)
     waiter = CountingWaiter()
-    purgatory.wait(waiter, waiter.future, [first, second, third], 60_000)
+    waiter.expect(purgatory.wait(waiter, [first, second, third], 60_000))
     for log in (first, second, first):
         purgatory.wake(log)
     assert await waiter.future == 1
@@ -53,7 +71,7 @@ async def test_a_waiter_that_has_not_enough_stays() -> None:
     purgatory = Purgatory(asyncio.get_running_loop())
     (log,) = logs(1)
     waiter = CountingWaiter(enough=2)
-    purgatory.wait(waiter, waiter.future, [log], 60_000)
+    waiter.expect(purgatory.wait(waiter, [log], 60_000))
     purgatory.wake(log)
     await asyncio.sleep(0)
     assert not waiter.future.done()
@@ -65,7 +83,7 @@ async def test_time_completes_a_waiter() -> None:
     """After max_wait_ms the fetch is answered with what there is."""
     purgatory = Purgatory(asyncio.get_running_loop())
     waiter = CountingWaiter()
-    purgatory.wait(waiter, waiter.future, logs(1), 1)
+    waiter.expect(purgatory.wait(waiter, logs(1), 1))
     async with asyncio.timeout(60):
         assert await waiter.future == 0
 
@@ -101,18 +119,31 @@ class CountingLoop:
 
 
 async def test_waits_that_end_together_share_a_timer() -> None:
-    """Ends are rounded up by a hundredth of the wait at most, never down."""
+    """Ends are rounded up by a 25th of the wait at most, never down."""
     loop = CountingLoop()
     purgatory = Purgatory(cast(asyncio.AbstractEventLoop, loop))
     waiters = [CountingWaiter() for _ in range(10)]
     for waiter in waiters:
         loop.now_s += 0.0004
-        purgatory.wait(waiter, waiter.future, logs(1), 500)
+        waiter.expect(purgatory.wait(waiter, logs(1), 500))
     assert len(loop.timers) <= 2
-    assert all(loop.now_s - 0.004 + 0.5 <= timer.when_s <= loop.now_s + 0.5 + 0.005 for timer in loop.timers)
+    assert all(loop.now_s - 0.004 + 0.5 <= timer.when_s <= loop.now_s + 0.5 + 0.5 / 25 for timer in loop.timers)
     for timer in loop.timers:
         timer.call()
     assert all(waiter.future.done() for waiter in waiters)
+
+
+@pytest.mark.parametrize(
+    ("wait_ms", "at_most_later_s"), [(1, 0.001), (25, 0.001), (250, 0.01), (60_000, 0.02), (2**31 - 1, 0.02)]
+)
+async def test_a_wait_is_little_longer_than_it_was_asked_for(wait_ms: int, at_most_later_s: float) -> None:
+    """By a millisecond for short waits, by 20 for long ones."""
+    loop = CountingLoop()
+    loop.now_s += 0.0123
+    waiter = CountingWaiter()
+    waiter.expect(Purgatory(cast(asyncio.AbstractEventLoop, loop)).wait(waiter, logs(1), wait_ms))
+    (timer,) = loop.timers
+    assert -1e-6 <= timer.when_s - loop.now_s - wait_ms / 1000 <= at_most_later_s + 1e-6
 
 
 async def test_a_watch_that_waits_again_is_not_ended_by_its_last_wait() -> None:
@@ -121,10 +152,10 @@ async def test_a_watch_that_waits_again_is_not_ended_by_its_last_wait() -> None:
     purgatory = Purgatory(cast(asyncio.AbstractEventLoop, loop))
     watch = purgatory.watch()
     first, second = CountingWaiter(), CountingWaiter()
-    watch.wait(first, first.future, 500)
-    first.complete()
+    first.expect(watch.wait(first, 500))
+    watch.complete()
     loop.now_s += 0.25
-    watch.wait(second, second.future, 500)
+    second.expect(watch.wait(second, 500))
     (timer,) = loop.timers
     assert timer.when_s >= loop.now_s + 0.5
     timer.call()
@@ -137,9 +168,9 @@ async def test_waits_that_end_early_leave_no_timer() -> None:
     purgatory = Purgatory(cast(asyncio.AbstractEventLoop, loop))
     for number in range(100):
         waiter = CountingWaiter()
-        purgatory.wait(waiter, waiter.future, logs(1), 2**31 - 1 - number * 50_000_000)
-        waiter.future.cancel()
-        await asyncio.sleep(0)
+        waiter.expect(purgatory.wait(waiter, logs(1), 2**31 - 1 - number * 50_000_000))
+        assert waiter.answer is not None
+        waiter.answer.cancel()
     assert not loop.timers
     assert len(purgatory) == 0
 
@@ -148,7 +179,7 @@ async def test_a_fetch_that_cannot_be_answered_keeps_no_other_from_its_answer() 
     """Neither when the time of both is over nor when both are woken."""
 
     class Broken(CountingWaiter):
-        def complete(self) -> None:
+        def encode(self) -> bytes:
             raise ValueError("no answer")
 
     for is_woken in (False, True):
@@ -157,7 +188,7 @@ async def test_a_fetch_that_cannot_be_answered_keeps_no_other_from_its_answer() 
         (log,) = logs(1)
         waiters = [Broken(), CountingWaiter(), Broken()]
         for waiter in waiters:
-            purgatory.wait(waiter, waiter.future, [log], 500)
+            waiter.expect(purgatory.wait(waiter, [log], 500))
         if is_woken:
             purgatory.wake(log)
         else:
@@ -171,12 +202,13 @@ async def test_a_cancelled_waiter_is_forgotten() -> None:
     purgatory = Purgatory(asyncio.get_running_loop())
     (log,) = logs(1)
     waiter = CountingWaiter()
-    purgatory.wait(waiter, waiter.future, [log], 60_000)
+    waiter.expect(purgatory.wait(waiter, [log], 60_000))
     purgatory.wake(log)
-    waiter.future.cancel()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    assert waiter.answer is not None
+    waiter.answer.cancel()
     assert len(purgatory) == 0
+    assert not purgatory.is_watched(log)
+    await asyncio.sleep(0)
     assert waiter.refreshed == []
 
 
@@ -187,7 +219,7 @@ async def test_a_refresh_that_fails_fails_its_own_fetch_only() -> None:
     good, bad = CountingWaiter(), CountingWaiter()
     bad.refresh = lambda logs: 1 / 0  # type: ignore[method-assign,assignment,return-value]
     for waiter in (bad, good):
-        purgatory.wait(waiter, waiter.future, [log], 60_000)
+        waiter.expect(purgatory.wait(waiter, [log], 60_000))
     purgatory.wake(log)
     assert await good.future == 1
     assert isinstance(bad.future.exception(), ZeroDivisionError)
@@ -197,9 +229,9 @@ async def test_close_completes_all_and_those_to_come() -> None:
     """When the broker stops nobody waits any more."""
     purgatory = Purgatory(asyncio.get_running_loop())
     early, late = CountingWaiter(), CountingWaiter()
-    purgatory.wait(early, early.future, logs(1), 60_000)
+    early.expect(purgatory.wait(early, logs(1), 60_000))
     purgatory.close()
-    purgatory.wait(late, late.future, logs(1), 60_000)
+    late.expect(purgatory.wait(late, logs(1), 60_000))
     assert (await early.future, await late.future) == (0, 0)
 
 
@@ -231,7 +263,7 @@ async def test_a_watch_that_waits_is_told_every_time() -> None:
     watch = purgatory.watch()
     watch.add(log)
     waiter = CountingWaiter(enough=3)
-    watch.wait(waiter, waiter.future, 60_000)
+    waiter.expect(watch.wait(waiter, 60_000))
     for _ in range(3):
         purgatory.wake(log)
         await asyncio.sleep(0)

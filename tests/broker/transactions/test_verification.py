@@ -94,6 +94,7 @@ async def test_a_batch_that_is_checked_in_a_thread() -> None:
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
         log = broker.node.topics.log("t", 0)
+        broker.node.directory.validation.is_slow = True
         checkers, gate = broker.node.batch_checkers, threading.Event()
         for _ in range(BATCH_CHECKERS):
             checkers.submit(gate.wait, 20)

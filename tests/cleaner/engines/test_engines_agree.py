@@ -71,6 +71,8 @@ limits = st.builds(
     unpack_bytes=st.sampled_from([1, 1 << 16]),
     tuples=st.sampled_from([1, 3, 1 << 10]),
     notes=st.sampled_from([0, 3, 1 << 10]),
+    stretch_bytes=st.sampled_from([1, 1, 200, 1 << 16]),
+    stretches=st.sampled_from([3, 1 << 10]),
     table_slots=st.sampled_from([3, 5, 64]),
 )
 options_on_spark = st.fixed_dictionaries(
@@ -260,6 +262,25 @@ def test_a_map_without_memory_gives_the_same_output(engine: Engine, first_dirty:
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("map_memory_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("first_dirty", [0, 200])
+def test_what_is_superseded_as_a_whole_is_not_read_again(mode: str, map_memory_bytes: int, first_dirty: int) -> None:
+    """Nor is it charged; the figures are the same, with a map that spills, too, and whatever else lies in between."""
+    history = SegmentHistory()
+    for number in range(200):
+        keys = [b"key-%d" % number] if number % 9 == 0 else [b"a", b"b", b"c"]
+        history.batch([(key, b"value") for key in keys], producer=number % 3 - 1, is_transactional=number % 50 == 7)
+        if number % 80 == 79:
+            history.roll()
+    env, plan = history.stored(mode=mode, map_memory_bytes=map_memory_bytes, first_dirty_offset=first_dirty)
+    charged: list[int] = []
+    limits = EngineLimits(stretch_bytes=1, table_slots=3, read_bytes=1000)
+    stats = check(partial(ENGINES["compiled"], limits=limits, throttle=charged.append), env, plan)["stats"]
+    total = stats["map_bytes_read"] + stats["bytes_read"] + stats["bytes_written"]
+    assert 0 < sum(charged) < total - 1000
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_an_old_abort_that_kafka_takes_for_a_new_one(engine: Engine, mode: str) -> None:
     """The map's pass begins behind an abort marker: mode kafka then misses the keys of the producer's next transaction."""
     history = SegmentHistory()
@@ -376,6 +397,20 @@ def test_a_file_that_is_damaged_anywhere_is_refused(name: str, data: st.DataObje
         del content[data.draw(st.integers(0, len(content))) :]
     env.write_atomically(path, content)
     refused_or_equal(name, env, plan)
+
+
+@pytest.mark.parametrize(("codec", "place", "change"), [(0, 487, 4), (1, 595, 4), (2, 11, 255), (2, 667, 4)])
+def test_a_wrong_size_leads_to_the_same_batch(codec: int, place: int, change: int) -> None:
+    """Of what is taken for batches then, some look like old ones: the first that is none is named, as by the reference."""
+    history = ordinary(6, codec=codec)
+    history.marker(11, "commit")
+    env, plan = history.stored(first_dirty_offset=0)
+    path = names.log_file(DIRECTORY, plan.segments[0].base_offset)
+    content = bytearray(env.read_bytes(path))
+    content[place] ^= change
+    env.write_atomically(path, content)
+    assert "error" in outcome(one_by_one, env, plan)[0]
+    refused_or_equal("compiled", env, plan)
 
 
 def refused_or_equal(name: str, env: MemoryEnv, plan: CleanPlan) -> None:

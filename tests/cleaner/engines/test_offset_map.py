@@ -1,9 +1,8 @@
-"""The offset map: its hash, its table in bounded memory, and what it does when that is full."""
+"""The offset map: its table in bounded memory, and what it does when that is full."""
 
 from __future__ import annotations
 
 import errno
-import random
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diamant.cleaner.engines import offset_map
-from diamant.cleaner.kernels.offset_map import (
-    LAST_SEEN,
-    MAP,
-    STATE_FIELDS,
-    hash_records,
-    move_slots,
-    put_tuples,
-    take_missing,
-    take_tuples,
-)
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import MemoryEnv
@@ -33,71 +22,6 @@ from tests.effort import examples
 HASH_KEY = bytes(range(16))
 DIRECTORY = "/data/t-0"
 Pair = tuple[bytes, int]
-
-
-def hash_of(key: bytes, hash_key: bytes = HASH_KEY) -> bytes:
-    """The hash as the kernels have it."""
-    k0, k1 = (np.uint64(int.from_bytes(hash_key[start : start + 8], "little")) for start in (0, 8))
-    return hash_with(k0, k1, np.frombuffer(bytearray(key), np.uint8))
-
-
-def hash_with(k0: Any, k1: Any, data: Any) -> bytes:
-    """The hash of an array of bytes."""
-    halves = _hash(k0, k1, data)
-    return b"".join(int(half).to_bytes(8, "little") for half in halves)
-
-
-def _hash(k0: Any, k1: Any, data: Any) -> tuple[Any, Any]:
-    """Find the hash through the one entry of a table into which a record with that key was put."""
-    from diamant.cleaner.kernels import fields
-    from diamant.cleaner.kernels.records import read_headers
-    from diamant.protocol.batches.header import Record
-    from diamant.protocol.batches.records import build_batch
-
-    batch = np.frombuffer(build_batch([Record(0, 0, data.tobytes(), b"")]), np.uint8)
-    rows = np.zeros((fields.FIELDS, 1), np.int64)
-    read_headers(batch, 0, len(batch), rows)
-    rows[fields.STEP, 0] = MAP
-    state = np.zeros(STATE_FIELDS, np.int64)
-    state[LAST_SEEN] = -1
-    tuples = np.zeros((1, 3), np.uint64)
-    assert hash_records(batch, batch, rows, 1, state, tuples, k0, k1, 0, 10) == (fields.NO_FAULT, 1)
-    return tuples[0, 0], tuples[0, 1]
-
-
-# Of the reference implementation of SipHash (vectors.h, 128 bits), for the key 00..0f and the message 00..n-1.
-VECTORS = {
-    0: "a3817f04ba25a8e66df67214c7550293",
-    1: "da87c1d86b99af44347659119b22fc45",
-    2: "8177228da4a45dc7fca38bdef60affe4",
-    3: "9c70b60c5267a94e5f33b6b02985ed51",
-    4: "f88164c12d9c8faf7d0f6e7c7bcd5579",
-    5: "1368875980776f8854527a07690e9627",
-    6: "14eeca338b208613485ea0308fd7a15e",
-    7: "a1f1ebbed8dbc153c0b84aa61ff08239",
-    8: "3b62a9ba6258f5610f83e264f31497b4",
-    9: "264499060ad9baabc47f8b02bb6d71ed",
-    15: "5493e99933b0a8117e08ec0f97cfc3d9",
-    16: "6ee2a4ca67b054bbfd3315bf85230577",
-}
-
-
-@pytest.mark.parametrize(("size", "expected"), VECTORS.items())
-def test_the_hash_is_siphash_2_4_128(size: int, expected: str) -> None:
-    """The published test vectors, by the kernel and by its plain twin."""
-    message = bytes(range(size))
-    assert naive.siphash128(HASH_KEY, message).hex() == expected
-    assert hash_of(message).hex() == expected
-
-
-@settings(max_examples=examples(100), deadline=None)
-@given(st.binary(max_size=300), st.binary(min_size=16, max_size=16))
-def test_the_hash_of_any_key_is_that_of_the_plain_twin(key: bytes, hash_key: bytes) -> None:
-    """Any length, any secret."""
-    assert hash_of(key, hash_key) == naive.siphash128(hash_key, key)
-
-
-# -- the map ---------------------------------------------------------------------------------------------------------
 
 
 def tuples_of(pairs: list[Pair]) -> Any:
@@ -302,30 +226,3 @@ def test_windows_hold_no_more_than_they_must() -> None:
     tracemalloc.stop()
     assert largest < 40_000
     assert peak < 2_000_000
-
-
-def test_keys_with_equal_slots_are_told_apart() -> None:
-    """Strategy: hashes with the same upper bits fall into one run of slots, which wraps around the table's end."""
-    seed = 11
-    generator = random.Random(seed)
-    table = np.zeros((64, 3), np.uint64)
-    words = np.zeros((40, 3), np.uint64)
-    for index in range(40):
-        words[index] = 0xFFFFFFFF_00000000 | generator.getrandbits(32), generator.getrandbits(64), index
-    assert put_tuples(table, 0, 54, words, 0, 40) == (40, 40), f"seed {seed}"
-    offsets = np.zeros(40, np.int64)
-    # A key's last record is not superseded; what came before it is.
-    assert take_missing(table, words, 40, offsets) == 40
-    earlier = words.copy()
-    earlier[:, 2] = 0
-    assert take_missing(table, earlier, 40, offsets) == 1
-    other = words.copy()
-    other[:, 1] ^= np.uint64(1)
-    assert take_missing(table, other, 40, offsets) == 40
-    larger = np.zeros((128, 3), np.uint64)
-    move_slots(table, 0, 64, larger)
-    assert take_missing(larger, earlier, 40, offsets) == 1
-    taken = np.zeros((64, 3), np.uint64)
-    assert take_tuples(larger, 0, taken) == (128, 40)
-    assert sorted(taken[:40, 2].tolist()) == list(range(40))
-    assert put_tuples(larger, 40, 100, words, 0, 40) == (40, 40)

@@ -68,6 +68,22 @@ def test_the_next_outputs_are_written_while_earlier_ones_are_synced() -> None:
     assert given == list(range(MAX_PENDING))
 
 
+@pytest.mark.parametrize("threads", [0, 2])
+def test_what_is_to_be_done_with_a_written_output_waits_for_no_sync(threads: int) -> None:
+    """It is done while the disk is busy, and before the output is handed over."""
+    env = SlowEnv()
+    done: list[tuple[str, int]] = []
+
+    def written(one: OutputSegment) -> None:
+        assert not env.may_sync.is_set()
+        done.append(("written", one.base_offset))
+        env.may_sync.set()
+
+    with OutputSync(env, "t-0", lambda one: done.append(("given", one.base_offset)), threads, written) as sync:
+        sync.add(output(env, 7))
+    assert done == [("written", 7), ("given", 7)]
+
+
 def add(env: SlowEnv, bases: range, given: list[int], error: Exception | None = None) -> None:
     """Add outputs with two threads that only go on when all are added; then raise `error`."""
     with OutputSync(env, "t-0", lambda one: given.append(one.base_offset), 2) as sync:

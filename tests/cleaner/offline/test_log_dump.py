@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,8 @@ from diamant.cleaner.offline.dump import BatchItem, EntryItem, Item, RecordItem,
 from diamant.cleaner.offline.find import Query, find_records
 from diamant.cleaner.offline.stats import read_stats
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
-from diamant.protocol.batches.batch import iter_headers, update_crc
 from diamant.protocol.batches.control import control_key
 from diamant.protocol.batches.header import HEADER_SIZE, Record
-from diamant.protocol.errors import CorruptBatch
 from diamant.storage.checkpoints.checkpoints import LeaderEpochs, write_offset_checkpoint, write_partition_metadata
 from diamant.storage.checkpoints.producer_snapshot import ProducerEntry, write_snapshot
 from diamant.storage.env.env import Env, RealEnv
@@ -29,7 +26,7 @@ from diamant.storage.segments.txn_index import AbortedTxn
 from diamant.storage.uuid_text import METADATA_TOPIC_ID
 from tests import naive
 from tests.builder import TIMESTAMP, make_batch, with_header, with_payload
-from tests.cleaner.log_history import History, histories, write_file
+from tests.cleaner.log_history import History, damage, histories, write_file
 from tests.effort import examples
 
 LOG = f"/data/t-0/{0:020d}.log"
@@ -182,15 +179,7 @@ def test_no_damage_ends_a_tool(history: History, data: st.DataObject) -> None:
     directory = history.write(env, "/data")
     write_file(env, f"{directory}/{0:020d}.snapshot", write_snapshot([ProducerEntry(7, 1, 2, 3, 0, 4, 5, -1)]))
     name = data.draw(st.sampled_from(env.list_dir(directory)))
-    content = bytearray(env.read_bytes(f"{directory}/{name}"))
-    for _ in range(data.draw(st.integers(1, 4)) if content else 0):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF]))
-    if name.endswith(".log") and data.draw(st.booleans()):
-        with suppress(CorruptBatch):
-            for position, header in list(iter_headers(content)):
-                if header.magic == 2:
-                    update_crc(content, position)
-    write_file(env, f"{directory}/{name}", bytes(content[: data.draw(st.integers(0, len(content)))]))
+    damage(env, f"{directory}/{name}", data)
     positions = {(item.file, item.position) for item in dump(env, "/data") if isinstance(item, BatchItem)}
     problems: list[Problem] = []
     with open_log_directory(env, "/data") as opened:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.offline.find import Match, Query, find_records
+from diamant.cleaner.offline.find import Match, Query, find_records, text_in
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.protocol.batches.header import Header, Record
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.memory import MemoryEnv
 from tests.builder import with_payload
-from tests.cleaner.log_history import History, histories
+from tests.cleaner.log_history import History, damage, histories
 from tests.effort import examples
 
 
@@ -60,6 +60,83 @@ def test_every_match_of_a_pattern_is_found(history: History, text: bytes, max_ke
             expected.append((record.offset, record.key, places, statuses[record.offset]))
     matches, _ = find(history, Query(pattern=pattern), max_keys=max_keys)
     assert [(match.offset, match.key, match.places, match.status) for match in matches] == expected
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    histories(),
+    st.sampled_from([b"needle", b"key", b"a", b"\x00", b"nee[ed]le", b"key.?[12]"]),
+    st.booleans(),
+    st.integers(1, 3),
+    st.data(),
+)
+def test_matches_are_the_same_without_kernels(
+    history: History, text: bytes, is_key: bool, max_keys: int, data: st.DataObject
+) -> None:
+    """Strategy: any partition, damaged or not, keys and texts. Invariant: the same matches and problems, in the same order."""
+    env = MemoryEnv()
+    directory = history.write(env, "/data")
+    if data.draw(st.booleans()):
+        damage(env, f"{directory}/{data.draw(st.sampled_from(env.list_dir(directory)))}", data)
+    query = Query(key=text) if is_key else Query(pattern=re.compile(text))
+    found = []
+    for is_compiled in (True, False):
+        problems: list[Problem] = []
+        with open_log_directory(env, "/data") as opened:
+            [partition] = opened.partitions
+            matches = find_records(env, partition, query, problems.append, max_keys=max_keys, is_compiled=is_compiled)
+            found.append((list(matches), problems))
+    assert found[0] == found[1]
+
+
+def test_the_later_records_of_very_many_keys_are_watched() -> None:
+    """More than any table begins with, and more records in a batch than are picked at a time."""
+    history = History()
+    for start in range(0, 12_000, 6_000):
+        history.batch(*(f"k{number}=needle" for number in range(start, start + 6_000)))
+    history.batch(*(f"k{number}=x" for number in range(0, 12_000, 2)))
+    matches, _ = find(history, Query(pattern=re.compile(b"needle")), max_keys=20_000)
+    assert [match.status for match in matches] == ["superseded", "live"] * 6_000
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (b"plain", b"plain"),
+        (b"a", b"a"),
+        (b"", b""),
+        (b"ab.", b""),
+        (rb"^user-\d+$", b"user-"),
+        (rb"\.com|\.org", b""),
+        (rb"(com|org)/index\.html", b"/index.html"),
+        (b"abcd?", b"abc"),
+        (b"abcd+efgh*", b"abcd"),
+        (b"wxyz{2}abcd", b"abcd"),
+        (rb"[]a\]bcd]xyz", b"xyz"),
+        (rb"abc\x41bcdef", b"bcdef"),
+        (rb"(.)\1234abc", b"4abc"),
+        (rb"(?#[)|(ab])xyz", b""),
+        (rb"a(?=bcd)efg", b"efg"),
+        (rb"[^]abc]{3}\\defg", rb"\defg"),
+    ],
+)
+def test_the_text_in_every_match_of_a_pattern(pattern: bytes, text: bytes) -> None:
+    """The longest one outside of groups, without what may be missing; none if it is short and not the pattern itself."""
+    re.compile(pattern)
+    assert text_in(pattern) == text
+
+
+_parts = st.sampled_from(
+    [b"a", b"bcd", b".", b"[ab]", b"(ab|c)", b"(?:b)", b"c*", b"bc?", b"ab+", b"d{0,2}", rb"\d", rb"\.", b"a|b"]
+)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.lists(_parts, max_size=5).map(b"".join), st.data())
+def test_no_match_is_without_that_text(pattern: bytes, data: st.DataObject) -> None:
+    """Strategy: patterns of many parts, and what they match. Invariant: the text is in it."""
+    matching = data.draw(st.from_regex(re.compile(pattern, re.DOTALL), fullmatch=True))
+    assert text_in(pattern) in matching
 
 
 def test_headers_are_searched() -> None:

@@ -17,7 +17,7 @@ from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
 from tests.builder import make_batch, with_payload
-from tests.cleaner.log_history import History, histories, write_file
+from tests.cleaner.log_history import History, damage, histories, write_file
 from tests.effort import examples
 
 STATUSES = ("live", "superseded", "tombstones", "aborted", "undecided", "keyless", "below_log_start")
@@ -65,6 +65,19 @@ def test_counts_are_those_of_a_naive_count(pair: tuple[History, History]) -> Non
         assert found.problems == ()
         live_keys.append({record.key for record, _ in history.records if statuses[record.offset] == "live"})
     assert topic.shared_keys == len(live_keys[0] & live_keys[1])
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.tuples(histories(0), histories(1)), st.sampled_from([0, 3]), st.data())
+def test_counts_are_the_same_without_kernels(pair: tuple[History, History], top: int, data: st.DataObject) -> None:
+    """Strategy: two partitions, of which a file may be damaged. Invariant: the same numbers and problems, in the same order."""
+    env = written(*pair)
+    if data.draw(st.booleans()):
+        directory = f"/data/t-{data.draw(st.integers(0, 1))}"
+        damage(env, f"{directory}/{data.draw(st.sampled_from(env.list_dir(directory)))}", data)
+    with open_log_directory(env, "/data") as opened:
+        compiled, plain = (list(read_stats(env, opened, top=top, is_compiled=one)) for one in (True, False))
+    assert compiled == plain
 
 
 def segment_ends(history: History) -> list[int]:
@@ -296,6 +309,8 @@ def test_a_directory_that_a_broker_holds_is_refused() -> None:
     env.lock("/data/.lock").release()
 
 
+with_and_without_kernels = pytest.mark.parametrize("is_compiled", [True, False])
+
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 
@@ -303,17 +318,22 @@ def test_a_directory_that_a_broker_holds_is_refused() -> None:
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 3000), st.booleans()), max_size=3000), min_size=1, max_size=3),
     st.sampled_from([1, 1 << 20]),
+    st.booleans(),
 )
-def test_a_census_counts_the_same_with_any_memory(sources: list[list[tuple[int, bool]]], max_bytes: int) -> None:
+def test_a_census_counts_the_same_with_any_memory(
+    sources: list[list[tuple[int, bool]]], max_bytes: int, is_compiled: bool
+) -> None:
     """Strategy: records of few and of many keys from several sources. Invariant: as a dict counts them, in memory and through
-    files.
+    files, with kernels and without.
     """
     latest: dict[tuple[int, int], bool] = {}
-    with KeyCensus(len(sources), max_bytes=max_bytes) as census:
+    with KeyCensus(len(sources), max_bytes=max_bytes, is_compiled=is_compiled) as census:
         for source, records in enumerate(sources):
             for start in range(0, len(records), 700):
                 part = records[start : start + 700]
-                census.add(source, [census.hash(b"%d" % key) for key, _ in part], bytearray(gone for _, gone in part))
+                census.add(
+                    source, [census.hash.of(b"%d" % key) for key, _ in part], bytearray(gone for _, gone in part)
+                )
             latest.update({(source, key): gone for key, gone in records})
         counts = census.finish()
     for source, records in enumerate(sources):
@@ -326,20 +346,38 @@ def test_a_census_counts_the_same_with_any_memory(sources: list[list[tuple[int, 
     assert counts.shared_keys == sum(number > 1 for number in live.values())
 
 
-def test_a_census_splits_what_does_not_fit_and_cleans_up(temporary_files: Path) -> None:
+@with_and_without_kernels
+def test_a_census_splits_what_does_not_fit_and_cleans_up(temporary_files: Path, is_compiled: bool) -> None:
     """With 40,000 keys and room for 1,024 there are files within files; none is left."""
-    with KeyCensus(1, max_bytes=1) as census:
+    with KeyCensus(1, max_bytes=1, is_compiled=is_compiled) as census:
         for start in range(0, 40_000, 4_000):
-            census.add(0, [census.hash(b"%d" % key) for key in range(start, start + 4_000)], bytearray(4_000))
-        census.add(0, [census.hash(b"7")], bytearray(b"\1"))
+            census.add(0, [census.hash.of(b"%d" % key) for key in range(start, start + 4_000)], bytearray(4_000))
+        census.add(0, [census.hash.of(b"7")], bytearray(b"\1"))
         assert census.has_spilled
         assert census.finish() == ([39_999], [1], [1], 40_000, 0)
     assert list(temporary_files.iterdir()) == []
 
 
-def test_keys_that_share_half_their_hash_are_told_apart() -> None:
+@with_and_without_kernels
+def test_a_key_of_many_sources_is_shared_once(is_compiled: bool) -> None:
+    """However many they are, through files of several levels, and whatever its records were in between."""
+    with KeyCensus(5, max_bytes=1, is_compiled=is_compiled) as census:
+        for source in range(5):
+            for start in range(0, 6_000, 2_000):
+                hashes = [census.hash.of(b"%d" % key) for key in range(start, start + 2_000)]
+                # The first hundred are deleted everywhere but in the second source.
+                gone = bytearray(b"\1" * 100 + bytes(1_900)) if not start and source != 1 else bytearray(2_000)
+                census.add(source, hashes, gone)
+                census.add(source, hashes[:10], gone[:10])
+        live = [6_000 if source == 1 else 5_900 for source in range(5)]
+        tombstones = [6_000 - one for one in live]
+        assert census.finish() == (live, tombstones, [30] * 5, 6_000, 5_900)
+
+
+@with_and_without_kernels
+def test_keys_that_share_half_their_hash_are_told_apart(is_compiled: bool) -> None:
     """The second half decides, whatever the order in which they come."""
-    with KeyCensus(1) as census:
+    with KeyCensus(1, is_compiled=is_compiled) as census:
         hashes = [bytes(8) + bytes([number % 3] * 8) for number in range(10)]
         census.add(0, hashes, bytearray(10))
         assert census.finish() == ([3], [0], [7], 3, 0)

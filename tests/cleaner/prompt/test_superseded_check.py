@@ -38,7 +38,7 @@ def test_the_filter_of_a_clean_segment_spares_reading_it(tmp_path: Path) -> None
         look(env, plan)
     facts, keys = read_key_facts(env, plan.segments[0].path, 0, len(clean), HASH_KEY)
     assert keys is not None
-    file_facts(env, str(tmp_path), facts, keys.to_bytes())
+    file_facts(env, str(tmp_path), facts, keys.data)
     found = look(env, plan)
     assert (found.oldest_ms, found.bytes_read) == (None, len(dirty))
     other = make_log(["c=1", "a=2"], base_offset=100)

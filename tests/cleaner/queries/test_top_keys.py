@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from diamant.cleaner.offline.stats import read_stats
-from diamant.cleaner.queries import key_counts
-from diamant.cleaner.queries.key_counts import TopKeys
+from diamant.cleaner.queries import top_keys
+from diamant.cleaner.queries.top_keys import TopKeys
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
 from diamant.storage.env.env import RealEnv
 from tests.builder import make_batch
@@ -22,7 +22,7 @@ def counted(count: int, records: list[tuple[bytes, int]], at_once: int = 7, **li
     """Count records, some at a time."""
     found = TopKeys(count, **limits)
     for start in range(0, len(records), at_once):
-        found.add([(key, blake2b(key).digest(), size) for key, size in records[start : start + at_once]])
+        found.add([(key, blake2b(key).digest(), 1, size) for key, size in records[start : start + at_once]])
     return found
 
 
@@ -62,7 +62,7 @@ def test_with_more_keys_than_are_held_the_error_is_told(seed: int) -> None:
 
 def test_long_keys_count_by_their_hash() -> None:
     """Two keys that begin alike are two keys, shown by their beginning; the last key that is held whole is no cut one."""
-    long, limit = b"k" * 500, b"k" * key_counts.MAX_KEY_BYTES
+    long, limit = b"k" * 500, b"k" * top_keys.MAX_KEY_BYTES
     found = counted(5, [(long + b"1", 30), (long + b"2", 20), (long + b"1", 1), (limit, 5)]).top()
     assert [(one.key, one.is_cut, one.records, one.bytes) for one in found] == [
         (limit, True, 2, 31),
@@ -73,7 +73,7 @@ def test_long_keys_count_by_their_hash() -> None:
 
 def test_a_long_text_is_cut_between_two_letters() -> None:
     """So that it is shown as text; bytes that are none are cut at the limit."""
-    limit = key_counts.MAX_KEY_BYTES
+    limit = top_keys.MAX_KEY_BYTES
     text, other = "x" * (limit - 1) + "\u00e9", b"\xff" * (limit + 1)
     found = counted(2, [(text.encode(), 2), (other, 1)]).top()
     assert [(one.key, one.is_cut) for one in found] == [(b"x" * (limit - 1), True), (b"\xff" * limit, True)]
@@ -84,10 +84,10 @@ def test_no_more_keys_are_held_however_many_come_at_once() -> None:
     held: list[int] = []
     found = TopKeys(5, max_keys=100)
 
-    def records() -> Iterator[tuple[bytes, bytes, int]]:
+    def records() -> Iterator[tuple[bytes, bytes, int, int]]:
         for number in range(1000):
             held.append(len(found._found))
-            yield b"%d" % number, b"", 1
+            yield b"%d" % number, b"", 1, 1
 
     found.add(records())
     assert max(held) == 100

@@ -175,7 +175,7 @@ def test_untouched_segments_are_not_written_again(mode: str) -> None:
             log.env, segment.path, segment.base_offset, segment.size, plan.hash_key
         )
         assert keys is not None
-        file_facts(log.env, DIRECTORY, facts, keys.to_bytes())
+        file_facts(log.env, DIRECTORY, facts, keys.data)
     log.data((b"b", filler))
     log.roll()
     result = compiled.clean(log.env, log.plan(mode=mode), on_output=log.swap)

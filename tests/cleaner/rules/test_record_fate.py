@@ -6,6 +6,8 @@ import pytest
 
 from diamant.cleaner.rules import record_fate
 from diamant.cleaner.rules.plan import ActiveProducer
+from diamant.kernels.constants.fates import FATE_KEYLESS, FATE_SUPERSEDED, FATE_TOMBSTONE, FATES, KEEP
+from diamant.kernels.constants.steps import COPY, DROP, HEADER_ONLY, REBUILD
 
 
 def fate(offset: int = 5, **fields: bool | int) -> int:
@@ -23,29 +25,29 @@ def fate(offset: int = 5, **fields: bool | int) -> int:
 
 def test_a_superseded_record_goes() -> None:
     """Below its key's last offset it goes; at it, or without an entry in the map, it stays."""
-    assert fate(5, mapped_offset=6) == record_fate.FATE_SUPERSEDED
-    assert fate(5, mapped_offset=5) == record_fate.KEEP
-    assert fate(5) == record_fate.KEEP
+    assert fate(5, mapped_offset=6) == FATE_SUPERSEDED
+    assert fate(5, mapped_offset=5) == KEEP
+    assert fate(5) == KEEP
 
 
 def test_nothing_past_the_map_goes_for_its_key() -> None:
     """Neither without a key, nor superseded, nor as an expired tombstone."""
-    assert fate(101, has_key=False) == record_fate.KEEP
-    assert fate(101, mapped_offset=200) == record_fate.KEEP
-    assert fate(101, has_value=False, is_expired=True) == record_fate.KEEP
+    assert fate(101, has_key=False) == KEEP
+    assert fate(101, mapped_offset=200) == KEEP
+    assert fate(101, has_value=False, is_expired=True) == KEEP
 
 
 def test_a_record_without_a_key_goes() -> None:
     """At or below the map's end."""
-    assert fate(100, has_key=False) == record_fate.FATE_KEYLESS
+    assert fate(100, has_key=False) == FATE_KEYLESS
 
 
 def test_an_expired_tombstone_goes() -> None:
     """Only a tombstone, and only when expired; superseded counts first."""
-    assert fate(has_value=False, is_expired=True) == record_fate.FATE_TOMBSTONE
-    assert fate(has_value=False) == record_fate.KEEP
-    assert fate(is_expired=True) == record_fate.KEEP
-    assert fate(5, has_value=False, is_expired=True, mapped_offset=7) == record_fate.FATE_SUPERSEDED
+    assert fate(has_value=False, is_expired=True) == FATE_TOMBSTONE
+    assert fate(has_value=False) == KEEP
+    assert fate(is_expired=True) == KEEP
+    assert fate(5, has_value=False, is_expired=True, mapped_offset=7) == FATE_SUPERSEDED
 
 
 @pytest.mark.parametrize(("now_ms", "is_expired"), [(999, False), (1000, True)])
@@ -146,14 +148,14 @@ def test_only_mapped_tombstones_get_a_horizon_in_mode_prompt() -> None:
 @pytest.mark.parametrize(
     ("verdict", "kept", "sets_horizon", "magic", "action"),
     [
-        (record_fate.DELETE, 0, False, 2, record_fate.DROP),
-        (record_fate.DELETE_EMPTY, 0, False, 2, record_fate.DROP),
-        (record_fate.RETAIN_EMPTY, 0, True, 2, record_fate.HEADER_ONLY),
-        (record_fate.DELETE_EMPTY, 3, False, 2, record_fate.COPY),
-        (record_fate.RETAIN_EMPTY, 3, False, 2, record_fate.COPY),
-        (record_fate.DELETE_EMPTY, 2, False, 2, record_fate.REBUILD),
-        (record_fate.DELETE_EMPTY, 3, True, 2, record_fate.REBUILD),
-        (record_fate.DELETE_EMPTY, 3, False, 1, record_fate.REBUILD),
+        (record_fate.DELETE, 0, False, 2, DROP),
+        (record_fate.DELETE_EMPTY, 0, False, 2, DROP),
+        (record_fate.RETAIN_EMPTY, 0, True, 2, HEADER_ONLY),
+        (record_fate.DELETE_EMPTY, 3, False, 2, COPY),
+        (record_fate.RETAIN_EMPTY, 3, False, 2, COPY),
+        (record_fate.DELETE_EMPTY, 2, False, 2, REBUILD),
+        (record_fate.DELETE_EMPTY, 3, True, 2, REBUILD),
+        (record_fate.DELETE_EMPTY, 3, False, 1, REBUILD),
     ],
 )
 def test_a_batch_is_copied_if_nothing_changes(
@@ -164,3 +166,9 @@ def test_a_batch_is_copied_if_nothing_changes(
         record_fate.batch_action(verdict=verdict, kept=kept, records=3, sets_horizon=sets_horizon, magic=magic)
         == action
     )
+
+
+def test_each_fate_has_its_reason() -> None:
+    """KEEP has the empty one."""
+    assert len(record_fate.FATE_REASONS) == FATES
+    assert record_fate.FATE_REASONS[KEEP] == ""

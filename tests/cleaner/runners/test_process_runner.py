@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,13 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from diamant.cleaner.prompt.filter_making import FactsTask
+from diamant.cleaner.prompt.segment_facts import facts_path
+from diamant.cleaner.prompt.segment_keys import file_segment_facts
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleaningAborted, OutputSegment
 from diamant.cleaner.runners.contract import MemoryLimit, RunnerFailed
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.process import WORKER_PROGRAM, ProcessRunner, memory_limit_bytes
-from diamant.cleaner.runners.worker import Engines
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.errors import CorruptLog
@@ -85,6 +87,11 @@ def is_running(pid: int) -> bool:
     return True
 
 
+def told_by_system(runner: ProcessRunner, file: str) -> bytes:
+    """Return a file of the worker's in /proc."""
+    return Path(f"/proc/{runner.worker_pid}/{file}").read_bytes()
+
+
 def kill(runner: ProcessRunner) -> None:
     assert runner.worker_pid is not None
     os.kill(runner.worker_pid, signal.SIGKILL)
@@ -111,6 +118,39 @@ async def test_the_result_is_that_of_the_inline_runner(log: Log, runner: Process
     assert len(pids) == 1
     assert not leftovers(log)
     await inline.close()
+
+
+@LINUX
+async def test_a_worker_takes_no_memory_for_each_processor(log: Log, runner: ProcessRunner) -> None:
+    """Libraries would, before the first round: with a dozen of processors the limit would be reached."""
+    await runner.run(plan_of(log), on_output=Swapper(log))
+    assert b"OPENBLAS_NUM_THREADS=1" in told_by_system(runner, "environ").split(b"\0")
+    (taken,) = re.findall(rb"VmData:\s*(\d+) kB", told_by_system(runner, "status"))
+    assert int(taken) < 200 * 1024
+
+
+async def test_a_worker_files_the_facts_of_a_segment(log: Log, runner: ProcessRunner) -> None:
+    """As a thread does; one that is told to stop leaves no file, and the worker lives on for what comes next."""
+    segment = log.segments[0]
+    task = FactsTask(log.path, segment.base_offset, segment.size, bytes(16), 1e9)
+    path = facts_path(log.path, segment.base_offset)
+    file_segment_facts(log.env, task)
+    expected = log.env.read_bytes(path)
+    log.env.remove(path)
+
+    def stop() -> None:
+        if runner.worker_pid is not None:
+            raise CleaningAborted("not now")
+
+    with pytest.raises(CleaningAborted):
+        await runner.file_facts(task, stop)
+    assert not log.env.exists(path)
+    pid = runner.worker_pid
+    await runner.file_facts(task)
+    assert log.env.read_bytes(path) == expected
+    assert runner.worker_pid == pid
+    with pytest.raises(FileNotFoundError):
+        await runner.file_facts(replace(task, base_offset=1))
 
 
 @pytest.mark.parametrize(
@@ -275,7 +315,7 @@ async def test_errors_come_over_as_they_are(log: Log, runner: ProcessRunner) -> 
     with pytest.raises(FileNotFoundError, match=r"00000000000000000000\.log"):
         await runner.run(plan, on_output=Swapper(log))
     with pytest.raises(RunnerFailed, match="the worker failed"):
-        await runner.run(replace(plan_of(log), io_buffer_bytes="all"), on_output=Swapper(log))  # type: ignore[arg-type]
+        await runner.run(replace(plan_of(log), delete_retention_ms="all"), on_output=Swapper(log))  # type: ignore[arg-type]
     assert not leftovers(log)
 
 
@@ -382,23 +422,12 @@ async def test_a_worker_that_cannot_begin_is_told_of(log: Log, tmp_path: Path) -
 
 @pytest.mark.slow
 async def test_a_warm_worker_gives_the_same_bytes(log: Log, runner: ProcessRunner, tmp_path: Path) -> None:
-    """The compiled engine, once loaded, serves small plans too, and its files are those of the plain one."""
+    """The files of the compiled engine are those of the plain one, and the worker is the one that was made ready."""
     other = make_log(tmp_path / "other")
-    assert await runner.warm_up() == "compiled"
+    await runner.warm_up()
+    pid = runner.worker_pid
     await InlineRunner(other.env).run(plan_of(other), on_output=Swapper(other))
     result = await runner.run(plan_of(log), on_output=Swapper(log))
-    assert result.runner == "process"
+    assert (result.runner, runner.worker_pid) == ("process", pid)
+    assert pid is not None
     assert segment_files(log) == segment_files(other)
-
-
-@pytest.mark.slow
-def test_a_loaded_engine_is_no_garbage() -> None:
-    """It is passed over by the collection that follows each round."""
-    engines = Engines()
-    # So is what the tests froze when they were collected, and that is to stay so.
-    gc.unfreeze()
-    try:
-        engines.warm_up()
-        assert (engines.detail, gc.get_freeze_count() > 10_000) == ("", True)
-    finally:
-        gc.freeze()

@@ -21,6 +21,7 @@ from diamant.cleaner.rules.engine_limits import EngineLimits
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.cleaner.segments.row_records import RowRecords
 from diamant.cleaner.segments.small_payloads import SmallPayloads
+from diamant.cleaner.segments.sound_rows import PieceReader, SoundRows
 from diamant.cleaner.segments.strict_reader import parsed_chunks, read_chunks
 from diamant.cleaner.segments.tolerant_reader import Problem, SegmentFile, iter_open_batches
 from diamant.protocol.batches.batch import crc_is_valid, iter_headers
@@ -108,10 +109,29 @@ def tool(file: File, seen: Seen) -> None:
     assert sum(told) == file.size()
 
 
+def pieces(file: File, seen: Seen) -> None:
+    """That of the tools where there are kernels."""
+    told: list[int] = []
+
+    def report(problem: Problem) -> None:
+        seen.tell(problem.position, problem.reason)
+
+    reader = PieceReader(limits=EngineLimits(read_bytes=SMALL, unpack_bytes=SMALL))
+    for piece in reader.pieces(file, SegmentFile(PATH, 0, 0), file.size(), report, told.append):
+        if isinstance(piece, SoundRows):
+            for row in range(piece.first, piece.end):
+                seen.add(piece.position(row), piece.header(row))
+            assert piece.last_offset == seen.batches[-1][2]
+        else:
+            seen.add(piece.position, piece.header)
+    assert sum(told) == file.size()
+
+
 class Search(NamedTuple):
     """As much of a `FileSearch` as hears of batches."""
 
     seen: Seen
+    check: Callable[[], object] = bool
 
     def follow(self, position: int, header: BatchHeader) -> None:
         """Note a batch."""
@@ -138,10 +158,11 @@ def search(file: File, seen: Seen) -> None:
 
 
 READERS: dict[str, Callable[[File, Seen], None]] = {
-    reader.__name__: reader for reader in (running_log, chunks, singles, rows, tool, search)
+    reader.__name__: reader for reader in (running_log, chunks, singles, rows, tool, pieces, search)
 }
 STOP_AT_A_TORN_END = {"running_log"}
-LOOK_AT_CHECKSUMS = {"tool", "search"}
+TOOLS = {"tool", "pieces"}
+LOOK_AT_CHECKSUMS = {"tool", "pieces", "search"}
 COME_IN_CHUNKS = {"chunks", "singles", "rows"}
 """What is sound before the damage they yield as far as its chunk was over."""
 
@@ -232,7 +253,7 @@ def test_a_torn_end_is_told_of_by_all_but_running_logs(reader: str, case: str, e
     seen = seen_by(reader, data + tail)
     assert seen.batches == batches
     assert seen.trouble == (None if reader in STOP_AT_A_TORN_END else len(data))
-    if reader == "tool":
+    if reader in TOOLS:
         assert reason in seen.reason
 
 
@@ -246,7 +267,7 @@ def test_bytes_that_are_no_batch_are_told_of(reader: str, case: str, damage: str
     seen = seen_by(reader, data + bad)
     assert seen.trouble == len(data)
     assert seen.batches == (batches[: len(seen.batches)] if reader in COME_IN_CHUNKS else batches)
-    if reader == "tool":
+    if reader in TOOLS:
         assert reason in seen.reason
 
 
@@ -281,3 +302,27 @@ def test_all_readers_find_the_same_in_damaged_bytes(case: str, data: st.DataObje
         assert found.batches[:both] == expected.batches[:both], reader
         if reader not in COME_IN_CHUNKS:
             assert both == len(expected.batches), reader
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.sampled_from([name for name in SOUND if name != "empty"]), st.data())
+def test_tools_say_the_same_with_and_without_kernels(case: str, data: st.DataObject) -> None:
+    """Strategy: bytes changed, batches written twice, the end cut. Invariant: the same problems in the same places, among the
+    same batches, of which those that come in rows are sound.
+    """
+    content = bytearray(joined(case)[0]) * data.draw(st.integers(1, 2))
+    for _ in range(data.draw(st.integers(0, 2))):
+        content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.sampled_from([1, 2, 128, 255]))
+    del content[data.draw(st.integers(len(content) // 2, len(content))) :]
+    file = MemoryEnv().create_new(PATH)
+    file.append(bytes(content))
+    said: dict[bool, list[object]] = {}
+    for is_compiled in (False, True):
+        found = said[is_compiled] = []
+        reader = PieceReader(is_compiled=is_compiled, limits=EngineLimits(read_bytes=SMALL, unpack_bytes=SMALL))
+        for piece in reader.pieces(file, SegmentFile(PATH, 0, 0), file.size(), found.append):
+            batches = (
+                [piece.batch(row) for row in range(piece.first, piece.end)] if isinstance(piece, SoundRows) else [piece]
+            )
+            found += [(one.position, one.header, one.crc_is_valid) for one in batches]
+    assert said[True] == said[False]

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from diamant.cleaner.rules.result import CleaningAborted
+from diamant.cleaner.prompt.filter_making import FactsTask
+from diamant.cleaner.rules.result import CheckDone, CleaningAborted, never_done
 from diamant.cleaner.runners.contract import MAX_INLINE_BYTES
 from diamant.cleaner.runners.worker_warmth import WorkerWarmth
 from diamant.storage.env.env import Env
@@ -27,18 +28,19 @@ class WarmRunner(HeldRunner):
         self.warm_ups = 0
         self.go_on.set()
 
-    async def warm_up(self) -> str:
+    async def warm_up(self) -> None:
         """Count."""
         self.warm_ups += 1
-        return "compiled"
+
+    async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
+        """File none."""
 
 
-@pytest.mark.parametrize("is_cached", [True, False])
-async def test_a_worker_is_warmed_up_when_traffic_begins(logs: SeveralLogs, is_cached: bool) -> None:
-    """Once, and only for logs that are too large for a thread of the broker; another one compiles first if need be."""
+async def test_a_worker_is_warmed_up_when_traffic_begins(logs: SeveralLogs) -> None:
+    """Once, and only for logs that are too large for a thread of the broker."""
     log = logs.add("t")
-    runner, compilers = WarmRunner(logs.env), [WarmRunner(logs.env)]
-    warmth = WorkerWarmth(lambda: compilers[0], runner.warm_up, lambda: not is_cached)
+    runner = WarmRunner(logs.env)
+    warmth = WorkerWarmth(runner.warm_up)
     logs.data(log, "k=v")
     warmth.saw_append(log)
     await asyncio.sleep(0)
@@ -48,14 +50,13 @@ async def test_a_worker_is_warmed_up_when_traffic_begins(logs: SeveralLogs, is_c
         warmth.saw_append(log)
         await asyncio.sleep(0)
     await wait_until(lambda: runner.warm_ups == 1)
-    assert (compilers[0].warm_ups, compilers[0].is_closed) == (int(not is_cached), not is_cached)
     await warmth.close()
 
 
 class StoppedRunner(WarmRunner):
     """Is stopped as it is warmed up."""
 
-    async def warm_up(self) -> str:
+    async def warm_up(self) -> None:
         """Stop."""
         self.warm_ups += 1
         raise CleaningAborted("the cleaner stops")

@@ -238,9 +238,9 @@ def test_another_walk_can_be_used() -> None:
     """The walk is the caller's choice."""
     calls = []
 
-    def walk(payload: bytes, count: int, base: int, checks: RecordChecks) -> validation.WalkOutcome:
+    def walk(payload: bytes, count: int, base: int) -> validation.WalkOutcome:
         calls.append((count, base))
-        return walk_records(payload, count, base, checks)
+        return walk_records(payload, count, base)
 
     batch = make_batch("a=1", "b=2")
     validate_client_batch(batch, 0, parse_header(batch), PLAIN, max_decompressed_bytes=100, walk=walk)
@@ -281,11 +281,11 @@ def test_walk_agrees_with_the_naive_reader(payload: bytes, count: int, data: st.
             damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
         payload, count = bytes(damaged), 3
     expected = expected_walk(payload, count, TIMESTAMP)
-    outcome = walk_records(payload, count, TIMESTAMP, COMPACTED)
+    outcome = walk_records(payload, count, TIMESTAMP)
     assert (outcome.fault == NO_FAULT) == (expected is not None), outcome
     if expected is not None:
         assert (outcome.max_timestamp, outcome.offset_of_max, outcome.has_null_key) == expected
-    assert walk_records(memoryview(payload), count, TIMESTAMP, COMPACTED) == outcome
+    assert walk_records(memoryview(payload), count, TIMESTAMP) == outcome
 
 
 @settings(max_examples=examples(500), deadline=None)

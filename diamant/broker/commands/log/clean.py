@@ -58,9 +58,9 @@ from diamant.storage.errors import StorageError
 @click.option(
     "--engine",
     type=click.Choice(list(ENGINES)),
-    default="inline",
+    default="compiled",
     show_default=True,
-    help="What does the work: plain Python, compiled code, or a worker process with either, as in a broker.",
+    help="What does the work: plain Python, compiled code, or that in a worker process, as in a broker.",
 )
 @master_option
 @conf_option

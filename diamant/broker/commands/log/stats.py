@@ -25,7 +25,7 @@ from diamant.broker.commands.terminal.files import (
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.topics.names import INTERNAL_TOPICS
 from diamant.cleaner.offline.stats import PartitionStats, TopicStats, read_stats
-from diamant.cleaner.queries.key_counts import TopKey
+from diamant.cleaner.queries.top_keys import TopKey
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, Problem, open_log_directory
 from diamant.storage.env.env import RealEnv
 

@@ -6,7 +6,7 @@ object that the caller passes with its request; it comes back with the answer, w
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import NamedTuple
 
 from diamant.protocol.errors import ErrorCode
@@ -97,7 +97,7 @@ class SyncAnswer(NamedTuple):
     assignment: bytes = b""
 
 
-class TimerKind(Enum):
+class TimerKind(StrEnum):
     """SESSION: of a member, or of an id that is to come back. JOIN, SYNC: of the group's two phases."""
 
     SESSION = "session"

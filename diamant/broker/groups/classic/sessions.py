@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from diamant.broker.groups.classic.group import GroupState
+from diamant.broker.groups.classic.group import ClassicGroup, GroupState
 from diamant.broker.groups.classic.rebalance import begin_rebalance, complete_join
 from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode
 
+ALIVE = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+"""The answers to a heartbeat that start the member's session again."""
 
-def heartbeat(turn: GroupTurn, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
-    """Start the session of a member again; return the code to answer."""
-    group = turn.group
+
+def heartbeat(group: ClassicGroup, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
+    """The code to answer. No event: for one of `ALIVE` the caller starts the member's session again, nothing else changes."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = group.roster.member_error(member_id, instance_id)
@@ -18,18 +20,10 @@ def heartbeat(turn: GroupTurn, member_id: str, instance_id: str | None, generati
         return error
     if generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
-    if group.is_empty:
+    if group.state is GroupState.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    turn.start_session(group.members[member_id])
     is_preparing = group.state is GroupState.PREPARING_REBALANCE
     return ErrorCode.REBALANCE_IN_PROGRESS if is_preparing else ErrorCode.NONE
-
-
-def seen(turn: GroupTurn, member_id: str) -> None:
-    """Start the session of a member again after another sign of life, such as a commit."""
-    member = turn.group.members.get(member_id)
-    if member is not None:
-        turn.start_session(member)
 
 
 def start_sessions(turn: GroupTurn) -> None:

@@ -7,7 +7,8 @@ the log refuses the records, nothing has happened.
 
 from __future__ import annotations
 
-from enum import Enum
+from collections.abc import Callable
+from enum import StrEnum
 from typing import NamedTuple
 
 from diamant.broker.groups.consumer.group import ConsumerGroup
@@ -36,16 +37,16 @@ class GroupSettings(NamedTuple):
 class Moment(NamedTuple):
     """The time and the circumstances of a decision.
 
-    `has_metadata_changed`: the topics may be others than when the group last looked. `may_assign`: the last target
+    `has_metadata_changed`: the topics may be others than when the group last looked. `may_assign()`: the last target
     assignment is old enough for another one, and none is being computed.
     """
 
     now_ms: int
     has_metadata_changed: bool
-    may_assign: bool = True
+    may_assign: Callable[[], bool]
 
 
-class MemberTimer(Enum):
+class MemberTimer(StrEnum):
     """The timers of a member: why it is put out of its group when the time is over."""
 
     SESSION = "the member session expired"

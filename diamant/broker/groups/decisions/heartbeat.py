@@ -26,7 +26,7 @@ def heartbeat(change: GroupChange, request: MemberRequest, check_pattern: Callab
     before = find_member(change, request)
     after = updated(before, request)
     if (
-        after == before
+        (after is before or after == before)
         and not change.moment.has_metadata_changed
         and change.group.assignment_epoch >= change.group_epoch
     ):

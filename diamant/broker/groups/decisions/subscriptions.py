@@ -24,8 +24,20 @@ class _RegexStatus(Enum):
 
 
 def updated(before: ConsumerGroupMember, request: MemberRequest) -> ConsumerGroupMember:
-    """The member with what the request says of it."""
+    """The member with what the request says of it; `before` itself if that says nothing, as nearly all heartbeats do."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    if (
+        names is None
+        and regex is None
+        and request.rebalance_timeout_ms == -1
+        and request.server_assignor is None
+        and request.rack_id is None
+        and request.instance_id in (None, before.instance_id)
+        and request.classic is before.classic
+        and request.client_id == before.client_id
+        and request.client_host == before.client_host
+    ):
+        return before
     return before.changed(
         instance_id=before.instance_id if request.instance_id is None else request.instance_id,
         rack_id=before.rack_id if request.rack_id is None else request.rack_id,

@@ -27,7 +27,7 @@ def update_target(
     Recomputed if it is behind the group epoch, here or, if that takes long, by the runner of `heavy_task`.
     """
     group = change.group
-    if group.assignment_epoch >= change.group_epoch or not change.moment.may_assign:
+    if group.assignment_epoch >= change.group_epoch or not change.moment.may_assign():
         return group.assignment_epoch, group.target_of(after)
     assignor = group.preferred_assignor(replaced(group, before), after) or change.settings.default_assignor
     members = {

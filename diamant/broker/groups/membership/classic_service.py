@@ -169,9 +169,9 @@ class ClassicGroups:
             code = _answer_code(error)
             # While the group is being loaded this is unknown; an error would make the member leave.
             return ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
-        turn = self._turn(group.classic)
-        code = sessions.heartbeat(turn, member_id, instance_id, generation_id)
-        self._run(turn)
+        code = sessions.heartbeat(group.classic, member_id, instance_id, generation_id)
+        if code in sessions.ALIVE:
+            self.seen(group.classic, member_id)
         return code
 
     def leave(self, group_id: str, leavers: Sequence[Leaver]) -> list[LeaveResult]:
@@ -190,10 +190,10 @@ class ClassicGroups:
         return results
 
     def seen(self, classic: ClassicGroup, member_id: str) -> None:
-        """A member has shown itself by other means than a heartbeat: by a commit."""
-        turn = self._turn(classic)
-        sessions.seen(turn, member_id)
-        self._run(turn)
+        """A member has shown itself, by a heartbeat or a commit: its session starts again."""
+        member = classic.members.get(member_id)
+        if member is not None:
+            self._set_timer(classic, TimerKind.SESSION, member_id, member.session_timeout_ms)
 
     # -- groups that come and go ---------------------------------------------------------------------------------------
 
@@ -285,8 +285,7 @@ class ClassicGroups:
         answered = 0
         for effect in turn.effects:
             if isinstance(effect, SetTimer):
-                key = (classic.group_id, effect.kind, effect.member_id)
-                self.timers.set(key, effect.timeout_ms, partial(self._expired, classic, effect.kind, effect.member_id))
+                self._set_timer(classic, effect.kind, effect.member_id, effect.timeout_ms)
             elif isinstance(effect, CancelTimer):
                 self.timers.cancel((classic.group_id, effect.kind, effect.member_id))
             elif isinstance(effect, AnswerSync):
@@ -302,6 +301,10 @@ class ClassicGroups:
                 effect.after(following, error)
                 answered += self._run(following)
         return answered
+
+    def _set_timer(self, classic: ClassicGroup, kind: TimerKind, member_id: str, timeout_ms: int) -> None:
+        key = (classic.group_id, kind, member_id)
+        self.timers.set(key, timeout_ms, partial(self._expired, classic, kind, member_id))
 
     def _answer_sync(self, group_id: str, effect: AnswerSync) -> None:
         """Answer with an assignment, once it is as durable as `flush.messages` demands.

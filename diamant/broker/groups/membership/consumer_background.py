@@ -98,7 +98,9 @@ class ConsumerBackground:
 
     def follow(self, change: GroupChange) -> None:
         """Note a decision that has been carried out, and begin the target assignment that it asks for."""
-        progress = self._progress.setdefault(change.group, _Progress())
+        progress = self._progress.get(change.group)
+        if progress is None:
+            progress = self._progress[change.group] = _Progress()
         if change.has_computed_target:
             progress.assigned_at_s = self._loop.time()
         if change.has_checked_metadata:

@@ -76,7 +76,8 @@ class ConsumerGroupRunner:
 
     def config_of(self, group_id: str, name: str) -> int:
         """A configuration of a group (`group_table`)."""
-        return value_of_group(name, self.image.configs.get((GROUP_RESOURCE, group_id), {}), self._node.config)
+        overrides = self._node.topics.image.configs.get((GROUP_RESOURCE, group_id), {})
+        return value_of_group(name, overrides, self._node.config)
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 
@@ -85,25 +86,28 @@ class ConsumerGroupRunner:
         moment = Moment(
             now_ms=self._node.env.clock.now_ms(),
             has_metadata_changed=self.background.has_metadata_changed(group),
-            may_assign=self.background.may_assign(group, self.config_of(group.group_id, ASSIGNMENT_INTERVAL_MS)),
+            may_assign=partial(self._may_assign, group),
         )
         settings = GroupSettings(self.default_assignor, self._node.config.group_consumer_max_size)
         return GroupChange(group, self.image, settings, moment)
 
+    def _may_assign(self, group: ConsumerGroup) -> bool:
+        return self.background.may_assign(group, self.config_of(group.group_id, ASSIGNMENT_INTERVAL_MS))
+
     def commit(self, change: GroupChange, prefix: Iterable[GroupRecord] = ()) -> None:
         """Write the records (those of `prefix`, which is not applied, before), make them the state, set the timers."""
         group = change.group
-        self._write(group.group_id, [*prefix, *change.records])
-        for key, value in change.records:
-            apply(group, key, value)
-        self._adopt(group)
+        records = [*prefix, *change.records]
+        if records:
+            self._write(group.group_id, records)
+            for key, value in change.records:
+                apply(group, key, value)
+            self._adopt(group)
         self.background.follow(change)
         for timer in change.timers:
             self.set_timer(group.group_id, timer)
 
     def _write(self, group_id: str, records: Sequence[GroupRecord]) -> None:
-        if not records:
-            return
         try:
             encoded = [encode_record(key, value) for key, value in records]
         except OverflowError:

@@ -26,10 +26,13 @@ class Loop(Protocol):
 
 
 class _Entry:
-    __slots__ = ("callback", "deadline_s", "handle")
+    """`fires_s` is when the loop calls back by `handle`: at the deadline, or before it."""
+
+    __slots__ = ("callback", "deadline_s", "fires_s", "handle")
 
     def __init__(self, deadline_s: float, callback: Callable[[], None], handle: asyncio.TimerHandle) -> None:
         self.deadline_s = deadline_s
+        self.fires_s = deadline_s
         self.callback = callback
         self.handle = handle
 
@@ -49,16 +52,16 @@ class Timers:
 
     def set(self, key: Hashable, timeout_ms: float, callback: Callable[[], None]) -> None:
         """Call `callback` after `timeout_ms` (below 0 counts as 0); replaces what was set for `key`."""
-        deadline_s = self._loop.time() + max(timeout_ms, 0) / 1000
+        deadline_s = self._loop.time() + (timeout_ms / 1000 if timeout_ms > 0 else 0)
         entry = self._entries.get(key)
         if entry is None:
             self._entries[key] = _Entry(deadline_s, callback, self._loop.call_at(deadline_s, self._fired, key))
             return
         entry.deadline_s = deadline_s
         entry.callback = callback
-        if entry.handle.when() > deadline_s:
+        if entry.fires_s > deadline_s:
             entry.handle.cancel()
-            entry.handle = self._loop.call_at(deadline_s, self._fired, key)
+            self._arm(entry, key)
 
     def cancel(self, key: Hashable) -> None:
         """Forget a timer; nothing happens if it is not set."""
@@ -84,7 +87,7 @@ class Timers:
                 continue  # a callback before it has cancelled it
             entry.handle.cancel()
             if entry.deadline_s > now_s:
-                entry.handle = self._loop.call_at(entry.deadline_s, self._fired, key)
+                self._arm(entry, key)
             else:
                 del self._entries[key]
                 entry.callback()
@@ -101,11 +104,15 @@ class Timers:
             entry.handle.cancel()
         self._entries.clear()
 
+    def _arm(self, entry: _Entry, key: Hashable) -> None:
+        entry.fires_s = entry.deadline_s
+        entry.handle = self._loop.call_at(entry.deadline_s, self._fired, key)
+
     def _fired(self, key: Hashable) -> None:
         entry = self._entries[key]
-        # By the handle's own time: the loop calls back up to its clock's resolution early.
-        if entry.deadline_s > entry.handle.when():
-            entry.handle = self._loop.call_at(entry.deadline_s, self._fired, key)
+        # By the time that was asked for: the loop calls back up to its clock's resolution early.
+        if entry.deadline_s > entry.fires_s:
+            self._arm(entry, key)
             return
         del self._entries[key]
         entry.callback()

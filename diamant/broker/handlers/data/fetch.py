@@ -13,9 +13,11 @@ Source: ReplicaManager.fetchMessages and readFromLog, DelayedFetch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
-from diamant.broker.handlers.data.pending_fetch import FINAL_EPOCH, PendingFetch
+from diamant.broker.handlers.data.pending_fetch import FINAL_EPOCH, PendingFetch, partitions_of
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.messages.fetch import (
     FetchRequest,
@@ -29,13 +31,25 @@ if TYPE_CHECKING:
 def handle(node: Node, context: RequestContext, request: FetchRequest) -> Answer:
     """Read; answer now or when there is enough."""
     if request.session_epoch != FINAL_EPOCH or request.session_id:
-        from diamant.broker.handlers.data.fetch_in_session import handle_in_session
-
-        return handle_in_session(node, context, request)
-    fetch = PendingFetch(node.topics, node.topic_metrics, context.api_version, request, node.config.fetch_max_bytes)
+        return _in_session()(node, context, request)
+    fetch = PendingFetch(
+        node.topics,
+        node.topic_metrics,
+        context.api_version,
+        request,
+        partitions_of(request),
+        node.config.fetch_max_bytes,
+    )
     if fetch.read_all() or request.max_wait_ms <= 0:
         return fetch.encode()
     return fetch.wait(node.purgatory)
+
+
+@cache
+def _in_session() -> Callable[[Node, RequestContext, FetchRequest], Answer]:
+    from diamant.broker.handlers.data.fetch_in_session import handle_in_session
+
+    return handle_in_session
 
 
 API = Api(1, decode_fetch_request, handle)

@@ -9,12 +9,11 @@ Source: FetchManager.newContext, FullFetchContext, IncrementalFetchContext, Sess
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from diamant.broker.handlers.data.pending_fetch import PendingFetch
+from diamant.broker.handlers.data.pending_fetch import PendingFetch, partitions_of
 from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.node.fetch_sessions import (
     FINAL_EPOCH,
@@ -46,7 +45,7 @@ def handle_in_session(node: Node, context: RequestContext, request: FetchRequest
             session = sessions.continued(request, version)
         except KafkaError as error:
             return encode_fetch_response(version, (), error_code=int(error.code))
-        if not session.size:
+        if not session.partitions:
             # Nothing is left to fetch: the session has no use any more (`FetchManager.newContext`).
             sessions.close(session.session_id)
             return encode_fetch_response(version, ())
@@ -62,7 +61,9 @@ class _FullFetch(PendingFetch):
     __slots__ = ("_node",)
 
     def __init__(self, node: Node, version: int, request: FetchRequest) -> None:
-        super().__init__(node.topics, node.topic_metrics, version, request, node.config.fetch_max_bytes)
+        super().__init__(
+            node.topics, node.topic_metrics, version, request, partitions_of(request), node.config.fetch_max_bytes
+        )
         self._node = node
 
     def encode(self) -> list[Any]:
@@ -98,9 +99,8 @@ class _IncrementalFetch(PendingFetch):
     __slots__ = ("_partitions", "_session")
 
     def __init__(self, node: Node, version: int, request: FetchRequest, session: FetchSession) -> None:
-        super().__init__(
-            node.topics, node.topic_metrics, version, request._replace(topics=[]), node.config.fetch_max_bytes
-        )
+        super().__init__(node.topics, node.topic_metrics, version, request, [], node.config.fetch_max_bytes)
+        self._is_urgent = False  # also without anything to read now
         self._session = session
         self._partitions: list[SessionPartition] = []
         for partition in session.take_due():
@@ -131,11 +131,6 @@ class _IncrementalFetch(PendingFetch):
             return result._replace(error_code=int(code))
         return result
 
-    def read_all(self) -> bool:
-        """Read what is due; True if the answer need not wait."""
-        super().read_all()
-        return self._is_urgent or self._size >= self._min_bytes
-
     def refresh(self, logs: Iterable[Log]) -> bool:
         """Read the partitions of these logs again; True if the answer need not wait any longer."""
         known = []
@@ -149,14 +144,14 @@ class _IncrementalFetch(PendingFetch):
                 self._size += result.records_size
         return super().refresh(known)
 
-    def wait(self, purgatory: Purgatory) -> asyncio.Future[list[Any]]:
+    def wait(self, purgatory: Purgatory) -> Answer:
         """The answer once there is enough or the time is over."""
-        self._future = asyncio.get_running_loop().create_future()
-        self._session.watch.wait(self, self._future, self._request.max_wait_ms)
-        return self._future
+        return self._session.watch.wait(self, self._request.max_wait_ms)
 
     def encode(self) -> list[Any]:
         """The response body: what is news to the client."""
+        if not self._partitions:
+            return encode_fetch_response(self._version, (), session_id=self._session.session_id)
         if self._size:
             self._count()
         topics: dict[tuple[str | None, UUID | None], list[FetchPartitionResult]] = {}

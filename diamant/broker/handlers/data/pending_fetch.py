@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from diamant.broker.network.api import REQUEST_ERRORS, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, error_of
 from diamant.broker.node.purgatory import Purgatory
 from diamant.broker.node.topic_metrics import BrokerTopicMetrics
 from diamant.broker.topics.leader_epoch import check_leader_epoch
@@ -21,6 +20,9 @@ from diamant.protocol.messages.fetch import (
 )
 from diamant.storage.log.log import Log, ReadResult
 
+if TYPE_CHECKING:
+    from diamant.broker.node.fetch_sessions import Wanted
+
 FETCH = 1
 FIRST_WITH_TOPIC_ID = 13
 
@@ -29,12 +31,16 @@ FINAL_EPOCH = -1
 """The session epoch of a client that wants no session."""
 
 
+def partitions_of(request: FetchRequest) -> list[Wanted]:
+    """The partitions that a request names, in its order."""
+    return [(name, topic_id, partition) for name, topic_id, partitions in request.topics for partition in partitions]
+
+
 class PendingFetch:
     """A fetch with what it has read so far, one result per requested partition."""
 
     __slots__ = (
         "_budget",
-        "_future",
         "_is_urgent",
         "_metrics",
         "_min_bytes",
@@ -53,6 +59,7 @@ class PendingFetch:
         metrics: BrokerTopicMetrics,
         version: int,
         request: FetchRequest,
+        wanted: list[Wanted],
         fetch_max_bytes: int,
     ) -> None:
         self._topics = topics
@@ -62,13 +69,11 @@ class PendingFetch:
         self._budget = min(request.max_bytes, fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._budget)
         self._size = 0
-        self._is_urgent = False  # an error or a divergence: the client should hear of it now
-        self._wanted: list[tuple[str | None, UUID | None, FetchPartition]] = [
-            (name, topic_id, partition) for name, topic_id, partitions in request.topics for partition in partitions
-        ]
+        # An error or a divergence, of which the client should hear now, or nothing to wait for.
+        self._is_urgent = not wanted
+        self._wanted = wanted
         self._results: list[FetchPartitionResult] = []
         self._positions: dict[Log, list[int]] = {}  # a partition may be named twice
-        self._future: asyncio.Future[list[Any]] | None = None
 
     def read_all(self) -> bool:
         """Read every partition once; True if the answer need not wait."""
@@ -76,7 +81,7 @@ class PendingFetch:
             result = self._read(position)
             self._results.append(result)
             self._size += result.records_size
-        return self._is_urgent or self._size >= self._min_bytes or not self._wanted
+        return self._is_urgent or self._size >= self._min_bytes
 
     def refresh(self, logs: Iterable[Log]) -> bool:
         """Read the partitions of these logs again; True if the answer need not wait any longer."""
@@ -87,18 +92,11 @@ class PendingFetch:
                 self._size += result.records_size
         return self._is_urgent or self._size >= self._min_bytes
 
-    def wait(self, purgatory: Purgatory) -> asyncio.Future[list[Any]]:
+    def wait(self, purgatory: Purgatory) -> Answer:
         """The answer once there is enough or the time is over."""
         for position, (name, topic_id, partition) in enumerate(self._wanted):
             self._positions.setdefault(self._log(name, topic_id, partition.index), []).append(position)
-        self._future = asyncio.get_running_loop().create_future()
-        purgatory.wait(self, self._future, self._positions, self._request.max_wait_ms)
-        return self._future
-
-    def complete(self) -> None:
-        """Answer with what has been read."""
-        if self._future is not None and not self._future.done():
-            self._future.set_result(self.encode())
+        return purgatory.wait(self, self._positions, self._request.max_wait_ms)
 
     def encode(self) -> list[Any]:
         """The response body: buffers and ranges of log files."""

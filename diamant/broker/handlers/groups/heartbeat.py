@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import decode_request, encode_response_fields
+from diamant.protocol.messages.heartbeat import HeartbeatRequest, decode_heartbeat_request
+from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
-    from kio.schema.heartbeat.v4.request import HeartbeatRequest
-
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
 KEY = 12
@@ -25,12 +24,7 @@ KEY = 12
 
 def handle(groups: GroupCoordinator, context: RequestContext, request: HeartbeatRequest) -> Answer:
     """Start the member's session again."""
-    error = groups.classic.heartbeat(
-        str(request.group_id),
-        str(request.member_id),
-        getattr(request, "group_instance_id", None),
-        int(request.generation_id),
-    )
+    error = groups.classic.heartbeat(request.group_id, request.member_id, request.group_instance_id, request.generation)
     return _encode(context.api_version, error)
 
 
@@ -40,4 +34,4 @@ def _encode(version: int, error: ErrorCode) -> bytes:
     return encode_response_fields(KEY, version, {"error_code": int(error)})
 
 
-API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)
+API = Api(KEY, decode_heartbeat_request, handle)

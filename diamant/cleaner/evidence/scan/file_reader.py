@@ -35,7 +35,6 @@ class FileReader:
         subject: Subject,
         files: FilesToRead,
         scope: Scope,
-        engine: SearchEngine,
         capacity: ListCapacity,
         *,
         on_record: OnRecord | None,
@@ -46,7 +45,6 @@ class FileReader:
         self._subject = subject
         self._files = files
         self._scope = scope
-        self._engine = engine
         self._on_record = on_record
         self._check = check
         self._advance = advance
@@ -54,11 +52,11 @@ class FileReader:
         self._lock = threading.Lock()
         self._read_bytes = 0
 
-    def search(self, found: FoundFile) -> tuple[FileSearch, FileRow] | None:
+    def search(self, found: FoundFile, engine: SearchEngine) -> tuple[FileSearch, FileRow] | None:
         """Search a file; None if it is gone."""
         named = hits_in_name(found.place, self._subject.needles) if self._scope.is_certifying else []
         name = masked(found.place, named) if named else found.place.name
-        outcome = self._search(found, name, self._on_record)
+        outcome = self._search(found, name, engine, self._on_record)
         if outcome is None:
             return None
         search, _ = outcome
@@ -72,15 +70,17 @@ class FileReader:
                 self._advance(self._read_bytes, max(self._files.bytes, self._read_bytes))
         return outcome
 
-    def search_known(self, found: FoundFile) -> FileSearch | None:
+    def search_known(self, found: FoundFile, engine: SearchEngine) -> FileSearch | None:
         """Search a file of known positives; None if it is gone. No one is told of its records, and they take no capacity."""
-        outcome = self._search(found, found.place.name, None)
+        outcome = self._search(found, found.place.name, engine, None)
         if outcome is None:
             return None
         outcome[0].found.settle(ListCapacity(self.capacity.limits))
         return outcome[0]
 
-    def _search(self, found: FoundFile, name: str, on_record: OnRecord | None) -> tuple[FileSearch, FileRow] | None:
+    def _search(
+        self, found: FoundFile, name: str, engine: SearchEngine, on_record: OnRecord | None
+    ) -> tuple[FileSearch, FileRow] | None:
         place = found.place
         for attempt in range(1, MAX_RETRIES + 1):
             order = order_of(place.name, self._files.end_of_order(found))
@@ -100,7 +100,7 @@ class FileReader:
             try:
                 before = self._env.file_size(place.path), self._env.mtime_ms(place.path)
                 row.changed = changed_at(self._env, place.path)
-                self._read(found, search, row, has_limit=attempt == 1)
+                self._read(found, search, row, engine, has_limit=attempt == 1)
                 is_whole = not self._scope.is_certifying or row.adds_up
                 if attempt == MAX_RETRIES or (is_whole and not search.found.unreadable):
                     break
@@ -116,7 +116,9 @@ class FileReader:
         row.problems = len(search.found.unreadable)
         return search, row
 
-    def _read(self, found: FoundFile, search: FileSearch, row: FileRow, *, has_limit: bool) -> None:
+    def _read(
+        self, found: FoundFile, search: FileSearch, row: FileRow, engine: SearchEngine, *, has_limit: bool
+    ) -> None:
         place = found.place
         if place.sort == TOO_DEEP:
             raise StorageError(f"{MAX_DEPTH} directories in one another, what is deeper is not looked into")
@@ -130,22 +132,21 @@ class FileReader:
             row.beyond_end = whole - size
             row.read = search.amounts
             if place.content == BATCHES:
-                self._engine.search(search, file, size)
+                engine.search(search, file, size)
                 if self._scope.is_certifying:
                     # While what was read is still in memory.
                     row.declared = declared(file, size, MAX_BATCH_BYTES)
             else:
-                self._search_bytes(search, file, size)
+                self._search_bytes(search, file, size, engine)
         finally:
             file.close()
 
-    def _search_bytes(self, search: FileSearch, file: File, size: int) -> None:
+    def _search_bytes(self, search: FileSearch, file: File, size: int, engine: SearchEngine) -> None:
         """Search a file that is none of batches by its name: as bytes, and the batches in it all the same."""
         in_batches = 0
         for start, end in find_batches(file, size, search.fail, self._check):
             in_batches += end - start
-            self._engine.is_wanted |= end - start >= self._engine.from_bytes
-            self._engine.search(search, file, end, start)
+            engine.search(search, file, end, start)
         if not self._scope.is_locating:
             search.search_raw(file, 0, size)
         if in_batches:

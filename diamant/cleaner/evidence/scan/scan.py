@@ -22,10 +22,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import repeat
 
 from diamant.cleaner.evidence.scan.coverage import FileRow
 from diamant.cleaner.evidence.scan.coverage_account import CoverageAccount
-from diamant.cleaner.evidence.scan.file_listing import BATCHES, Place, is_in_use
+from diamant.cleaner.evidence.scan.file_listing import Place, is_in_use
 from diamant.cleaner.evidence.scan.file_reader import Advance, FileReader
 from diamant.cleaner.evidence.scan.files_to_read import FilesToRead, FoundFile, Partitions, Scope
 from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, VALUES_GONE, VALUES_PRESENT, ScanReport
@@ -37,6 +38,7 @@ from diamant.cleaner.evidence.search.known_positives import make_known_positives
 from diamant.cleaner.evidence.search.offset_order import LogEnd
 from diamant.cleaner.evidence.search.record_search import FileSearch, OnRecord, Subject
 from diamant.cleaner.evidence.search.search_engine import SearchEngine
+from diamant.kernels import ARE_COMPILED
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
@@ -64,7 +66,7 @@ def scan_directory(
     ends: Mapping[TopicPartition, LogEnd],
     *,
     threads: int = 2,
-    is_compiled: bool | None = None,
+    is_compiled: bool = ARE_COMPILED,
     advance: Advance | None = None,
     on_record: OnRecord | None = None,
     check: Callable[[], object] = bool,
@@ -72,15 +74,14 @@ def scan_directory(
     partitions: Partitions | None = None,
     prove_in: str | None = None,
     census: FileCensus | None = None,
-    engine: SearchEngine | None = None,
     capacity: ListCapacity | None = None,
 ) -> ScanReport:
     """Scan everything in `directory`, and what jobs on Spark have at their staging place; blocks.
 
     `prove_in`: where known positives are written to; None: into `directory`. Those of a local staging place are written there.
     What cannot be found, or not be written, lets nothing be claimed.
-    `is_compiled` None: if there is enough to read for it to pay. `partitions` None: directories are what they are called.
-    `census`, `engine` and `capacity` None: new ones.
+    `is_compiled` False: the plain search reads everything. `partitions` None: directories are what they are called.
+    `census` and `capacity` None: new ones.
     `ends` are those of the logs in use; others are scanned whole. `check` is called every few MiB, in several threads: what it
     raises ends the scan. OSError if the directory cannot be listed.
     """
@@ -105,11 +106,10 @@ def scan_directory(
         prove_in=prove_in,
         known_names=known.files,
     )
-    engine = engine or _engine(is_compiled)
     capacity = capacity or ListCapacity()
-    reader = FileReader(env, subject, files, scope, engine, capacity, on_record=on_record, check=check, advance=advance)
+    reader = FileReader(env, subject, files, scope, capacity, on_record=on_record, check=check, advance=advance)
     sight = SightCheck(env, known, prove_in)
-    scan = _Scan(subject, ends, files, reader, engine, account, sight)
+    scan = _Scan(subject, ends, files, reader, SearchEngine(is_compiled=is_compiled), account, sight)
     try:
         sight.write()
         scan.read_everything(threads)
@@ -136,7 +136,7 @@ def scan_partitions(
     partitions: Iterable[TopicPartition],
     *,
     threads: int = 2,
-    is_compiled: bool | None = None,
+    is_compiled: bool = ARE_COMPILED,
     advance: Advance | None = None,
     on_record: OnRecord | None = None,
     skip: Callable[[Place], bool] | None = None,
@@ -150,22 +150,12 @@ def scan_partitions(
     scope = Scope(frozenset(partitions), skip, is_locating=on_record is not None)
     account = CoverageAccount(FileCensus(env, directory), ends)
     files = FilesToRead(env, directory, subject, ends, account, scope)
-    engine = _engine(is_compiled)
-    reader = FileReader(
-        env, subject, files, scope, engine, ListCapacity(), on_record=on_record, check=check, advance=advance
-    )
-    scan = _Scan(subject, ends, files, reader, engine, account)
+    reader = FileReader(env, subject, files, scope, ListCapacity(), on_record=on_record, check=check, advance=advance)
+    scan = _Scan(subject, ends, files, reader, SearchEngine(is_compiled=is_compiled), account)
     scan.read_everything(threads)
     scan.sum_up()
     scan.report.seconds = time.monotonic() - started_s
     return scan.report
-
-
-def _engine(is_compiled: bool | None) -> SearchEngine:
-    engine = SearchEngine()
-    if is_compiled is not None:
-        engine.force(is_compiled=is_compiled)
-    return engine
 
 
 def _besides(staging: StagingPlace | None) -> tuple[str, str] | None:
@@ -193,9 +183,8 @@ class _Scan:
         with ThreadPoolExecutor(max(1, threads), "certifying-scan") as pool:
             for _ in range(MAX_LISTINGS):
                 found = self.files.new()
-                large = sum(one.size for one in found if one.place.content == BATCHES)
-                self.engine.is_wanted |= large >= self.engine.from_bytes
-                for one, outcome in zip(found, pool.map(self.reader.search, found), strict=True):
+                outcomes = pool.map(self.reader.search, found, repeat(self.engine))
+                for one, outcome in zip(found, outcomes, strict=True):
                     self._take(one, outcome)
                 # A log that rolls all the time always has new ones of its own.
                 if all(one.is_of_later for one in found) and (self.sight is None or self._is_done(self.sight)):

@@ -51,15 +51,15 @@ class SightCheck:
             self._is_over = True
 
     def look(self, files: Iterable[FoundFile], reader: FileReader, engine: SearchEngine) -> None:
-        """See, once, that each engine that reads finds all known positives; no other engine reads from then on."""
+        """See, once, that `engine` finds all known positives, and so does the plain search, which it leaves findings to."""
         if self._is_over:
             return
         self._is_over = True
         missed: set[str] = set()
         files = [*files]
-        for is_compiled in engine.settle():
-            engine.force(is_compiled=is_compiled)
-            searches = [reader.search_known(found) for found in files]
+        for is_compiled in {False, engine.is_compiled}:
+            asked = SearchEngine(is_compiled=is_compiled)
+            searches = [reader.search_known(found, asked) for found in files]
             missed |= self._known.missed(one for search in searches if search for one in search.found.findings)
         self.remove()
         self.seen = self.planted - len(missed)

@@ -5,7 +5,7 @@ Memory: that of `row_reader`, and what a chunk decompresses to.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,21 +17,24 @@ from diamant.cleaner.evidence.search.record_search import (
     batch_header,
     search_plain,
 )
-from diamant.cleaner.kernels import fields
-from diamant.cleaner.kernels.search import CLEAN, LOOK_AGAIN, SEARCH, search_rows
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
+from diamant.kernels.constants import fields
+from diamant.kernels.constants.search import CLEAN, LOOK_AGAIN, SEARCH
+from diamant.kernels.search import search_rows
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import File
 from diamant.storage.errors import CorruptLog
+
+_NOWHERE = -1, -1
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
 class CompiledSearch:
-    """Buffers of one thread. Importing this loads numba, and compiles what is in no cache with the first search."""
+    """Buffers of one thread."""
 
     def __init__(self) -> None:
         self._reader = ChunkReader()
@@ -68,30 +71,44 @@ class CompiledSearch:
         amounts: NDArray[np.int64],
     ) -> None:
         rows, count = chunk.rows, chunk.count
-        attributes = rows[fields.ATTRIBUTES, :count]
         _follow(search, chunk)
-        is_plain = (rows[fields.MAGIC, :count] == 2) & (attributes & fields.CONTROL == 0)
-        rows[fields.STEP, :count] = np.where(is_plain, SEARCH, LOOK_AGAIN)
-        packed = is_plain & (attributes & fields.CODEC_MASK != 0) & (rows[fields.RECORD_COUNT, :count] != 0)
+        rows[fields.STEP, :count] = SEARCH
+        if chunk.together & (fields.LEGACY | fields.CONTROL):
+            is_plain = (rows[fields.MAGIC, :count] == 2) & (rows[fields.ATTRIBUTES, :count] & fields.CONTROL == 0)
+            rows[fields.STEP, :count][~is_plain] = LOOK_AGAIN
         self._unpacker.clear()
-        data: Any = chunk.data.data
-        for row in np.flatnonzero(packed).tolist():
-            payload = data[rows[fields.PAYLOAD_START, row] : rows[fields.PAYLOAD_END, row]]
-            try:
-                codec = int(attributes[row]) & fields.CODEC_MASK
-                place = self._unpacker.unpack(codec, payload, MAX_BATCH_BYTES, ignores_rest=False)
-            except CorruptBatch:
-                rows[fields.STEP, row] = LOOK_AGAIN
-                continue
-            rows[fields.IS_UNPACKED, row] = 1
-            rows[fields.PAYLOAD_START, row], rows[fields.PAYLOAD_END, row] = place
-        records = search_rows(chunk.data, self._unpacker.buffer, rows, count, keys, bounds, *windows, amounts)
-        again = np.flatnonzero(rows[fields.STEP, :count] != CLEAN).tolist()
-        search.counts.batches += count - len(again)
-        search.counts.compiled_batches += count - len(again)
+        if chunk.together & fields.CODEC_MASK:
+            self._unpack(chunk)
+        batches, records = search_rows(chunk.data, self._unpacker.buffer, rows, count, keys, bounds, *windows, amounts)
+        search.counts.batches += batches
+        search.counts.compiled_batches += batches
         search.counts.records += records
         search.counts.decompressed_bytes += self._unpacker.at
-        for row in again:
+        if batches < count:
+            self._look_again(search, chunk)
+
+    def _unpack(self, chunk: Rows) -> None:
+        """Decompress the batches that are to be searched; one that cannot be is looked at again."""
+        rows, data, unpack = chunk.rows, chunk.data.data, self._unpacker.unpack
+        table = rows[:, : chunk.count]
+        codecs = table[fields.ATTRIBUTES] & fields.CODEC_MASK
+        packed = np.flatnonzero((table[fields.STEP] == SEARCH) & (codecs != 0) & (table[fields.RECORD_COUNT] != 0))
+        columns = codecs[packed], table[fields.PAYLOAD_START, packed], table[fields.PAYLOAD_END, packed]
+        places = []
+        for codec, start, end in zip(*(column.tolist() for column in columns), strict=True):
+            try:
+                places.append(unpack(codec, data[start:end], MAX_BATCH_BYTES, ignores_rest=False))
+            except CorruptBatch:
+                places.append(_NOWHERE)
+        table[fields.IS_UNPACKED, packed] = 1
+        found = np.array(places, np.int64).reshape(-1, 2)
+        table[fields.PAYLOAD_START, packed], table[fields.PAYLOAD_END, packed] = found.T
+        table[fields.STEP, packed[found[:, 0] < 0]] = LOOK_AGAIN
+
+    def _look_again(self, search: FileSearch, chunk: Rows) -> None:
+        """Look at the batches that are not clean as the plain search does."""
+        rows, data = chunk.rows, chunk.data.data
+        for row in np.flatnonzero(rows[fields.STEP, : chunk.count] != CLEAN).tolist():
             at, size = int(rows[fields.POSITION, row]), int(rows[fields.SIZE, row])
             batch = bytes(data[at : at + size])
             try:

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, TypeAlias
 
+import numpy as np
+
+from diamant.kernels import ARE_COMPILED
 from diamant.storage.env.env import Env, File
 
 WINDOW_BYTES = 4096
@@ -60,6 +63,31 @@ def declared(file: File, end: int, max_batch_bytes: int) -> Amounts:
 
     From where no whole batch begins on, or one of more than `max_batch_bytes`, all is `RAW`.
     """
+    fd = file.fileno()
+    found, position = (
+        _count_headers(file, end, max_batch_bytes)
+        if fd is None or not ARE_COMPILED
+        else _compiled_count(fd, end, max_batch_bytes)
+    )
+    if position < end:
+        add_to(found, RAW, 0, 0, end - position)
+    return found
+
+
+def _compiled_count(fd: int, end: int, max_batch_bytes: int) -> tuple[Amounts, int]:
+    """Return what `_count_headers` does."""
+    from diamant.kernels.census import count_headers
+
+    amounts = np.zeros((16, 3), np.int64)
+    position, problem = count_headers(fd, end, max_batch_bytes, amounts)
+    if problem:
+        raise OSError(problem, os.strerror(problem))
+    rows = np.flatnonzero(amounts[:, 0]).tolist()
+    return {codec_name(0 if row > 7 else 2, row): amounts[row].tolist() for row in rows}, position
+
+
+def _count_headers(file: File, end: int, max_batch_bytes: int) -> tuple[Amounts, int]:
+    """Return what batches are declared, and where no more begins."""
     found: Amounts = {}
     window, start, position = b"", 0, 0
     while position < end:
@@ -81,9 +109,7 @@ def declared(file: File, end: int, max_batch_bytes: int) -> Amounts:
             attributes, records = window[at + 17], 0
         add_to(found, codec_name(magic, attributes), 1, records, size)
         position += size
-    if position < end:
-        add_to(found, RAW, 0, 0, end - position)
-    return found
+    return found, position
 
 
 def file_identity(env: Env, path: str) -> tuple[Identity, int]:

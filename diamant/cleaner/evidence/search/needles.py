@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from diamant.cleaner.kernels.rolling_hash import MULTIPLIER
+from diamant.kernels import ARE_COMPILED
+from diamant.kernels.constants.search import MULTIPLIER
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -155,11 +156,12 @@ class Sample:
         """Bytes that were added."""
 
     def add(self, data: Buffer) -> None:
-        """Count all windows in `data`."""
+        """Count all windows in `data`; without kernels none, since only speed depends on it."""
         self.size += len(data)
-        for start in range(WINDOW):
-            words = np.frombuffer(data, "<u8", count=max(0, (len(data) - start) // 8), offset=min(start, len(data)))
-            np.add.at(self._counts, _hashes(words), 1)
+        if ARE_COMPILED:
+            from diamant.kernels.search import count_windows
+
+            count_windows(data, self._counts, 64 - _SAMPLE_BITS)
 
     def rarest(self, data: Buffer) -> int:
         """Return where in `data`, or in its first `_LOOKED_AT_BYTES`, the span begins that is found least often."""

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from diamant.cleaner.evidence.search.known_positives import KnownPositives
 
 READ_BYTES = 4 * 1024 * 1024
-MAX_STEP_BYTES = 1 << 62
 CONTROL_KEY_BYTES = 4
 """Of a control record's key: version and type. One with another key is no marker, whatever its batch says."""
 
@@ -357,18 +356,11 @@ def _payload(batch: BatchBytes, *, ignores_rest: bool) -> bytes:
 # -- the plain search --------------------------------------------------------------------------------------------------
 
 
-def search_plain(search: FileSearch, file: File, end: int, position: int = 0, step_bytes: int = MAX_STEP_BYTES) -> int:
-    """Search a file of batches from byte `position`, where one begins, up to `end`, or to a batch some `step_bytes` on.
-
-    Returns the position that it has come to.
-    """
+def search_plain(search: FileSearch, file: File, end: int, position: int = 0) -> None:
+    """Search a file of batches from byte `position`, where one begins, up to `end`."""
     for batch in _batches(search, file, position, end):
         search.follow(batch.position, batch.header)
         search.look_at(batch)
-        reached = batch.position + batch.header.size
-        if reached >= position + step_bytes:
-            return reached
-    return end
 
 
 def _batches(search: FileSearch, file: File, position: int, end: int) -> Iterator[BatchBytes]:
@@ -376,11 +368,13 @@ def _batches(search: FileSearch, file: File, position: int, end: int) -> Iterato
     while position < end:
         at = position - start
         if at + HEADER_SIZE_UP_TO_MAGIC > len(buffer):
+            search.check()
             buffer, start, at = file.pread(min(READ_BYTES, end - position), position), position, 0
         reason = _unsound(buffer, at, end - position)
         if not reason:
             size = int.from_bytes(buffer[at + 8 : at + 12], "big") + LOG_OVERHEAD
             if at + size > len(buffer):
+                search.check()
                 buffer, start, at = file.pread(min(max(READ_BYTES, size), end - position), position), position, 0
             if len(buffer) - at < size:
                 reason = "the file was cut while it was read"

@@ -18,7 +18,7 @@ Made in the driver, by a listing of each directory.
 Keys as two 64-bit numbers, which is all of a key that a job shuffles.
 
 Two hashes of Spark's with different seeds: for counting and comparing, where an attacker who makes up two keys with
-equal hashes only deceives himself. Cleaning has a keyed hash (cleaner/kernels/offset_map.py).
+equal hashes only deceives himself. Cleaning has a keyed hash (kernels/offset_map.py).
 """
 
 from __future__ import annotations

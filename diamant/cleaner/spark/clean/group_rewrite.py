@@ -13,14 +13,17 @@ from diamant.cleaner.engines.compiled_rewriter import CompiledRewriter
 from diamant.cleaner.engines.group_rewrite import rewrite_group
 from diamant.cleaner.engines.offset_map import OffsetMap
 from diamant.cleaner.engines.survivors import MapSurvivors
-from diamant.cleaner.kernels import fields
 from diamant.cleaner.segments.key_hasher import ALWAYS, NEVER
 from diamant.cleaner.segments.row_records import RowRecords
 from diamant.cleaner.spark.clean.manifest import StagedOutput
 from diamant.cleaner.spark.clean.transaction_cuts import ResumableTracker, TrackerState
+from diamant.kernels.constants import fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from diamant.cleaner.engines.survivors import Survivors
     from diamant.cleaner.engines.work import RoundWork
@@ -76,11 +79,12 @@ class ShuffledSurvivors:
         self._place_of = {segment.base_offset: place for place, segment in enumerate(plan.segments)}
         self._notes = BatchNotes()
 
-    def begin(self, segment: SegmentPlan) -> None:
-        """Take up what the partitions have found of a segment."""
+    def begin(self, segment: SegmentPlan, counts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+        """Take up what the partitions have found of a segment; all of it is to be read."""
         place = self._place_of[segment.base_offset]
         self.latest = self._group.take(place, segment.base_offset)
         self._notes = BatchNotes(self._group.take_notes(place))
+        yield 0, segment.size
 
     def ranges(self, chunk: Rows) -> Iterator[tuple[int, int]]:
         """Yield all rows at once. Batches have notes below the dirty range, too."""

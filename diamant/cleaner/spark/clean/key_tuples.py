@@ -25,13 +25,14 @@ import numpy as np
 from diamant.cleaner.engines.batch_notes import ABORTED_NOTE, noted_rows
 from diamant.cleaner.engines.compiled_map import choose_rows, records_in
 from diamant.cleaner.engines.offset_map import OffsetMap
-from diamant.cleaner.kernels import fields, offset_map
-from diamant.cleaner.kernels.offset_map import ENTRY_BYTES
 from diamant.cleaner.rules.result import no_throttle
 from diamant.cleaner.segments.key_hasher import ALWAYS, NEVER, KeyHasher
 from diamant.cleaner.segments.row_records import RowRecords
 from diamant.cleaner.spark.clean.task_limits import TASK_LIMITS, TaskLimits
 from diamant.cleaner.spark.clean.transaction_cuts import RecordingTracker, ResumableTracker, TrackerState
+from diamant.kernels import offset_map
+from diamant.kernels.constants import fields
+from diamant.kernels.constants.tuples import ENTRY_BYTES, MAP, SKIP
 from diamant.storage import names
 
 if TYPE_CHECKING:
@@ -148,12 +149,12 @@ class PartKeys:
         rows[fields.NOTE, :count][is_left_out] = 0
         if not plan.is_kafka and not self._part.is_dirty:
             gone = rows[fields.LAST_OFFSET, :count] < plan.log_start_offset
-            rows[fields.STEP, :count][gone] = offset_map.SKIP
+            rows[fields.STEP, :count][gone] = SKIP
             is_left_out &= ~gone
         yield from self._hash(chunk, self._hasher, plan.first_dirty_offset if self._part.is_dirty else NEVER)
         self.figures.messages_read += records_in(chunk, count)
         if is_left_out.any():
-            rows[fields.STEP, :count] = np.where(is_left_out, offset_map.MAP, offset_map.SKIP)
+            rows[fields.STEP, :count] = np.where(is_left_out, MAP, SKIP)
             self._left_out_hasher.restart()
             yield from self._hash(chunk, self._left_out_hasher, NEVER)
         self._part_notes.append(rows[fields.NOTE, :count][noted_rows(chunk, 0, count, ALWAYS)].astype(np.uint32))
@@ -161,7 +162,7 @@ class PartKeys:
     def _hash(self, chunk: Rows, hasher: KeyHasher, least: int) -> Iterator[Row]:
         """Take the records of the rows with step MAP: mapped from offset `least` on, below it asked."""
         tuples = hasher.tuples
-        for start, end in self._records.ranges(chunk, 0, chunk.count, offset_map.MAP):
+        for start, end in self._records.ranges(chunk, 0, chunk.count, MAP):
             for count in hasher.hash(self._records, chunk, start, end, end_offset=self._end_offset):
                 split = count if least == NEVER else int(np.searchsorted(tuples[:count, 2], np.uint64(max(least, 0))))
                 if split:

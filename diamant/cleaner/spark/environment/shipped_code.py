@@ -1,7 +1,8 @@
 """The package's own code as a .zip that Spark ships to its executors.
 
-A zip, since Python imports from one where it lies; a wheel under its own name is taken by Spark as well and then silently not
-imported. The name holds a digest of the code, by which an executor tells whose code it runs:
+A zip, since Python imports from one where it lies, but for the kernels, which are unpacked (`diamant.kernels`); a wheel under
+its own name is taken by Spark as well and then silently not imported. The name holds a digest of the code, by which an executor
+tells whose code it runs:
 
     diamant-code-<16 hex>.zip/diamant/...
 
@@ -10,7 +11,7 @@ The same code gives the same bytes: no times, files in order.
 It compares the software that the driver and the Python processes of executors must have in common.
 
 Cleaning promises the same bytes wherever it runs, so the packages that make them are compared exactly: codecs of two versions
-may compress differently, and kernels compiled by two versions of numba have not been tested together.
+may compress differently. Kernels are compiled for one kind of processor.
 """
 
 from __future__ import annotations
@@ -60,10 +61,11 @@ def code_digest() -> str:
 
 def _sources() -> list[tuple[str, Path]]:
     """Return the names in the archive and the files, in order."""
-    return sorted((f"diamant/{path.relative_to(_PACKAGE).as_posix()}", path) for path in _PACKAGE.rglob("*.py"))
+    found = [*_PACKAGE.rglob("*.py"), *_PACKAGE.glob("kernels/*.so")]
+    return sorted((f"diamant/{path.relative_to(_PACKAGE).as_posix()}", path) for path in found)
 
 
-PACKAGES = ("numpy", "numba", "pyarrow", "crc32c", "cramjam", "zstandard")
+PACKAGES = ("numpy", "pyarrow", "crc32c", "cramjam", "zstandard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Versions:
     """The software of one Python process."""
 
     python: str
-    """3.11: Spark itself compares no more."""
+    """3.11 on x86_64: Spark itself compares no more than the first."""
     code: str
     """Digest of Diamant's code."""
     packages: tuple[tuple[str, str], ...]
@@ -98,7 +100,7 @@ class Versions:
 @cache
 def _versions_here() -> Versions:
     return Versions(
-        f"{sys.version_info.major}.{sys.version_info.minor}",
+        f"{sys.version_info.major}.{sys.version_info.minor} on {platform.machine()}",
         code_digest(),
         tuple((name, _installed(name)) for name in PACKAGES),
     )

@@ -31,7 +31,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from diamant.cleaner.kernels.cache import cache_directory
 from diamant.cleaner.spark.environment.errors import SparkError, SparkUnavailable
 from diamant.cleaner.spark.environment.java import JavaNotFound, find_java
 from diamant.cleaner.spark.environment.settings import EXECUTOR_TIMEOUT_MS, is_local
@@ -277,10 +276,6 @@ def _start(pyspark: Any, master: str, app_name: str, conf: Mapping[str, str], di
         environment["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     if is_alone:
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
-        # Workers import the code from a zip, beside which nothing can be kept: let them use what was compiled before.
-        kernels = cache_directory()
-        if kernels is not None:
-            environment["NUMBA_CACHE_DIR"] = str(kernels.parent)
     with _environment(environment):
         try:
             session: SparkSession = pyspark.sql.SparkSession.builder.master(master).appName(app_name).getOrCreate()

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diamant.cleaner.kernels import columns, fields
 from diamant.cleaner.spark.source.columns import CORRUPT_COLUMN, arrow_schema, wants
 from diamant.cleaner.spark.source.partition_logs import log_id
+from diamant.kernels.columns import walk_records
+from diamant.kernels.constants import columns, fields
 from diamant.protocol.batches.compression import CODEC_NAMES
 
 if TYPE_CHECKING:
@@ -266,8 +267,8 @@ class ColumnBuffers:
         only: NDArray[np.int64] | None,
         want: int,
     ) -> tuple[int, int]:
-        """Let the kernel append the rows that are to take `step`; return (fault, row), see `columns.walk_records`."""
-        return columns.walk_records(
+        """Let the kernel append the rows that are to take `step`; return (fault, row), see `walk_records`."""
+        return walk_records(
             chunk.data,
             unpacked,
             chunk.rows,

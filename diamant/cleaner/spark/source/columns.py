@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.spark.environment.errors import SparkError
+from diamant.kernels.constants.columns import WANT_HEADERS, WANT_KEYS, WANT_SIZES, WANT_VALUES
 
 if TYPE_CHECKING:
     import pyarrow
@@ -64,11 +65,6 @@ COLUMNS = (
 CORRUPT = Column(CORRUPT_COLUMN, "string", "With `mode=PERMISSIVE`: what is wrong with bytes that could not be read.")
 BY_NAME = {column.name: column for column in (*COLUMNS, CORRUPT)}
 
-# What the kernel is to do for a record, bits.
-WANT_KEYS = 1
-WANT_VALUES = 2
-WANT_HEADERS = 4
-WANT_SIZES = 8
 _WANTS = {"key": WANT_KEYS, "value": WANT_VALUES, "headers": WANT_HEADERS, "value_size": WANT_SIZES}
 
 

@@ -80,7 +80,7 @@ class KafkaLogReader(DataSourceReader):
             return  # Spark's own, when there is no task at all.
         assert isinstance(task, ReadTask)
         check_versions(self._driver)
-        # Loads numba, which planning does without.
+        # Loads numpy and the kernels, which planning does without.
         from diamant.cleaner.spark.source.range_reader import Counters
         from diamant.cleaner.spark.source.read_task import read_task
 

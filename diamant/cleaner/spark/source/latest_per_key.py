@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from diamant.cleaner.engines.offset_map import LatestOffsets, OffsetMap, open_spill_file
-from diamant.cleaner.kernels import fields, offset_map
 from diamant.cleaner.spark.source.filter_bounds import GREATEST, FilterBounds
 from diamant.cleaner.spark.source.range_reader import Counters, RangeReader
+from diamant.kernels import offset_map
+from diamant.kernels.constants import fields
+from diamant.kernels.constants.tuples import LAST_SEEN, ROW, STATE_FIELDS
 from diamant.storage.env.env import RealEnv
 
 if TYPE_CHECKING:
@@ -52,10 +54,10 @@ def _read(task: ReadTask, options: SourceOptions, counters: Counters, offsets: O
     end_offset = GREATEST if task.stable_offset is None else task.stable_offset
     for part in task.ranges:
         reader = RangeReader(task, part, options, counters)
-        state = np.zeros(offset_map.STATE_FIELDS, np.int64)
-        state[offset_map.LAST_SEEN] = -1
+        state = np.zeros(STATE_FIELDS, np.int64)
+        state[LAST_SEEN] = -1
         for rows, unpacked, first, end in reader.groups_to_map():
-            state[offset_map.ROW] = first
+            state[ROW] = first
             fault = fields.BUFFER_FULL
             while fault == fields.BUFFER_FULL:
                 fault, count = offset_map.hash_records(
@@ -71,5 +73,5 @@ def _read(task: ReadTask, options: SourceOptions, counters: Counters, offsets: O
                     end_offset,
                 )
                 if fault not in (fields.NO_FAULT, fields.BUFFER_FULL):
-                    raise reader.fault(rows, int(state[offset_map.ROW]))
+                    raise reader.fault(rows, int(state[ROW]))
                 offsets.add(tuples, count)

@@ -18,9 +18,6 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
-from diamant.cleaner.kernels import fields
-from diamant.cleaner.kernels.columns import BOUNDS, MAX_OFFSET, MAX_TIMESTAMP_BOUND, MIN_OFFSET, MIN_TIMESTAMP
-from diamant.cleaner.kernels.records import find_bad_crc
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
@@ -28,6 +25,9 @@ from diamant.cleaner.spark.environment.errors import SegmentChanged
 from diamant.cleaner.spark.environment.locations import LocationFile
 from diamant.cleaner.spark.source.arrow_columns import ArrowColumns, ColumnBuffers, RowSource
 from diamant.cleaner.spark.source.filter_bounds import LEAST, FilterBounds
+from diamant.kernels.batches import find_bad_crc
+from diamant.kernels.constants import fields
+from diamant.kernels.constants.columns import BOUNDS, MAX_OFFSET, MAX_TIMESTAMP, MIN_OFFSET, MIN_TIMESTAMP
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.header import (
     CURRENT_MAGIC,
@@ -56,7 +56,7 @@ GROUP_BYTES = 8 * 1024 * 1024
 """About so many bytes of records make an Arrow batch."""
 _SKIP = 0
 READ = 1
-"""STEP of a row that is to be read; `kernels.offset_map.MAP` is the same."""
+"""STEP of a row that is to be read; `kernels.constants.tuples.MAP` is the same."""
 _CONVERT = 2
 """Of one in an old format, until it is unpacked."""
 _NO_TYPE = -1
@@ -372,7 +372,7 @@ def bounds_array(bounds: FilterBounds) -> NDArray[np.int64]:
     found[MIN_OFFSET] = bounds.min_offset
     found[MAX_OFFSET] = bounds.max_offset
     found[MIN_TIMESTAMP] = bounds.min_timestamp_ms
-    found[MAX_TIMESTAMP_BOUND] = bounds.max_timestamp_ms
+    found[MAX_TIMESTAMP] = bounds.max_timestamp_ms
     return found
 
 

@@ -54,7 +54,7 @@ def test_it_cleans_in_place(partition: Path) -> None:
     result = run(partition, "--mode", "kafka")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "offsets 0 to 5, dirty from 0, cleanable up to 5" in result.output
-    assert "cleaned up to offset 5 by the inline engine; records removed: 1 superseded" in result.output
+    assert "cleaned up to offset 5 by the compiled engine; records removed: 1 superseded" in result.output
     assert (partition.parent / "cleaner-offset-checkpoint").read_text() == "0\n1\ntopic 0 5\n"
     assert not (partition.parent / ".lock").exists()
     again = run(partition)

@@ -22,6 +22,7 @@ from diamant.cleaner.evidence.search import known_positives
 from diamant.cleaner.evidence.search.record_search import FileSearch
 from diamant.cleaner.rules import record_fate
 from diamant.cleaner.rules.engine_limits import EngineLimits
+from diamant.kernels.constants.fates import KEEP
 from diamant.storage.env.env import RealEnv
 from tests.broker.erasure.cases import (
     KEY,
@@ -271,7 +272,7 @@ async def test_a_cleaner_that_keeps_a_record_is_caught_by_the_scan(
 ) -> None:
     """A superseded value that stays keeps the certificate back."""
     await create_with_key(broker, others=30)
-    put_in(monkeypatch, Mutant(record_fate, "record_fate", returns(record_fate.KEEP)))
+    put_in(monkeypatch, Mutant(record_fate, "record_fate", returns(KEEP)))
     erasure = await erase(broker)
     assert erasure.state == "not-certified"
     assert has_values(broker)
@@ -290,9 +291,9 @@ async def test_a_cleaner_that_keeps_one_record_of_thirty_is_caught_by_the_scan(
     def with_one_kept(real: Any) -> Any:
         def fate(**facts: Any) -> Any:
             found = real(**facts)
-            if found != record_fate.KEEP and facts["has_value"] and not kept:
+            if found != KEEP and facts["has_value"] and not kept:
                 kept.append(facts)
-                return record_fate.KEEP
+                return KEEP
             return found
 
         return fate

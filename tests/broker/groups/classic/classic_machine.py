@@ -23,7 +23,7 @@ from diamant.broker.groups.classic.group import ClassicGroup
 from diamant.broker.groups.classic.joining import join
 from diamant.broker.groups.classic.leaving import leave
 from diamant.broker.groups.classic.rebalance import join_expired
-from diamant.broker.groups.classic.sessions import heartbeat, session_expired
+from diamant.broker.groups.classic.sessions import ALIVE, heartbeat, session_expired
 from diamant.broker.groups.classic.syncing import sync, sync_expired
 from diamant.broker.groups.classic.turn import ClassicGroupLimits, Effect, GroupTurn, WriteGroup
 from diamant.protocol.errors import ErrorCode
@@ -94,9 +94,9 @@ class Machine:
 
     def heartbeat(self, member_id: str, generation: int | None = None, *, instance_id: str | None = None) -> ErrorCode:
         generation = self.group.generation_id if generation is None else generation
-        turn = self.turn()
-        error = heartbeat(turn, member_id, instance_id, generation)
-        self.run(turn.effects)
+        error = heartbeat(self.group, member_id, instance_id, generation)
+        if error in ALIVE:
+            self.timers[TimerKind.SESSION, member_id] = self.now_ms + self.group.members[member_id].session_timeout_ms
         return error
 
     def leave(self, *leavers: Leaver) -> list[LeaveResult]:

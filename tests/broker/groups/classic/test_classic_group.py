@@ -9,7 +9,7 @@ from diamant.broker.groups.classic.group import ClassicGroup, GroupState
 from diamant.broker.groups.classic.joining import MAX_PENDING_MEMBERS, NEW_MEMBER_JOIN_TIMEOUT_MS
 from diamant.broker.groups.classic.leaving import dissolve
 from diamant.broker.groups.classic.member import ClassicMember
-from diamant.broker.groups.classic.sessions import heartbeat, seen, start_sessions
+from diamant.broker.groups.classic.sessions import start_sessions
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, empty_assignment, encode_subscription
 from diamant.protocol.internal_topics.group_records import GroupMetadataMember, GroupMetadataValue
@@ -114,19 +114,6 @@ def test_heartbeats_keep_a_member() -> None:
     machine.pass_ms(1)
     assert machine.group.state is GroupState.EMPTY
     assert machine.heartbeat(leader) is ErrorCode.UNKNOWN_MEMBER_ID
-
-
-def test_other_signs_of_life() -> None:
-    """A commit counts as a heartbeat."""
-    machine = Machine()
-    (leader,) = machine.form(1)
-    machine.pass_ms(SESSION_MS - 1)
-    for member_id in (leader, "nobody"):
-        turn = machine.turn()
-        seen(turn, member_id)
-        machine.run(turn.effects)
-    machine.pass_ms(SESSION_MS - 1)
-    assert machine.group.state is GroupState.STABLE
 
 
 def test_a_parked_member_need_not_send_heartbeats() -> None:
@@ -551,7 +538,3 @@ def test_a_thousand_members() -> None:
     assert machine.group.generation_id == 2
     assert max(effects[:-1]) <= 4
     assert effects[-1] <= 3 * 1000
-    turn = machine.turn()
-    for member_id in ids[:3]:
-        heartbeat(turn, member_id, None, 2)
-    assert len(turn.effects) == 3

@@ -104,7 +104,7 @@ class MemoryGroup:
             self.group,
             self.topics.image,
             self._settings,
-            Moment(1_000, has_metadata_changed=True, may_assign=may_assign and self.task is None),
+            Moment(1_000, has_metadata_changed=True, may_assign=lambda: may_assign and self.task is None),
         )
 
     def heartbeat(self, sent: MemberRequest, *, may_assign: bool = True) -> ConsumerGroupMember:

@@ -94,6 +94,33 @@ async def direct(tmp_path: Path) -> AsyncIterator[Direct]:
         yield Direct(broker)
 
 
+async def test_signs_of_life_start_a_session_again(direct: Direct) -> None:
+    """A heartbeat and a commit; not a heartbeat that is refused, and not one of a stranger."""
+    groups, timers = direct.groups, direct.groups.timers
+    direct.join("g", "a", join_request(fresh_id="a"))
+    await wait_until(lambda: "a" in direct.joins)
+    classic = direct.broker.services.groups().groups["g"].classic
+    assert classic is not None
+
+    def beat(member_id: str, generation: int) -> ErrorCode:
+        return groups.heartbeat("g", member_id, None, generation)
+
+    key = ("g", TimerKind.SESSION, "a")
+    for act, is_started in (
+        (lambda: beat("a", 0), False),
+        (lambda: beat("nobody", 1), False),
+        (lambda: groups.seen(classic, "nobody"), False),
+        (lambda: beat("a", 1), True),
+        (lambda: groups.seen(classic, "a"), True),
+    ):
+        timers.advance_ms(1000)
+        act()
+        remaining_ms = timers.remaining_ms(key)
+        assert remaining_ms is not None
+        assert (remaining_ms > SESSION_MS - 1000) is is_started
+    assert ("g", TimerKind.SESSION, "nobody") not in timers
+
+
 # ---- restarts --------------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
-from diamant.protocol.batches.validation import RecordChecks, WalkOutcome, walk_records
+from diamant.protocol.batches.validation import WalkOutcome, walk_records
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.log.append_checks import LIGHT_DECOMPRESSED_BYTES, LIGHT_RECORDS
 from tests.broker.handlers.data.test_produce_errors import altered
@@ -40,15 +40,14 @@ class BlockedWalk:
         self.has_begun = threading.Event()
         self.may_end = threading.Event()
         broker.node.directory.validation.walk = self
+        broker.node.directory.validation.is_slow = True
 
-    def __call__(
-        self, payload: bytes | memoryview, record_count: int, base_timestamp: int, checks: RecordChecks
-    ) -> WalkOutcome:
+    def __call__(self, payload: bytes | memoryview, record_count: int, base_timestamp: int) -> WalkOutcome:
         """Walk, if the batch is large only once `may_end` is set."""
         if record_count > 100 or len(payload) > 100_000:
             self.has_begun.set()
             assert self.may_end.wait(10)
-        return walk_records(payload, record_count, base_timestamp, checks)
+        return walk_records(payload, record_count, base_timestamp)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +76,7 @@ async def test_a_heavy_batch_holds_up_only_its_own_connection(
 
 async def test_batches_after_a_heavy_one_of_the_same_request_keep_their_order(broker: Broker, wire: WireClient) -> None:
     """Two batches for the same partition in one request are appended as they stand there."""
+    broker.node.directory.validation.is_slow = True
     await wire.create("t")
     fields = produce_fields("t", 0, batch_of(MANY))
     fields["topic_data"].append(produce_fields("t", 0, batch_of([b"second"]))["topic_data"][0])
@@ -85,8 +85,9 @@ async def test_batches_after_a_heavy_one_of_the_same_request_keep_their_order(br
     assert [(result.error_code, result.base_offset) for result in results] == [(0, 0), (0, len(MANY))]
 
 
-async def test_a_corrupt_heavy_batch_is_refused(wire: WireClient) -> None:
+async def test_a_corrupt_heavy_batch_is_refused(broker: Broker, wire: WireClient) -> None:
     """Errors found by the thread are answered like all others, and nothing is stored."""
+    broker.node.directory.validation.is_slow = True
     await wire.create("t")
     batch = bytearray(batch_of(MANY))
     batch[-1] ^= 1

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
+from array import array
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from diamant.cleaner.explain.scans import MAX_RECORDS
-from diamant.cleaner.kernels.cache import compiled
-from diamant.cleaner.kernels.native import address_of
-from diamant.cleaner.kernels.offset_map import siphash128
 from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id
-from diamant.cleaner.prompt.key_hash import first_half
 from diamant.cleaner.prompt.segment_facts import KeyFacts, SegmentFacts, facts_path, file_facts
 from tests.broker.operations.explain.explained import Stage, stage
-
-
-@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 16, 31, 300])
-def test_the_hash_is_that_of_the_compiled_loops(length: int) -> None:
-    """For keys of every length, under any hash key."""
-    key, hash_key = bytes(range(256)) * 2, bytes(range(100, 116))
-    k0, k1 = (np.uint64(int.from_bytes(half, "little")) for half in (hash_key[:8], hash_key[8:]))
-    data = np.frombuffer(key, np.uint8)
-    with np.errstate(over="ignore"):
-        assert _first_half(data, length, k0, k1) == first_half(key[:length], hash_key)
-
-
-@compiled
-def _first_half(data: np.typing.NDArray[np.uint8], length: int, k0: np.uint64, k1: np.uint64) -> np.uint64:
-    return siphash128(k0, k1, address_of(data), 0, length)[0]
+from tests.naive import siphash128
 
 
 async def file_filter(at: Stage, *keys: bytes, hash_key: bytes | None = None) -> None:
@@ -37,7 +19,7 @@ async def file_filter(at: Stage, *keys: bytes, hash_key: bytes | None = None) ->
     service = await at.service()
     segment = at.log.segments[0]
     used = service.view(at.log).hash_key if hash_key is None else hash_key
-    key_filter = KeyFilter.of(np.array([first_half(key, used) for key in keys], np.uint64))
+    key_filter = KeyFilter.of(array("Q", [int.from_bytes(siphash128(used, key)[:8], "little") for key in keys]))
     env = at.log.env
     facts = SegmentFacts(
         segment.base_offset,
@@ -45,9 +27,9 @@ async def file_filter(at: Stage, *keys: bytes, hash_key: bytes | None = None) ->
         env.mtime_ms(segment.path),
         env.birth_ms(segment.path),
         first_offset=0,
-        keys=KeyFacts(hash_id(used), len(key_filter.keys), has_keyless=False, has_unstamped=False),
+        keys=KeyFacts(hash_id(used), key_filter.key_count, has_keyless=False, has_unstamped=False),
     )
-    file_facts(env, at.log.path, facts, key_filter.to_bytes())
+    file_facts(env, at.log.path, facts, key_filter.data)
 
 
 def damage(path: str) -> None:

@@ -19,12 +19,12 @@ from diamant.cleaner.evidence.search import compiled_search, record_search
 from diamant.cleaner.evidence.search.known_positives import make_known_positives
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
-from diamant.cleaner.kernels import search
 from diamant.cleaner.redaction.claims import RECORDS_GONE, WHERE, Redacted, state_of
 from diamant.cleaner.redaction.where import Where, parse_where
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.runner.staging_view import staging_place
+from diamant.kernels.constants import search
 from diamant.protocol.batches.records import build_batch
 from diamant.storage.env.env import File, RealEnv
 from tests.cleaner.evidence.scan.test_scan import LOG, TOPIC, put, record, subject
@@ -63,10 +63,10 @@ def by_digest() -> Subject:
     return Subject(None, frozenset({"users"}), Needles(b"s" * 32), b"x" * 32)
 
 
-@pytest.mark.parametrize("is_compiled", [False, True, None])
+@pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize("looked_for", [subject, redacted, by_digest])
 def test_everything_that_was_written_is_found_and_nothing_of_it_stays(
-    tmp_path: Path, looked_for: Callable[[], Subject], is_compiled: bool | None
+    tmp_path: Path, looked_for: Callable[[], Subject], is_compiled: bool
 ) -> None:
     """Neither on the disk, nor in what the scan has found, counted or listed."""
     what = looked_for()
@@ -112,9 +112,9 @@ def passes_over_lz4(real: Any) -> Any:
 
 
 def rows_without_lz4(real: Any) -> Any:
-    def rows(data: Any, unpacked: Any, rows: Any, count: int, *others: Any) -> int:
+    def rows(data: Any, unpacked: Any, rows: Any, count: int, *others: Any) -> tuple[int, int]:
         lz4 = rows[compiled_search.fields.ATTRIBUTES, :count] & 7 == 3
-        found: int = real(data, unpacked, rows, count, *others)
+        found: tuple[int, int] = real(data, unpacked, rows, count, *others)
         rows[compiled_search.fields.STEP, :count][lz4] = search.CLEAN
         return found
 
@@ -216,8 +216,8 @@ def test_a_compiled_search_that_is_blind_says_so(tmp_path: Path, monkeypatch: py
     """Also if it calls everything clean, and the plain one sees."""
 
     def all_clean(real: Any) -> Any:
-        def rows(data: Any, unpacked: Any, rows: Any, count: int, *others: Any) -> int:
-            found: int = real(data, unpacked, rows, count, *others)
+        def rows(data: Any, unpacked: Any, rows: Any, count: int, *others: Any) -> tuple[int, int]:
+            found: tuple[int, int] = real(data, unpacked, rows, count, *others)
             rows[compiled_search.fields.STEP, :count] = search.CLEAN
             return found
 

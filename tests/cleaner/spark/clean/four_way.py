@@ -76,9 +76,6 @@ class FourWay:
         self._process = ProcessRunner(RealEnv(), niceness=0, idle_s=NO_REST_S)
 
     def __enter__(self) -> FourWay:
-        # Else rounds as small as these would be left to the plain engine, which is the inline runner's.
-        engine = self._loop.run(self._process.warm_up())
-        assert engine == "compiled", engine
         return self
 
     def __exit__(

@@ -40,7 +40,7 @@ def test_the_code_is_the_same_zip_wherever_it_comes_from(tmp_path: Path) -> None
     assert write_code_archive(tmp_path / "again").read_bytes() == path.read_bytes()
     with zipfile.ZipFile(path) as archive:
         assert {"diamant/__init__.py", "diamant/cleaner/spark/session/session.py"} <= set(archive.namelist())
-        assert all(name.endswith(".py") for name in archive.namelist())
+        assert {Path(name).suffix for name in archive.namelist()} <= {".py", ".so"}
     program = (
         "from diamant.cleaner.spark.environment.shipped_code import Versions; import diamant; "
         "print(Versions.here().code, diamant.__file__)"
@@ -55,30 +55,40 @@ def test_the_code_is_the_same_zip_wherever_it_comes_from(tmp_path: Path) -> None
     assert done.stdout.split() == [code_digest(), f"{path}/diamant/__init__.py"]
 
 
-@pytest.mark.slow
-def test_kernels_from_a_zip_are_those_that_were_compiled_before(tmp_path: Path) -> None:
-    """A worker finds the compiled code by the sources' content, not by where they lie."""
+def test_kernels_are_unpacked_beside_the_zip(tmp_path: Path) -> None:
+    """A worker imports them from there; two that begin at the same time do not disturb each other."""
     path = write_code_archive(tmp_path)
     program = f"""
 import sys; sys.path.insert(0, {str(path)!r})
-from diamant.cleaner.kernels import cache
-from diamant.cleaner.kernels import native
-print(cache.cache_directory().name)
-print(native.crc32c.py_func.__code__.co_filename.startswith(str(cache.cache_directory())))
+from diamant.kernels import record_walk
+print(record_walk.__file__, record_walk.walk(b"", 0, 0)[0])
 """
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-        env={"PATH": "", "NUMBA_CACHE_DIR": str(tmp_path / "kernels"), "HOME": str(tmp_path)},
-    )
-    from diamant.cleaner.kernels import cache
+    workers = [
+        subprocess.Popen([sys.executable, "-P", "-c", program], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+        for _ in range(2)
+    ]
+    for worker in workers:
+        said, _ = worker.communicate(timeout=60)
+        place, fault = said.split()
+        assert (Path(place).parent, fault) == (Path(f"{path}.kernels"), "0")
+    assert sorted(file.name for file in tmp_path.iterdir()) == [path.name, f"{path.name}.kernels"]
 
-    here = cache.cache_directory()
-    assert here is not None
-    assert done.stdout.split() == [here.name, "True"]
+
+def test_kernels_that_cannot_be_unpacked_leave_nothing(tmp_path: Path) -> None:
+    """As on a full disk: the worker fails, and the next one does not find half of them."""
+    path = write_code_archive(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        kernel = archive.getinfo(next(name for name in archive.namelist() if name.endswith("/shared.abi3.so")))
+    content = bytearray(path.read_bytes())
+    middle = kernel.header_offset + kernel.compress_size // 2
+    content[middle : middle + 100] = bytes(100)
+    path.write_bytes(content)
+    program = f"import sys; sys.path.insert(0, {str(path)!r}); import diamant.kernels"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (done.returncode, "in _unpack" in done.stderr) == (1, True)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
 def test_differences_are_told_with_both_versions() -> None:
@@ -87,11 +97,11 @@ def test_differences_are_told_with_both_versions() -> None:
     assert pickle.loads(pickle.dumps(driver)) == driver
     refuse_difference(driver, driver, "host", "python")
     packages = (("numpy", "1.26.4"), *driver.packages[1:-1], ("zstandard", "none"))
-    other = replace(driver, python="3.9", code="0123456789abcdef", packages=packages)
+    other = replace(driver, python="3.9 on arm64", code="0123456789abcdef", packages=packages)
     with pytest.raises(SparkUnavailable) as raised:
         refuse_difference(driver, other, "worker-3", "/opt/python")
     text = str(raised.value)
-    assert "the executor on worker-3 (/opt/python) has Python 3.9 instead of" in text
+    assert "the executor on worker-3 (/opt/python) has Python 3.9 on arm64 instead of" in text
     assert f"Diamant's code 0123456789abcdef instead of {driver.code}" in text
     assert f"numpy 1.26.4 instead of {dict(driver.packages)['numpy']}" in text
     assert f"zstandard none instead of {dict(driver.packages)['zstandard']}" in text
@@ -252,7 +262,7 @@ try:
     diamant.spark.KafkaLogDataSource
 except ImportError as error:
     print(error)
-print(*[name for name in ("numpy", "numba", "pyarrow", "pandas") if name in sys.modules])
+print(*[name for name in ("numpy", "pyarrow", "pandas") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "pyspark is not installed: in a clone of Diamant, pip install '.[spark]'\n\n"

@@ -1,1 +1,0 @@
-"""Everything that numba compiles, and the cache of its code, which digests this folder."""

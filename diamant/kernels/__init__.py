@@ -1,0 +1,65 @@
+"""Kernels: the innermost loops, in Cython's Python, compiled when Diamant is built.
+
+Where there was no compiler they are missing (`ARE_COMPILED`), and their plain twins do the work. What has none says so:
+`KernelsMissing`.
+
+Python imports extension modules from files only. Spark's workers have this package in a zip, so they unpack the kernels into
+a directory beside it, once: `<zip>.kernels`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import zipfile
+import zipimport
+from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
+from typing import NoReturn
+
+
+def _unpack(archive: str) -> str:
+    """Unpack the kernels of a zip beside it, unless another process has; return their directory."""
+    place = f"{archive}.kernels"
+    if not os.path.isdir(place):
+        unpacked = tempfile.mkdtemp(prefix=f"{os.path.basename(place)}.", dir=os.path.dirname(archive) or ".")
+        try:
+            with zipfile.ZipFile(archive) as opened:
+                for name in opened.namelist():
+                    if name.startswith("diamant/kernels/") and name.endswith(".so"):
+                        with opened.open(name) as source, open(f"{unpacked}/{os.path.basename(name)}", "wb") as target:
+                            shutil.copyfileobj(source, target)
+            with suppress(OSError):  # Another process was first.
+                os.rename(unpacked, place)
+        finally:
+            shutil.rmtree(unpacked, ignore_errors=True)
+    return place
+
+
+_loader: object = getattr(__spec__, "loader", None)
+if isinstance(_loader, zipimport.zipimporter):
+    __path__.insert(0, _unpack(_loader.archive))
+
+ARE_COMPILED = find_spec("diamant.kernels.shared") is not None
+"""True if the kernels can be imported."""
+
+
+class KernelsMissing(ImportError):
+    """Something needs a kernel that has no plain twin."""
+
+
+def __getattr__(name: str) -> NoReturn:
+    if ARE_COMPILED or name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise KernelsMissing(
+        f"this needs the kernel {name}, and Diamant was built without kernels: install a wheel for this machine, or a C compiler "
+        "and Python's headers, and then Diamant again"
+    )
+
+
+if not ARE_COMPILED:
+    import_module("diamant.kernels.constants")
+    # The sources of kernels are no modules: Python would try to run them.
+    __path__.clear()

@@ -1,0 +1,316 @@
+"""The bytes of what stays of a chunk.
+
+encode_records     the records that stay of a compressed batch, to be compressed
+room_for_output    how many bytes the output has at most
+assemble           the output's bytes, batch after batch
+"""
+
+import cython
+from cython.cimports.diamant.kernels.constants.fields import (
+    ATTRIBUTES,
+    BASE_TIMESTAMP,
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    EXTRA_END,
+    EXTRA_START,
+    HEADER_BYTES,
+    HORIZON,
+    KEPT,
+    KEPT_START,
+    LAST_OFFSET,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAX_TIMESTAMP,
+    NEW_BASE_TIMESTAMP,
+    NEW_MAX_TIMESTAMP,
+    PAYLOAD_END,
+    PAYLOAD_START,
+    POSITION,
+    SIZE,
+    STEP,
+    TRANSACTIONAL,
+)
+from cython.cimports.diamant.kernels.constants.steps import COPY, EXTRA, HEADER_ONLY, REBUILD
+from cython.cimports.diamant.kernels.processor import crc32c_of, prepare_crc32c, store_big
+from cython.cimports.diamant.kernels.records import (
+    Integer,
+    from_zigzag,
+    read_integer,
+    to_zigzag,
+    varint_size,
+    wrapping_difference,
+    wrapping_sum,
+    write_varint,
+)
+from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uint64_t
+from cython.cimports.libc.string import memcpy
+
+input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
+output_bytes = cython.typedef(cython.pointer(uint8_t))
+
+_MAX_GROWTH_BYTES = cython.declare(int64_t, 10)
+"""Bytes that a record can grow by when its timestamp delta is rewritten."""
+
+prepare_crc32c()
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def start_of(data: cython.const[uint8_t][::1]) -> input_bytes:
+    """Return where bytes begin; NULL if there are none."""
+    return cython.address(data[0]) if data.shape[0] > 0 else cython.cast(input_bytes, cython.NULL)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def is_recompressed(rows: int64_t[:, ::1], row: int64_t) -> cython.bint:
+    """Tell whether a row's records are rebuilt to be compressed."""
+    return rows[STEP, row] == REBUILD and rows[ATTRIBUTES, row] & CODEC_MASK != 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def room_for_records(rows: int64_t[:, ::1], row: int64_t) -> int64_t:
+    """Return how many bytes `encode` writes at most."""
+    return rows[PAYLOAD_END, row] - rows[PAYLOAD_START, row] + _MAX_GROWTH_BYTES * rows[KEPT, row]
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def encode(
+    source: input_bytes,
+    rows: int64_t[:, ::1],
+    row: int64_t,
+    kept_records: cython.const[int32_t][::1],
+    out: output_bytes,
+) -> output_bytes:
+    """Write the records of a row that stay; return the place after them.
+
+    They were judged before, so that their bytes are known to be sound; `out` has room for `room_for_records`.
+    """
+    index: int64_t
+    rest: int64_t
+    size: int64_t
+    delta: int64_t
+    raw: uint64_t
+    found = cython.declare(Integer)
+    start: int64_t = rows[PAYLOAD_START, row]
+    end: int64_t = rows[PAYLOAD_END, row]
+    first: int64_t = rows[KEPT_START, row]
+    is_log_append_time: cython.bint = rows[ATTRIBUTES, row] & LOG_APPEND_TIME != 0
+    # New delta = timestamp - new base = old base + old delta - new base.
+    shift: int64_t = wrapping_difference(rows[BASE_TIMESTAMP, row], rows[NEW_BASE_TIMESTAMP, row])
+    fixed_delta: int64_t = wrapping_difference(rows[MAX_TIMESTAMP, row], rows[NEW_BASE_TIMESTAMP, row])
+    for index in range(first, first + rows[KEPT, row]):
+        found = read_integer(source, start + kept_records[index], end, 5)
+        rest = found.position + (found.raw >> 1)
+        found = read_integer(source, found.position + 1, end, 10)
+        size = rest - found.position
+        delta = fixed_delta if is_log_append_time else wrapping_sum(from_zigzag(found.raw), shift)
+        raw = to_zigzag(delta)
+        out = write_varint(out, cython.cast(uint64_t, 1 + varint_size(raw) + size) << 1)
+        out[0] = 0  # attributes
+        out = write_varint(out + 1, raw)
+        memcpy(out, source + found.position, size)
+        out += size
+    return out
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def encode_rows(
+    source: input_bytes,
+    rows: int64_t[:, ::1],
+    first: int64_t,
+    end: int64_t,
+    kept_records: cython.const[int32_t][::1],
+    out: output_bytes,
+    size: int64_t,
+) -> int64_t:
+    """Do what `encode_records` does, into `size` bytes."""
+    row: int64_t
+    room: int64_t = 0
+    at: output_bytes = out
+    for row in range(first, end):
+        if is_recompressed(rows, row):
+            room += room_for_records(rows, row)
+    if room > size:
+        return -room
+    for row in range(first, end):
+        if is_recompressed(rows, row):
+            rows[EXTRA_START, row] = at - out
+            at = encode(source, rows, row, kept_records, at)
+            rows[EXTRA_END, row] = at - out
+    return at - out
+
+
+def encode_records(
+    payload: cython.const[uint8_t][::1],
+    rows: int64_t[:, ::1],
+    first: int64_t,
+    end: int64_t,
+    kept_records: cython.const[int32_t][::1],
+    out: uint8_t[::1],
+) -> int:
+    """Write the records that stay of the compressed batches that are rebuilt, row after row; return their size.
+
+    Where those of a row are is left in EXTRA_START and EXTRA_END. Without enough room in `out`, writes nothing and returns
+    how much is needed, less than 0.
+    """
+    size: int64_t
+    with cython.nogil:
+        size = encode_rows(start_of(payload), rows, first, end, kept_records, cython.address(out[0]), out.shape[0])
+    return size
+
+
+def room_for_output(rows: int64_t[:, ::1], first: int64_t, end: int64_t) -> int:
+    """Return how many bytes `assemble` writes at most."""
+    room: int64_t = 0
+    row: int64_t
+    step: int64_t
+    with cython.nogil:
+        for row in range(first, end):
+            step = rows[STEP, row]
+            if step == COPY:
+                room += rows[SIZE, row]
+            elif step == EXTRA:
+                room += rows[EXTRA_END, row] - rows[EXTRA_START, row]
+            elif step == HEADER_ONLY:
+                room += HEADER_BYTES
+            elif step == REBUILD:
+                room += HEADER_BYTES
+                if is_recompressed(rows, row):
+                    room += rows[EXTRA_END, row] - rows[EXTRA_START, row]
+                else:
+                    room += room_for_records(rows, row)
+    return room
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def write_header(
+    old: input_bytes, rows: int64_t[:, ::1], row: int64_t, out: output_bytes, end: output_bytes
+) -> cython.void:
+    """Write the header of a rebuilt batch, whose records end at `end`, or of an emptied one."""
+    attributes: int64_t = rows[ATTRIBUTES, row] & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
+    base_timestamp: int64_t = -1
+    max_timestamp: int64_t = rows[MAX_TIMESTAMP, row]
+    count: int64_t = 0
+    if rows[STEP, row] != HEADER_ONLY:
+        attributes |= rows[ATTRIBUTES, row] & CODEC_MASK
+        if rows[HORIZON, row] != 0:
+            attributes |= DELETE_HORIZON
+        base_timestamp = rows[NEW_BASE_TIMESTAMP, row]
+        max_timestamp = rows[NEW_MAX_TIMESTAMP, row]
+        count = rows[KEPT, row]
+    memcpy(out, old, HEADER_BYTES)
+    store_big(out + 8, end - out - LOG_OVERHEAD, 4)
+    store_big(out + 21, attributes, 2)
+    store_big(out + 27, base_timestamp, 8)
+    store_big(out + 35, max_timestamp, 8)
+    store_big(out + 57, count, 4)
+    store_big(out + 17, crc32c_of(out + 21, end - out - 21), 4)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def copy_extra(extra: input_bytes, rows: int64_t[:, ::1], row: int64_t, out: output_bytes) -> output_bytes:
+    """Write a row's range of the extra buffer; return the place after it."""
+    size: int64_t = rows[EXTRA_END, row] - rows[EXTRA_START, row]
+    memcpy(out, extra + rows[EXTRA_START, row], size)
+    return out + size
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def assemble_rows(
+    data: input_bytes,
+    rows: int64_t[:, ::1],
+    first: int64_t,
+    end: int64_t,
+    kept_records: cython.const[int32_t][::1],
+    extra: input_bytes,
+    out: output_bytes,
+    columns: int64_t[:, ::1],
+) -> tuple[int64_t, int64_t]:
+    """Do what `assemble` does."""
+    count: int64_t = 0
+    row: int64_t = first
+    step: int64_t
+    run_start: int64_t
+    run_end: int64_t
+    at: output_bytes = out
+    start: output_bytes = out
+    while row < end:
+        step = rows[STEP, row]
+        start = at
+        if step == COPY:
+            run_start = run_end = rows[POSITION, row]
+            while row < end and rows[STEP, row] == COPY and rows[POSITION, row] == run_end:
+                columns[0, count] = rows[SIZE, row]
+                columns[1, count] = rows[LAST_OFFSET, row]
+                columns[2, count] = rows[MAX_TIMESTAMP, row]
+                run_end += rows[SIZE, row]
+                count += 1
+                row += 1
+            memcpy(at, data + run_start, run_end - run_start)
+            at += run_end - run_start
+            continue
+        if step == EXTRA:
+            at = copy_extra(extra, rows, row, at)
+            columns[2, count] = rows[NEW_MAX_TIMESTAMP, row]
+        elif step == HEADER_ONLY:
+            at += HEADER_BYTES
+            write_header(data + rows[POSITION, row], rows, row, start, at)
+            columns[2, count] = rows[MAX_TIMESTAMP, row]
+        elif step == REBUILD:
+            at += HEADER_BYTES
+            if is_recompressed(rows, row):
+                at = copy_extra(extra, rows, row, at)
+            else:
+                at = encode(data, rows, row, kept_records, at)
+            write_header(data + rows[POSITION, row], rows, row, start, at)
+            columns[2, count] = rows[NEW_MAX_TIMESTAMP, row]
+        if at > start:
+            columns[0, count] = at - start
+            columns[1, count] = rows[LAST_OFFSET, row]
+            count += 1
+        row += 1
+    return at - out, count
+
+
+def assemble(
+    data: cython.const[uint8_t][::1],
+    rows: int64_t[:, ::1],
+    first: int64_t,
+    end: int64_t,
+    kept_records: cython.const[int32_t][::1],
+    extra: cython.const[uint8_t][::1],
+    out: uint8_t[::1],
+    columns: int64_t[:, ::1],
+) -> tuple:
+    """Write the output of rows to `out`, which has room for `room_for_output`.
+
+    `columns`, int64[3, rows], gets size, last offset and max timestamp of each batch. Returns (bytes, batches).
+    """
+    written: tuple[int64_t, int64_t]
+    target: output_bytes = cython.cast(output_bytes, cython.NULL)
+    if out.shape[0] > 0:
+        target = cython.address(out[0])
+    with cython.nogil:
+        written = assemble_rows(start_of(data), rows, first, end, kept_records, start_of(extra), target, columns)
+    return written

@@ -1,0 +1,159 @@
+"""The batches of a chunk: their headers as rows (`constants.fields`), one for each, and their checksums."""
+
+import cython
+from cython.cimports.diamant.kernels.constants.fields import (
+    ATTRIBUTES,
+    BAD_HEADER,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    HEADER_BYTES,
+    LAST_OFFSET,
+    LEGACY,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_TIMESTAMP,
+    NO_FAULT,
+    PAYLOAD_END,
+    PAYLOAD_START,
+    POSITION,
+    PRODUCER_ID,
+    RECORD_COUNT,
+    SIZE,
+    STEP,
+)
+from cython.cimports.diamant.kernels.processor import (
+    crc32c_by_tables,
+    crc32c_of,
+    load_big16,
+    load_big32,
+    load_big64,
+    prepare_crc32c,
+)
+from cython.cimports.libc.stdint import int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+
+input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
+
+prepare_crc32c()
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def read_int32(at: input_bytes) -> int64_t:
+    """Return the big-endian integer in 4 bytes."""
+    return cython.cast(int32_t, load_big32(at))
+
+
+def read_headers(
+    data: cython.const[uint8_t][::1], start: int64_t, end: int64_t, rows: int64_t[:, ::1]
+) -> tuple[cython.int, int64_t, int64_t, int64_t]:
+    """Fill `rows` with the whole batches from `start` on.
+
+    Returns (fault, number of rows, position after the last, all their attributes together and LEGACY if there are entries
+    of magic 0 or 1, of which only position, size and magic are told). Ends at a torn batch, or when `rows` is full.
+    """
+    together: int64_t = 0
+    count: int64_t = 0
+    position: int64_t = start
+    fault: cython.int = NO_FAULT
+    room: int64_t = rows.shape[1]
+    size: int64_t
+    magic: int64_t
+    field: cython.Py_ssize_t
+    batch: input_bytes
+    with cython.nogil:
+        while count < room and position + 17 <= end:
+            batch = cython.address(data[position])
+            size = read_int32(batch + 8) + LOG_OVERHEAD
+            magic = cython.cast(int8_t, batch[16])
+            if size < 26 or magic < 0 or magic > 2 or (magic == 2 and size < HEADER_BYTES):
+                fault = BAD_HEADER
+                break
+            if position + size > end:
+                break
+            for field in range(rows.shape[0]):
+                rows[field, count] = 0
+            rows[POSITION, count] = position
+            rows[SIZE, count] = size
+            rows[MAGIC, count] = magic
+            if magic == 2:
+                rows[BASE_OFFSET, count] = cython.cast(int64_t, load_big64(batch))
+                # Wraps where an offset is so wrong that the sum has no 64 bits.
+                rows[LAST_OFFSET, count] = cython.cast(
+                    int64_t, load_big64(batch) + cython.cast(uint64_t, read_int32(batch + 23))
+                )
+                rows[ATTRIBUTES, count] = cython.cast(int16_t, load_big16(batch + 21))
+                rows[BASE_TIMESTAMP, count] = cython.cast(int64_t, load_big64(batch + 27))
+                rows[MAX_TIMESTAMP, count] = cython.cast(int64_t, load_big64(batch + 35))
+                rows[PRODUCER_ID, count] = cython.cast(int64_t, load_big64(batch + 43))
+                rows[RECORD_COUNT, count] = read_int32(batch + 57)
+                rows[PAYLOAD_START, count] = position + HEADER_BYTES
+                rows[PAYLOAD_END, count] = position + size
+                together |= rows[ATTRIBUTES, count]
+            else:
+                together |= LEGACY
+            count += 1
+            position += size
+    return fault, count, position, together
+
+
+def find_bad_crc(
+    data: cython.const[uint8_t][::1], rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t, step: int64_t
+) -> int64_t:
+    """Return the first of the rows that are to take `step` whose batch has not the CRC that it declares; -1 if none."""
+    row: int64_t
+    found: int64_t = -1
+    batch: input_bytes
+    with cython.nogil:
+        for row in range(first, end):
+            if rows[STEP, row] == step:
+                batch = cython.address(data[rows[POSITION, row]])
+                if crc32c_of(batch + 21, rows[SIZE, row] - 21) != load_big32(batch + 17):
+                    found = row
+                    break
+    return found
+
+
+def end_of_sound(
+    data: cython.const[uint8_t][::1],
+    rows: cython.const[int64_t][:, ::1],
+    first: int64_t,
+    end: int64_t,
+    last_offset: int64_t,
+) -> tuple[int64_t, int64_t]:
+    """Return the first row of magic 0 or 1, with a wrong CRC, or whose offsets do not lie above those before; `end` if none.
+
+    With it the last offset before, which is `last_offset` at first.
+    """
+    row: int64_t = first
+    batch: input_bytes
+    with cython.nogil:
+        while row < end:
+            if rows[MAGIC, row] != 2 or rows[BASE_OFFSET, row] <= last_offset:
+                break
+            if rows[LAST_OFFSET, row] < rows[BASE_OFFSET, row]:
+                break
+            batch = cython.address(data[rows[POSITION, row]])
+            if crc32c_of(batch + 21, rows[SIZE, row] - 21) != load_big32(batch + 17):
+                break
+            last_offset = rows[LAST_OFFSET, row]
+            row += 1
+    return row, last_offset
+
+
+def next_with(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t, attributes: int64_t) -> int64_t:
+    """Return the first row whose batch has one of these bits in its attributes; `end` if none."""
+    row: int64_t = first
+    with cython.nogil:
+        while row < end and rows[ATTRIBUTES, row] & attributes == 0:
+            row += 1
+    return row
+
+
+def crc32c(data: cython.const[uint8_t][::1], may_use_instructions: cython.bint = True) -> int64_t:
+    """Return the CRC-32C of `data`."""
+    start: input_bytes = cython.cast(input_bytes, cython.NULL)
+    if data.shape[0] > 0:
+        start = cython.address(data[0])
+    return crc32c_of(start, data.shape[0]) if may_use_instructions else crc32c_by_tables(start, data.shape[0])

@@ -1,0 +1,34 @@
+"""Numbers of the walk that writes records as columns."""
+
+from __future__ import annotations
+
+# What is wanted of a record, bits.
+WANT_KEYS = 1
+WANT_VALUES = 2
+WANT_HEADERS = 4
+WANT_SIZES = 8
+
+# Rows of `fixed`.
+OFFSET = 0
+TIMESTAMP = 1
+ROW = 2
+"""Row of the record's batch in the chunk."""
+VALUE_SIZE = 3
+"""-1 of a null; anything unless sizes are wanted."""
+FIXED = 4
+
+# Fields of `bounds`, all inclusive.
+MIN_OFFSET = 0
+MAX_OFFSET = 1
+MIN_TIMESTAMP = 2
+MAX_TIMESTAMP = 3
+BOUNDS = 4
+
+# What is left by a call, int64[STATE_FIELDS]; all 0 before the first.
+COUNT = 0
+"""Records in the columns."""
+HEADERS = 1
+"""Headers of these."""
+WALKED = 2
+"""Records that were looked at."""
+STATE_FIELDS = 3

@@ -1,0 +1,22 @@
+"""The state of an output segment while its index entries are made: int64[OUTPUT_FIELDS]."""
+
+from __future__ import annotations
+
+OUTPUT_SIZE = 0
+OUTPUT_BASE_OFFSET = 1
+SINCE_ENTRY = 2
+"""Bytes since the last index entry."""
+GREATEST_TIMESTAMP = 3
+OFFSET_OF_GREATEST = 4
+INDEXED_TIMESTAMP = 5
+INDEX_BYTES = 6
+TIME_INDEX_BYTES = 7
+INDEX_INTERVAL = 8
+MAX_INDEX_BYTES = 9
+MAX_TIME_INDEX_BYTES = 10
+MAX_OUTPUT_SIZE = 11
+IS_STRICT = 12
+OUTPUT_FIELDS = 13
+
+INDEX_ENTRY_BYTES = 8
+TIME_INDEX_ENTRY_BYTES = 12

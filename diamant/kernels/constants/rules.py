@@ -1,0 +1,15 @@
+"""The rules of a round, int64[RULES]."""
+
+from __future__ import annotations
+
+IS_KAFKA = 0
+MAP_END_OFFSET = 1
+LOG_START_OFFSET = 2
+"""-2**63 in mode kafka."""
+ROUND_END_OFFSET = 3
+NOW_MS = 4
+NEW_HORIZON_MS = 5
+IS_PROBING = 6
+FROZEN_ABOVE = 7
+"""Tombstones of batches that begin above do not expire (`CleanPlan.is_frozen`); 2**63 - 1 where all may."""
+RULES = 8

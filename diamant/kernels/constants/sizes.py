@@ -1,0 +1,10 @@
+"""The fields of a group of records with one key, int64[SIZES]."""
+
+from __future__ import annotations
+
+RECORDS = 0
+BYTES = 1
+"""Of keys and values."""
+KEY_START = 2
+KEY_END = 3
+SIZES = 4

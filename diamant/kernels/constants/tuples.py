@@ -1,0 +1,24 @@
+"""Tuples of hash and offset, the table that they are put into, and the state of the walk that makes them."""
+
+from __future__ import annotations
+
+ENTRY_BYTES = 24
+EMPTY = 0
+"""Third word of an empty slot."""
+MISSING = -1
+"""Result of a lookup for a key that is not in the table."""
+
+# What to do with a batch while the map is built.
+SKIP = 0
+MAP = 1
+
+# Where a call of `hash_records` stopped, int64[STATE_FIELDS].
+ROW = 0
+RECORD = 1
+PLACE = 2
+"""Position of the next record in its payload; 0 when the row has not been begun."""
+LAST_SEEN = 3
+"""Greatest offset so far."""
+IS_PLAIN = 4
+"""1 if the records of the row so far have keys and values, and none is odd."""
+STATE_FIELDS = 5

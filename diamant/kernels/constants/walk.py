@@ -1,0 +1,14 @@
+"""The faults that a walk over the records of a produced batch may find; numbers, for a kernel has no strings."""
+
+from __future__ import annotations
+
+NO_FAULT = 0
+CUT_OFF = 1
+BAD_VARINT = 2
+BAD_LENGTH = 3
+LENGTH_MISMATCH = 4
+BAD_HEADER_COUNT = 5
+BAD_HEADER = 6
+BAD_OFFSET_DELTA = 7
+TIMESTAMP_OVERFLOW = 8
+LEFTOVER_BYTES = 9

@@ -1,0 +1,250 @@
+"""The loops that count records and their keys: from batches to sums and entries, from entries into a table.
+
+An *entry* is three words: the two halves of a key's hash (`processor.h`), and what is known of the key (`constants.counts`).
+The table (`table`) has that word + 1.
+"""
+
+import cython
+from cython.cimports.diamant.kernels.constants.counts import (
+    ABORTED,
+    BELOW_LOG_START,
+    EARLIER,
+    EARLIER_ONE,
+    KEYLESS,
+    MARKERS,
+    MARKERS_BELOW,
+    NO_SOURCE,
+    RECORDS,
+    SOURCE_SHIFT,
+    TOMBSTONE,
+    UNDECIDED,
+)
+from cython.cimports.diamant.kernels.constants.fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BUFFER_FULL,
+    CONTROL,
+    CORRUPT,
+    IS_UNPACKED,
+    LAST_OFFSET,
+    MIN_RECORD_BYTES,
+    NO_FAULT,
+    PAYLOAD_END,
+    PAYLOAD_START,
+    RECORD_COUNT,
+    STEP,
+)
+from cython.cimports.diamant.kernels.processor import hash128, prefetch, siphash128
+from cython.cimports.diamant.kernels.records import Record, from_zigzag, read_record
+from cython.cimports.diamant.kernels.table import slot_of
+from cython.cimports.libc.stdint import int64_t, uint8_t, uint64_t
+
+input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
+
+_PREFETCH_DISTANCE = cython.declare(cython.int, 8)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def count_row(
+    payload: input_bytes,
+    rows: cython.const[int64_t][:, ::1],
+    row: int64_t,
+    least_offset: int64_t,
+    k0: uint64_t,
+    k1: uint64_t,
+    source: int64_t,
+    entries: uint64_t[:, ::1],
+    count: int64_t,
+    sums: int64_t[::1],
+) -> int64_t:
+    """Do what `count_records` does for a row with records, for whose entries there is room; -1 if it is corrupt."""
+    position: int64_t = rows[PAYLOAD_START, row]
+    end: int64_t = rows[PAYLOAD_END, row]
+    base_offset: int64_t = rows[BASE_OFFSET, row]
+    last_offset: int64_t = rows[LAST_OFFSET, row]
+    record_count: int64_t = rows[RECORD_COUNT, row]
+    outcome: int64_t = rows[STEP, row]
+    below: int64_t = 0
+    keyless: int64_t = 0
+    left: int64_t = record_count
+    offset: int64_t
+    record: Record
+    hashed: hash128
+    while left > 0:
+        left -= 1
+        record = read_record(payload, position, end)
+        if not record.is_valid:
+            return -1
+        # Wraps where a base offset is so wrong that the sum has no 64 bits.
+        offset = cython.cast(
+            int64_t, cython.cast(uint64_t, base_offset) + cython.cast(uint64_t, from_zigzag(record.delta))
+        )
+        if offset < base_offset or offset > last_offset:
+            return -1
+        position = record.end
+        if offset < least_offset:
+            below += 1
+        elif outcome == 0:
+            if record.key_size < 0:
+                keyless += 1
+            else:
+                hashed = siphash128(k0, k1, payload + record.key_start, record.key_size)
+                entries[count, 0] = hashed.first
+                entries[count, 1] = hashed.second
+                if source == NO_SOURCE:
+                    entries[count, 2] = cython.cast(uint64_t, offset)
+                else:
+                    entries[count, 2] = cython.cast(uint64_t, source << SOURCE_SHIFT | (not record.has_value))
+                count += 1
+    if position != end:
+        return -1
+    sums[RECORDS] += record_count
+    sums[BELOW_LOG_START] += below
+    sums[KEYLESS] += keyless
+    if outcome == 1:
+        sums[ABORTED] += record_count - below
+    elif outcome == 2:
+        sums[UNDECIDED] += record_count - below
+    return count
+
+
+def count_records(
+    data: cython.const[uint8_t][::1],
+    unpacked: cython.const[uint8_t][::1],
+    rows: cython.const[int64_t][:, ::1],
+    first: int64_t,
+    end: int64_t,
+    least_offset: int64_t,
+    k0: uint64_t,
+    k1: uint64_t,
+    source: int64_t,
+    entries: uint64_t[:, ::1],
+    count: int64_t,
+    sums: int64_t[::1],
+) -> tuple[cython.int, int64_t, int64_t]:
+    """Count the records of rows from `first` on; append entries of the committed ones with keys, from `least_offset` on.
+
+    With NO_SOURCE they are tuples of hash and offset (`offset_map`). STEP tells what became of a row's transaction: 0 committed,
+    1 aborted, 2 open. Returns (fault, row, number of entries):
+    CORRUPT is about this row, of which nothing was counted; BUFFER_FULL wants room for entries of all its records.
+    """
+    row: int64_t = first
+    fault: cython.int = NO_FAULT
+    record_count: int64_t
+    found: int64_t
+    payload: input_bytes
+    with cython.nogil:
+        while row < end:
+            record_count = rows[RECORD_COUNT, row]
+            if rows[ATTRIBUTES, row] & CONTROL != 0:
+                if record_count > 0:
+                    sums[MARKERS] += record_count
+                    if rows[LAST_OFFSET, row] < least_offset:
+                        sums[MARKERS_BELOW] += record_count
+            elif rows[LAST_OFFSET, row] < least_offset:
+                if record_count > 0:
+                    sums[RECORDS] += record_count
+                    sums[BELOW_LOG_START] += record_count
+            elif record_count != 0:
+                if (
+                    record_count < 0
+                    or record_count > (rows[PAYLOAD_END, row] - rows[PAYLOAD_START, row]) // MIN_RECORD_BYTES
+                ):
+                    fault = CORRUPT
+                    break
+                if rows[STEP, row] == 0 and record_count > entries.shape[0] - count:
+                    fault = BUFFER_FULL
+                    break
+                payload = cython.address(unpacked[0]) if rows[IS_UNPACKED, row] != 0 else cython.address(data[0])
+                found = count_row(payload, rows, row, least_offset, k0, k1, source, entries, count, sums)
+                if found < 0:
+                    fault = CORRUPT
+                    break
+                count = found
+            row += 1
+    return fault, row, count
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def add_word(counts: int64_t[:, ::1], word: uint64_t) -> int64_t:
+    """Count the latest record of a key in a source: LIVE or TOMBSTONES; return 1 if it is live."""
+    is_tombstone: int64_t = cython.cast(int64_t, word & TOMBSTONE)
+    counts[is_tombstone, cython.cast(int64_t, word >> SOURCE_SHIFT)] += 1
+    return 1 - is_tombstone
+
+
+def put_entries(
+    table: uint64_t[:, ::1],
+    size: int64_t,
+    max_size: int64_t,
+    only_source: int64_t,
+    entries: cython.const[uint64_t][:, ::1],
+    start: int64_t,
+    end: int64_t,
+    counts: int64_t[:, ::1],
+) -> tuple[int64_t, int64_t]:
+    """Put entries `start` to `end` into the table, later ones over earlier ones; return (next entry, keys in the table).
+
+    `counts`, int64[3, sources], has live keys, tombstones and superseded records: a source's keys are counted there when they
+    come again in a later one. Stops before an entry of another source than `only_source`, if that is not negative, and before
+    any when there are `max_size` keys, less than there are slots.
+    """
+    slots: int64_t = table.shape[0]
+    index: int64_t = start
+    ahead: int64_t = start
+    slot: int64_t
+    first: uint64_t
+    second: uint64_t
+    word: uint64_t
+    known: uint64_t
+    earlier: uint64_t
+    with cython.nogil:
+        while index < end and size < max_size:
+            while ahead < end and ahead <= index + _PREFETCH_DISTANCE:
+                prefetch(cython.address(table[slot_of(entries[ahead, 0], slots), 0]))
+                ahead += 1
+            first = entries[index, 0]
+            second = entries[index, 1]
+            word = entries[index, 2]
+            if only_source >= 0 and cython.cast(int64_t, word >> SOURCE_SHIFT) != only_source:
+                break
+            slot = slot_of(first, slots)
+            while table[slot, 2] != 0 and (table[slot, 0] != first or table[slot, 1] != second):
+                slot += 1
+                if slot == slots:
+                    slot = 0
+            if table[slot, 2] == 0:
+                table[slot, 0] = first
+                table[slot, 1] = second
+                size += 1
+            else:
+                known = table[slot, 2] - 1
+                earlier = known & EARLIER
+                if known >> SOURCE_SHIFT == word >> SOURCE_SHIFT:
+                    counts[2, cython.cast(int64_t, word >> SOURCE_SHIFT)] += 1
+                elif add_word(counts, known) != 0 and earlier < 2 * EARLIER_ONE:
+                    earlier += EARLIER_ONE
+                word |= earlier
+            table[slot, 2] = word + 1
+            index += 1
+    return index, size
+
+
+def sum_entries(table: cython.const[uint64_t][:, ::1], counts: int64_t[:, ::1]) -> int64_t:
+    """Count the keys in a table; return how many are live in more than one source."""
+    shared: int64_t = 0
+    slot: int64_t
+    live: int64_t
+    with cython.nogil:
+        for slot in range(table.shape[0]):
+            if table[slot, 2] != 0:
+                live = add_word(counts, table[slot, 2] - 1)
+                live += cython.cast(int64_t, (table[slot, 2] - 1 & EARLIER) // EARLIER_ONE)
+                shared += live > 1
+    return shared

@@ -1,0 +1,94 @@
+"""The index entries of batches that are appended to a segment."""
+
+import cython
+from cython.cimports.diamant.kernels.constants.outputs import (
+    GREATEST_TIMESTAMP,
+    INDEX_BYTES,
+    INDEX_ENTRY_BYTES,
+    INDEX_INTERVAL,
+    INDEXED_TIMESTAMP,
+    IS_STRICT,
+    MAX_INDEX_BYTES,
+    MAX_OUTPUT_SIZE,
+    MAX_TIME_INDEX_BYTES,
+    OFFSET_OF_GREATEST,
+    OUTPUT_BASE_OFFSET,
+    OUTPUT_SIZE,
+    SINCE_ENTRY,
+    TIME_INDEX_BYTES,
+    TIME_INDEX_ENTRY_BYTES,
+)
+from cython.cimports.diamant.kernels.processor import store_big
+from cython.cimports.diamant.kernels.records import wrapping_difference
+from cython.cimports.libc.stdint import INT32_MAX, int64_t, uint8_t
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def index_columns(
+    columns: cython.const[int64_t][:, ::1],
+    count: int64_t,
+    output: int64_t[::1],
+    index: cython.pointer(uint8_t),
+    time_index: cython.pointer(uint8_t),
+) -> int64_t:
+    """Do what `index_batches` does; return the batches done."""
+    batch: int64_t
+    size: int64_t
+    position: int64_t
+    relative: int64_t
+    is_due: cython.bint
+    is_full: cython.bint
+    for batch in range(count):
+        size = columns[0, batch]
+        position = output[OUTPUT_SIZE]
+        relative = wrapping_difference(columns[1, batch], output[OUTPUT_BASE_OFFSET])
+        if position + size > output[MAX_OUTPUT_SIZE] or relative < 0 or relative > INT32_MAX:
+            return batch
+        is_due = output[SINCE_ENTRY] > output[INDEX_INTERVAL]
+        if is_due:
+            is_full = (
+                output[INDEX_BYTES] + INDEX_ENTRY_BYTES > output[MAX_INDEX_BYTES]
+                or output[TIME_INDEX_BYTES] + TIME_INDEX_ENTRY_BYTES > output[MAX_TIME_INDEX_BYTES]
+            )
+            if is_full and output[IS_STRICT] != 0:
+                return batch
+            is_due = not is_full
+        if columns[2, batch] > output[GREATEST_TIMESTAMP]:
+            output[GREATEST_TIMESTAMP] = columns[2, batch]
+            output[OFFSET_OF_GREATEST] = columns[1, batch]
+        if is_due:
+            store_big(index, relative, 4)
+            store_big(index + 4, position, 4)
+            index += INDEX_ENTRY_BYTES
+            output[INDEX_BYTES] += INDEX_ENTRY_BYTES
+            if output[GREATEST_TIMESTAMP] > output[INDEXED_TIMESTAMP]:
+                store_big(time_index, output[GREATEST_TIMESTAMP], 8)
+                store_big(time_index + 8, output[OFFSET_OF_GREATEST] - output[OUTPUT_BASE_OFFSET], 4)
+                time_index += TIME_INDEX_ENTRY_BYTES
+                output[TIME_INDEX_BYTES] += TIME_INDEX_ENTRY_BYTES
+                output[INDEXED_TIMESTAMP] = output[GREATEST_TIMESTAMP]
+            output[SINCE_ENTRY] = 0
+        output[SINCE_ENTRY] += size
+        output[OUTPUT_SIZE] = position + size
+    return count
+
+
+def index_batches(
+    columns: cython.const[int64_t][:, ::1],
+    count: int64_t,
+    output: int64_t[::1],
+    index: uint8_t[::1],
+    time_index: uint8_t[::1],
+) -> int:
+    """Make the index entries that are due for `count` batches, as `SegmentWriter` does for each; return the batches done.
+
+    `columns` as `assembly.assemble` leaves them; there is room for an entry for each. How many bytes of entries there are
+    now is left in `output`. It stops before a batch for which `SegmentWriter` raises.
+    """
+    done: int64_t = 0
+    if count > 0:
+        with cython.nogil:
+            done = index_columns(columns, count, output, cython.address(index[0]), cython.address(time_index[0]))
+    return done

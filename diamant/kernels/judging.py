@@ -1,0 +1,512 @@
+"""The judgement on each batch of a chunk, and on each record in it.
+
+    decide     batches that need no look at their records: nothing of them stays, or all, or their transaction aborted
+    judge      the records of the others: where those are that stay, and what the batch's new header says
+
+The rules are those of `cleaner/rules/record_fate.py`, written out; the tests compare them. Whether a data record is the
+last of its key is asked of the table of keys (*probing*: the clean section, where most keys are not in it), or of the
+sorted offsets of last records (*membership*: the dirty range, where each record was mapped).
+"""
+
+import cython
+from cython.cimports.diamant.kernels.constants.fates import (
+    FATE_BELOW_LOG_START,
+    FATE_KEYLESS,
+    FATE_SUPERSEDED,
+    FATE_TOMBSTONE,
+    FATES,
+    INVALID_READ,
+    KEEP,
+    MESSAGES_READ,
+    MESSAGES_WRITTEN,
+    REMOVED,
+    REMOVED_BYTES,
+)
+from cython.cimports.diamant.kernels.constants.fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    CORRUPT,
+    DELETE_HORIZON,
+    DROPS_ALL,
+    HEADER_BYTES,
+    HORIZON,
+    IS_UNPACKED,
+    KEPT,
+    KEPT_START,
+    LAST_OFFSET,
+    LOG_APPEND_TIME,
+    MAX_TIMESTAMP,
+    MIN_RECORD_BYTES,
+    NEW_BASE_TIMESTAMP,
+    NEW_MAX_TIMESTAMP,
+    NO_FAULT,
+    NOTE,
+    OUT_OF_ORDER,
+    PAYLOAD_END,
+    PAYLOAD_START,
+    PRODUCER_ID,
+    RECORD_COUNT,
+    RETAINED,
+    SIZE,
+    STEP,
+)
+from cython.cimports.diamant.kernels.constants.rules import (
+    FROZEN_ABOVE,
+    IS_KAFKA,
+    IS_PROBING,
+    LOG_START_OFFSET,
+    MAP_END_OFFSET,
+    NEW_HORIZON_MS,
+    NOW_MS,
+    ROUND_END_OFFSET,
+)
+from cython.cimports.diamant.kernels.constants.steps import (
+    COPY,
+    DROP,
+    HEADER_ONLY,
+    JUDGE,
+    PLAIN_ENGINE,
+    REBUILD,
+    UNDECIDED,
+)
+from cython.cimports.diamant.kernels.judgement import Judgement
+from cython.cimports.diamant.kernels.processor import hash128, prefetch, siphash128
+from cython.cimports.diamant.kernels.records import (
+    Record,
+    from_zigzag,
+    read_record,
+    to_zigzag,
+    varint_size,
+    wrapping_difference,
+    wrapping_sum,
+)
+from cython.cimports.diamant.kernels.table import find, slot_of
+from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uint64_t
+from cython.cimports.libc.string import memset
+
+input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
+
+KeyTable = cython.struct(words=cython.pointer(cython.const[uint64_t]), slots=int64_t, k0=uint64_t, k1=uint64_t)
+"""The table of keys, without slots if it is not asked, and the key of their hashes."""
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def place_of(ascending: cython.pointer(cython.const[int64_t]), count: int64_t, number: int64_t) -> int64_t:
+    """Return the place of the first of `count` numbers that is not less than `number`."""
+    low: int64_t = 0
+    high: int64_t = count
+    middle: int64_t
+    while low < high:
+        middle = (low + high) >> 1
+        if ascending[middle] < number:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def last_data_offset(producers: cython.const[int64_t][:, ::1], producer_id: int64_t) -> int64_t:
+    """Return the last data offset of an active producer from int64[2, n] by ascending id; -1 without one."""
+    place: int64_t
+    count: int64_t = producers.shape[1]
+    if count > 0:
+        place = place_of(cython.address(producers[0, 0]), count, producer_id)
+        if place < count and producers[0, place] == producer_id:
+            return producers[1, place]
+    return -1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def decide_rows(
+    rows: int64_t[:, ::1],
+    first: int64_t,
+    end: int64_t,
+    rules: cython.const[int64_t][::1],
+    producers: cython.const[int64_t][:, ::1],
+    latest: cython.const[int64_t][::1],
+    at: int64_t,
+    counts: int64_t[::1],
+) -> int64_t:
+    """Do what `decide` does."""
+    row: int64_t
+    base_offset: int64_t
+    last_offset: int64_t
+    record_count: int64_t
+    fate: int64_t
+    emptied: int64_t
+    kept_from: int64_t
+    is_retained: cython.bint
+    for row in range(first, end):
+        if rows[STEP, row] != UNDECIDED:
+            continue
+        base_offset = rows[BASE_OFFSET, row]
+        last_offset = rows[LAST_OFFSET, row]
+        record_count = rows[RECORD_COUNT, row]
+        fate = rows[DROPS_ALL, row]
+        if last_offset < rules[LOG_START_OFFSET]:
+            fate = FATE_BELOW_LOG_START
+        is_retained = last_offset == rules[ROUND_END_OFFSET] - 1
+        if rows[PRODUCER_ID, row] >= 0 and last_offset >= 0 and not is_retained:
+            is_retained = last_data_offset(producers, rows[PRODUCER_ID, row]) == last_offset
+        rows[RETAINED, row] = is_retained
+        emptied = HEADER_ONLY if is_retained else DROP
+        if fate != KEEP:
+            rows[STEP, row] = emptied
+            if is_retained:
+                counts[MESSAGES_READ] += record_count
+            counts[REMOVED + fate] += record_count
+            if record_count != 0:
+                counts[REMOVED_BYTES + fate] += rows[SIZE, row] - HEADER_BYTES
+            continue
+        counts[MESSAGES_READ] += record_count
+        rows[STEP, row] = JUDGE
+        if (
+            rules[IS_PROBING] != 0
+            or rows[NOTE, row] == 0
+            or record_count == 0
+            or last_offset > rules[MAP_END_OFFSET]
+            or base_offset < rules[LOG_START_OFFSET]
+            or rows[ATTRIBUTES, row] & LOG_APPEND_TIME != 0
+        ):
+            continue
+        while at < latest.shape[0] and latest[at] < base_offset:
+            at += 1
+        kept_from = at
+        while at < latest.shape[0] and latest[at] <= last_offset:
+            at += 1
+        if at == kept_from:
+            rows[STEP, row] = emptied
+            counts[REMOVED + FATE_SUPERSEDED] += record_count
+            counts[REMOVED_BYTES + FATE_SUPERSEDED] += rows[NOTE, row] - 1
+        elif at - kept_from == record_count:
+            rows[STEP, row] = COPY
+            rows[KEPT, row] = record_count
+            counts[MESSAGES_WRITTEN] += record_count
+    return at
+
+
+def decide(
+    rows: int64_t[:, ::1],
+    first: int64_t,
+    end: int64_t,
+    rules: cython.const[int64_t][::1],
+    producers: cython.const[int64_t][:, ::1],
+    latest: cython.const[int64_t][::1],
+    at: int64_t,
+    counts: int64_t[::1],
+) -> int:
+    """Set the step of each row that is UNDECIDED, to JUDGE if its records must be looked at.
+
+    `at` is a place in `latest` not after the first row's offsets; the place for the next call is returned.
+    """
+    with cython.nogil:
+        at = decide_rows(rows, first, end, rules, producers, latest, at, counts)
+    return at
+
+
+def room_to_judge(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t) -> int:
+    """Return how many records the rows whose step is JUDGE have at most, whatever their headers declare."""
+    room: int64_t = 0
+    row: int64_t
+    with cython.nogil:
+        for row in range(first, end):
+            if rows[STEP, row] == JUDGE:
+                room += max(
+                    min(
+                        rows[RECORD_COUNT, row], (rows[PAYLOAD_END, row] - rows[PAYLOAD_START, row]) // MIN_RECORD_BYTES
+                    ),
+                    0,
+                )
+    return room
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def encoded_size(rest_size: int64_t, delta: int64_t) -> int64_t:
+    """Return the size of a record with this timestamp delta and so many bytes from its offset delta on."""
+    body: int64_t = 1 + varint_size(to_zigzag(delta)) + rest_size
+    return body + varint_size(cython.cast(uint64_t, body) << 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def read_ahead(
+    payload: input_bytes,
+    position: int64_t,
+    end: int64_t,
+    count: int64_t,
+    keys: KeyTable,
+    records: cython.pointer(Record),
+    hashes: cython.pointer(hash128),
+) -> cython.void:
+    """Read the next records and, if there is a table, hash their keys and begin to load what it has of them.
+
+    A lookup is mostly a wait for memory.
+    """
+    index: int64_t
+    for index in range(count):
+        records[index] = read_record(payload, position, end)
+        if not records[index].is_valid:
+            return
+        if keys.slots > 0 and records[index].key_size >= 0:
+            hashes[index] = siphash128(keys.k0, keys.k1, payload + records[index].key_start, records[index].key_size)
+            prefetch(keys.words + 3 * slot_of(hashes[index].first, keys.slots))
+        position = records[index].end
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def fate_of(
+    record: cython.pointer(Record),
+    hashed: cython.pointer(hash128),
+    offset: int64_t,
+    is_expired: cython.bint,
+    rules: cython.const[int64_t][::1],
+    keys: KeyTable,
+    latest: cython.const[int64_t][::1],
+    at: cython.pointer(int64_t),
+) -> int64_t:
+    """Return the fate of a record; `is_expired`: tombstones of its batch are. `at` is the place in `latest`."""
+    is_superseded: cython.bint
+    if offset < rules[LOG_START_OFFSET]:
+        return FATE_BELOW_LOG_START
+    if offset > rules[MAP_END_OFFSET]:
+        return KEEP
+    if record.key_size < 0:
+        return FATE_KEYLESS
+    if rules[IS_PROBING] != 0:
+        is_superseded = offset < find(keys.words, keys.slots, hashed.first, hashed.second)
+    else:
+        while at[0] < latest.shape[0] and latest[at[0]] < offset:
+            at[0] += 1
+        is_superseded = at[0] == latest.shape[0] or latest[at[0]] != offset
+    if is_superseded:
+        return FATE_SUPERSEDED
+    return FATE_TOMBSTONE if is_expired and not record.has_value else KEEP
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def judge_records(
+    payload: input_bytes,
+    rows: int64_t[:, ::1],
+    row: int64_t,
+    rules: cython.const[int64_t][::1],
+    keys: KeyTable,
+    latest: cython.const[int64_t][::1],
+    at: cython.pointer(int64_t),
+    kept_records: int32_t[::1],
+    kept_start: int64_t,
+    judged: cython.pointer(Judgement),
+) -> cython.int:
+    """Judge the records of a row; return the fault."""
+    index: int64_t
+    records = cython.declare(Record[16])
+    hashes = cython.declare(hash128[16])
+    place: int64_t
+    ahead: int64_t
+    record: cython.pointer(Record)
+    offset: int64_t
+    fate: int64_t
+    timestamp: int64_t
+    size: int64_t
+    position: int64_t = rows[PAYLOAD_START, row]
+    base_offset: int64_t = rows[BASE_OFFSET, row]
+    previous: int64_t = wrapping_sum(base_offset, -1)
+    base_timestamp: int64_t = rows[BASE_TIMESTAMP, row]
+    batch_timestamp: int64_t = rows[MAX_TIMESTAMP, row]
+    is_log_append_time: cython.bint = rows[ATTRIBUTES, row] & LOG_APPEND_TIME != 0
+    is_expired: cython.bint = (
+        rows[ATTRIBUTES, row] & DELETE_HORIZON != 0
+        and rules[NOW_MS] >= base_timestamp
+        and base_offset <= rules[FROZEN_ABOVE]
+    )
+    for index in range(rows[RECORD_COUNT, row]):
+        place = index & 15
+        if place == 0:
+            ahead = min(rows[RECORD_COUNT, row] - index, 16)
+            read_ahead(payload, position, rows[PAYLOAD_END, row], ahead, keys, records, hashes)
+        record = cython.address(records[place])
+        if not record.is_valid:
+            return CORRUPT
+        offset = wrapping_sum(base_offset, from_zigzag(record.delta))
+        if offset <= previous or offset > rows[LAST_OFFSET, row]:
+            return OUT_OF_ORDER
+        previous = offset
+        judged.is_odd |= record.is_odd
+        fate = fate_of(record, cython.address(hashes[place]), offset, is_expired, rules, keys, latest, at)
+        if fate == KEEP:
+            kept_records[kept_start + judged.kept] = cython.cast(int32_t, position - rows[PAYLOAD_START, row])
+            timestamp = (
+                batch_timestamp if is_log_append_time else wrapping_sum(base_timestamp, from_zigzag(record.timestamp))
+            )
+            if judged.kept == 0:
+                judged.first_timestamp = timestamp
+            if judged.kept == 0 or timestamp > judged.max_timestamp:
+                judged.max_timestamp = timestamp
+            if not record.has_value:
+                judged.last_tombstone_offset = offset
+            judged.kept += 1
+        else:
+            size = record.end - position
+            if is_log_append_time:
+                # Counted with the batch's timestamp for its own.
+                size = encoded_size(record.end - record.rest, wrapping_difference(batch_timestamp, base_timestamp))
+            judged.removed[fate] += 1
+            judged.removed_bytes[fate] += size
+        position = record.end
+    return CORRUPT if rows[RECORD_COUNT, row] > 0 and position != rows[PAYLOAD_END, row] else NO_FAULT
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def conclude(
+    rows: int64_t[:, ::1],
+    row: int64_t,
+    rules: cython.const[int64_t][::1],
+    kept_start: int64_t,
+    judged: cython.pointer(Judgement),
+    counts: int64_t[::1],
+) -> cython.void:
+    """Set the step of a row whose records are judged, and what its new header says."""
+    fate: int64_t
+    record_count: int64_t = rows[RECORD_COUNT, row]
+    has_horizon: cython.bint = rows[ATTRIBUTES, row] & DELETE_HORIZON != 0
+    sets_horizon: cython.bint = (
+        not has_horizon
+        and judged.last_tombstone_offset >= 0
+        and (rules[IS_KAFKA] != 0 or judged.last_tombstone_offset <= rules[MAP_END_OFFSET])
+    )
+    if judged.is_odd and judged.kept > 0 and (judged.kept < record_count or sets_horizon):
+        rows[STEP, row] = PLAIN_ENGINE
+        counts[MESSAGES_READ] -= record_count
+        return
+    for fate in range(FATES):
+        counts[REMOVED + fate] += judged.removed[fate]
+        counts[REMOVED_BYTES + fate] += judged.removed_bytes[fate]
+    counts[INVALID_READ] += judged.removed[FATE_KEYLESS]
+    counts[MESSAGES_WRITTEN] += judged.kept
+    if judged.kept == 0:
+        rows[STEP, row] = HEADER_ONLY if rows[RETAINED, row] != 0 else DROP
+    elif judged.kept == record_count and not sets_horizon:
+        rows[STEP, row] = COPY
+    else:
+        rows[STEP, row] = REBUILD
+    rows[KEPT, row] = judged.kept
+    rows[KEPT_START, row] = kept_start
+    rows[HORIZON, row] = has_horizon or sets_horizon
+    if has_horizon:
+        rows[NEW_BASE_TIMESTAMP, row] = rows[BASE_TIMESTAMP, row]
+    elif sets_horizon:
+        rows[NEW_BASE_TIMESTAMP, row] = rules[NEW_HORIZON_MS]
+    else:
+        rows[NEW_BASE_TIMESTAMP, row] = judged.first_timestamp
+    rows[NEW_MAX_TIMESTAMP, row] = (
+        rows[MAX_TIMESTAMP, row] if rows[ATTRIBUTES, row] & LOG_APPEND_TIME != 0 else judged.max_timestamp
+    )
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def judge_rows(
+    data: input_bytes,
+    unpacked: input_bytes,
+    rows: int64_t[:, ::1],
+    first: int64_t,
+    end: int64_t,
+    rules: cython.const[int64_t][::1],
+    keys: KeyTable,
+    latest: cython.const[int64_t][::1],
+    kept_records: int32_t[::1],
+    counts: int64_t[::1],
+) -> tuple[cython.int, int64_t]:
+    """Do what `judge` does."""
+    row: int64_t
+    fault: cython.int
+    judged = cython.declare(Judgement)
+    kept_end: int64_t = 0
+    at: int64_t = 0
+    if rules[IS_PROBING] == 0 and first < end and latest.shape[0] > 0:
+        at = place_of(cython.address(latest[0]), latest.shape[0], rows[BASE_OFFSET, first])
+    for row in range(first, end):
+        if rows[STEP, row] != JUDGE:
+            continue
+        if rows[RECORD_COUNT, row] < 0:
+            return CORRUPT, row
+        memset(cython.address(judged), 0, cython.sizeof(Judgement))
+        judged.first_timestamp = judged.max_timestamp = judged.last_tombstone_offset = -1
+        fault = judge_records(
+            unpacked if rows[IS_UNPACKED, row] != 0 else data,
+            rows,
+            row,
+            rules,
+            keys,
+            latest,
+            cython.address(at),
+            kept_records,
+            kept_end,
+            cython.address(judged),
+        )
+        if fault != NO_FAULT:
+            return fault, row
+        conclude(rows, row, rules, kept_end, cython.address(judged), counts)
+        if rows[STEP, row] == REBUILD:
+            kept_end += judged.kept
+    return NO_FAULT, end
+
+
+def judge(
+    data: cython.const[uint8_t][::1],
+    unpacked: cython.const[uint8_t][::1],
+    rows: int64_t[:, ::1],
+    first: int64_t,
+    end: int64_t,
+    rules: cython.const[int64_t][::1],
+    table: cython.const[uint64_t][:, ::1],
+    k0: uint64_t,
+    k1: uint64_t,
+    latest: cython.const[int64_t][::1],
+    kept_records: int32_t[::1],
+    counts: int64_t[::1],
+) -> tuple:
+    """Judge the records of the rows whose step is JUDGE, and set the step to what becomes of the batch.
+
+    A batch with odd records that must be rebuilt becomes PLAIN_ENGINE, uncounted. For others that must be, `kept_records`,
+    with room for every record, tells where in the payload the records begin that stay. Returns (fault, row).
+    """
+    source: input_bytes = cython.cast(input_bytes, cython.NULL)
+    unpacked_source: input_bytes = source
+    keys = cython.declare(KeyTable)
+    outcome: tuple[cython.int, int64_t]
+    if data.shape[0] > 0:
+        source = cython.address(data[0])
+    if unpacked.shape[0] > 0:
+        unpacked_source = cython.address(unpacked[0])
+    keys.words = cython.address(table[0, 0])
+    keys.slots = table.shape[0] if rules[IS_PROBING] != 0 else 0
+    keys.k0 = k0
+    keys.k1 = k1
+    with cython.nogil:
+        outcome = judge_rows(source, unpacked_source, rows, first, end, rules, keys, latest, kept_records, counts)
+    return outcome

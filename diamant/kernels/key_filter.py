@@ -1,0 +1,191 @@
+"""Filters of keys (`cleaner/prompt/key_filter.py`): which batches have keys, the hashes of these, and the filter made of them."""
+
+import cython
+from cython.cimports.diamant.kernels.constants.fields import (
+    ATTRIBUTES,
+    CONTROL,
+    DELETE_HORIZON,
+    MAGIC,
+    NOTE,
+    RECORD_COUNT,
+    STEP,
+    TRANSACTIONAL,
+)
+from cython.cimports.diamant.kernels.constants.tuples import EMPTY, MAP, SKIP
+from cython.cimports.diamant.kernels.processor import load_little32, store_little32
+from cython.cimports.libc.stdint import int64_t, uint8_t, uint32_t, uint64_t
+from cython.cimports.libc.string import memset
+
+words = cython.typedef(cython.pointer(uint64_t))
+
+_FINGERPRINT_BITS = cython.declare(cython.int, 32)
+# A hash is sorted by its 64 bits in six passes.
+_DIGIT_BITS = cython.declare(cython.int, 11)
+_PASSES = cython.declare(cython.int, 6)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def digit_of(word: uint64_t, step: cython.int) -> cython.int:
+    """Return what a pass of the sort looks at."""
+    return cython.cast(cython.int, word >> (step * _DIGIT_BITS) & ((1 << _DIGIT_BITS) - 1))
+
+
+def choose_data(rows: int64_t[:, ::1], count: int64_t) -> cython.void:
+    """Set the STEP of each row: MAP for data of magic 2, SKIP for everything else."""
+    row: int64_t
+    with cython.nogil:
+        for row in range(count):
+            rows[STEP, row] = MAP if rows[MAGIC, row] == 2 and rows[ATTRIBUTES, row] & CONTROL == 0 else SKIP
+
+
+def find_special(
+    rows: cython.const[int64_t][:, ::1], count: int64_t, found: int64_t[::1]
+) -> tuple[int64_t, int64_t, cython.bint]:
+    """Look at rows that were hashed, and write those into `found` that are to be looked at one by one.
+
+    Returns (how many these are, records of data, whether there may be a tombstone without a horizon). Looked at are
+    batches that are no data, have no records, belong to a transaction, or may have a tombstone with a horizon.
+    """
+    special: int64_t = 0
+    records: int64_t = 0
+    has_unstamped: cython.bint = False
+    attributes: int64_t
+    # A batch without a note has a tombstone, or something odd.
+    is_noted: cython.bint
+    row: int64_t
+    with cython.nogil:
+        for row in range(count):
+            attributes = rows[ATTRIBUTES, row]
+            if rows[STEP, row] != MAP or rows[RECORD_COUNT, row] == 0:
+                found[special] = row
+                special += 1
+                continue
+            records += rows[RECORD_COUNT, row]
+            is_noted = rows[NOTE, row] != 0
+            if not is_noted and attributes & DELETE_HORIZON == 0:
+                has_unstamped = True
+            if attributes & TRANSACTIONAL != 0 or (not is_noted and attributes & DELETE_HORIZON != 0):
+                found[special] = row
+                special += 1
+    return special, records, has_unstamped
+
+
+def take_hashes(tuples: cython.const[uint64_t][:, ::1], hashes: uint64_t[::1]) -> cython.void:
+    """Write the first halves of the hashes of as many tuples as there is room for."""
+    index: int64_t
+    with cython.nogil:
+        for index in range(hashes.shape[0]):
+            hashes[index] = tuples[index, 0]
+
+
+def take_table(table: cython.const[uint64_t][:, ::1], hashes: uint64_t[::1]) -> int64_t:
+    """Write the first halves of the hashes in a table, for which there is room; return how many."""
+    count: int64_t = 0
+    slot: int64_t
+    with cython.nogil:
+        for slot in range(table.shape[0]):
+            if table[slot, 2] != EMPTY:
+                hashes[count] = table[slot, 0]
+                count += 1
+    return count
+
+
+def sort_hashes(hashes: uint64_t[::1], other: uint64_t[::1]) -> int64_t:
+    """Sort hashes, with as much room again, and bring one of each to the front; return how many these are."""
+    # Of each digit, for all passes: how many there are, then where the next one goes.
+    places = cython.declare(uint32_t[12288])
+    source: words = cython.NULL
+    target: words = cython.NULL
+    size: int64_t = hashes.shape[0]
+    index: int64_t
+    digit: cython.int
+    step: cython.int
+    total: uint32_t = 0
+    count: uint32_t
+    word: uint64_t
+    unique: int64_t = 0
+    if size > 0:
+        source = cython.address(hashes[0])
+        target = cython.address(other[size - 1]) - (size - 1)
+    with cython.nogil:
+        memset(places, 0, cython.sizeof(places))
+        for index in range(size):
+            word = source[index]
+            for step in range(_PASSES):
+                places[step << _DIGIT_BITS | digit_of(word, step)] += 1
+        for step in range(_PASSES):
+            total = 0
+            for digit in range(1 << _DIGIT_BITS):
+                count = places[step << _DIGIT_BITS | digit]
+                places[step << _DIGIT_BITS | digit] = total
+                total += count
+            for index in range(size):
+                word = source[index]
+                digit = step << _DIGIT_BITS | digit_of(word, step)
+                target[places[digit]] = word
+                places[digit] += 1
+            # After an even number of passes they are where they were.
+            source, target = target, source
+        for index in range(size):
+            if index == 0 or source[index] != source[unique - 1]:
+                source[unique] = source[index]
+                unique += 1
+    return unique
+
+
+def write_filter(hashes: cython.const[uint64_t][::1], bits: cython.int, data: uint8_t[::1]) -> cython.void:
+    """Write the filter of some ascending hashes, with 2**bits buckets, into the bytes that it takes."""
+    buckets: int64_t = cython.cast(int64_t, 1) << bits
+    count: int64_t = hashes.shape[0]
+    shift: cython.int = 64 - _FINGERPRINT_BITS - bits
+    leading: uint64_t
+    bucket: int64_t
+    index: int64_t
+    following: int64_t = 0
+    """The first bucket whose beginning is not written."""
+    with cython.nogil:
+        for index in range(count):
+            leading = hashes[index] >> shift
+            bucket = cython.cast(int64_t, leading >> _FINGERPRINT_BITS)
+            while following <= bucket:
+                store_little32(cython.address(data[4 * following]), cython.cast(uint32_t, index))
+                following += 1
+            store_little32(cython.address(data[4 * (buckets + 1 + index)]), cython.cast(uint32_t, leading))
+        while following <= buckets:
+            store_little32(cython.address(data[4 * following]), cython.cast(uint32_t, count))
+            following += 1
+
+
+def may_have_any(
+    data: cython.const[uint8_t][::1], bits: cython.int, hashes: cython.const[uint64_t][::1]
+) -> cython.bint:
+    """Tell whether any of some hashes is in a filter with 2**bits buckets."""
+    buckets: int64_t = cython.cast(int64_t, 1) << bits
+    count: int64_t = data.shape[0] // 4 - buckets - 1
+    shift: cython.int = 64 - _FINGERPRINT_BITS - bits
+    leading: uint64_t
+    bucket: int64_t
+    index: int64_t
+    place: int64_t
+    end: int64_t
+    is_found: cython.bint = False
+    with cython.nogil:
+        for index in range(hashes.shape[0]):
+            leading = hashes[index] >> shift
+            bucket = cython.cast(int64_t, leading >> _FINGERPRINT_BITS)
+            place = load_little32(cython.address(data[4 * bucket]))
+            end = load_little32(cython.address(data[4 * bucket + 4]))
+            # Whatever the bytes say, nothing is read behind them.
+            if end > count:
+                end = count
+            while place < end:
+                if load_little32(cython.address(data[4 * (buckets + 1 + place)])) == cython.cast(uint32_t, leading):
+                    is_found = True
+                    break
+                place += 1
+            if is_found:
+                break
+    return is_found

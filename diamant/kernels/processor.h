@@ -1,0 +1,293 @@
+/* What the processor offers and Cython does not: unaligned loads, CRC-32C, SipHash and prefetch.
+
+   Nothing here checks a bound: callers do. Only the instructions of the processor at hand are used; gcc and clang. */
+
+#ifndef DIAMANT_PROCESSOR_H
+#define DIAMANT_PROCESSOR_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#elif defined(__ARM_FEATURE_CRC32)
+#include <arm_acle.h>
+#endif
+
+static inline uint64_t load_little64(const uint8_t *at) {
+    uint64_t word;
+    memcpy(&word, at, 8);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
+    return word;
+}
+
+static inline uint32_t load_little32(const uint8_t *at) {
+    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+static inline void store_little32(uint8_t *at, uint32_t value) {
+    for (int index = 0; index < 4; index++) at[index] = (uint8_t)(value >> (8 * index));
+}
+
+static inline uint64_t load_big64(const uint8_t *at) { return __builtin_bswap64(load_little64(at)); }
+
+static inline uint32_t load_big32(const uint8_t *at) {
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+static inline uint16_t load_big16(const uint8_t *at) { return (uint16_t)(at[0] << 8 | at[1]); }
+
+/* Write the low `size` bytes of `value`, the highest first. */
+static inline void store_big(uint8_t *at, uint64_t value, int size) {
+    for (int index = 0; index < size; index++) at[index] = (uint8_t)(value >> (8 * (size - 1 - index)));
+}
+
+/* Begin to load what is at an address into the processor's cache, to be written. */
+static inline void prefetch(const void *at) { __builtin_prefetch(at, 1, 3); }
+
+/* Tell whether some bytes are among others. */
+static inline int contains(const uint8_t *data, int64_t size, const uint8_t *wanted, int64_t wanted_size) {
+    return memmem(data, (size_t)size, wanted, (size_t)wanted_size) != NULL;
+}
+
+/* -- CRC-32C ---------------------------------------------------------------------------------------------------------- */
+
+/* Three lanes of so many bytes are computed side by side: an instruction takes three cycles, but one can begin in each. */
+#define LANE_BYTES 512
+
+static uint32_t crc_bytes[8][256]; /* [k][b]: what byte b does to the register when k more bytes follow it */
+static uint32_t crc_lanes[4][256]; /* [k][b]: what byte k of the register, being b, becomes when a lane of zeros follows */
+
+static uint32_t crc_by_tables(uint32_t crc, const uint8_t *data, int64_t size) {
+    while (size >= 8) {
+        uint64_t word = load_little64(data) ^ crc;
+        crc = 0;
+        for (int index = 0; index < 8; index++) crc ^= crc_bytes[7 - index][word >> (8 * index) & 0xff];
+        data += 8;
+        size -= 8;
+    }
+    while (size-- > 0) crc = crc >> 8 ^ crc_bytes[0][(crc ^ *data++) & 0xff];
+    return crc;
+}
+
+static inline uint32_t crc_after_lane(uint32_t crc) {
+    return crc_lanes[0][crc & 0xff] ^ crc_lanes[1][crc >> 8 & 0xff] ^ crc_lanes[2][crc >> 16 & 0xff] ^ crc_lanes[3][crc >> 24];
+}
+
+#if defined(__x86_64__) || defined(__ARM_FEATURE_CRC32)
+#if defined(__x86_64__)
+#define CRC_TARGET __attribute__((target("sse4.2")))
+#define CRC_WORD(crc, word) _mm_crc32_u64(crc, word)
+#else
+#define CRC_TARGET
+#define CRC_WORD(crc, word) __crc32cd((uint32_t)(crc), word)
+#endif
+
+CRC_TARGET static uint32_t crc_by_instructions(uint32_t register_, const uint8_t *data, int64_t size) {
+    uint64_t crc = register_;
+    while (size >= 3 * LANE_BYTES) {
+        uint64_t second = 0, third = 0;
+        for (int at = 0; at < LANE_BYTES; at += 8) {
+            crc = CRC_WORD(crc, load_little64(data + at));
+            second = CRC_WORD(second, load_little64(data + LANE_BYTES + at));
+            third = CRC_WORD(third, load_little64(data + 2 * LANE_BYTES + at));
+        }
+        crc = crc_after_lane(crc_after_lane((uint32_t)crc) ^ (uint32_t)second) ^ third;
+        data += 3 * LANE_BYTES;
+        size -= 3 * LANE_BYTES;
+    }
+    while (size >= 8) {
+        crc = CRC_WORD(crc, load_little64(data));
+        data += 8;
+        size -= 8;
+    }
+    return crc_by_tables((uint32_t)crc, data, size);
+}
+#endif
+
+static uint32_t (*crc_register)(uint32_t, const uint8_t *, int64_t) = 0;
+
+/* Make the tables and choose by the processor; once in each module that computes CRCs, before anything else. */
+static inline void prepare_crc32c(void) {
+    for (int byte = 0; byte < 256; byte++) {
+        uint32_t crc = (uint32_t)byte;
+        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+        crc_bytes[0][byte] = crc;
+    }
+    for (int following = 1; following < 8; following++)
+        for (int byte = 0; byte < 256; byte++) {
+            uint32_t crc = crc_bytes[following - 1][byte];
+            crc_bytes[following][byte] = crc >> 8 ^ crc_bytes[0][crc & 0xff];
+        }
+    for (int place = 0; place < 4; place++)
+        for (int byte = 1; byte < 256; byte++) {
+            int rest = byte & (byte - 1);
+            uint32_t crc = (uint32_t)byte << (8 * place);
+            /* Of a byte of several bits it is that of one of them with that of the rest. */
+            if (rest)
+                crc = crc_lanes[place][rest] ^ crc_lanes[place][byte ^ rest];
+            else
+                for (int zero = 0; zero < LANE_BYTES; zero++) crc = crc >> 8 ^ crc_bytes[0][crc & 0xff];
+            crc_lanes[place][byte] = crc;
+        }
+    crc_register = crc_by_tables;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("sse4.2")) crc_register = crc_by_instructions;
+#elif defined(__ARM_FEATURE_CRC32)
+    crc_register = crc_by_instructions;
+#endif
+}
+
+static inline uint32_t crc32c_of(const uint8_t *data, int64_t size) { return ~crc_register(0xffffffffu, data, size); }
+
+/* What `crc32c_of` is on a processor without the instructions. */
+static inline uint32_t crc32c_by_tables(const uint8_t *data, int64_t size) { return ~crc_by_tables(0xffffffffu, data, size); }
+
+/* -- SipHash-2-4 with a result of 128 bits (Aumasson and Bernstein) --------------------------------------------------- */
+
+typedef struct {
+    uint64_t first, second;
+} hash128;
+
+#define ROTATE(word, bits) ((word) << (bits) | (word) >> (64 - (bits)))
+/* The state is one word for each hash, or a vector of them. */
+#define SIP_ROUND \
+    v0 += v1; v2 += v3; v1 = ROTATE(v1, 13); v3 = ROTATE(v3, 16); v1 ^= v0; v3 ^= v2; v0 = ROTATE(v0, 32); \
+    v2 += v1; v0 += v3; v1 = ROTATE(v1, 17); v3 = ROTATE(v3, 21); v1 ^= v2; v3 ^= v0; v2 = ROTATE(v2, 32);
+
+/* The last word of a hash: the bytes beyond its whole words, and its size on top. */
+static inline uint64_t sip_tail(const uint8_t *data, int64_t size) {
+    int64_t count = size & 7;
+    uint64_t word = (uint64_t)size << 56;
+    if (count == 0) return word;
+    data += size - count;
+    /* Bytes before these, if there are any, are shifted out: quicker than to take the bytes one by one. */
+    if (size >= 8) return word | load_little64(data + count - 8) >> (64 - 8 * count);
+    for (int64_t index = 0; index < count; index++) word |= (uint64_t)data[index] << (8 * index);
+    return word;
+}
+
+static inline hash128 siphash128(uint64_t k0, uint64_t k1, const uint8_t *data, int64_t size) {
+    uint64_t v0 = 0x736f6d6570736575u ^ k0, v1 = 0x646f72616e646f6du ^ k1 ^ 0xee;
+    uint64_t v2 = 0x6c7967656e657261u ^ k0, v3 = 0x7465646279746573u ^ k1;
+    hash128 result;
+    for (int64_t at = 0; at + 8 <= size; at += 8) {
+        uint64_t word = load_little64(data + at);
+        v3 ^= word;
+        SIP_ROUND SIP_ROUND
+        v0 ^= word;
+    }
+    uint64_t tail = sip_tail(data, size);
+    v3 ^= tail;
+    SIP_ROUND SIP_ROUND
+    v0 ^= tail;
+    v2 ^= 0xee;
+    SIP_ROUND SIP_ROUND SIP_ROUND SIP_ROUND
+    result.first = v0 ^ v1 ^ v2 ^ v3;
+    v1 ^= 0xdd;
+    SIP_ROUND SIP_ROUND SIP_ROUND SIP_ROUND
+    result.second = v0 ^ v1 ^ v2 ^ v3;
+    return result;
+}
+
+/* -- Hashes of many keys: eight at a time, where the processor has vectors of eight words ------------------------------ */
+
+#define LANES 8
+/* Keys of more words than this are hashed at once, one by one. */
+#define MOST_WORDS 7
+
+/* The keys that wait, by their number of whole words; one hasher for one key (k0, k1). */
+typedef struct {
+    uint64_t k0, k1;
+    int has_vectors;
+    struct waiting_keys {
+        int64_t count;
+        const uint8_t *data[LANES];
+        int64_t sizes[LANES];
+        uint64_t *results[LANES];
+    } waiting[MOST_WORDS + 1];
+} key_hasher;
+
+static inline void hash_to(uint64_t *result, uint64_t k0, uint64_t k1, const uint8_t *data, int64_t size) {
+    hash128 found = siphash128(k0, k1, data, size);
+    result[0] = found.first;
+    result[1] = found.second;
+}
+
+#if defined(__x86_64__)
+typedef uint64_t lanes __attribute__((vector_size(8 * LANES)));
+
+#define EACH_LANE(expression) \
+    { expression(0), expression(1), expression(2), expression(3), expression(4), expression(5), expression(6), expression(7) }
+
+__attribute__((target("avx512f"))) static void hash_together(
+    uint64_t k0, uint64_t k1, const struct waiting_keys *keys, int64_t words) {
+    lanes v0 = (lanes){} + (0x736f6d6570736575u ^ k0), v1 = (lanes){} + (0x646f72616e646f6du ^ k1 ^ 0xee);
+    lanes v2 = (lanes){} + (0x6c7967656e657261u ^ k0), v3 = (lanes){} + (0x7465646279746573u ^ k1);
+    for (int64_t at = 0; at < 8 * words; at += 8) {
+#define WORD_OF(lane) load_little64(keys->data[lane] + at)
+        lanes word = EACH_LANE(WORD_OF);
+        v3 ^= word;
+        SIP_ROUND SIP_ROUND
+        v0 ^= word;
+    }
+#define TAIL_OF(lane) sip_tail(keys->data[lane], keys->sizes[lane])
+    lanes tail = EACH_LANE(TAIL_OF);
+    v3 ^= tail;
+    SIP_ROUND SIP_ROUND
+    v0 ^= tail;
+    v2 ^= 0xee;
+    SIP_ROUND SIP_ROUND SIP_ROUND SIP_ROUND
+    lanes first = v0 ^ v1 ^ v2 ^ v3;
+    v1 ^= 0xdd;
+    SIP_ROUND SIP_ROUND SIP_ROUND SIP_ROUND
+    lanes second = v0 ^ v1 ^ v2 ^ v3;
+    for (int lane = 0; lane < LANES; lane++) {
+        keys->results[lane][0] = first[lane];
+        keys->results[lane][1] = second[lane];
+    }
+}
+#endif
+
+static inline void begin_hashing(key_hasher *hasher, uint64_t k0, uint64_t k1, int may_use_vectors) {
+    hasher->k0 = k0;
+    hasher->k1 = k1;
+    hasher->has_vectors = 0;
+#if defined(__x86_64__)
+    hasher->has_vectors = may_use_vectors && __builtin_cpu_supports("avx512f");
+#endif
+    for (int words = 0; words <= MOST_WORDS; words++) hasher->waiting[words].count = 0;
+}
+
+/* Hash a key, now or later, to the two words at `result`; its bytes must stay until `end_hashing`. */
+static inline void hash_key(key_hasher *hasher, uint64_t *result, const uint8_t *data, int64_t size) {
+    int64_t words = size >> 3;
+    if (!hasher->has_vectors || words > MOST_WORDS) {
+        hash_to(result, hasher->k0, hasher->k1, data, size);
+        return;
+    }
+#if defined(__x86_64__)
+    struct waiting_keys *keys = &hasher->waiting[words];
+    keys->data[keys->count] = data;
+    keys->sizes[keys->count] = size;
+    keys->results[keys->count] = result;
+    if (++keys->count == LANES) {
+        hash_together(hasher->k0, hasher->k1, keys, words);
+        keys->count = 0;
+    }
+#endif
+}
+
+/* Hash what waits. */
+static inline void end_hashing(key_hasher *hasher) {
+    for (int words = 0; words <= MOST_WORDS; words++) {
+        struct waiting_keys *keys = &hasher->waiting[words];
+        for (int64_t index = 0; index < keys->count; index++)
+            hash_to(keys->results[index], hasher->k0, hasher->k1, keys->data[index], keys->sizes[index]);
+        keys->count = 0;
+    }
+}
+
+#endif

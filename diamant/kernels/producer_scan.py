@@ -1,0 +1,41 @@
+"""The walk over the headers of a segment to the next batch that has a producer."""
+
+import cython
+from cython.cimports.diamant.kernels.processor import load_big32, load_big64
+from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
+from cython.cimports.posix.unistd import pread
+
+HEADER_BYTES = cython.declare(cython.int, 61)
+WINDOW_BYTES = cython.declare(cython.int, 4096)
+
+
+def skip_without_producer(fd: cython.int, position: int64_t, end: int64_t, end_offset: int64_t) -> int:
+    """Return the position of the first batch, from one in a file on, that is not a whole one of magic 2 without producer.
+
+    It may as well be torn, damaged or unreadable, begin at `end_offset` or above, or be no batch but `end`.
+    """
+    window = cython.declare(uint8_t[4096])
+    start: int64_t = position
+    size: int64_t = 0
+    length: int64_t = 0
+    header: cython.pointer(uint8_t)
+    with cython.nogil:
+        while position < end:
+            if position + HEADER_BYTES > start + size:
+                start = position
+                # The header of a large batch, or many of small ones.
+                size = pread(fd, window, HEADER_BYTES if length > WINDOW_BYTES else WINDOW_BYTES, position)
+                if size < HEADER_BYTES:
+                    break
+            header = window + (position - start)
+            length = 12 + cython.cast(int64_t, cython.cast(int32_t, load_big32(header + 8)))
+            if (
+                header[16] != 2
+                or length < HEADER_BYTES
+                or length > end - position
+                or cython.cast(int64_t, load_big64(header)) >= end_offset
+                or cython.cast(int64_t, load_big64(header + 43)) >= 0
+            ):
+                break
+            position += length
+    return position

@@ -1,0 +1,174 @@
+"""The walk over the records of a produced batch: the compiled twin of `protocol.batches.validation.walk_records`."""
+
+import cython
+from cython.cimports.diamant.kernels.constants.walk import (
+    BAD_HEADER,
+    BAD_HEADER_COUNT,
+    BAD_LENGTH,
+    BAD_OFFSET_DELTA,
+    BAD_VARINT,
+    CUT_OFF,
+    LEFTOVER_BYTES,
+    LENGTH_MISMATCH,
+    NO_FAULT,
+    TIMESTAMP_OVERFLOW,
+)
+from cython.cimports.diamant.kernels.records import Integer, from_zigzag, read_integer
+from cython.cimports.libc.stdint import INT64_MAX, int64_t, uint8_t
+
+input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
+
+_MANY_RECORDS = cython.declare(cython.int, 1000)
+"""From this number on the GIL is released: below it, taking it again may cost more than the walk."""
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def fault_of_integer(position: int64_t, end: int64_t, max_size: cython.int) -> cython.int:
+    """Why the integer at `position` could not be read."""
+    return BAD_VARINT if end - position >= max_size else CUT_OFF
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def skip_headers(data: input_bytes, position: int64_t, record_end: int64_t, end: int64_t) -> tuple[cython.int, int64_t]:
+    """(fault, position after the headers) from the header count at `position` on."""
+    found: Integer = read_integer(data, position, end, 5)
+    count: int64_t
+    if found.position < 0:
+        return fault_of_integer(position, end, 5), position
+    count = found.raw >> 1
+    if found.raw & 1 or count > record_end - found.position:
+        return BAD_HEADER_COUNT, position
+    position = found.position
+    while count > 0:
+        found = read_integer(data, position, end, 5)
+        if found.position < 0:
+            return fault_of_integer(position, end, 5), position
+        if found.raw & 1 or found.raw >> 1 > record_end - found.position:
+            return BAD_HEADER, position
+        position = found.position + (found.raw >> 1)
+        found = read_integer(data, position, end, 5)
+        if found.position < 0:
+            return fault_of_integer(position, end, 5), position
+        position = found.position
+        if not found.raw & 1:
+            if found.raw >> 1 > record_end - position:
+                return BAD_HEADER, position
+            position += found.raw >> 1
+        count -= 1
+    return NO_FAULT, position
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def walk_bytes(
+    data: input_bytes, end: int64_t, record_count: int64_t, base_timestamp: int64_t
+) -> tuple[cython.int, int64_t, int64_t, int64_t, int64_t, cython.bint, int64_t]:
+    """Return what `walk` does."""
+    position: int64_t = 0
+    start: int64_t = 0
+    index: int64_t = 0
+    max_timestamp: int64_t = -1
+    offset_of_max: int64_t = -1
+    min_timestamp: int64_t = INT64_MAX
+    has_null_key: cython.bint = False
+    fault: cython.int = NO_FAULT
+    found: Integer
+    record_end: int64_t
+    timestamp: int64_t
+    while index < record_count:
+        start = position
+        found = read_integer(data, position, end, 5)
+        if found.position < 0:
+            fault = fault_of_integer(position, end, 5)
+            break
+        record_end = found.position + (found.raw >> 1)
+        if found.raw & 1 or record_end > end:
+            fault = BAD_LENGTH
+            break
+        position = found.position + 1
+        found = read_integer(data, position, end, 10)
+        if found.position < 0:
+            fault = fault_of_integer(position, end, 10)
+            break
+        position = found.position
+        timestamp = from_zigzag(found.raw)
+        if (timestamp > 0 and base_timestamp > INT64_MAX - timestamp) or (
+            timestamp < 0 and base_timestamp < -INT64_MAX - 1 - timestamp
+        ):
+            fault = TIMESTAMP_OVERFLOW
+            break
+        timestamp += base_timestamp
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+            offset_of_max = index
+        if timestamp < min_timestamp:
+            min_timestamp = timestamp
+        found = read_integer(data, position, end, 5)
+        if found.position < 0:
+            fault = fault_of_integer(position, end, 5)
+            break
+        if found.raw != index << 1:
+            fault = BAD_OFFSET_DELTA
+            break
+        position = found.position
+        found = read_integer(data, position, end, 5)
+        if found.position < 0:
+            fault = fault_of_integer(position, end, 5)
+            break
+        position = found.position
+        if found.raw & 1:
+            has_null_key = True
+        else:
+            position += found.raw >> 1
+        found = read_integer(data, position, end, 5)
+        if found.position < 0:
+            fault = fault_of_integer(position, end, 5)
+            break
+        position = found.position
+        if not found.raw & 1:
+            position += found.raw >> 1
+        if position >= end:
+            fault = CUT_OFF
+            break
+        if data[position] == 0:
+            position += 1
+        else:
+            fault, position = skip_headers(data, position, record_end, end)
+            if fault != NO_FAULT:
+                break
+        if position != record_end:
+            fault = LENGTH_MISMATCH
+            break
+        index += 1
+    if fault == NO_FAULT:
+        if position != end:
+            fault = LEFTOVER_BYTES
+            start = position
+        elif index > 0:
+            index -= 1
+    return fault, start, index, max_timestamp, offset_of_max, has_null_key, min_timestamp
+
+
+def walk(data: cython.const[uint8_t][::1], record_count: int64_t, base_timestamp: int64_t) -> tuple:
+    """Return the fields of WalkOutcome for the records that should fill `data` exactly.
+
+    `base_timestamp` is within 2**62 of 0.
+    """
+    end: int64_t = data.shape[0]
+    start: input_bytes = cython.cast(input_bytes, cython.NULL)
+    if end > 0:
+        start = cython.address(data[0])
+    outcome: tuple[cython.int, int64_t, int64_t, int64_t, int64_t, cython.bint, int64_t]
+    if record_count < _MANY_RECORDS:
+        outcome = walk_bytes(start, end, record_count, base_timestamp)
+    else:
+        with cython.nogil:
+            outcome = walk_bytes(start, end, record_count, base_timestamp)
+    return outcome

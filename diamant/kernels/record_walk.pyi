@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def walk(data: Buffer, record_count: int, base_timestamp: int) -> tuple[int, int, int, int, int, bool, int]: ...

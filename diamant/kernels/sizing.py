@@ -1,0 +1,114 @@
+"""The loop that sums the sizes of records by key."""
+
+import cython
+from cython.cimports.diamant.kernels.constants.fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BUFFER_FULL,
+    CONTROL,
+    IS_UNPACKED,
+    LAST_OFFSET,
+    NO_FAULT,
+    PAYLOAD_END,
+    PAYLOAD_START,
+    RECORD_COUNT,
+)
+from cython.cimports.diamant.kernels.constants.sizes import (
+    BYTES,
+    KEY_END,
+    KEY_START,
+    RECORDS,
+)
+from cython.cimports.diamant.kernels.processor import hash128, siphash128
+from cython.cimports.diamant.kernels.records import Record, from_zigzag, read_record, wrapping_sum
+from cython.cimports.diamant.kernels.table import slot_of
+from cython.cimports.libc.stdint import int64_t, uint8_t, uint64_t
+from cython.cimports.libc.string import memcpy
+
+input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def group_of(table: uint64_t[:, ::1], hashed: hash128, count: int64_t) -> int64_t:
+    """Return the group of a key; `count`, put into the table, which has room, if it has none."""
+    slot: int64_t = slot_of(hashed.first, table.shape[0])
+    while table[slot, 2] != 0 and (table[slot, 0] != hashed.first or table[slot, 1] != hashed.second):
+        slot += 1
+        if slot == table.shape[0]:
+            slot = 0
+    if table[slot, 2] == 0:
+        table[slot, 0] = hashed.first
+        table[slot, 1] = hashed.second
+        table[slot, 2] = cython.cast(uint64_t, count + 1)
+    return cython.cast(int64_t, table[slot, 2]) - 1
+
+
+def sum_sizes(
+    data: cython.const[uint8_t][::1],
+    unpacked: cython.const[uint8_t][::1],
+    rows: cython.const[int64_t][:, ::1],
+    first: int64_t,
+    end: int64_t,
+    least_offset: int64_t,
+    k0: uint64_t,
+    k1: uint64_t,
+    table: uint64_t[:, ::1],
+    groups: int64_t[:, ::1],
+    count: int64_t,
+    keys: uint8_t[::1],
+    used: int64_t,
+) -> tuple[cython.int, int64_t, int64_t, int64_t]:
+    """Sum the sizes of data records with keys, from `least_offset` on, of rows whose records are sound.
+
+    Each key has one of the first `count` of `groups`, int64[n, SIZES], its place in `table`, which is larger and was empty for
+    the first, and its bytes among the `used` ones of `keys`. Returns (fault, row, groups, bytes of keys): BUFFER_FULL wants room
+    for as many groups as this row has records, and for all their bytes.
+    """
+    row: int64_t = first
+    left: int64_t
+    position: int64_t
+    offset: int64_t
+    group: int64_t
+    fault: cython.int = NO_FAULT
+    payload: input_bytes
+    record: Record
+    with cython.nogil:
+        while row < end:
+            left = rows[RECORD_COUNT, row]
+            if left <= 0 or rows[ATTRIBUTES, row] & CONTROL != 0 or rows[LAST_OFFSET, row] < least_offset:
+                row += 1
+                continue
+            if (
+                left > groups.shape[0] - count
+                or rows[PAYLOAD_END, row] - rows[PAYLOAD_START, row] > keys.shape[0] - used
+            ):
+                fault = BUFFER_FULL
+                break
+            payload = cython.address(unpacked[0]) if rows[IS_UNPACKED, row] != 0 else cython.address(data[0])
+            position = rows[PAYLOAD_START, row]
+            while left > 0:
+                left -= 1
+                record = read_record(payload, position, rows[PAYLOAD_END, row])
+                if not record.is_valid:
+                    break
+                position = record.end
+                offset = wrapping_sum(rows[BASE_OFFSET, row], from_zigzag(record.delta))
+                if record.key_size < 0 or offset < least_offset:
+                    continue
+                group = group_of(table, siphash128(k0, k1, payload + record.key_start, record.key_size), count)
+                if group == count:
+                    groups[group, RECORDS] = 0
+                    groups[group, BYTES] = 0
+                    groups[group, KEY_START] = used
+                    if record.key_size > 0:
+                        memcpy(cython.address(keys[used]), payload + record.key_start, record.key_size)
+                    used += record.key_size
+                    groups[group, KEY_END] = used
+                    count += 1
+                groups[group, RECORDS] += 1
+                groups[group, BYTES] += record.key_size + (record.value_size if record.has_value else 0)
+            row += 1
+    return fault, row, count, used

@@ -1,0 +1,144 @@
+"""Stretches of a segment (`constants.stretches`), noted when it is read for the map, and maybe not read again.
+
+They are made of batches that the rewrite drops without a look inside if none of their offsets is a last one: `judging.decide`
+would do the same with each.
+"""
+
+import cython
+from cython.cimports.diamant.kernels.constants.fates import FATE_SUPERSEDED, MESSAGES_READ, REMOVED, REMOVED_BYTES
+from cython.cimports.diamant.kernels.constants.fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CONTROL,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NOTE,
+    POSITION,
+    RECORD_COUNT,
+    SIZE,
+    TRANSACTIONAL,
+)
+from cython.cimports.diamant.kernels.constants.fields import LAST_OFFSET as LAST_OF_ROW
+from cython.cimports.diamant.kernels.constants.stretches import (
+    BATCHES,
+    BATCHES_BEFORE,
+    END,
+    FIRST_OFFSET,
+    LAST_OFFSET,
+    RANGE_END,
+    RANGE_START,
+    RECORD_BYTES,
+    RECORDS,
+    START,
+)
+from cython.cimports.libc.stdint import int64_t
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def is_plain(rows: cython.const[int64_t][:, ::1], row: int64_t, least_offset: int64_t) -> cython.bint:
+    """Tell whether a row may be part of a stretch."""
+    return (
+        rows[MAGIC, row] == 2
+        and rows[NOTE, row] > 0
+        and rows[ATTRIBUTES, row] & (CONTROL | TRANSACTIONAL | LOG_APPEND_TIME) == 0
+        and rows[RECORD_COUNT, row] > 0
+        and rows[BASE_OFFSET, row] >= least_offset
+    )
+
+
+def note_stretches(
+    rows: cython.const[int64_t][:, ::1],
+    count: int64_t,
+    position: int64_t,
+    least_offset: int64_t,
+    stretch_bytes: int64_t,
+    stretches: int64_t[:, ::1],
+) -> int:
+    """Note the stretches in the first `count` rows of a chunk at `position`; return how many.
+
+    Each ends as soon as it has `stretch_bytes`; what has less is none. `stretches` has room for one more than fit the chunk.
+    """
+    row: int64_t
+    found: int64_t = 0
+    is_open: cython.bint = False
+    with cython.nogil:
+        for row in range(count):
+            if not is_plain(rows, row, least_offset):
+                is_open = False
+                continue
+            if not is_open:
+                is_open = True
+                stretches[found, START] = position + rows[POSITION, row]
+                stretches[found, FIRST_OFFSET] = rows[BASE_OFFSET, row]
+                stretches[found, LAST_OFFSET] = rows[LAST_OF_ROW, row]
+                stretches[found, BATCHES] = stretches[found, RECORDS] = stretches[found, RECORD_BYTES] = 0
+            stretches[found, END] = position + rows[POSITION, row] + rows[SIZE, row]
+            stretches[found, FIRST_OFFSET] = min(stretches[found, FIRST_OFFSET], rows[BASE_OFFSET, row])
+            stretches[found, LAST_OFFSET] = max(stretches[found, LAST_OFFSET], rows[LAST_OF_ROW, row])
+            stretches[found, BATCHES] += 1
+            stretches[found, RECORDS] += rows[RECORD_COUNT, row]
+            stretches[found, RECORD_BYTES] += rows[NOTE, row] - 1
+            if stretches[found, END] - stretches[found, START] >= stretch_bytes:
+                found += 1
+                is_open = False
+    return found
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def has_any(ascending: cython.const[int64_t][::1], first: int64_t, last: int64_t) -> cython.bint:
+    """Tell whether any of the numbers is from `first` to `last`."""
+    low: int64_t = 0
+    high: int64_t = ascending.shape[0]
+    middle: int64_t
+    while low < high:
+        middle = (low + high) >> 1
+        if ascending[middle] < first:
+            low = middle + 1
+        else:
+            high = middle
+    return low < ascending.shape[0] and ascending[low] <= last
+
+
+def ranges_to_read(
+    stretches: cython.const[int64_t][:, ::1],
+    position: int64_t,
+    map_end_offset: int64_t,
+    latest: cython.const[int64_t][::1],
+    retained: cython.const[int64_t][::1],
+    ranges: int64_t[:, ::1],
+    counts: int64_t[::1],
+) -> int:
+    """Set the ranges from `position` to the end of the stretches that must be read; return how many.
+
+    There is at most one more than there are stretches. What is left out is counted in `counts`. Both `latest` and `retained`, the
+    last offsets of batches that must not vanish, ascend. The last range ends where the last stretch does, and may be empty.
+    """
+    index: int64_t
+    found: int64_t = 0
+    with cython.nogil:
+        ranges[0, BATCHES_BEFORE] = 0
+        ranges[0, RANGE_START] = position
+        for index in range(stretches.shape[0]):
+            if (
+                stretches[index, LAST_OFFSET] > map_end_offset
+                or has_any(latest, stretches[index, FIRST_OFFSET], stretches[index, LAST_OFFSET])
+                or has_any(retained, stretches[index, FIRST_OFFSET], stretches[index, LAST_OFFSET])
+            ):
+                continue
+            if stretches[index, START] > ranges[found, RANGE_START]:
+                ranges[found, RANGE_END] = stretches[index, START]
+                found += 1
+                ranges[found, BATCHES_BEFORE] = 0
+            ranges[found, RANGE_START] = stretches[index, END]
+            ranges[found, BATCHES_BEFORE] += stretches[index, BATCHES]
+            counts[MESSAGES_READ] += stretches[index, RECORDS]
+            counts[REMOVED + FATE_SUPERSEDED] += stretches[index, RECORDS]
+            counts[REMOVED_BYTES + FATE_SUPERSEDED] += stretches[index, RECORD_BYTES]
+        ranges[found, RANGE_END] = stretches[stretches.shape[0] - 1, END]
+    return found + 1

@@ -1,0 +1,117 @@
+"""Batches as rows, and their checksums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diamant.kernels import batches
+from diamant.kernels.batches import find_bad_crc, read_headers
+from diamant.kernels.constants import fields
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.errors import CorruptBatch
+from tests import naive
+from tests.builder import make_batch, make_message
+from tests.effort import examples
+
+
+def rows_of(data: bytes | bytearray, end: int | None = None, capacity: int = 20) -> tuple[Any, ...]:
+    """What `read_headers` tells, and the table of rows, which was full of something else."""
+    rows = np.full((fields.FIELDS, capacity), 77, np.int64)
+    return (*read_headers(data, 0, len(data) if end is None else end, rows), rows)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 511, 512, 1535, 1536, 1537, 3072, 5000])
+def test_the_checksum_is_crc_32c(size: int) -> None:
+    """For sizes around those of its three lanes, as the plain twin has it; by tables too, as without the instruction."""
+    data = bytes(index * 7 % 251 for index in range(size))
+    assert batches.crc32c(data) == naive.crc32c(data)
+    assert batches.crc32c(data, may_use_instructions=False) == naive.crc32c(data)
+
+
+batch_headers = st.builds(
+    lambda pairs, **given: make_batch(*pairs, **given),
+    st.lists(st.tuples(st.none() | st.binary(max_size=9), st.none() | st.binary(max_size=9)), min_size=1, max_size=3),
+    base_offset=st.sampled_from([0, 5, 2**40, 2**62]),
+    timestamp=st.sampled_from([-1, 0, 2**40, -(2**40)]),
+    codec=st.integers(0, 4),
+    producer_id=st.sampled_from([-1, 0, 2**40]),
+    is_transactional=st.booleans(),
+    delete_horizon_ms=st.none() | st.sampled_from([0, 2**41]),
+)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(batch_headers | st.just(make_message(1, 3, b"k", b"v")), max_size=4), st.integers(0, 70))
+def test_rows_are_the_headers(batches: list[bytes], cut: int) -> None:
+    """Every field of every whole batch; a torn one at the end is left out."""
+    data = b"".join(bytes(batch) for batch in batches)
+    data = data[: max(0, len(data) - cut)]
+    fault, count, end, together, rows = rows_of(data)
+    headers = list(iter_headers(data))
+    assert (fault, count) == (fields.NO_FAULT, len(headers))
+    assert end == (headers[-1][0] + headers[-1][1].size if headers else 0)
+    expected_together = 0
+    for row, (position, header) in enumerate(headers):
+        found = rows[:, row].tolist()
+        assert found[fields.POSITION : fields.SIZE + 1] == [position, header.size]
+        assert found[fields.MAGIC] == header.magic
+        expected_together |= header.attributes if header.magic == 2 else fields.LEGACY
+        if header.magic == 2:
+            assert found[fields.BASE_OFFSET : fields.LAST_OFFSET + 1] == [header.base_offset, header.last_offset]
+            assert found[fields.ATTRIBUTES] == header.attributes
+            assert found[fields.BASE_TIMESTAMP] == header.base_timestamp
+            assert found[fields.MAX_TIMESTAMP] == header.max_timestamp
+            assert (found[fields.PRODUCER_ID], found[fields.RECORD_COUNT]) == (header.producer_id, header.record_count)
+        assert not any(found[fields.STEP :])
+    assert together == expected_together
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.data())
+def test_rows_of_damaged_headers_end_where_the_plain_reader_fails(data: st.DataObject) -> None:
+    """Strategy: bytes of three batches changed. Invariant: a fault at the same place, or the same batches."""
+    content = bytearray(b"".join(bytes(make_batch("a=1", "b=2", base_offset=base)) for base in (0, 2, 4)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(
+            st.sampled_from([0, 1, 2, 3, 49, 127, 128, 255])
+        )
+    fault, count, end, _, rows = rows_of(content)
+    positions, bad = [], None
+    try:
+        for position, header in iter_headers(content):
+            if header.magic < 2:
+                return
+            positions.append(position)
+    except CorruptBatch as error:
+        bad = error.position
+    if bad is not None and content[bad + 16] < 2:
+        return
+    assert fault == (fields.NO_FAULT if bad is None else fields.BAD_HEADER)
+    assert bad is None or end == bad
+    assert rows[fields.POSITION, :count].tolist() == positions
+
+
+def test_rows_stop_when_there_are_no_more() -> None:
+    """The rest is for the next call."""
+    batch = bytes(make_batch("a=1"))
+    fault, count, end, _, _ = rows_of(batch * 5, capacity=3)
+    assert (fault, count, end) == (fields.NO_FAULT, 3, 3 * len(batch))
+
+
+def test_a_wrong_checksum_is_found() -> None:
+    """Only among the rows that are asked for."""
+    batch = make_batch("a=1")
+    bad = bytearray(batch)
+    bad[-1] ^= 1
+    data = bytes(batch + bad)
+    _, count, _, _, rows = rows_of(data)
+    rows[fields.STEP, :count] = 1
+    assert find_bad_crc(data, rows, 0, count, 1) == 1
+    assert find_bad_crc(data, rows, 0, 1, 1) == -1
+    rows[fields.STEP, 1] = 2
+    assert find_bad_crc(data, rows, 0, count, 1) == -1

@@ -1,0 +1,47 @@
+"""Index entries made by the kernel against the plain writer's."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diamant.cleaner.segments.compiled_segment_writer import CompiledWriter
+from diamant.cleaner.segments.segment_writer import SegmentWriter
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
+from tests.effort import examples
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(61, 300), st.integers(1, 9), st.integers(-1, 50)), min_size=1, max_size=40),
+    st.sampled_from([0, 100, 10_000]),
+    st.sampled_from([8, 30, 1 << 20]),
+    st.integers(1, 7),
+)
+def test_index_entries_are_those_of_the_plain_writer(
+    batches: list[tuple[int, int, int]], interval: int, index_bytes: int, at_once: int
+) -> None:
+    """Any sizes, offsets and timestamps, in runs of any length; entries without room are left out."""
+    offset = 10
+    columns = []
+    for size, step, timestamp in batches:
+        offset += step
+        columns.append((size, offset, timestamp))
+    contents = []
+    for writer_type in (SegmentWriter, CompiledWriter):
+        env = MemoryEnv(SettableClock(5))
+        env.make_dirs("/log")
+        writer = writer_type(env, "/log", 10, index_interval_bytes=interval, segment_index_bytes=index_bytes)
+        for start in range(0, len(columns), at_once):
+            run = columns[start : start + at_once]
+            data = bytes(sum(size for size, _, _ in run))
+            if isinstance(writer, CompiledWriter):
+                writer.append_columns(data, np.array(run, np.int64).T.copy(), len(run))
+            else:
+                for size, last_offset, timestamp in run:
+                    writer.append(bytes(size), last_offset, timestamp)
+        writer.finish(7, (10,))
+        contents.append({name: env.read_bytes(f"/log/{name}") for name in env.list_dir("/log")})
+    assert contents[0] == contents[1]

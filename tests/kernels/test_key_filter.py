@@ -1,0 +1,86 @@
+"""Filters of keys: sorted hashes, the bytes that are made of them, and lookups in these."""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diamant.kernels.constants import fields
+from diamant.kernels.constants.tuples import MAP, SKIP
+from diamant.kernels.key_filter import choose_data, find_special, may_have_any, sort_hashes, take_table, write_filter
+from tests.effort import examples
+
+words = st.lists(st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 3), st.integers(0, 3).map(lambda n: n << 62)))
+many = settings(max_examples=examples(200), deadline=None)
+
+
+def sorted_hashes(values: list[int]) -> array[int]:
+    """Different ones of some hashes, ascending."""
+    hashes = array("Q", values)
+    count = sort_hashes(hashes, array("Q", bytes(8 * len(values))))
+    return hashes[:count]
+
+
+@many
+@given(words)
+def test_hashes_are_sorted_and_told_once(values: list[int]) -> None:
+    """As Python sorts them."""
+    assert sorted_hashes(values).tolist() == sorted(set(values))
+
+
+@many
+@given(words, st.integers(0, 6))
+def test_a_filter_has_the_bytes_that_its_format_says(values: list[int], bits: int) -> None:
+    """Where each bucket begins, then 32 bits of each key behind those that name its bucket; little-endian."""
+    hashes = sorted_hashes(values)
+    data = bytearray(4 * (2**bits + 1 + len(hashes)))
+    write_filter(hashes, bits, data)
+    leading = [value >> 32 - bits for value in hashes]
+    starts = [sum(one >> 32 < bucket for one in leading) for bucket in range(2**bits + 1)]
+    expected = [*starts, *(one & 0xFFFFFFFF for one in leading)]
+    assert data == b"".join(word.to_bytes(4, "little") for word in expected)
+    for value in values:
+        assert may_have_any(data, bits, array("Q", [value]))
+
+
+def test_a_table_gives_its_keys() -> None:
+    """Of slots in use the first halves, in the order of the slots."""
+    table = np.array([[5, 1, 1], [0, 0, 0], [7, 2, 9]], np.uint64)
+    hashes = array("Q", bytes(16))
+    assert take_table(table, hashes) == 2
+    assert hashes.tolist() == [5, 7]
+
+
+def test_rows_are_told_apart() -> None:
+    """Data of magic 2 has keys; what is none, is empty, transactional or may have an expiring tombstone is looked at again."""
+    kinds = [
+        # magic, attributes, records, note, step, is looked at
+        (2, 0, 3, 9, MAP, False),
+        (2, 0, 3, 0, MAP, False),
+        (1, 0, 1, 0, SKIP, True),
+        (2, fields.CONTROL, 1, 0, SKIP, True),
+        (2, 0, 0, 1, MAP, True),
+        (2, fields.TRANSACTIONAL, 2, 9, MAP, True),
+        (2, fields.DELETE_HORIZON, 2, 9, MAP, False),
+        (2, fields.DELETE_HORIZON, 2, 0, MAP, True),
+    ]
+    rows = np.zeros((fields.FIELDS, len(kinds) + 1), np.int64)
+    for row, (magic, attributes, records, note, _, _) in enumerate(kinds):
+        rows[[fields.MAGIC, fields.ATTRIBUTES, fields.RECORD_COUNT, fields.NOTE], row] = (
+            magic,
+            attributes,
+            records,
+            note,
+        )
+    choose_data(rows, len(kinds))
+    assert rows[fields.STEP, : len(kinds)].tolist() == [one[4] for one in kinds]
+    found = array("q", bytes(8 * len(kinds)))
+    special, records, has_unstamped = find_special(rows, len(kinds), found)
+    assert found[:special].tolist() == [row for row, one in enumerate(kinds) if one[5]]
+    assert records == 12
+    assert has_unstamped
+    without = np.delete(rows, 1, axis=1)
+    assert not find_special(without, len(kinds) - 1, found)[2]

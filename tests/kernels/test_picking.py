@@ -1,0 +1,89 @@
+"""The kernel that picks records, against a look at each."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diamant.kernels.constants import fields
+from diamant.kernels.constants.picking import TOMBSTONES, WATCHED, WITH_KEY, WITH_TEXT
+from diamant.kernels.picking import pick_records
+from diamant.protocol.batches.header import HEADER_SIZE, Record, parse_header
+from diamant.protocol.batches.records import build_batch, iter_payload, iter_records
+from diamant.protocol.errors import CorruptBatch
+from tests.effort import examples
+from tests.kernels.samples import record
+
+keys = st.sampled_from([None, b"", b"a", b"aa", b"ba", b"long" * 9])
+
+
+def picked(batch: bytes, wanted: bytes, mode: int = WITH_KEY, *, room: int = 100) -> tuple[int, list[Record]]:
+    """Return the fault and the records picked from a batch."""
+    rows = np.zeros((fields.FIELDS, 1), np.int64)
+    rows[fields.SIZE] = rows[fields.PAYLOAD_END] = len(batch)
+    rows[fields.PAYLOAD_START] = HEADER_SIZE
+    header = parse_header(batch)
+    rows[fields.RECORD_COUNT] = header.record_count
+    rows[fields.LAST_OFFSET] = header.last_offset
+    table, places = np.zeros((256, 3), np.uint64), np.zeros((room, 3), np.int64)
+    fault, row, count, _ = pick_records(batch, b"\0", rows, 0, 1, 0, wanted, mode, 1, 2, table, 0, places)
+    assert row == (fault == fields.NO_FAULT)
+    one = header._replace(record_count=1)
+    return fault, [next(iter_payload(batch[start:end], one)) for _, start, end in places[:count].tolist()]
+
+
+def is_wanted(one: Record, content: bytes, wanted: bytes, mode: int) -> bool:
+    """Tell whether a record is to be picked for itself."""
+    if mode == WITH_KEY:
+        return one.key == wanted
+    return wanted in content if mode == WITH_TEXT else one.key is not None and one.value is None
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.lists(st.builds(lambda one, key: one._replace(key=key), record, keys), max_size=9),
+    keys,
+    st.sampled_from([WITH_KEY, WITH_TEXT, TOMBSTONES]),
+)
+def test_those_are_picked_that_a_look_at_each_finds(records: list[Record], key: bytes | None, mode: int) -> None:
+    """By key, by bytes anywhere in the record, or as tombstones; of the latter two also the later ones of their keys."""
+    wanted = key or (b"" if mode == WITH_KEY else b"a")
+    records = [one._replace(offset=index, sequence=-1) for index, one in enumerate(records)]
+    batch = bytes(build_batch(records, base_offset=0))
+    ends = [len(build_batch(records[: index + 1], base_offset=0)) for index in range(len(records))]
+    watched: set[bytes] = set()
+    expected = []
+    for one, start, end in zip(records, [HEADER_SIZE, *ends], ends, strict=False):
+        if is_wanted(one, batch[start:end], wanted, mode) or one.key in watched:
+            expected.append(one)
+            if one.key is not None and mode != WITH_KEY:
+                watched.add(one.key)
+    assert picked(batch, wanted, mode) == (fields.NO_FAULT, expected)
+    assert picked(batch, wanted, WATCHED) == (fields.NO_FAULT, [])
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(record, min_size=1, max_size=3), st.data())
+def test_damaged_records_are_refused(records: list[Record], data: st.DataObject) -> None:
+    """Strategy: overwrite bytes. Invariant: nothing is picked from what the plain reader does not read."""
+    batch = bytearray(build_batch([one._replace(offset=index) for index, one in enumerate(records)]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        batch[data.draw(st.integers(HEADER_SIZE, len(batch) - 1))] = data.draw(
+            st.sampled_from([0, 1, 2, 127, 128, 255])
+        )
+    try:
+        list(iter_records(bytes(batch)))
+        is_sound = True
+    except CorruptBatch:
+        is_sound = False
+    fault, found = picked(bytes(batch), b"no such key")
+    assert (fault == fields.NO_FAULT) == is_sound
+    assert found == []
+
+
+def test_without_room_nothing_is_picked() -> None:
+    """There must be some for all records of the batch."""
+    batch = bytes(build_batch([Record(index, 0, b"k", b"v") for index in range(5)]))
+    assert picked(batch, b"k", room=4) == (fields.BUFFER_FULL, [])
+    assert len(picked(batch, b"k", room=5)[1]) == 5

@@ -1,0 +1,45 @@
+"""The compiled walk over produced records against the plain one."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diamant.kernels.constants.walk import NO_FAULT
+from diamant.protocol.batches.header import Record
+from diamant.protocol.batches.validation import compiled_walk, walk_records
+from tests.effort import examples
+from tests.kernels.samples import payload_of, record
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.lists(record, min_size=1, max_size=8), st.integers(0, 9))
+def test_walk_of_valid_records_equals_the_plain_walk(records: list[Record], extra: int) -> None:
+    """Whatever valid records are in a batch, both walks find the same; also when the count is wrong."""
+    payload = payload_of(records)
+    base = records[0].timestamp
+    for count in (len(records), len(records) - 1, len(records) + extra):
+        assert compiled_walk(payload, count, base) == walk_records(payload, count, base)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.lists(record, min_size=1, max_size=3), st.data())
+def test_walk_of_damaged_records_equals_the_plain_walk(records: list[Record], data: st.DataObject) -> None:
+    """Strategy: overwrite or cut bytes. Invariant: same fault or same result as the plain walk, never a read beyond the end."""
+    payload = bytearray(payload_of(records))
+    for _ in range(data.draw(st.integers(1, 3))):
+        if payload:
+            payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(
+                st.sampled_from([0, 1, 2, 127, 128, 254, 255])
+            )
+    damaged = bytes(payload[: data.draw(st.integers(0, len(payload)))])
+    plain = walk_records(damaged, len(records), 0)
+    compiled = compiled_walk(damaged, len(records), 0)
+    assert (compiled.fault == NO_FAULT) == (plain.fault == NO_FAULT)
+    if plain.fault == NO_FAULT:
+        assert compiled == plain
+
+
+def test_walk_of_a_hostile_record_count_ends_with_the_bytes() -> None:
+    """A count of two billion over a few bytes ends where the bytes end."""
+    assert compiled_walk(b"\x00" * 3, 2**31 - 1, 0).fault != NO_FAULT

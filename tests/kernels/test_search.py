@@ -1,0 +1,112 @@
+"""The compiled look at a chunk of batches against the plain search."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diamant.cleaner.evidence.search.needles import VALUE, Needles, is_telling
+from diamant.kernels.constants import fields
+from diamant.kernels.constants.search import CLEAN, LOOK_AGAIN, MULTIPLIER, SEARCH
+from diamant.kernels.search import count_windows, search_rows
+from diamant.protocol.batches.header import HEADER_SIZE, Record
+from diamant.protocol.batches.records import build_batch
+from tests.effort import examples
+from tests.kernels.samples import record
+
+KEY = b"customer-42"
+NEEDLE = bytes(range(1, 60))
+NEEDLES = Needles(b"s" * 32)
+NEEDLES.add(VALUE, NEEDLE)
+NEEDLES.add(VALUE, b"another value that is looked for")
+
+
+def step_of(batch: bytes, payload: bytes | None = None, needles: Needles = NEEDLES) -> int:
+    """Return the mark of one batch, whose decompressed records are `payload`."""
+    rows = np.zeros((fields.FIELDS, 1), np.int64)
+    rows[fields.SIZE] = rows[fields.PAYLOAD_END] = len(batch)
+    rows[fields.PAYLOAD_START] = HEADER_SIZE
+    rows[fields.RECORD_COUNT] = int.from_bytes(batch[57:61], "big")
+    rows[fields.STEP] = SEARCH
+    if payload is not None:
+        rows[fields.IS_UNPACKED] = 1
+        rows[fields.PAYLOAD_START], rows[fields.PAYLOAD_END] = 0, len(payload)
+    keys = np.frombuffer(b"nobody" + KEY, np.uint8)
+    amounts = np.zeros((fields.CODEC_MASK + 1, 3), np.int64)
+    unpacked = b"\0" if payload is None else payload
+    batches, records = search_rows(batch, unpacked, rows, 1, keys, np.array([0, 6, 17]), *needles.windows, amounts)
+    step = int(rows[fields.STEP, 0])
+    count = int(rows[fields.RECORD_COUNT, 0])
+    assert [batches, records, *amounts.sum(axis=0)] == (
+        [1, count, 1, count, len(batch)] if step == CLEAN else [0, 0, 0, 0, 0]
+    )
+    return step
+
+
+def batch_of(records: list[Record]) -> bytes:
+    """Return a batch of the records, whose keys are none that is looked for."""
+    return bytes(build_batch([one._replace(offset=index) for index, one in enumerate(records)]))
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.lists(record, min_size=1, max_size=6), st.binary(max_size=30), st.binary(max_size=30), st.data())
+def test_a_batch_is_clean_unless_a_needle_is_in_it(
+    records: list[Record], before: bytes, behind: bytes, data: st.DataObject
+) -> None:
+    """Wherever the needle is in whatever value, in the batch or in what it decompresses to."""
+    assert step_of(batch_of(records)) == CLEAN
+    index = data.draw(st.integers(0, len(records) - 1))
+    records[index] = records[index]._replace(value=before + NEEDLE + behind)
+    batch = batch_of(records)
+    assert step_of(batch) == LOOK_AGAIN
+    assert step_of(batch_of([Record(0, 0, b"k", b"v")] * len(records)), batch[HEADER_SIZE:]) == LOOK_AGAIN
+    records[index] = records[index]._replace(value=before + NEEDLE[:-1] + b"?" + behind)
+    assert step_of(batch_of(records)) == CLEAN
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(st.lists(record, min_size=1, max_size=6), st.sampled_from([KEY, b"nobody"]), st.data())
+def test_a_batch_with_a_key_is_looked_at_again(records: list[Record], key: bytes, data: st.DataObject) -> None:
+    """Whichever of its records has it; a longer key or another of its size is none of them."""
+    index = data.draw(st.integers(0, len(records) - 1))
+    for what, step in ((key, LOOK_AGAIN), (key + b"0", CLEAN), (key[:-1] + b"?", CLEAN), (b"", CLEAN)):
+        records[index] = records[index]._replace(key=what)
+        assert step_of(batch_of(records)) == step
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(record, min_size=1, max_size=3), st.data())
+def test_a_damaged_batch_is_never_clean(records: list[Record], data: st.DataObject) -> None:
+    """Its checksum is wrong, or its records do not fill what it decompresses to."""
+    batch = batch_of(records)
+    place = data.draw(st.integers(17, len(batch) - 1))
+    damaged = bytearray(batch)
+    damaged[place] ^= data.draw(st.integers(1, 255))
+    assert step_of(bytes(damaged)) == LOOK_AGAIN
+    payload = batch[HEADER_SIZE:]
+    cut = payload[: data.draw(st.integers(1, len(payload) - 1))]
+    assert step_of(batch, payload) == CLEAN
+    assert step_of(batch, cut) == LOOK_AGAIN
+    assert step_of(batch, payload + b"\0") == LOOK_AGAIN
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.binary(min_size=12, max_size=40).filter(is_telling))
+def test_needles_of_all_sizes_are_found(value: bytes) -> None:
+    """The kernel's hash of the whole needle is that of `quick_hash`, however long its last word is."""
+    needles = Needles(b"s" * 32)
+    needles.add(VALUE, value)
+    assert step_of(batch_of([Record(0, 0, b"k", value)]), needles=needles) == LOOK_AGAIN
+
+
+@given(st.binary(max_size=200), st.sampled_from([1, 4, 10]))
+def test_windows_are_counted_where_their_hashes_lead(data: bytes, bits: int) -> None:
+    """Every eight bytes in a row count once; less than eight have no window."""
+    counts = np.zeros(1 << bits, np.uint32)
+    count_windows(data, counts, 64 - bits)
+    windows = [int.from_bytes(data[at : at + 8], "little") for at in range(len(data) - 7)]
+    expected = Counter(((window * MULTIPLIER) & (2**64 - 1)) >> (64 - bits) for window in windows)
+    assert {place: count for place, count in enumerate(counts.tolist()) if count} == expected

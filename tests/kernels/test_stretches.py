@@ -1,0 +1,82 @@
+"""Stretches of batches, and which of them need not be read."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diamant.kernels.constants import fates, fields
+from diamant.kernels.constants import stretches as names
+from diamant.kernels.stretches import note_stretches, ranges_to_read
+from tests.effort import examples
+
+SIZE = 100
+LEAST_OFFSET = 30
+
+odd = st.sampled_from(
+    [
+        {fields.MAGIC: 1},
+        {fields.NOTE: 0},
+        {fields.RECORD_COUNT: 0},
+        *({fields.ATTRIBUTES: bit} for bit in (fields.CONTROL, fields.TRANSACTIONAL, fields.LOG_APPEND_TIME)),
+    ]
+)
+batches = st.lists(st.just({}) | st.just({}) | st.just({}) | odd, min_size=1, max_size=30)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(batches, st.integers(1, 450), st.sets(st.integers(0, 310)), st.sets(st.integers(0, 310)), st.integers(0, 310))
+def test_what_is_not_read_is_plain_and_has_no_offset_that_stays(
+    odd: list[dict[int, int]], stretch_bytes: int, latest: set[int], retained: set[int], map_end_offset: int
+) -> None:
+    """Batch n is at 7 + 100 n and has the offsets 10 n to 10 n + 9; all of it is either in a range or counted as superseded."""
+    rows = np.zeros((fields.FIELDS, len(odd)), np.int64)
+    for row, changes in enumerate(odd):
+        plain = {
+            fields.POSITION: SIZE * row,
+            fields.SIZE: SIZE,
+            fields.MAGIC: 2,
+            fields.BASE_OFFSET: 10 * row,
+            fields.LAST_OFFSET: 10 * row + 9,
+            fields.RECORD_COUNT: 10,
+            fields.NOTE: 41,
+        }
+        for field, value in {**plain, **changes}.items():
+            rows[field, row] = value
+    stretches = np.zeros((len(odd) * SIZE // stretch_bytes + 1, names.STRETCH_FIELDS), np.int64)
+    found = note_stretches(rows, len(odd), 7, LEAST_OFFSET, stretch_bytes, stretches)
+    for start, end in stretches[:found, : names.END + 1].tolist():
+        assert end - start >= stretch_bytes > end - start - SIZE
+    if not found:
+        return
+    ranges = np.full((found + 1, names.RANGE_FIELDS), -1, np.int64)
+    counts = np.zeros(fates.COUNTS, np.int64)
+    ascending = [np.array(sorted(numbers), np.int64) for numbers in (latest, retained)]
+    count = ranges_to_read(stretches[:found], 7, map_end_offset, *ascending, ranges, counts)
+    at, left_out = 7, 0
+    for start, end, before in ranges[:count].tolist():
+        assert at + SIZE * before == start <= end
+        for batch in range((at - 7) // SIZE, (start - 7) // SIZE):
+            offsets = range(10 * batch, 10 * batch + 10)
+            assert not odd[batch]
+            assert not latest.intersection(offsets)
+            assert not retained.intersection(offsets)
+            assert LEAST_OFFSET <= offsets[0] <= offsets[-1] <= map_end_offset
+            left_out += 1
+        at = end
+    assert at == stretches[found - 1, names.END]
+    assert counts[fates.MESSAGES_READ] == counts[fates.REMOVED + fates.FATE_SUPERSEDED] == 10 * left_out
+    assert counts[fates.REMOVED_BYTES + fates.FATE_SUPERSEDED] == 40 * left_out
+
+
+def test_one_stretch_after_the_other_is_left_out() -> None:
+    """What lies before, between and behind them is read."""
+    stretches = np.zeros((3, names.STRETCH_FIELDS), np.int64)
+    for row, (start, end) in enumerate([(100, 200), (200, 300), (400, 500)]):
+        stretches[row, [names.START, names.END, names.BATCHES]] = start, end, 1
+        stretches[row, [names.FIRST_OFFSET, names.LAST_OFFSET]] = start, end - 1
+    ranges = np.zeros((4, names.RANGE_FIELDS), np.int64)
+    none = np.empty(0, np.int64)
+    count = ranges_to_read(stretches, 0, 1000, none, none, ranges, np.zeros(fates.COUNTS, np.int64))
+    assert ranges[:count].tolist() == [[0, 100, 0], [300, 400, 2], [500, 500, 1]]
