@@ -8,8 +8,8 @@ A block
     ...
     ```
 
-is a command, and what it prints, errors included; a line of three dots stands for any lines. Times, durations, ids, digests
-and the widths of tables are not compared. Every page has a broker of its own, at the addresses that pages use, and what its
+is a command, and what it prints, errors included; a line of three dots stands for any lines. Times, durations, ids, digests,
+sizes and the widths of tables are not compared. Every page has a broker of its own, at the addresses that pages use, and what its
 `prepare` has written there.
 
 python -m tests.documentation.console_pages docs/PAGE.md       writes into the page what the commands print now
@@ -95,6 +95,8 @@ VARIABLE = (
     (re.compile(r"\b\d+(\.\d+)? ?(ms|[wdhms])\b( \d+(\.\d+)?(ms|[wdhms])\b)*"), "DURATION"),
     (re.compile(r'("(?:duration|ahead)_ms": )-?[\d.]+'), r"\1DURATION"),
     (re.compile(r"segment\.ms=\d+ on the topic"), "segment.ms=N on the topic"),
+    # A client sends its records in as many batches as it likes.
+    (re.compile(r"\b\d[\d,]* (more )?bytes\b"), "SIZE"),
     (re.compile(r"[─━═-]{3,}"), "-"),
 )
 
