@@ -25,6 +25,10 @@ RUNS = 5
 EVERY_TIME = "docs/how-to/clock.md"
 """With `ONE_FILE` the page whose examples import the most in threads: after the first run, only these are repeated."""
 
+OTHER_VERSIONS = ("3.12", "3.13", "3.14")
+TEST_TOOLS = ("aiokafka", "confluent-kafka", "kafka-python", "pytest", "pytest-asyncio", "pytest-xdist")
+"""What the examples need beside Diamant, in the versions of requirements-dev.txt."""
+
 NEVER_REWRITTEN = """
 import sys
 import pytest
@@ -103,32 +107,71 @@ def examples(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
+def find_python(version: str) -> str:
+    """The interpreter of a version of CPython on PATH or among those of pyenv; skip the test where there is none."""
+    candidates = [
+        shutil.which(f"python{version}"),
+        *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")),
+    ]
+    for found in filter(None, candidates):
+        if subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0:
+            return found
+    pytest.skip(f"no CPython {version} on PATH or among those of pyenv")
+
+
+def install_anew(wheel: Path, place: Path, version: str) -> Path:
+    """The interpreter of a clean environment of a version of CPython, with the wheel, what it requires, and the tools."""
+    subprocess.run([find_python(version), "-m", "venv", "--without-pip", place], check=True, timeout=60)
+    pins = (ROOT / "requirements-dev.txt").read_text().splitlines()
+    tools = [pin for pin in pins if pin.partition("==")[0] in TEST_TOOLS]
+    assert len(tools) == len(TEST_TOOLS)
+    python = place / "bin" / "python"
+    pip("--python", python, "install", "--no-compile", wheel, *tools)
+    return python
+
+
+def run_examples(python: Path, place: Path, *, is_first: bool) -> None:
+    """Run the guides' examples with four workers and an empty cache; those of `EVERY_TIME` and `ONE_FILE` if not the first."""
+    place.mkdir()
+    tests = [NEVER_REWRITTEN, "\n\n".join(examples(ONE_FILE))]
+    tests += [text for page in PAGES if page == EVERY_TIME or is_first for text in examples(page)]
+    expected = sum(text.count("def test_") for text in tests) + 3  # four rows
+    assert expected == (17 if is_first else 10)
+    for index, text in enumerate(tests):
+        (place / f"test_example_{index}.py").write_text(text)
+    (place / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
+    run = subprocess.run(
+        [python, "-m", "pytest", "-q", "-n", "4", "-p", "no:cacheprovider", "."],
+        cwd=place,
+        env={"PATH": os.environ["PATH"], "HOME": str(place), "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True, text=True, check=False, timeout=800,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert f"{expected} passed" in run.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel; one serves every version of CPython."""
+    return build_wheel(sdist, tmp_path_factory.mktemp("wheel"))
+
+
 @pytest.mark.slow
-def test_the_examples_for_pytest_pass_as_installed(sdist: Path, tmp_path: Path) -> None:
+def test_the_examples_for_pytest_pass_as_installed(wheel: Path, tmp_path: Path) -> None:
     """Time after time, with four workers, nothing in any cache and no byte code of ours: what is imported late, in threads, is
     never rewritten by pytest. Ten seconds of one core each.
     """
-    wheel = build_wheel(sdist, tmp_path)
     assert kernels_in(wheel) == {*(path.stem for path in (ROOT / "diamant" / "kernels").glob("[!_]*.py")), "shared"}
     python = install(wheel, tmp_path / "environment")
     for number in range(RUNS):
-        place = tmp_path / f"run-{number}"
-        place.mkdir()
-        tests = [NEVER_REWRITTEN, "\n\n".join(examples(ONE_FILE))]
-        tests += [text for page in PAGES if page == EVERY_TIME or number == 0 for text in examples(page)]
-        expected = sum(text.count("def test_") for text in tests) + 3  # four rows
-        assert expected == (10 if number else 17)
-        for index, text in enumerate(tests):
-            (place / f"test_example_{index}.py").write_text(text)
-        (place / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
-        run = subprocess.run(
-            [python, "-m", "pytest", "-q", "-n", "4", "-p", "no:cacheprovider", "."],
-            cwd=place,
-            env={"PATH": os.environ["PATH"], "HOME": str(place), "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True, text=True, check=False, timeout=800,
-        )  # fmt: skip
-        assert run.returncode == 0, run.stdout + run.stderr
-        assert f"{expected} passed" in run.stdout
+        run_examples(python, tmp_path / f"run-{number}", is_first=number == 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", OTHER_VERSIONS)
+def test_the_examples_pass_on_other_versions_of_python(wheel: Path, tmp_path: Path, version: str) -> None:
+    """The same wheel in a clean environment of each CPython at hand, with no package but what pip installs there."""
+    run_examples(install_anew(wheel, tmp_path / "environment", version), tmp_path / "run", is_first=True)
 
 
 @pytest.mark.slow
