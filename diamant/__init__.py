@@ -1,9 +1,16 @@
 """Diamant: a Kafka-compatible broker that stores Kafka's own file formats.
 
-    from diamant import Broker, BrokerConfig
+    from diamant import Broker
 
-    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir="data")) as broker:
-        print(broker.bootstrap_servers)
+    with Broker() as broker:                               # a free port, a temporary directory; `async with` works, too
+        broker.create_topic("users", compact=True)
+        broker.produce("users", "value", key="42")         # or any Kafka client, at broker.bootstrap_servers
+        broker.compact("users")
+        print(list(broker.records("users")))
+
+`Broker` runs a broker in this process, with the settings of a `BrokerConfig`; inside `with` it is a `BlockingBroker`. `Admin`
+asks one that runs elsewhere, over HTTP. `DiamantContainer` stands in for testcontainers' KafkaContainer. pytest finds
+`diamant_broker`, `diamant_manual_broker`, `diamant_topic`, `diamant_faults` and `diamant_config` by itself.
 
 Names are loaded when they are first used, so that importing a part does not import the broker.
 """
@@ -14,15 +21,29 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from diamant.broker.broker import BlockingBroker as BlockingBroker
     from diamant.broker.broker import Broker as Broker
     from diamant.broker.cannot_start import CannotStart as CannotStart
     from diamant.broker.client.admin import Admin as Admin
     from diamant.broker.client.admin import AdminError as AdminError
     from diamant.broker.config.broker_config import BrokerConfig as BrokerConfig
     from diamant.broker.config.config_key import ConfigError as ConfigError
+    from diamant.container import DiamantContainer as DiamantContainer
+    from diamant.protocol.errors import KafkaError as KafkaError
     from diamant.version import __version__ as __version__
 
-__all__ = ["Admin", "AdminError", "Broker", "BrokerConfig", "CannotStart", "ConfigError", "__version__"]
+__all__ = [
+    "Admin",
+    "AdminError",
+    "BlockingBroker",
+    "Broker",
+    "BrokerConfig",
+    "CannotStart",
+    "ConfigError",
+    "DiamantContainer",
+    "KafkaError",
+    "__version__",
+]
 
 if "_pytest.assertion.rewrite" in sys.modules:
     from diamant.plain_imports import keep_plain
@@ -32,10 +53,13 @@ if "_pytest.assertion.rewrite" in sys.modules:
 _HOMES = {
     "Admin": "diamant.admin",
     "AdminError": "diamant.admin",
+    "BlockingBroker": "diamant.broker.broker",
     "Broker": "diamant.broker.broker",
     "BrokerConfig": "diamant.broker.config.broker_config",
     "CannotStart": "diamant.broker.cannot_start",
     "ConfigError": "diamant.broker.config.config_key",
+    "DiamantContainer": "diamant.container",
+    "KafkaError": "diamant.protocol.errors",
     "__version__": "diamant.version",
 }
 

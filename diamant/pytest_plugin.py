@@ -1,23 +1,33 @@
 """Fixtures for tests against a broker, with nothing to configure.
 
     def test_it(diamant_broker, diamant_topic):
-        producer = Producer({"bootstrap.servers": diamant_broker.bootstrap_servers})
-        producer.produce(diamant_topic, b"value")
+        diamant_broker.produce(diamant_topic, "value", key="key")
+        consumer = Consumer({"bootstrap.servers": diamant_broker.bootstrap_servers, "group.id": "test"})
 
-The broker starts with the first test that asks for it, on a free port, in a temporary directory, and lives as long as
+The broker starts with the first test that asks for it, on a free port, in a temporary directory, with HTTP, and lives as long as
 the session (under pytest-xdist: one for each worker). Every test has a topic name of its own, so tests need no
-cleaning up between them. `diamant_faults` has the broker do something wrong, for the length of a test:
+cleaning up between them. `diamant_manual_broker` is a broker of the test's own whose clock stands until the test moves it:
+
+    def test_it_is_forgotten(diamant_manual_broker):
+        diamant_manual_broker.clock.advance("8d")
+
+A mark gives a test, a class or a module (`pytestmark`) a broker with other settings, which are those of a `BrokerConfig`:
+
+    @pytest.mark.diamant(num_partitions=3, auto_create=False)
+    def test_it(diamant_broker): ...
+
+`diamant_config` in a conftest.py gives settings to all of them:
+
+    @pytest.fixture(scope="session")
+    def diamant_config():
+        return {"num_partitions": 3}
+
+`diamant_faults` has the broker do something wrong, for the length of a test:
 
     def test_the_producer_tries_again(diamant_broker, diamant_topic, diamant_faults):
         fault = diamant_faults.add("Produce", topic=diamant_topic, error="NOT_LEADER_OR_FOLLOWER", times=2)
         ...
         fault.wait_fired(2)
-
-`diamant_manual_broker` is a broker of the test's own whose clock stands until the test moves it:
-
-    def test_it_is_forgotten(diamant_manual_broker):
-        diamant_manual_broker.call(diamant_manual_broker.clock.advance("8d"))
-        admin = diamant.Admin(diamant_manual_broker.bootstrap_servers)
 """
 
 from __future__ import annotations
@@ -25,13 +35,13 @@ from __future__ import annotations
 import itertools
 import re
 import uuid
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from diamant.broker.broker import Broker
+    from diamant.broker.broker import BlockingBroker, Broker
     from diamant.broker.faults.faults import Faults
 
 MAX_NAME_LENGTH = 180
@@ -45,31 +55,55 @@ def pytest_load_initial_conftests() -> None:
     keep_plain()
 
 
-@pytest.fixture(scope="session")
-def diamant_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A running broker; `diamant_broker.bootstrap_servers` is its address."""
-    from diamant.broker.broker import Broker
-    from diamant.broker.config.broker_config import BrokerConfig
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark known."""
+    config.addinivalue_line(
+        "markers", "diamant(**settings): the settings of `diamant_broker` and `diamant_manual_broker`"
+    )
 
-    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("diamant"))
-    with Broker(config) as broker:
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a marked test a broker with the mark's settings; tests with equal ones share it as long as they follow each other."""
+    settings: dict[str, object] = {}
+    for mark in reversed([*metafunc.definition.iter_markers("diamant")]):
+        if mark.args:
+            raise pytest.UsageError(f"{metafunc.definition.nodeid}: @pytest.mark.diamant takes settings by name only")
+        settings |= mark.kwargs
+    if settings:
+        name = ",".join(f"{key}={value}" for key, value in settings.items())
+        for fixture in {"diamant_broker", "diamant_manual_broker"} & {*metafunc.fixturenames}:
+            metafunc.parametrize(fixture, [pytest.param(settings, id=name)], indirect=True)
+
+
+@pytest.fixture(scope="session")
+def diamant_config() -> Mapping[str, Any]:
+    """The settings of every broker of the session, as keywords of a `BrokerConfig`. To be overridden in a conftest.py."""
+    return {}
+
+
+def _broker(config: Mapping[str, Any], request: pytest.FixtureRequest, **settings: Any) -> Broker:
+    from diamant.broker.broker import Broker
+
+    settings = {"diamant_http_listen": "127.0.0.1:0", **settings, **config, **getattr(request, "param", {})}
+    if "auto_create" in settings:
+        settings["auto_create_topics_enable"] = settings.pop("auto_create")
+    return Broker(**settings)
+
+
+@pytest.fixture(scope="session")
+def diamant_broker(diamant_config: Mapping[str, Any], request: pytest.FixtureRequest) -> Iterator[BlockingBroker]:
+    """A running broker; `diamant_broker.bootstrap_servers` is its address."""
+    with _broker(diamant_config, request) as broker:
         yield broker
 
 
 @pytest.fixture
-def diamant_manual_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A running broker of this test's own, with HTTP on a free port, whose clock stands until the test moves it."""
-    from diamant.broker.broker import Broker
-    from diamant.broker.config.broker_config import BrokerConfig
-
-    config = BrokerConfig(
-        listen="127.0.0.1:0",
-        data_dir=tmp_path_factory.mktemp("diamant"),
-        diamant_http_listen="127.0.0.1:0",
-        diamant_clock="manual",
-    )
-    with Broker(config) as broker:
-        broker.call(broker.clock.freeze())
+def diamant_manual_broker(
+    diamant_config: Mapping[str, Any], request: pytest.FixtureRequest
+) -> Iterator[BlockingBroker]:
+    """A running broker of this test's own, whose clock stands until the test moves it."""
+    with _broker(diamant_config, request, diamant_clock="manual") as broker:
+        broker.clock.freeze()
         yield broker
 
 
@@ -81,7 +115,7 @@ def diamant_topic(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def diamant_faults(diamant_broker: Broker) -> Iterator[Faults]:
+def diamant_faults(diamant_broker: BlockingBroker) -> Iterator[Faults]:
     """The faults of `diamant_broker`; those that the test adds are removed after it."""
     faults = diamant_broker.faults
     before = {fault.id for fault in faults.list()}

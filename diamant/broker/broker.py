@@ -1,21 +1,31 @@
 """The broker as programs use it.
 
-async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=path)) as broker: ...
-with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=path)) as broker: ...      # an event loop in its own thread
+with Broker() as broker:                       # a `BlockingBroker`, whose event loop runs in a thread of its own
+    broker.create_topic("users", compact=True)
+    broker.produce("users", "value", key="42")
+    broker.compact("users")
+    print(list(broker.records("users")))
+
+async with Broker() as broker:                 # on the running event loop
+    await broker.create_topic("users", compact=True)
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import Addresses
 from diamant.broker.dispatch.services import Services
 from diamant.broker.network.loop_thread import LoopThread
 from diamant.broker.node.node import Node
-from diamant.broker.operations.cross_loop import call, on_loop
+from diamant.broker.operations.cross_loop import call, on_loop, waiting
 from diamant.broker.running import RunningBroker, start_broker
 from diamant.storage.env.env import Env, RealEnv
 
@@ -23,10 +33,12 @@ if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erase_result import Erasure
     from diamant.broker.erasure.redact.redact_result import Redaction
     from diamant.broker.faults.faults import Faults
-    from diamant.broker.operations.clock import BrokerClock
+    from diamant.broker.operations.clock import BlockingClock, BrokerClock
     from diamant.broker.operations.count import TopicRecords
     from diamant.broker.operations.explain import Explanation
+    from diamant.broker.operations.produce import Data, Headers, Produced
     from diamant.broker.operations.progress import Progress
+    from diamant.broker.operations.records import RecordPage
     from diamant.cleaner.on_demand.report import CompactionReport
     from diamant.protocol.batches.header import Record
 
@@ -36,16 +48,24 @@ T = TypeVar("T")
 class Broker:
     """A Kafka broker with its controller, on one log directory.
 
-    All state belongs to the thread that runs the event loop: the caller's with `async with`, an own one with `with`. The
-    operations below may be awaited in any event loop, and raise VerbError (`client/errors.py`). `env` replaces the operating
-    system in tests.
+    All state belongs to the thread that runs the event loop: the caller's with `async with`, an own one with `with`, which gives
+    a `BlockingBroker`. The operations below may be awaited in any event loop, and raise VerbError (`client/errors.py`). `env`
+    replaces the operating system in tests.
     """
 
     def __init__(self, config: BrokerConfig | None = None, *, env: Env | None = None, **settings: Any) -> None:
-        """`settings` are those of a `BrokerConfig` and stand for one: `Broker(listen="127.0.0.1:0", data_dir="data")`."""
+        """`settings` are those of a `BrokerConfig`: `Broker(num_partitions=3)`. Without a `BrokerConfig` it is for a test:
+        without `listen` on a free port, without `data_dir` in a temporary directory, which is gone after the stop.
+        """
         if config is not None and settings:
             raise TypeError(f"Broker got a BrokerConfig and {', '.join(settings)}: give these to the BrokerConfig")
-        self._static_config = config if config is not None else BrokerConfig(**settings)
+        self._temporary_directory: str | None = None
+        if config is None:
+            if settings.get("data_dir") is None:
+                self._temporary_directory = os.path.join(tempfile.gettempdir(), f"diamant-{secrets.token_hex(8)}")
+                settings["data_dir"] = self._temporary_directory
+            config = BrokerConfig(**{"listen": "127.0.0.1:0", **settings})
+        self._static_config = config
         self.env: Env = env if env is not None else RealEnv()
         self.addresses = Addresses([])
         self._running: RunningBroker | None = None
@@ -107,6 +127,37 @@ class Broker:
         """Wait in a thread that is not the broker's: ``broker.call(broker.clock.advance("8d"))``. Raises TimeoutError."""
         return call(self.loop, coroutine, timeout_s)
 
+    async def create_topic(
+        self, topic: str, /, partitions: int | None = None, *, compact: bool = False, **configs: object
+    ) -> None:
+        """Create a topic: `create_topic("users", 3, compact=True, segment_ms=60_000)`.
+
+        `configs` are Kafka's topic configurations with underscores; `compact` is `cleanup_policy="compact"`. KafkaError.
+        """
+        if compact:
+            configs["cleanup_policy"] = "compact"
+        await on_loop(self.loop, lambda: self.services.produce().create_topic(topic, partitions, configs))
+
+    async def produce(
+        self,
+        topic: str,
+        value: Data,
+        key: Data = None,
+        *,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+    ) -> Produced:
+        """Write one record, and return where it is; `ProduceOperation` says what the arguments mean. None is a tombstone."""
+        return await on_loop(
+            self.loop, lambda: self.services.produce().produce(topic, value, key, partition, headers, timestamp_ms)
+        )
+
+    def records(self, topic: str, partition: int | None = None) -> AsyncGenerator[tuple[int, Record], None]:
+        """Yield each committed record that a consumer would read now, with its partition; as `latest`."""
+        operation = self.services.records()
+        return operation.records(operation.pages(topic, partition))
+
     async def compact(
         self,
         topic: str,
@@ -152,7 +203,8 @@ class Broker:
 
         Of one moment for each partition, read as it is asked for; `contextlib.aclosing` for who ends it early.
         """
-        return self.services.latest().records(topic, partition, with_tombstones=with_tombstones)
+        operation = self.services.records()
+        return operation.records(operation.latest_pages(topic, partition, with_tombstones=with_tombstones))
 
     async def erase(
         self,
@@ -222,13 +274,24 @@ class Broker:
     async def start(self) -> None:
         """Open the directory and listen. Raises CannotStart, and holds nothing then."""
         self.addresses = Addresses([])
-        self._running = await start_broker(self._static_config, self.env, self.addresses)
+        if self._temporary_directory is not None:
+            os.mkdir(self._temporary_directory, 0o700)
+        try:
+            self._running = await start_broker(self._static_config, self.env, self.addresses)
+        except BaseException:
+            self._remove_temporary_directory()
+            raise
         await self.services.resume_jobs()
 
     async def stop(self) -> None:
         """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless."""
         if self._running is not None:
             await self._running.stop()
+        await asyncio.to_thread(self._remove_temporary_directory)
+
+    def _remove_temporary_directory(self) -> None:
+        if self._temporary_directory is not None:
+            shutil.rmtree(self._temporary_directory, ignore_errors=True)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -237,12 +300,125 @@ class Broker:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> BlockingBroker:
         self._thread = LoopThread(self.start, self.stop)
         self._thread.start_broker()
-        return self
+        return BlockingBroker(self)
 
     def __exit__(self, *_: object) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop_broker()
+
+
+class BlockingBroker:
+    """A running broker for programs without an event loop: its operations wait, and mean what stands at `Broker`.
+
+    May be used from any thread but the broker's own.
+    """
+
+    def __init__(self, awaited: Broker) -> None:
+        self.awaited = awaited
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The value for a client's `bootstrap.servers`: every listener's address."""
+        return self.awaited.bootstrap_servers
+
+    @property
+    def http_url(self) -> str | None:
+        """The URL of `/metrics`, `/health` and `/v1` for this machine, ``http://host:port``; None if HTTP is off."""
+        return self.awaited.http_url
+
+    @property
+    def addresses(self) -> Addresses:
+        """Every address that it listens at."""
+        return self.awaited.addresses
+
+    @property
+    def cluster_id(self) -> str:
+        """The id in meta.properties."""
+        return self.awaited.cluster_id
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration in effect."""
+        return self.awaited.config
+
+    @property
+    def env(self) -> Env:
+        """The operating system as it sees it."""
+        return self.awaited.env
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that owns the broker's state."""
+        return self.awaited.loop
+
+    @property
+    def node(self) -> Node:
+        """The parts that know no API; for its own thread."""
+        return self.awaited.node
+
+    @property
+    def services(self) -> Services:
+        """The parts that answer requests; for its own thread."""
+        return self.awaited.services
+
+    @property
+    def faults(self) -> Faults:
+        """Faults on demand."""
+        return self.awaited.faults
+
+    @property
+    def clock(self) -> BlockingClock:
+        """The broker's clock: reads it, and moves it if it is manual."""
+        from diamant.broker.operations.clock import BlockingClock
+
+        return BlockingClock(self.awaited.clock, self.loop)
+
+    create_topic = waiting(Broker.create_topic)
+    produce = waiting(Broker.produce)
+    compact = waiting(Broker.compact)
+    explain = waiting(Broker.explain)
+    count = waiting(Broker.count)
+    erase = waiting(Broker.erase)
+    erase_now = waiting(Broker.erase_now)
+    redact = waiting(Broker.redact)
+    cancel = waiting(Broker.cancel)
+
+    def records(self, topic: str, partition: int | None = None) -> Generator[tuple[int, Record]]:
+        """Yield each committed record that a consumer would read now, with its partition."""
+        return self._each(self.services.records().pages(topic, partition))
+
+    def latest(
+        self, topic: str, partition: int | None = None, *, with_tombstones: bool = False
+    ) -> Generator[tuple[int, Record]]:
+        """Yield the latest committed record of each key of a topic, with its partition."""
+        return self._each(self.services.records().latest_pages(topic, partition, with_tombstones=with_tombstones))
+
+    @overload
+    def call(self, result: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T: ...
+
+    @overload
+    def call(self, result: T, timeout_s: float | None = None) -> T: ...
+
+    def call(self, result: Any, timeout_s: float | None = None) -> Any:
+        """Run a coroutine of your own on the broker's loop and wait for it. Raises TimeoutError.
+
+        Anything else is returned as it is, so that ``broker.call(broker.compact("users"))``, which was needed once, still works.
+        """
+        return call(self.loop, result, timeout_s) if isinstance(result, Coroutine) else result
+
+    def _each(self, pages: AsyncGenerator[RecordPage, None]) -> Generator[tuple[int, Record]]:
+        async def next_page() -> RecordPage | None:
+            return await anext(pages, None)
+
+        async def close() -> None:
+            await pages.aclose()
+
+        try:
+            while (page := self.call(next_page())) is not None:
+                yield from ((page.partition, record) for record in page.records)
+        finally:
+            self.call(close())

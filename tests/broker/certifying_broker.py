@@ -9,12 +9,14 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from diamant.broker.broker import Broker
+from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
 
 
 @contextmanager
-def certifying_broker(tmp_path: Path, prepare: Callable[[Broker], Coroutine[Any, Any, None]]) -> Iterator[Broker]:
+def certifying_broker(
+    tmp_path: Path, prepare: Callable[[BlockingBroker], Coroutine[Any, Any, None]]
+) -> Iterator[BlockingBroker]:
     """One that `prepare` has given its topics, on the broker's own loop."""
     properties = {
         "diamant.certificate.key.file": str(tmp_path / "certificate.key"),
@@ -31,6 +33,6 @@ def run(command: Any, *arguments: str) -> Result:
     return CliRunner().invoke(command, [*arguments])
 
 
-def on(broker: Broker) -> list[str]:
+def on(broker: BlockingBroker) -> list[str]:
     """The arguments that have a command ask this broker."""
     return ["--bootstrap-server", broker.bootstrap_servers]

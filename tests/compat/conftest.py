@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from diamant.broker.broker import Broker
+from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
 
 
 @pytest.fixture(scope="session")
-def compat_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def compat_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
     """A broker on a free port whose groups do not wait for members to come, and that hears of changes 5 times a second."""
     config = BrokerConfig(
         listen="127.0.0.1:0",

@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diamant.broker.broker import Broker
+from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
@@ -119,7 +119,7 @@ def is_shown(printed: str, shown: list[str]) -> bool:
 class Shell:
     """A directory in which commands are run, against one broker."""
 
-    def __init__(self, directory: Path, broker: Broker) -> None:
+    def __init__(self, directory: Path, broker: BlockingBroker) -> None:
         self.directory = directory
         self.broker = broker
         assert broker.addresses.http is not None
@@ -170,7 +170,7 @@ class Shell:
             time.sleep(0.1)
 
 
-def append(broker: Broker, topic: str, *batches: list[tuple[bytes, bytes | None]], **configs: str) -> None:
+def append(broker: BlockingBroker, topic: str, *batches: list[tuple[bytes, bytes | None]], **configs: str) -> None:
     """Make a topic with one partition, if it is not there, and write batches of keys and values to it."""
 
     async def write() -> None:
@@ -189,7 +189,7 @@ def append(broker: Broker, topic: str, *batches: list[tuple[bytes, bytes | None]
     broker.call(write())
 
 
-def ten_thousand_users(broker: Broker, _shell: Shell) -> None:
+def ten_thousand_users(broker: BlockingBroker, _shell: Shell) -> None:
     """10,000 records of 1,000 keys."""
     batches = [
         [(b"user-%d" % (number % 1000), b"%019d" % number) for number in range(first, first + 100)]
@@ -198,19 +198,19 @@ def ten_thousand_users(broker: Broker, _shell: Shell) -> None:
     append(broker, "users", *batches, cleanup_policy="compact")
 
 
-def prices(broker: Broker, _shell: Shell) -> None:
+def prices(broker: BlockingBroker, _shell: Shell) -> None:
     """A price list, some of it superseded."""
     words = [(b"banana", b"1.10"), (b"apple", b"0.40"), (b"banana", b"1.30")]
     append(broker, "prices", *([word] for word in words), cleanup_policy="compact", segment_ms="3600000")
 
 
-def superseded_customer(broker: Broker, _shell: Shell) -> None:
+def superseded_customer(broker: BlockingBroker, _shell: Shell) -> None:
     """A key with two values in a segment that is closed after an hour."""
     words = [(b"customer-42", b"first"), (b"customer-42", b"second"), (b"customer-43", None)]
     append(broker, "users", *([word] for word in words), cleanup_policy="compact", segment_ms="3600000")
 
 
-def customer_42(broker: Broker, _shell: Shell) -> None:
+def customer_42(broker: BlockingBroker, _shell: Shell) -> None:
     """The shop of a page: customers by key, orders with an address inside, and a group that has not read the last of it."""
     from confluent_kafka import Consumer, TopicPartition
 
@@ -236,10 +236,10 @@ def customer_42(broker: Broker, _shell: Shell) -> None:
     consumer.close()
 
 
-def programs_of_the_page(page: str) -> Callable[[Broker, Shell], None]:
+def programs_of_the_page(page: str) -> Callable[[BlockingBroker, Shell], None]:
     """Nothing is written, but the page's programs are saved as it says: a block whose first line is `# NAME.py`."""
 
-    def save(broker: Broker, shell: Shell) -> None:
+    def save(broker: BlockingBroker, shell: Shell) -> None:
         for text, name in re.findall(
             r"^```python\n(# (\w+\.py)\n.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.M
         ):
@@ -248,7 +248,7 @@ def programs_of_the_page(page: str) -> Callable[[Broker, Shell], None]:
     return save
 
 
-PAGES: dict[str, tuple[Callable[[Broker, Shell], None], dict[str, Any]]] = {
+PAGES: dict[str, tuple[Callable[[BlockingBroker, Shell], None], dict[str, Any]]] = {
     "docs/how-to/answer-an-erasure-request.md": (customer_42, {"diamant_clock": "manual"}),
     "docs/how-to/compact-on-demand.md": (ten_thousand_users, {}),
     "docs/how-to/explain.md": (superseded_customer, {"diamant_clock": "manual"}),

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from diamant.broker.operations.compact_by_config import CompactByConfig
     from diamant.broker.operations.count import CountOperation
     from diamant.broker.operations.explain import ExplainOperation
-    from diamant.broker.operations.latest import LatestOperation
+    from diamant.broker.operations.produce import ProduceOperation
+    from diamant.broker.operations.records import RecordsOperation
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.cleaner.erasure.pending_erasures import PendingErasures
 
@@ -68,7 +69,8 @@ class Services:
         self.compact_by_config: Lazy[CompactByConfig] = Lazy(self._compact_by_config)
         self.explain: Lazy[ExplainOperation] = Lazy(self._explain)
         self.count: Lazy[CountOperation] = Lazy(self._count)
-        self.latest: Lazy[LatestOperation] = Lazy(self._latest)
+        self.produce: Lazy[ProduceOperation] = Lazy(self._produce)
+        self.records: Lazy[RecordsOperation] = Lazy(self._records)
         self.clock: Lazy[BrokerClock] = Lazy(self._clock)
         self.evidence: Lazy[Evidence] = Lazy(self._evidence)
         self.certificates: Lazy[Certificates] = Lazy(self._certificates)
@@ -172,10 +174,15 @@ class Services:
 
         return CountOperation(self.cleaning, self.explain(), self.compactions())
 
-    def _latest(self) -> LatestOperation:
-        from diamant.broker.operations.latest import LatestOperation
+    def _produce(self) -> ProduceOperation:
+        from diamant.broker.operations.produce import ProduceOperation
 
-        return LatestOperation(self.explain(), self.node.loop)
+        return ProduceOperation(self.node)
+
+    def _records(self) -> RecordsOperation:
+        from diamant.broker.operations.records import RecordsOperation
+
+        return RecordsOperation(self.explain(), self.node.loop)
 
     def _clock(self) -> BrokerClock:
         from diamant.broker.operations.clock import BrokerClock

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from diamant.broker.client.duration import parse_duration_ms, time_text
 from diamant.broker.client.errors import BadArgument, NotAllowed, TimedOut
-from diamant.broker.operations.cross_loop import on_loop
+from diamant.broker.operations.cross_loop import on_loop, waiting
 from diamant.broker.operations.progress import Progress
 from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS, ClockState, write_clock_file
 from diamant.storage.env.clock import ManualClock, SettableClock, SystemClock
@@ -332,6 +332,28 @@ class BrokerClock:
             return
         state = ClockState(now_ms, now_ms - _real_clock.now_ms(), is_frozen)
         await asyncio.to_thread(write_clock_file, self._node.env, self._node.config.data_dir, state)
+
+
+class BlockingClock:
+    """The clock for threads without an event loop; what its methods mean stands at `BrokerClock`."""
+
+    def __init__(self, awaited: BrokerClock, loop: asyncio.AbstractEventLoop) -> None:
+        self.awaited = awaited
+        self.loop = loop
+
+    def now_ms(self) -> int:
+        """The time on the clock."""
+        return self.awaited.now_ms()
+
+    def state(self) -> ClockReport:
+        """The time on the clock, and the kind of clock."""
+        return self.awaited.state()
+
+    advance = waiting(BrokerClock.advance)
+    set = waiting(BrokerClock.set)
+    settled = waiting(BrokerClock.settled)
+    freeze = waiting(BrokerClock.freeze)
+    resume = waiting(BrokerClock.resume)
 
 
 @asynccontextmanager

@@ -4,17 +4,23 @@ State belongs to the broker's loop thread. `on_loop` runs a coroutine there and 
 `call` waits for it in a thread that has none.
 
     report = await broker.compact("t")              # from any event loop
-    report = broker.call(broker.compact("t"))       # from a thread, as in a test with a plain `with Broker(...)`
+    report = call(loop, broker.compact("t"))        # from a thread
+
+`waiting` makes methods that wait of those that are awaited, for a class that wraps another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
+Awaited = TypeVar("Awaited")
+Awaited_co = TypeVar("Awaited_co", covariant=True)
 
 
 async def on_loop(loop: asyncio.AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -38,3 +44,25 @@ def call(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], tim
     except concurrent.futures.TimeoutError:
         future.cancel()
         raise TimeoutError(f"not done after {timeout_s} s") from None
+
+
+class Wraps(Protocol[Awaited_co]):
+    """A class for threads without an event loop, around one whose methods are awaited."""
+
+    @property
+    def awaited(self) -> Awaited_co: ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+
+def waiting(
+    method: Callable[Concatenate[Awaited, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Wraps[Awaited], P], T]:
+    """Return the method of the wrapping class that calls `method` and waits for its result."""
+
+    def wait(self: Wraps[Awaited], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return call(self.loop, method(self.awaited, *args, **kwargs))
+
+    functools.update_wrapper(wait, method)
+    return wait

@@ -23,10 +23,7 @@ from diamant.cleaner.explain.explanation import (
     Gate,
     PartitionExplanation,
 )
-
-_SEED = 0x9747B28C
-_FACTOR = 0x5BD1E995
-_MASK = 0xFFFFFFFF
+from diamant.protocol.murmur2 import murmur2
 
 
 def with_stranded(
@@ -74,17 +71,3 @@ def _told(
         for record in own.records
     )
     return replace(own, records=records)
-
-
-def murmur2(key: bytes) -> int:
-    """Return the hash by which Java's producer chooses a partition, without its sign (`Utils.murmur2`, `Utils.toPositive`)."""
-    mixed = _SEED ^ len(key)
-    whole = len(key) & ~3
-    for at in range(0, whole, 4):
-        word = int.from_bytes(key[at : at + 4], "little") * _FACTOR & _MASK
-        word = (word ^ word >> 24) * _FACTOR & _MASK
-        mixed = mixed * _FACTOR & _MASK ^ word
-    if whole < len(key):
-        mixed = (mixed ^ int.from_bytes(key[whole:], "little")) * _FACTOR & _MASK
-    mixed = (mixed ^ mixed >> 13) * _FACTOR & _MASK
-    return (mixed ^ mixed >> 15) & 0x7FFFFFFF

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import diamant
-from diamant.broker.broker import Broker
+from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.config.broker_config import BrokerConfig
 from tests.broker.settling import run_when_settling
@@ -22,7 +22,7 @@ DAY_MS = 86_400_000
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
     """A broker in its own thread, with HTTP and a clock that can be moved."""
     config = BrokerConfig(
         listen="127.0.0.1:0",
@@ -35,18 +35,18 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def admin(broker: Broker) -> Admin:
+def admin(broker: BlockingBroker) -> Admin:
     """A client that knows only the Kafka address."""
     return Admin(broker.bootstrap_servers, timeout_s=20)
 
 
-def test_it_finds_the_http_address(broker: Broker, admin: Admin) -> None:
+def test_it_finds_the_http_address(broker: BlockingBroker, admin: Admin) -> None:
     """By DescribeConfigs of the Kafka listener; and it is what `diamant.Admin` means."""
     assert diamant.Admin is Admin
     assert admin.http_url == broker.http_url
 
 
-def test_it_takes_the_first_broker_that_answers(broker: Broker) -> None:
+def test_it_takes_the_first_broker_that_answers(broker: BlockingBroker) -> None:
     """As with Kafka's clients, `bootstrap` may be a list."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -54,7 +54,7 @@ def test_it_takes_the_first_broker_that_answers(broker: Broker) -> None:
         assert Admin(f"{address}, {broker.bootstrap_servers}").http_url == broker.http_url
 
 
-def test_kafkas_own_client_sees_the_address(broker: Broker) -> None:
+def test_kafkas_own_client_sees_the_address(broker: BlockingBroker) -> None:
     """confluent-kafka shows it as a read-only configuration of the broker."""
     from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
@@ -128,7 +128,7 @@ def test_something_else_answers(answer: bytes) -> None:
         thread.join()
 
 
-def test_http_that_does_not_answer(broker: Broker) -> None:
+def test_http_that_does_not_answer(broker: BlockingBroker) -> None:
     """The error says which address, and why it may be out of reach."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -138,7 +138,7 @@ def test_http_that_does_not_answer(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b'{"state": "running", "href": "/v1/jobs/1", "progress": {"stage": ""}}'])
-def test_a_broker_that_goes_away_was_there(broker: Broker, said: bytes) -> None:
+def test_a_broker_that_goes_away_was_there(broker: BlockingBroker, said: bytes) -> None:
     """In the middle of a request, or between two looks at its job: not that it cannot be reached from elsewhere."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -172,7 +172,7 @@ def test_a_refusal_is_an_error_with_its_status(admin: Admin) -> None:
     assert (caught.value.status, caught.value.code) == (404, "not-found")
 
 
-def test_the_clock_is_moved(broker: Broker, admin: Admin) -> None:
+def test_the_clock_is_moved(broker: BlockingBroker, admin: Admin) -> None:
     """By durations and to times, and frozen and resumed; the answers say where it stands."""
     frozen = admin.clock.freeze()
     assert frozen["is_frozen"]
@@ -185,7 +185,7 @@ def test_the_clock_is_moved(broker: Broker, admin: Admin) -> None:
         admin.clock.advance("8 parsecs")
 
 
-def test_a_long_call_is_waited_for(broker: Broker, admin: Admin) -> None:
+def test_a_long_call_is_waited_for(broker: BlockingBroker, admin: Admin) -> None:
     """As a job, with its progress; the caller sees only the result."""
     opened = threading.Event()
     hold(broker, opened)
@@ -203,7 +203,7 @@ def test_a_long_call_is_waited_for(broker: Broker, admin: Admin) -> None:
     assert (seen[0]["stage"], seen[0]["job"]) == ("asking the broker", None)
 
 
-def test_a_call_that_takes_too_long_names_its_job(broker: Broker, admin: Admin) -> None:
+def test_a_call_that_takes_too_long_names_its_job(broker: BlockingBroker, admin: Admin) -> None:
     """After the caller's time; the job goes on, and a failure of it is the caller's when it waits."""
     opened = threading.Event()
     admin.status()  # the first request of all has the web server loaded, and that takes its time
@@ -217,7 +217,7 @@ def test_a_call_that_takes_too_long_names_its_job(broker: Broker, admin: Admin) 
     assert admin.call("GET", job["href"], query={"wait_ms": 10_000})["state"] == "done"
 
 
-def hold(broker: Broker, opened: threading.Event) -> None:
+def hold(broker: BlockingBroker, opened: threading.Event) -> None:
     """Have moves of the clock wait until somebody sets the event."""
     import asyncio
 
@@ -247,7 +247,7 @@ def test_the_token_is_sent(tmp_path: Path) -> None:
         assert Admin(address, token_file=str(file)).clock.advance(1)["stops"] == 1
 
 
-def test_the_status_of_a_broker(broker: Broker, admin: Admin) -> None:
+def test_the_status_of_a_broker(broker: BlockingBroker, admin: Admin) -> None:
     """What it is, where it listens, its clock and its cleaner."""
     found = admin.status()
     assert found["listeners"] == [broker.bootstrap_servers]

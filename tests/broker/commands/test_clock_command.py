@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from diamant.broker.broker import Broker
+from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import main
 from diamant.broker.client.duration import duration_text, parse_duration_ms
 from diamant.broker.commands.admin.clock import time
@@ -25,7 +25,7 @@ DAY_MS = 86_400_000
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
     """A broker in its own thread, with HTTP and a clock that stands."""
     config = BrokerConfig(
         listen="127.0.0.1:0",
@@ -38,12 +38,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield running
 
 
-def run(broker: Broker, *words: str) -> Result:
+def run(broker: BlockingBroker, *words: str) -> Result:
     """One command against the broker."""
     return CliRunner().invoke(main, [*words, "-b", broker.bootstrap_servers])
 
 
-def test_advance_says_what_happened(broker: Broker) -> None:
+def test_advance_says_what_happened(broker: BlockingBroker) -> None:
     """How far, and where the clock stands then; with --json as an object."""
     before_ms = broker.clock.now_ms()
     result = run(broker, "clock", "advance", "8d")
@@ -55,7 +55,7 @@ def test_advance_says_what_happened(broker: Broker) -> None:
     assert moved["to_ms"] == moved["from_ms"] + 5_400_000 == broker.clock.now_ms()
 
 
-def test_set_takes_times(broker: Broker) -> None:
+def test_set_takes_times(broker: BlockingBroker) -> None:
     """Milliseconds or ISO 8601; back is refused as a mistake of the caller's."""
     target_ms = broker.clock.now_ms() + 1
     assert run(broker, "clock", "set", str(target_ms)).exit_code == 0
@@ -91,7 +91,7 @@ def test_usage_is_checked_before_anybody_is_asked(words: tuple[str, ...]) -> Non
     assert result.exit_code == 2
 
 
-def test_freeze_resume_and_show(broker: Broker) -> None:
+def test_freeze_resume_and_show(broker: BlockingBroker) -> None:
     """They say what the clock shows, for people or as JSON."""
     assert json.loads(run(broker, "clock", "resume", "--json").output)["is_frozen"] is False
     assert "frozen" not in run(broker, "clock", "show").output
@@ -121,7 +121,7 @@ def test_a_broker_with_the_systems_clock_refuses(tmp_path: Path) -> None:
         assert "the system's clock" in run(broker, "clock", "show").output
 
 
-def test_a_problem_on_the_way_is_exit_code_1(broker: Broker) -> None:
+def test_a_problem_on_the_way_is_exit_code_1(broker: BlockingBroker) -> None:
     """The clock has moved, and what failed is named."""
 
     async def fail() -> None:
@@ -133,14 +133,14 @@ def test_a_problem_on_the_way_is_exit_code_1(broker: Broker) -> None:
     assert "failed: rotation" in result.output
 
 
-def test_status_shows_the_broker_and_its_cleaner(broker: Broker) -> None:
+def test_status_shows_the_broker_and_its_cleaner(broker: BlockingBroker) -> None:
     """Addresses, clock and compacted partitions, also as JSON."""
 
     async def create() -> None:
         async with WireClient(broker.bootstrap_servers) as wire:
             for name in ("users", "orders"):
                 await wire.create(name, 2, cleanup_policy="compact")
-        await broker.clock.settled()
+        await broker.awaited.clock.settled()
 
     broker.call(create())
     result = run(broker, "status")
@@ -152,7 +152,7 @@ def test_status_shows_the_broker_and_its_cleaner(broker: Broker) -> None:
     assert [one["topic"] for one in found["cleaner"]["partitions"]] == ["orders", "orders", "users", "users"]
 
 
-def test_status_of_a_broker_in_trouble(broker: Broker) -> None:
+def test_status_of_a_broker_in_trouble(broker: BlockingBroker) -> None:
     """Exit code 3: the answer is there, and it is not well."""
     broken = LoadFailure("lost[red]", 3, OSError("no such disk"))
     broker.node.directory.failures.append(broken)

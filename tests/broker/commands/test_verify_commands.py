@@ -92,7 +92,7 @@ def test_files_that_were_not_looked_into_confirm_nothing(broker: Broker, issued:
     result = run(issued, *on(broker))
     assert (result.exit_code, first_line(result), "add --where" in result.output) == (3, said, True), result.output
     assert "--secret" not in result.output
-    broker.__exit__(None, None, None)
+    broker.awaited.__exit__(None, None, None)
     data, secret, where = ("--data", issued.data), ("--secret", issued.secret), ("--where", WHERE)
     for which, arguments, words in (
         (
@@ -122,7 +122,7 @@ def test_files_that_were_not_looked_into_confirm_nothing(broker: Broker, issued:
 @pytest.mark.slow
 def test_a_scan_of_files_tells_how_far_it_is(broker: Broker, issued: Issued, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that a broker makes: up to all of the bytes."""
-    broker.__exit__(None, None, None)
+    broker.awaited.__exit__(None, None, None)
     seen: list[tuple[str, int, int]] = []
 
     def on_progress(_self: Asked, progress: dict[str, Any]) -> None:
@@ -137,7 +137,7 @@ def test_a_scan_of_files_tells_how_far_it_is(broker: Broker, issued: Issued, mon
 def test_without_a_broker_it_is_said_what_can_be_checked_all_the_same(broker: Broker, issued: Issued) -> None:
     """As on an auditor's machine: the error names the options that ask no broker."""
     address = on(broker)
-    broker.__exit__(None, None, None)
+    broker.awaited.__exit__(None, None, None)
     result = run(issued, *address)
     assert (result.exit_code, result.output.count("\n")) == (1, 1), result.output
     for words in (
@@ -157,7 +157,7 @@ def test_files_that_a_broker_has_are_refused(broker: Broker, issued: Issued, mon
     assert (result.exit_code, result.output.count("\n")) == (1, 1), result.output
     for words in ("in use by this process", "Ask the broker itself, without --data"):
         assert words in result.output
-    broker.__exit__(None, None, None)
+    broker.awaited.__exit__(None, None, None)
     before, tried = sorted(os.listdir(issued.data)), []
     account = CoverageAccount.put_into
 
@@ -178,7 +178,7 @@ def test_files_that_a_broker_has_are_refused(broker: Broker, issued: Issued, mon
 
 def test_files_that_cannot_be_locked(broker: Broker, issued: Issued, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory that cannot be written to is looked at all the same, and it is said that nothing kept brokers away."""
-    broker.__exit__(None, None, None)
+    broker.awaited.__exit__(None, None, None)
     opened = os.open
 
     def read_only(path: str, flags: int, *arguments: int, **options: int) -> int:

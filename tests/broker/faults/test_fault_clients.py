@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from diamant.broker.broker import Broker
+from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.faults.faults import Faults
 
@@ -24,7 +24,7 @@ VALUES = [b"one", b"two", b"three"]
 
 
 @pytest.fixture(scope="module")
-def diamant_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def diamant_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
     """A broker that does not wait for further members of a group."""
     config = BrokerConfig(
         listen="127.0.0.1:0",
@@ -203,7 +203,7 @@ CLIENTS = [ConfluentKafka(), *(pytest.param(client, marks=pytest.mark.slow) for 
 with_each_client = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: type(client).__name__)
 
 
-def stored(broker: Broker, topic: str) -> list[bytes | None]:
+def stored(broker: BlockingBroker, topic: str) -> list[bytes | None]:
     """The values in the topic's first partition."""
     from diamant.protocol.batches.batch import iter_headers
     from diamant.protocol.batches.records import iter_records
@@ -219,7 +219,7 @@ def stored(broker: Broker, topic: str) -> list[bytes | None]:
 
 @with_each_client
 def test_a_producer_looks_for_the_new_leader(
-    diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
+    diamant_broker: BlockingBroker, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
     """NOT_LEADER_OR_FOLLOWER: it asks for metadata and tries again; nothing is lost and nothing twice."""
     fault = diamant_faults.add("Produce", topic=diamant_topic, error="NOT_LEADER_OR_FOLLOWER", times=2)
@@ -231,7 +231,7 @@ def test_a_producer_looks_for_the_new_leader(
 @pytest.mark.slow
 @with_each_client
 def test_an_idempotent_producer_sends_again_what_was_written(
-    diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
+    diamant_broker: BlockingBroker, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
     """The connection goes after the batch was appended: the producer cannot know, sends again, and it counts once."""
     fault = diamant_faults.add("Produce", topic=diamant_topic, after=1, times=1, drop=True, after_applying=True)
@@ -242,7 +242,7 @@ def test_an_idempotent_producer_sends_again_what_was_written(
 
 @with_each_client
 def test_a_producer_survives_a_request_that_is_lost(
-    diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
+    diamant_broker: BlockingBroker, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
     """The connection goes before anything is done: even without idempotence the batch is there once."""
     fault = diamant_faults.add("Produce", topic=diamant_topic, times=1, drop=True)
@@ -253,7 +253,7 @@ def test_a_producer_survives_a_request_that_is_lost(
 
 @with_each_client
 def test_a_producer_bears_throttling(
-    diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
+    diamant_broker: BlockingBroker, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
     """An answer that says the client is over its quota holds it up and is no failure."""
     fault = diamant_faults.add("Produce", topic=diamant_topic, throttle_time_ms=30)
@@ -267,7 +267,7 @@ def test_a_producer_bears_throttling(
 
 @with_each_client
 def test_a_client_gets_over_metadata_without_the_topic(
-    diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
+    diamant_broker: BlockingBroker, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
     """As right after a creation that not every broker knows of: it asks until the topic is there."""
     fault = diamant_faults.add(topic=diamant_topic, stale={"missing": True}, times=2)
@@ -279,7 +279,7 @@ def test_a_client_gets_over_metadata_without_the_topic(
 @pytest.mark.slow
 @with_each_client
 def test_a_client_gets_over_a_leader_that_is_gone(
-    diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
+    diamant_broker: BlockingBroker, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
     """Stale metadata name a broker that nobody answers for: the client cannot connect and asks again."""
     with socket.socket() as nobody:
@@ -297,7 +297,7 @@ def test_a_client_gets_over_a_leader_that_is_gone(
 @pytest.mark.slow
 @with_each_client
 def test_a_consumer_starts_over_where_its_offset_is_gone(
-    diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
+    diamant_broker: BlockingBroker, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
     """OFFSET_OUT_OF_RANGE: with a reset policy it asks for the beginning and reads on from there."""
     client.produce(diamant_broker.bootstrap_servers, diamant_topic, VALUES)
@@ -309,7 +309,7 @@ def test_a_consumer_starts_over_where_its_offset_is_gone(
 @with_each_client
 @pytest.mark.slow
 def test_a_consumer_survives_an_answer_that_is_cut(
-    diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
+    diamant_broker: BlockingBroker, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
     """Half a frame, then the end of the connection: it connects again and fetches once more."""
     client.produce(diamant_broker.bootstrap_servers, diamant_topic, VALUES)
@@ -321,7 +321,7 @@ def test_a_consumer_survives_an_answer_that_is_cut(
 @pytest.mark.slow
 @with_each_client
 def test_a_consumer_waits_for_an_answer_that_is_late(
-    diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
+    diamant_broker: BlockingBroker, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
     """It neither gives up nor reads anything twice."""
     client.produce(diamant_broker.bootstrap_servers, diamant_topic, VALUES)
@@ -334,7 +334,7 @@ def test_a_consumer_waits_for_an_answer_that_is_late(
 
 @with_each_client
 def test_a_consumer_gets_what_was_held(
-    diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
+    diamant_broker: BlockingBroker, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
     """A fetch that is held until it is let go holds up nothing but itself: the consumer then reads on."""
     client.produce(diamant_broker.bootstrap_servers, diamant_topic, VALUES)
@@ -351,7 +351,7 @@ def test_a_consumer_gets_what_was_held(
 @with_each_client
 @pytest.mark.slow
 def test_a_group_waits_for_its_coordinator(
-    diamant_broker: Broker, diamant_topic: str, diamant_faults: Faults, client: Client
+    diamant_broker: BlockingBroker, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
     """COORDINATOR_LOAD_IN_PROGRESS, as after a restart: the consumer comes again until it may join."""
     client.produce(diamant_broker.bootstrap_servers, diamant_topic, VALUES)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from diamant.broker.broker import Broker
+from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.faults.error_response import MIRRORS, OUTERMOST, ErrorAnswer
 from diamant.broker.faults.fault import MAX_FIRINGS
@@ -145,7 +145,7 @@ def test_codes_stand_where_clients_look_for_them(key: int, version: int, code: s
 # -- errors ----------------------------------------------------------------------------------------------------------
 
 
-async def test_an_error_is_answered_in_place_of_the_request(wire: WireClient, broker: Broker) -> None:
+async def test_an_error_is_answered_in_place_of_the_request(wire: WireClient, broker: BlockingBroker) -> None:
     """Nothing is appended, the answer has the code in its partition; after `times` all is well."""
     await wire.create("t")
     fault = broker.faults.add("Produce", error="NOT_LEADER_OR_FOLLOWER", times=2)
@@ -159,7 +159,9 @@ async def test_an_error_is_answered_in_place_of_the_request(wire: WireClient, br
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-async def test_of_a_request_only_the_named_partition_is_refused(wire: WireClient, broker: Broker, version: int) -> None:
+async def test_of_a_request_only_the_named_partition_is_refused(
+    wire: WireClient, broker: BlockingBroker, version: int
+) -> None:
     """The others are carried out: the answer has both, in every version, by name and by topic id."""
     await wire.create("t", 3)
     await wire.create("other", 1)
@@ -195,7 +197,7 @@ async def test_of_a_request_only_the_named_partition_is_refused(wire: WireClient
     assert (ends, broker.node.topics.log("other", 0).log_end_offset) == ([1, 0, 1], 1)
 
 
-async def test_an_error_after_applying(wire: WireClient, broker: Broker) -> None:
+async def test_an_error_after_applying(wire: WireClient, broker: BlockingBroker) -> None:
     """The records are there, the answer says otherwise; of other partitions it says what is true."""
     await wire.create("t", 2)
     with broker.faults.add("Produce", error="REQUEST_TIMED_OUT", after_applying=True, times=1):
@@ -207,7 +209,7 @@ async def test_an_error_after_applying(wire: WireClient, broker: Broker) -> None
     assert [broker.node.topics.log("t", index).log_end_offset for index in range(2)] == [2, 1]
 
 
-async def test_without_an_answer_the_connection_is_closed(wire: WireClient, broker: Broker) -> None:
+async def test_without_an_answer_the_connection_is_closed(wire: WireClient, broker: BlockingBroker) -> None:
     """A Produce with acks=0 that fails has no other way to say so."""
     await wire.create("t")
     fault = broker.faults.add("Produce", error="KAFKA_STORAGE_ERROR")
@@ -217,7 +219,7 @@ async def test_without_an_answer_the_connection_is_closed(wire: WireClient, brok
 
 
 @pytest.mark.parametrize("version", range(4, 13))
-async def test_a_fetch_error_is_told_at_once(wire: WireClient, broker: Broker, version: int) -> None:
+async def test_a_fetch_error_is_told_at_once(wire: WireClient, broker: BlockingBroker, version: int) -> None:
     """The partition has the code and no records, not null; the other one its data, without the wait for more."""
     await wire.create("t", 2)
     await wire.produce("t", [b"v"], partition=1)
@@ -233,7 +235,9 @@ async def test_a_fetch_error_is_told_at_once(wire: WireClient, broker: Broker, v
     assert len(partitions[1].records) > 61
 
 
-async def test_a_fetch_in_a_session_is_about_all_that_the_session_is_about(wire: WireClient, broker: Broker) -> None:
+async def test_a_fetch_in_a_session_is_about_all_that_the_session_is_about(
+    wire: WireClient, broker: BlockingBroker
+) -> None:
     """It names only changes; the error reaches the partition all the same, the others are served, the session ends."""
     await wire.create("t", 2)
     await wire.produce("t", [b"v"], partition=1)
@@ -256,14 +260,14 @@ async def test_a_fetch_in_a_session_is_about_all_that_the_session_is_about(wire:
     assert fault.count == 0
 
 
-async def test_an_error_with_no_place_in_the_answer_does_not_fire(wire: WireClient, broker: Broker) -> None:
+async def test_an_error_with_no_place_in_the_answer_does_not_fire(wire: WireClient, broker: BlockingBroker) -> None:
     """A Metadata request about no topics cannot fail in version 9; it is not counted either."""
     fault = broker.faults.add("Metadata", error="LEADER_NOT_AVAILABLE")
     assert (await wire.call(METADATA, 9, {"topics": []})).brokers
     assert (fault.count, fault.matched) == (0, 0)
 
 
-async def test_other_apis_are_answered_by_errors_too(wire: WireClient, broker: Broker) -> None:
+async def test_other_apis_are_answered_by_errors_too(wire: WireClient, broker: BlockingBroker) -> None:
     """By name, in any case; creations and deletions are not carried out, except those of other topics."""
     broker.faults.add("createtopics", topic="bad", error="POLICY_VIOLATION")
     assert (await wire.create("bad")).error_code == ErrorCode.POLICY_VIOLATION
@@ -279,7 +283,7 @@ async def test_other_apis_are_answered_by_errors_too(wire: WireClient, broker: B
     assert response.topics[0].partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
-async def test_loading_coordinators(wire: WireClient, broker: Broker) -> None:
+async def test_loading_coordinators(wire: WireClient, broker: BlockingBroker) -> None:
     """What asks a coordinator is told to wait; an idempotent producer's id comes from elsewhere."""
     fault = broker.faults.add(coordinator_loading=True)
     assert {8, 9, 11, 12, 13, 14, 25, 26} <= COORDINATOR_APIS
@@ -294,7 +298,7 @@ async def test_loading_coordinators(wire: WireClient, broker: Broker) -> None:
 # -- which requests ----------------------------------------------------------------------------------------------------
 
 
-async def test_the_nth_request_is_hit(wire: WireClient, broker: Broker) -> None:
+async def test_the_nth_request_is_hit(wire: WireClient, broker: BlockingBroker) -> None:
     """`after` lets the first go by, `times` ends it."""
     await wire.create("t")
     fault = broker.faults.add("Produce", topic="t", after=2, times=2, error="NOT_ENOUGH_REPLICAS")
@@ -303,7 +307,7 @@ async def test_the_nth_request_is_hit(wire: WireClient, broker: Broker) -> None:
     assert (fault.matched, fault.count) == (6, 2)
 
 
-async def test_probability_is_repeatable(wire: WireClient, broker: Broker) -> None:
+async def test_probability_is_repeatable(wire: WireClient, broker: BlockingBroker) -> None:
     """The same seed hits the same requests, about as many as it says."""
     await wire.create("t")
     runs = []
@@ -323,14 +327,16 @@ async def test_probability_is_repeatable(wire: WireClient, broker: Broker) -> No
     ("client_id", "is_hit"),
     [("wire", True), ("w?re", True), ("*", True), ("wir", False), ("Wire", False), ("[w]ire", True), ("wire-*", False)],
 )
-async def test_the_client_is_named_or_a_pattern(wire: WireClient, broker: Broker, client_id: str, is_hit: bool) -> None:
+async def test_the_client_is_named_or_a_pattern(
+    wire: WireClient, broker: BlockingBroker, client_id: str, is_hit: bool
+) -> None:
     """The id itself, or one with * ? and [...]; case matters."""
     fault = broker.faults.add(client_id=client_id, throttle_time_ms=5)
     assert (await wire.call(METADATA, 4, {"topics": []})).throttle_time.total_seconds() == (0.005 if is_hit else 0)
     assert fault.count == is_hit
 
 
-async def test_a_client_without_an_id_fits_no_pattern(wire: WireClient, broker: Broker) -> None:
+async def test_a_client_without_an_id_fits_no_pattern(wire: WireClient, broker: BlockingBroker) -> None:
     """Not even the one that fits all."""
     fault = broker.faults.add(client_id="*", drop=True)
     wire.writer.write(wire.frame(18, 0, b"", client_id=None))
@@ -338,7 +344,7 @@ async def test_a_client_without_an_id_fits_no_pattern(wire: WireClient, broker: 
     assert fault.matched == 0
 
 
-async def test_the_first_fault_that_fires_has_the_request(wire: WireClient, broker: Broker) -> None:
+async def test_the_first_fault_that_fires_has_the_request(wire: WireClient, broker: BlockingBroker) -> None:
     """Those after it neither see nor count it; when it is done, they have their turn."""
     await wire.create("t")
     first = broker.faults.add("Produce", error="NOT_ENOUGH_REPLICAS", times=1)
@@ -351,7 +357,7 @@ async def test_the_first_fault_that_fires_has_the_request(wire: WireClient, brok
 # -- time and connections ----------------------------------------------------------------------------------------------
 
 
-async def test_what_is_held_is_answered_when_it_is_let_go(wire: WireClient, broker: Broker) -> None:
+async def test_what_is_held_is_answered_when_it_is_let_go(wire: WireClient, broker: BlockingBroker) -> None:
     """By `release`, in the order of the connection; other connections go on, and nothing was carried out meanwhile."""
     await wire.create("t")
     fault = broker.faults.add("Produce", hold=True)
@@ -367,7 +373,7 @@ async def test_what_is_held_is_answered_when_it_is_let_go(wire: WireClient, brok
     assert (fault.held, broker.node.topics.log("t", 0).log_end_offset) == (0, 1)
 
 
-async def test_a_held_fetch_is_answered_with_what_there_is_then(wire: WireClient, broker: Broker) -> None:
+async def test_a_held_fetch_is_answered_with_what_there_is_then(wire: WireClient, broker: BlockingBroker) -> None:
     """Data that came meanwhile does not end the wait; removing the fault does."""
     await wire.create("t")
     fault = broker.faults.add("Fetch", topic="t", hold=True)
@@ -381,7 +387,7 @@ async def test_a_held_fetch_is_answered_with_what_there_is_then(wire: WireClient
 
 
 @pytest.mark.parametrize("after_applying", [False, True])
-async def test_a_delay_comes_before_or_after(wire: WireClient, broker: Broker, after_applying: bool) -> None:
+async def test_a_delay_comes_before_or_after(wire: WireClient, broker: BlockingBroker, after_applying: bool) -> None:
     """The answer waits in both cases; the records are there at once only in the second."""
     await wire.create("t")
     fault = broker.faults.add("Produce", delay_ms=60_000, after_applying=after_applying)
@@ -392,7 +398,7 @@ async def test_a_delay_comes_before_or_after(wire: WireClient, broker: Broker, a
     assert (await wire.receive(PRODUCE, 9, sent)).responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
 
-async def test_a_short_delay_ends_by_itself(wire: WireClient, broker: Broker) -> None:
+async def test_a_short_delay_ends_by_itself(wire: WireClient, broker: BlockingBroker) -> None:
     """After so many milliseconds the answer comes."""
     broker.faults.add("Metadata", delay_ms=30)
     began = asyncio.get_running_loop().time()
@@ -400,7 +406,7 @@ async def test_a_short_delay_ends_by_itself(wire: WireClient, broker: Broker) ->
     assert asyncio.get_running_loop().time() - began >= 0.03
 
 
-async def test_what_is_delayed_goes_with_its_connection(wire: WireClient, broker: Broker) -> None:
+async def test_what_is_delayed_goes_with_its_connection(wire: WireClient, broker: BlockingBroker) -> None:
     """A request that was not begun is not carried out for a client that is gone."""
     await wire.create("t")
     fault = broker.faults.add("Produce", hold=True)
@@ -412,7 +418,9 @@ async def test_what_is_delayed_goes_with_its_connection(wire: WireClient, broker
 
 
 @pytest.mark.parametrize("after_applying", [False, True])
-async def test_a_connection_is_dropped_before_or_after(wire: WireClient, broker: Broker, after_applying: bool) -> None:
+async def test_a_connection_is_dropped_before_or_after(
+    wire: WireClient, broker: BlockingBroker, after_applying: bool
+) -> None:
     """Without an answer; the records are there in the second case. Other connections stay."""
     await wire.create("t")
     fault = broker.faults.add("Produce", drop=True, after_applying=after_applying)
@@ -424,7 +432,7 @@ async def test_a_connection_is_dropped_before_or_after(wire: WireClient, broker:
 
 
 @pytest.mark.parametrize(("cut", "expected"), [(True, 0.5), (3, 3), (0, 0), (1_000_000, -1)])
-async def test_an_answer_is_cut(wire: WireClient, broker: Broker, cut: bool | int, expected: float) -> None:
+async def test_an_answer_is_cut(wire: WireClient, broker: BlockingBroker, cut: bool | int, expected: float) -> None:
     """Half of its frame arrives, or so many bytes, at most all but one; then the end of the connection."""
     await wire.create("t")
     await wire.produce("t", [b"v" * 100_000])
@@ -439,7 +447,7 @@ async def test_an_answer_is_cut(wire: WireClient, broker: Broker, cut: bool | in
     assert whole > 100_000
 
 
-async def test_requests_after_a_drop_are_not_carried_out(wire: WireClient, broker: Broker) -> None:
+async def test_requests_after_a_drop_are_not_carried_out(wire: WireClient, broker: BlockingBroker) -> None:
     """What was sent behind it on the same connection is lost with it."""
     await wire.create("t")
     broker.faults.add("Metadata", drop=True, times=1)
@@ -454,7 +462,7 @@ async def test_requests_after_a_drop_are_not_carried_out(wire: WireClient, broke
     ("key", "version"),
     [(PRODUCE, 3), (PRODUCE, 12), (FETCH, 4), (FETCH, 12), (METADATA, 3), (METADATA, 13), (CREATE_TOPICS, 7), (18, 3)],
 )
-async def test_throttle_time_is_told(wire: WireClient, broker: Broker, key: int, version: int) -> None:
+async def test_throttle_time_is_told(wire: WireClient, broker: BlockingBroker, key: int, version: int) -> None:
     """Wherever the version has the field; everything else is answered as always."""
     await wire.create("t")
     await wire.produce("t", [b"v"])
@@ -477,7 +485,7 @@ async def test_throttle_time_is_told(wire: WireClient, broker: Broker, key: int,
 
 
 @pytest.mark.parametrize("version", range(14))
-async def test_stale_metadata_without_the_topic(wire: WireClient, broker: Broker, version: int) -> None:
+async def test_stale_metadata_without_the_topic(wire: WireClient, broker: BlockingBroker, version: int) -> None:
     """Asked by name it is unknown, and not created; asked for all it is not there. The brokers are told as always."""
     await wire.create("old")
     await wire.create("new")
@@ -494,7 +502,7 @@ async def test_stale_metadata_without_the_topic(wire: WireClient, broker: Broker
 
 
 @pytest.mark.parametrize("version", [0, 1, 8, 12])
-async def test_stale_metadata_with_another_leader(wire: WireClient, broker: Broker, version: int) -> None:
+async def test_stale_metadata_with_another_leader(wire: WireClient, broker: BlockingBroker, version: int) -> None:
     """Of one topic, or of one partition; that leader is a broker with the address that the fault gives."""
     await wire.create("t", 2)
     await wire.create("other")
@@ -509,7 +517,7 @@ async def test_stale_metadata_with_another_leader(wire: WireClient, broker: Brok
     assert [(one.node_id, one.host, one.port) for one in response.brokers][1:] == [(7, "gone", 4)]
 
 
-async def test_other_stale_metadata(wire: WireClient, broker: Broker) -> None:
+async def test_other_stale_metadata(wire: WireClient, broker: BlockingBroker) -> None:
     """A moved broker, fewer partitions, an older epoch, no leader at all."""
     await wire.create("t", 3)
     ask = {"topics": [{"name": "t"}]}
@@ -523,7 +531,7 @@ async def test_other_stale_metadata(wire: WireClient, broker: Broker) -> None:
         assert {(one.leader_id, one.error_code) for one in topic.partitions} == {(-1, ErrorCode.LEADER_NOT_AVAILABLE)}
 
 
-async def test_errors_of_described_topics(wire: WireClient, broker: Broker) -> None:
+async def test_errors_of_described_topics(wire: WireClient, broker: BlockingBroker) -> None:
     """Of a topic the error stands with the topic, of a partition with the partition, also when all are asked for."""
     await wire.create("t", 2)
     await wire.create("other")
@@ -543,7 +551,7 @@ async def test_errors_of_described_topics(wire: WireClient, broker: Broker) -> N
 # -- what a test sees --------------------------------------------------------------------------------------------------
 
 
-async def test_firings_are_remembered(wire: WireClient, broker: Broker) -> None:
+async def test_firings_are_remembered(wire: WireClient, broker: BlockingBroker) -> None:
     """Who asked what about which partitions, the latest so many; the count goes on."""
     await wire.create("t")
     fault = broker.faults.add("Produce", error="NOT_ENOUGH_REPLICAS")
@@ -555,7 +563,7 @@ async def test_firings_are_remembered(wire: WireClient, broker: Broker) -> None:
     assert firing.peer.startswith("127.0.0.1:")
 
 
-async def test_waiting_for_a_fault_ends(wire: WireClient, broker: Broker) -> None:
+async def test_waiting_for_a_fault_ends(wire: WireClient, broker: BlockingBroker) -> None:
     """When it has fired so often, or with what it has seen so far; on the loop's own thread only by await."""
     fault = broker.faults.add("Metadata", throttle_time_ms=1)
     with pytest.raises(RuntimeError, match="until_fired"):
@@ -604,7 +612,7 @@ def test_any_thread_may_use_them(tmp_path: Path) -> None:
     assert fault.count == 1
 
 
-async def test_without_faults_nothing_stands_in_the_way(wire: WireClient, broker: Broker) -> None:
+async def test_without_faults_nothing_stands_in_the_way(wire: WireClient, broker: BlockingBroker) -> None:
     """The server calls the dispatcher itself before the first and after the last."""
     dispatcher = broker.services.server.dispatch
     assert not broker.services.faults.made is not None
@@ -630,7 +638,7 @@ async def test_a_broker_that_stops_lets_everything_go(tmp_path: Path) -> None:
         await client.__aexit__(None, None, None)
 
 
-async def test_faults_are_bounded(broker: Broker) -> None:
+async def test_faults_are_bounded(broker: BlockingBroker) -> None:
     """So many, then no more; removing them all at once gives room."""
     for _ in range(MAX_FAULTS):
         broker.faults.add("Fetch", topic="none", drop=True)
@@ -640,7 +648,7 @@ async def test_faults_are_bounded(broker: Broker) -> None:
     assert broker.faults.list() == []
 
 
-async def test_a_broken_request_is_refused_as_ever(wire: WireClient, broker: Broker) -> None:
+async def test_a_broken_request_is_refused_as_ever(wire: WireClient, broker: BlockingBroker) -> None:
     """What cannot be decoded closes its connection, whatever faults there are; so do unknown versions."""
     fault = broker.faults.add(topic="t", error="NOT_LEADER_OR_FOLLOWER")
     wire.writer.write(wire.frame(PRODUCE, 9, b"\xff" * 50))
@@ -657,7 +665,7 @@ def test_a_broker_that_does_not_run_has_no_faults(tmp_path: Path) -> None:
         _ = Broker(BrokerConfig(data_dir=tmp_path)).faults
 
 
-def test_the_fixture_removes_what_a_test_added(diamant_faults: Any, diamant_broker: Broker) -> None:
+def test_the_fixture_removes_what_a_test_added(diamant_faults: Any, diamant_broker: BlockingBroker) -> None:
     """`diamant_faults` are the broker's; those of the test are gone after it (the next test has none)."""
     diamant_faults.add("Produce", client_id="nobody", drop=True)
     assert diamant_broker.faults is diamant_faults

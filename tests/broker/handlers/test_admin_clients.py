@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from diamant.broker.broker import Broker
+from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:importlib.resources")  # of kafka-python's import
@@ -16,14 +16,14 @@ TIMEOUT_S = 60
 
 
 @pytest.fixture(scope="module")
-def admin_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def admin_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
     """A broker whose configuration these tests may change."""
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("data"))) as running:
         yield running
 
 
 @pytest.fixture
-def librdkafka(admin_broker: Broker) -> Any:
+def librdkafka(admin_broker: BlockingBroker) -> Any:
     """The admin client of confluent-kafka."""
     from confluent_kafka.admin import AdminClient
 
@@ -31,7 +31,7 @@ def librdkafka(admin_broker: Broker) -> Any:
 
 
 @pytest.fixture
-def kafka_python(admin_broker: Broker) -> Iterator[Any]:
+def kafka_python(admin_broker: BlockingBroker) -> Iterator[Any]:
     """The admin client of kafka-python."""
     from kafka.admin import KafkaAdminClient
 
@@ -135,7 +135,7 @@ def test_confluent_scram(librdkafka: Any) -> None:
     assert code_of(gone) == KafkaError.RESOURCE_NOT_FOUND
 
 
-def test_confluent_cluster_and_acls(admin_broker: Broker, librdkafka: Any) -> None:
+def test_confluent_cluster_and_acls(admin_broker: BlockingBroker, librdkafka: Any) -> None:
     """One node that is the controller; without an authorizer ACLs are disabled."""
     from confluent_kafka import KafkaError
     from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
@@ -167,7 +167,7 @@ def test_kafka_python_topics(kafka_python: Any) -> None:
     assert "kt" not in kafka_python.list_topics()
 
 
-def test_kafka_python_cluster(admin_broker: Broker, kafka_python: Any) -> None:
+def test_kafka_python_cluster(admin_broker: BlockingBroker, kafka_python: Any) -> None:
     """Cluster, quorum and features are described."""
     assert kafka_python.describe_cluster()["cluster_id"] == admin_broker.cluster_id
     quorum = kafka_python.describe_metadata_quorum()
@@ -191,7 +191,7 @@ def test_kafka_python_configs(kafka_python: Any) -> None:
 
 
 @pytest.mark.slow
-def test_kafka_python_consumes_in_a_session(admin_broker: Broker) -> None:
+def test_kafka_python_consumes_in_a_session(admin_broker: BlockingBroker) -> None:
     """The consumer asks for a fetch session, gets one, and reads everything through it."""
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from diamant.broker.broker import Broker
+from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.operations.compact import MAX_CALLS, BrokerStopping, CompactionFailed
@@ -166,15 +166,15 @@ async def test_tombstones_gone_by_the_clock(broker: Broker, wire: WireClient, cl
 
 
 @pytest.fixture
-def other_broker(tmp_path: Path) -> Iterator[Broker]:
+def other_broker(tmp_path: Path) -> Iterator[BlockingBroker]:
     """A broker in a thread of its own, with HTTP."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0")
     with Broker(config) as running:
         yield running
 
 
-def test_from_a_thread_and_from_another_loop(other_broker: Broker) -> None:
-    """`broker.call(broker.compact(...))` and `asyncio.run(broker.compact(...))` do the same."""
+def test_from_a_thread_and_from_another_loop(other_broker: BlockingBroker) -> None:
+    """`broker.call(broker.compact(...))` and `asyncio.run(broker.awaited.compact(...))` do the same."""
 
     async def prepare() -> None:
         async with WireClient(other_broker.bootstrap_servers) as wire:
@@ -182,9 +182,9 @@ def test_from_a_thread_and_from_another_loop(other_broker: Broker) -> None:
 
     asyncio.run(prepare())
     assert other_broker.call(other_broker.compact("t")).removed == {"superseded": 2}
-    assert asyncio.run(other_broker.compact("t")).removed == {}
+    assert asyncio.run(other_broker.awaited.compact("t")).removed == {}
     with pytest.raises(NotFound):
-        asyncio.run(other_broker.compact("absent"))
+        asyncio.run(other_broker.awaited.compact("absent"))
 
 
 def test_over_http_and_on_the_command_line(other_broker: Broker) -> None:

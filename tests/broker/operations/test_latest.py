@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from diamant.broker import cli
-from diamant.broker.broker import Broker
+from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.client.errors import NotFound, NotPossible, TooMany
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.operations import latest
+from diamant.broker.operations import records
 from diamant.cleaner.queries.latest_records import latest_records
 from diamant.protocol.batches.header import Record
 from diamant.storage.errors import CorruptLog
@@ -28,7 +28,7 @@ from tests.broker.operations.explain.test_explain import flip
 from tests.broker.wire import PRODUCE, WireClient, produce_fields
 
 
-async def view(broker: Broker, **options: Any) -> list[tuple[int, str, str | None]]:
+async def view(broker: BlockingBroker, **options: Any) -> list[tuple[int, str, str | None]]:
     """Offsets, keys and values of partition 0, in order."""
     found = []
     async for partition, record in broker.latest("t", **options):
@@ -116,10 +116,10 @@ async def test_a_map_that_spills_finds_the_same(tmp_path: Path) -> None:
 
 async def test_a_reader_holds_nobody_back_and_may_end_early(tmp_path: Path) -> None:
     """Pages are read when they are asked for; readers at once are bounded; one that goes away gives its place back."""
-    count = 3 * latest.PAGE_RECORDS
+    count = 3 * records.PAGE_RECORDS
     async with stage(tmp_path) as at:
         await at.put(*(f"k{index}=1" for index in range(count)))
-        readers = [at.broker.latest("t") for _ in range(latest.MAX_AT_ONCE)]
+        readers = [at.broker.latest("t") for _ in range(records.MAX_AT_ONCE)]
         for reader in readers:
             assert (await anext(reader))[1].key == b"k0"
         with pytest.raises(TooMany):
@@ -159,7 +159,9 @@ def test_over_http_and_from_a_thread(tmp_path: Path) -> None:
                 for partition in range(2):
                     batch = keyed(("a=1", "b="), START_MS)
                     await wire.call(PRODUCE, 12, produce_fields("t", partition, batch))
-            return [(partition, record.key) async for partition, record in broker.latest("t", with_tombstones=True)]
+            return [
+                (partition, record.key) async for partition, record in broker.awaited.latest("t", with_tombstones=True)
+            ]
 
         assert asyncio.run(make()) == [(0, b"a"), (0, b"b"), (1, b"a"), (1, b"b")]
         admin = Admin(broker.bootstrap_servers)
@@ -177,7 +179,7 @@ def test_over_http_and_from_a_thread(tmp_path: Path) -> None:
 def test_an_answer_that_breaks_off_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody takes half a view for a whole one; what came before is there, on the command line, too."""
     pages: list[int] = []
-    whole = latest._page
+    whole = records._page
 
     def page(records: Iterator[Record]) -> tuple[Record, ...]:
         pages.append(1)
@@ -185,7 +187,7 @@ def test_an_answer_that_breaks_off_is_an_error(tmp_path: Path, monkeypatch: pyte
             raise CorruptLog("t-0/0.log", 7, "the batch's CRC is wrong")
         return whole(records)
 
-    monkeypatch.setattr(latest, "_page", page)
+    monkeypatch.setattr(records, "_page", page)
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0")
     with Broker(config) as broker:
 

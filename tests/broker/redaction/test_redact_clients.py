@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diamant.broker.broker import Broker
+from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
@@ -23,7 +23,7 @@ WHERE = 'value.email == "ada@example.com"'
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
+def broker(tmp_path: Path) -> Iterator[BlockingBroker]:
     """A broker in a thread of its own, whose segments are small."""
     with Broker(config(tmp_path)) as running:
         yield running
@@ -44,7 +44,7 @@ def value(number: int) -> bytes:
     return b'{"number": %d, "email": "%s@example.com", "pad": "%s"}' % (number, email.encode(), b"x" * 40)
 
 
-async def create(broker: Broker) -> None:
+async def create(broker: BlockingBroker) -> None:
     configs = {"internal.segment.bytes": "4000"}
     await create_topics(broker.node.topics, [check_new_topic(broker.node.topics, TOPIC, 1, 1, None, configs)])
 
@@ -59,7 +59,7 @@ def produce(producer: Any, first: int, last: int, flush_every: int = 10) -> None
     assert set(errors) == {None}
 
 
-def filled(broker: Broker, **settings: Any) -> Any:
+def filled(broker: BlockingBroker, **settings: Any) -> Any:
     """A topic with all values, and the idempotent producer that has written them."""
     from confluent_kafka import Producer
 
@@ -69,7 +69,7 @@ def filled(broker: Broker, **settings: Any) -> Any:
     return producer
 
 
-def redact(broker: Broker, where: str = WHERE, **options: Any) -> Any:
+def redact(broker: BlockingBroker, where: str = WHERE, **options: Any) -> Any:
     redaction = broker.call(broker.redact(TOPIC, where=where, reason="asked for", **options))
     assert redaction.state == "records-gone"
     return redaction
@@ -78,7 +78,7 @@ def redact(broker: Broker, where: str = WHERE, **options: Any) -> Any:
 EXPECTED = [number for number in range(COUNT) if not is_adas(number)]
 
 
-def read_with_confluent(broker: Broker, isolation: str = "read_committed") -> list[tuple[Any, Any]]:
+def read_with_confluent(broker: BlockingBroker, isolation: str = "read_committed") -> list[tuple[Any, Any]]:
     """Offset and value of everything up to the end of the partition."""
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -109,7 +109,7 @@ def read_with_confluent(broker: Broker, isolation: str = "read_committed") -> li
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_confluent_kafka_reads_to_the_end(broker: Broker, codec: str) -> None:
+def test_confluent_kafka_reads_to_the_end(broker: BlockingBroker, codec: str) -> None:
     """What is left with its offsets, through batches of which nothing is left, in small fetches; at the end, too."""
     filled(broker, **{"compression.type": codec})
     assert redact(broker).removed == COUNT - len(EXPECTED)
@@ -144,7 +144,7 @@ async def test_aiokafka_reads_to_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its own making
-def test_kafka_python_reads_to_the_end(broker: Broker) -> None:
+def test_kafka_python_reads_to_the_end(broker: BlockingBroker) -> None:
     """The same with another decoder of batches."""
     from kafka import KafkaConsumer, TopicPartition
 

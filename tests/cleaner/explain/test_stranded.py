@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.cleaner.explain.stranded import murmur2
+from diamant.protocol.murmur2 import murmur2
 
 
 @pytest.mark.parametrize(

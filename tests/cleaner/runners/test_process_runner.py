@@ -143,7 +143,7 @@ async def test_a_worker_files_the_facts_of_a_segment(log: Log, runner: ProcessRu
             raise CleaningAborted("not now")
 
     with pytest.raises(CleaningAborted):
-        await runner.file_facts(task, stop)
+        await runner.file_facts(replace(task, io_max_bytes_per_second=1.0), stop)
     assert not log.env.exists(path)
     pid = runner.worker_pid
     await runner.file_facts(task)

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from diamant.broker.client.errors import VerbError
 from diamant.broker.http.serving.route import Call, Param, Route
-from diamant.broker.operations.latest import LatestPage
+from diamant.broker.operations.records import RecordPage
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,9 @@ MIN_BYTES_PER_SECOND = 256 * 1024
 async def latest(call: Call) -> web.StreamResponse:
     """Send the latest record of each key."""
     fields = call.fields
-    reading = call.services.latest().pages(fields["topic"], fields["partition"], with_tombstones=fields["tombstones"])
+    reading = call.services.records().latest_pages(
+        fields["topic"], fields["partition"], with_tombstones=fields["tombstones"]
+    )
     async with aclosing(reading) as pages:
         page = await _next(call, pages)
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson", "Cache-Control": "no-store"})
@@ -53,8 +55,8 @@ async def latest(call: Call) -> web.StreamResponse:
     return response
 
 
-async def _next(call: Call, pages: AsyncGenerator[LatestPage, None]) -> LatestPage | None:
-    async def read() -> LatestPage | None:
+async def _next(call: Call, pages: AsyncGenerator[RecordPage, None]) -> RecordPage | None:
+    async def read() -> RecordPage | None:
         return await anext(pages, None)
 
     reading = asyncio.ensure_future(read())
@@ -68,7 +70,7 @@ async def _next(call: Call, pages: AsyncGenerator[LatestPage, None]) -> LatestPa
         raise
 
 
-def _fields(page: LatestPage) -> list[dict[str, Any]]:
+def _fields(page: RecordPage) -> list[dict[str, Any]]:
     return [
         {
             "partition": page.partition,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diamant.broker.broker import Broker
+from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
 
 TIMEOUT_S = 60
@@ -23,7 +23,7 @@ PROPERTIES = {
 
 
 @pytest.fixture(scope="module")
-def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
     """A broker whose consumer groups converge quickly."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("groups"), properties=PROPERTIES)
     with Broker(config) as broker:
@@ -31,7 +31,7 @@ def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def topic(group_broker: Broker, request: pytest.FixtureRequest) -> str:
+def topic(group_broker: BlockingBroker, request: pytest.FixtureRequest) -> str:
     """A topic of the test's own, with one record in each partition."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
@@ -47,7 +47,7 @@ def topic(group_broker: Broker, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def new_consumer(broker: Broker, group: str, protocol: str = "consumer", **config: Any) -> Any:
+def new_consumer(broker: BlockingBroker, group: str, protocol: str = "consumer", **config: Any) -> Any:
     from confluent_kafka import Consumer
 
     return Consumer(
@@ -87,7 +87,7 @@ def share(*consumers: Any) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
-def test_share_and_take_over(group_broker: Broker, topic: str, assignor: str) -> None:
+def test_share_and_take_over(group_broker: BlockingBroker, topic: str, assignor: str) -> None:
     """One has all, two share, and who is left takes over where the other has committed."""
     first, second = (new_consumer(group_broker, topic, **{"group.remote.assignor": assignor}) for _ in range(2))
     first.subscribe([topic])
@@ -104,7 +104,7 @@ def test_share_and_take_over(group_broker: Broker, topic: str, assignor: str) ->
     second.close()
 
 
-def test_admin_sees_the_group(group_broker: Broker, topic: str) -> None:
+def test_admin_sees_the_group(group_broker: BlockingBroker, topic: str) -> None:
     """The admin client lists and describes it as a consumer group, with its members and what they have."""
     from confluent_kafka import ConsumerGroupState, ConsumerGroupType
     from confluent_kafka.admin import AdminClient
@@ -123,7 +123,7 @@ def test_admin_sees_the_group(group_broker: Broker, topic: str) -> None:
     consumer.close()
 
 
-def test_regular_expressions(group_broker: Broker, topic: str) -> None:
+def test_regular_expressions(group_broker: BlockingBroker, topic: str) -> None:
     """The pattern goes to the broker, which finds the topic."""
     consumer = new_consumer(group_broker, topic)
     consumer.subscribe([f"^{topic[:-1]}.$"])
@@ -132,7 +132,7 @@ def test_regular_expressions(group_broker: Broker, topic: str) -> None:
 
 
 @pytest.mark.slow
-def test_static_member_comes_back(group_broker: Broker, topic: str) -> None:
+def test_static_member_comes_back(group_broker: BlockingBroker, topic: str) -> None:
     """A static member that is closed and started again has what it had, and the other was not disturbed."""
     first = new_consumer(group_broker, topic, **{"group.instance.id": "one"})
     second = new_consumer(group_broker, topic, **{"group.instance.id": "two"})
@@ -158,7 +158,7 @@ def test_static_member_comes_back(group_broker: Broker, topic: str) -> None:
 
 
 @pytest.mark.slow
-def test_from_classic_to_consumer_and_back(group_broker: Broker, topic: str) -> None:
+def test_from_classic_to_consumer_and_back(group_broker: BlockingBroker, topic: str) -> None:
     """A group of classic members takes one with the consumer protocol in, and becomes classic again without it."""
     strategy = {"partition.assignment.strategy": "range"}
     classic = new_consumer(group_broker, topic, "classic", **strategy)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diamant.broker.broker import Broker
+from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from tests.broker.wire import WireClient
 
@@ -16,7 +16,7 @@ TIMEOUT_S = 60
 GROUP_CONFIG: dict[str, Any] = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
 
 
-def produce(broker: Broker, topic: str, count: int) -> None:
+def produce(broker: BlockingBroker, topic: str, count: int) -> None:
     """Records with the values 0, 1, ..."""
     from confluent_kafka import Producer
 
@@ -26,7 +26,9 @@ def produce(broker: Broker, topic: str, count: int) -> None:
     assert producer.flush(TIMEOUT_S) == 0
 
 
-def read_confluent(broker: Broker, group_id: str, topic: str, count: int, protocol: str = "classic") -> list[int]:
+def read_confluent(
+    broker: BlockingBroker, group_id: str, topic: str, count: int, protocol: str = "classic"
+) -> list[int]:
     """The values of the next records of a group, committed one by one."""
     from confluent_kafka import Consumer
 
@@ -49,7 +51,7 @@ def read_confluent(broker: Broker, group_id: str, topic: str, count: int, protoc
     return values
 
 
-async def read_aiokafka(broker: Broker, group_id: str, topic: str, count: int) -> list[int]:
+async def read_aiokafka(broker: BlockingBroker, group_id: str, topic: str, count: int) -> list[int]:
     """The same with aiokafka."""
     from aiokafka import AIOKafkaConsumer
 
@@ -68,7 +70,7 @@ async def read_aiokafka(broker: Broker, group_id: str, topic: str, count: int) -
     return values
 
 
-def test_clients_of_one_group_go_on_where_the_others_were(diamant_broker: Broker, diamant_topic: str) -> None:
+def test_clients_of_one_group_go_on_where_the_others_were(diamant_broker: BlockingBroker, diamant_topic: str) -> None:
     """Librdkafka by the classic and the consumer protocol, and aiokafka, one after the other: nothing twice, nothing lost."""
     produce(diamant_broker, diamant_topic, 8)
     values = read_confluent(diamant_broker, "one-group", diamant_topic, 2)
@@ -91,7 +93,7 @@ def test_a_group_goes_on_after_a_restart(tmp_path: Path, protocol: str) -> None:
         assert read_confluent(broker, "g", "t", 3, protocol) == [3, 4, 5]
 
 
-async def committed(broker: Broker) -> int:
+async def committed(broker: BlockingBroker) -> int:
     """What group "g" has committed for t-0, as soon as that is loaded."""
     request = {"groups": [{"group_id": "g", "topics": None}], "require_stable": False}
     async with WireClient(broker.bootstrap_servers) as client, asyncio.timeout(TIMEOUT_S):
@@ -103,7 +105,7 @@ async def committed(broker: Broker) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_administration_with_confluent_kafka(diamant_broker: Broker, diamant_topic: str, protocol: str) -> None:
+def test_administration_with_confluent_kafka(diamant_broker: BlockingBroker, diamant_topic: str, protocol: str) -> None:
     """Groups are listed and described, their offsets listed, altered and deleted, and in the end the group."""
     from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient
@@ -132,7 +134,7 @@ def test_administration_with_confluent_kafka(diamant_broker: Broker, diamant_top
 
 
 @pytest.mark.slow
-def test_offsets_of_a_transaction(diamant_broker: Broker, diamant_topic: str) -> None:
+def test_offsets_of_a_transaction(diamant_broker: BlockingBroker, diamant_topic: str) -> None:
     """They count when the transaction is committed, and do not when it is aborted."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from diamant.broker.broker import Broker
+from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.errors import ErrorCode
 from tests.broker.wire import WireClient
@@ -32,7 +32,7 @@ def digests(values: list[bytes | None]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def roomy_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def roomy_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
     """A broker whose data go with this module, as they are many."""
     config = BrokerConfig(
         listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("large"), auto_create_topics_enable=False
@@ -42,7 +42,7 @@ def roomy_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     shutil.rmtree(config.data_dir)
 
 
-def create(broker: Broker, topic: str) -> str:
+def create(broker: BlockingBroker, topic: str) -> str:
     """A topic that takes large messages; the broker's address."""
 
     async def run() -> None:
@@ -187,7 +187,7 @@ CLIENTS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("send", "read"), CLIENTS)
-def test_ten_megabytes(roomy_broker: Broker, diamant_topic: str, send: Send, read: Read) -> None:
+def test_ten_megabytes(roomy_broker: BlockingBroker, diamant_topic: str, send: Send, read: Read) -> None:
     """Messages of 10 MB go through whole where the topic allows them, also to a consumer that asks for less."""
     servers = create(roomy_broker, diamant_topic)
     send(servers, diamant_topic, LARGE)
@@ -198,7 +198,9 @@ def test_ten_megabytes(roomy_broker: Broker, diamant_topic: str, send: Send, rea
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("send", "read"), CLIENTS)
-def test_ten_megabytes_of_another_client(roomy_broker: Broker, diamant_topic: str, send: Send, read: Read) -> None:
+def test_ten_megabytes_of_another_client(
+    roomy_broker: BlockingBroker, diamant_topic: str, send: Send, read: Read
+) -> None:
     """What one client sent, compressed, each other client reads."""
     servers = create(roomy_broker, diamant_topic)
     compression = "compression.type" if send is confluent_send else "compression_type"
@@ -218,7 +220,7 @@ SETTINGS: dict[Any, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("send", "read"), CLIENTS)
-def test_a_hundred_thousand_messages(roomy_broker: Broker, diamant_topic: str, send: Send, read: Read) -> None:
+def test_a_hundred_thousand_messages(roomy_broker: BlockingBroker, diamant_topic: str, send: Send, read: Read) -> None:
     """Every message arrives once, at its own offset, in the order in which it was sent."""
     servers = create(roomy_broker, diamant_topic)
     values = [b"%d" % number for number in range(COUNT)]

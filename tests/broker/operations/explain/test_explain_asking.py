@@ -290,6 +290,6 @@ def test_from_a_thread(tmp_path: Path) -> None:
 
         assert broker.loop is not None
         asyncio.run_coroutine_threadsafe(make(), broker.loop).result(60)
-        found = asyncio.run(broker.explain("t", key="k"))
+        found = asyncio.run(broker.awaited.explain("t", key="k"))
         assert [one.partition for one in found.partitions] == [0, 1, 2]
         assert found.records == 0

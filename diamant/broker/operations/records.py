@@ -1,4 +1,4 @@
-"""`broker.latest`: the compacted view of a topic, as a stream (`cleaner/queries/latest_records.py`).
+"""The committed records of a topic as a stream: all of them (`broker.records`), or the latest of each key (`broker.latest`).
 
 The files of one moment are read in a thread, a page at a time, and only when the caller asks for the next page: writing
 and cleaning continue, and a slow reader holds up only itself.
@@ -10,19 +10,20 @@ page.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from diamant.broker.client.errors import NotPossible, TooMany
 from diamant.broker.operations.cross_loop import on_loop
-from diamant.cleaner.queries.latest_records import latest_records
+from diamant.cleaner.queries.committed_records import committed_records
 from diamant.protocol.batches.header import Record
 from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:
-    from diamant.broker.operations.explain import ExplainOperation
+    from diamant.broker.operations.explain import ExplainOperation, LogFiles, Taken
 
 MAX_AT_ONCE = 2
 PAGE_RECORDS = 1_000
@@ -31,24 +32,55 @@ PAGE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class LatestPage:
+class RecordPage:
     """Some records of a partition, in the order of their offsets."""
 
     partition: int
     records: tuple[Record, ...]
 
 
-class LatestOperation:
-    """The verb of one broker; made on first use. Everything but `records` is called on the loop thread."""
+class RecordQuery(Protocol):
+    """Which records of a partition's files are wanted; runs in a thread, and calls `check_done` now and then."""
+
+    def __call__(self, taken: Taken, files: LogFiles, check_done: Callable[[], None]) -> Generator[Record]: ...
+
+
+def _all(taken: Taken, files: LogFiles, check_done: Callable[[], None]) -> Generator[Record]:
+    state = taken.state
+    return committed_records(
+        files.present, taken.outcomes, state.log_start_offset, state.last_stable_offset, check_done=check_done
+    )
+
+
+def _latest(
+    taken: Taken, files: LogFiles, check_done: Callable[[], None], *, with_tombstones: bool
+) -> Generator[Record]:
+    from diamant.cleaner.queries.latest_records import latest_records
+
+    state = taken.state
+    return latest_records(
+        files.present, taken.outcomes, state.log_start_offset, state.last_stable_offset,
+        with_tombstones=with_tombstones, check_done=check_done,
+    )  # fmt: skip
+
+
+class RecordsOperation:
+    """The verb of one broker; made on first use. Pages are read on the loop thread, `records` anywhere."""
 
     def __init__(self, explaining: ExplainOperation, loop: asyncio.AbstractEventLoop) -> None:
         self._explaining = explaining
         self._loop = loop
         self._running = 0
 
-    async def pages(
+    def latest_pages(
         self, topic: str, partition: int | None = None, *, with_tombstones: bool = False
-    ) -> AsyncGenerator[LatestPage, None]:
+    ) -> AsyncGenerator[RecordPage, None]:
+        """Yield pages of the latest record of each key; as `pages`."""
+        return self.pages(topic, partition, partial(_latest, with_tombstones=with_tombstones))
+
+    async def pages(
+        self, topic: str, partition: int | None = None, query: RecordQuery = _all
+    ) -> AsyncGenerator[RecordPage, None]:
         """Yield pages, partition by partition; to be closed by who ends it early. Raises VerbError."""
         explaining = self._explaining
         logs = explaining.logs(topic, partition)
@@ -66,31 +98,21 @@ class LatestOperation:
             for log in logs:
                 taken, files = await explaining.open(log)
                 with files:
-                    records = latest_records(
-                        files.present,
-                        taken.outcomes,
-                        taken.state.log_start_offset,
-                        taken.state.last_stable_offset,
-                        with_tombstones=with_tombstones,
-                        check_done=check,
-                    )
+                    records = query(taken, files, check)
                     try:
                         while page := await self._next(records, is_over):
-                            yield LatestPage(log.partition, page)
+                            yield RecordPage(log.partition, page)
                     finally:
                         records.close()
         except CorruptLog as error:
-            raise NotPossible(f"which records are the latest cannot be told: {error}") from None
+            raise NotPossible(f"the records cannot be read: {error}") from None
         finally:
             self._running -= 1
 
-    async def records(
-        self, topic: str, partition: int | None = None, *, with_tombstones: bool = False
-    ) -> AsyncGenerator[tuple[int, Record], None]:
+    async def records(self, pages: AsyncGenerator[RecordPage, None]) -> AsyncGenerator[tuple[int, Record], None]:
         """Yield each record with its partition, in whatever event loop this is called; the broker's reads the pages."""
-        pages = self.pages(topic, partition, with_tombstones=with_tombstones)
 
-        async def next_page() -> LatestPage | None:
+        async def next_page() -> RecordPage | None:
             return await anext(pages, None)
 
         async def close() -> None:

@@ -1,0 +1,86 @@
+"""The fixtures and the mark of the pytest plugin, in sessions of pytest."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+INI = """
+[pytest]
+asyncio_mode = auto
+asyncio_default_fixture_loop_scope = function
+filterwarnings = error
+addopts = --strict-markers
+"""
+CONFTEST = """
+import pytest
+
+@pytest.fixture(scope="session")
+def diamant_config():
+    return {"num_partitions": 2}
+"""
+TESTS = """
+import urllib.request
+import pytest
+
+seen = {}
+
+def test_settings_of_the_session(diamant_broker, diamant_topic):
+    assert diamant_broker.produce(diamant_topic, "v").partition in (0, 1)
+    assert diamant_broker.config.num_partitions == 2
+    assert urllib.request.urlopen(diamant_broker.http_url + "/health").status == 200
+
+@pytest.mark.diamant(num_partitions=3, auto_create=False)
+@pytest.mark.parametrize("number", range(2))
+def test_a_parametrised_test(diamant_broker, number):
+    assert diamant_broker.config.num_partitions == 3
+    assert not diamant_broker.config.auto_create_topics_enable
+    assert seen.setdefault("marked", diamant_broker) is diamant_broker
+
+@pytest.mark.diamant(num_partitions=4)
+class TestClass:
+    def test_method(self, diamant_broker):
+        assert diamant_broker.config.num_partitions == 4
+
+    @pytest.mark.diamant(log_retention_ms=5)
+    async def test_async(self, diamant_manual_broker):
+        config = diamant_manual_broker.config
+        assert (config.num_partitions, config["log.retention.ms"]) == (4, 5)
+
+def test_that_uses_none(): ...
+"""
+WRONG = """
+import pytest
+
+@pytest.mark.diamant(num_partition=3)
+def test_it(diamant_broker): ...
+"""
+
+
+def run(directory: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run a file of tests with the plugin."""
+    (directory / "test_it.py").write_text(text)
+    (directory / "conftest.py").write_text(CONFTEST)
+    (directory / "pytest.ini").write_text(INI)
+    command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider", *options]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["-n", "2"]], ids=["one process", "xdist"])
+def test_settings_by_mark_and_by_session(tmp_path: Path, options: list[str]) -> None:
+    """The nearest mark wins, then those around it, then the session's settings; equal ones share a broker."""
+    found = run(tmp_path, TESTS, *options)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "6 passed" in found.stdout
+
+
+@pytest.mark.slow
+def test_a_wrong_setting_is_named(tmp_path: Path) -> None:
+    """The test fails with the name, before a broker starts."""
+    found = run(tmp_path, WRONG)
+    assert found.returncode == 1
+    assert "num_partition: there is no" in found.stdout
