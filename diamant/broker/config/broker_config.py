@@ -195,6 +195,17 @@ class BrokerConfig:
         changed._resolve(self._layers[ConfigSource.STATIC_BROKER_CONFIG] | passed_on, defaults, own)
         return changed
 
+    def elsewhere(self, data_dir: str, **kafka_names: Any) -> BrokerConfig:
+        """This configuration, as given at the start, for another broker: in another directory, on free ports."""
+        given = dict(self._layers[ConfigSource.STATIC_BROKER_CONFIG])
+        for name in ("log.dir", "metadata.log.dir", "advertised.listeners"):
+            given.pop(name, None)
+        given["listeners"] = ",".join(str(listener._replace(port=0)) for listener in self.listeners)
+        if self.http_listener is not None:
+            given["diamant.http.listen"] = self.http_listener._replace(port=0).address
+        given |= {SPARK_CONF_PREFIX + name: text for name, text in self.spark_conf.items()}
+        return BrokerConfig(data_dir=data_dir, properties=given, **kafka_names)
+
     def __getitem__(self, name: str) -> Value:
         """The value of a row of `BROKER_CONFIGS`; KeyError for other names."""
         return self._values[name]

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 from uuid import UUID
 
@@ -103,6 +103,11 @@ def _format(lines: list[str]) -> bytes:
 
 
 # -- leader epochs -----------------------------------------------------------------------------------------------------
+
+
+def encode_leader_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    """Return the content of a partition's `leader-epoch-checkpoint`."""
+    return _format([f"{epoch} {start_offset}\n" for epoch, start_offset in entries])
 
 
 class LeaderEpochs:
@@ -200,9 +205,8 @@ class LeaderEpochs:
         entries = self.entries
         if entries is self._written:
             return
-        lines = [f"{epoch} {start_offset}\n" for epoch, start_offset in entries]
         try:
-            self._env.write_atomically(self.path, _format(lines))
+            self._env.write_atomically(self.path, encode_leader_epochs(entries))
         except FileNotFoundError:
             return
         self._written = entries
@@ -260,10 +264,14 @@ def read_partition_metadata(env: Env, directory: str) -> UUID | None:
 # -- .kafka_cleanshutdown ----------------------------------------------------------------------------------------------
 
 
+def encode_clean_shutdown(broker_epoch: int) -> bytes:
+    """Return the content of the mark."""
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode("ascii")
+
+
 def write_clean_shutdown(env: Env, directory: str, broker_epoch: int = -1) -> None:
     """Mark a log directory as left in order: the very last thing an orderly shutdown writes. Blocks for the disk."""
-    content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-    env.write_atomically(f"{directory}/{names.CLEAN_SHUTDOWN}", content.encode("ascii"))
+    env.write_atomically(f"{directory}/{names.CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
 
 
 def read_clean_shutdown(env: Env, directory: str) -> int | None:

@@ -149,6 +149,10 @@ class Env(Protocol):
         """Rename a file or directory, replacing a file at `new` atomically."""
         ...
 
+    def link(self, path: str, new: str) -> None:
+        """Give a file a second name, which must be free. OSError where the file system has no hard links, or none to there."""
+        ...
+
     def remove(self, path: str, *, missing_ok: bool = False) -> None:
         """Remove a file."""
         ...
@@ -415,6 +419,9 @@ class RealEnv:
         os.replace(old, new)
         self._forget_map(old)
         self._forget_map(new)
+
+    def link(self, path: str, new: str) -> None:
+        os.link(path, new)
 
     def remove(self, path: str, *, missing_ok: bool = False) -> None:
         try:

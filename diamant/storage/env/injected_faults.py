@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 Operation: TypeAlias = Literal[
-    "open", "create", "pread", "append", "pwrite", "truncate", "sync", "rename", "remove", "make_dirs", "sync_dir",
+    "open", "create", "pread", "append", "pwrite", "truncate", "sync", "rename", "link", "remove", "make_dirs", "sync_dir",
     "set_mtime", "lock",
 ]  # fmt: skip
 

@@ -25,7 +25,7 @@ Open files and locks of before the crash are dead: every call on them raises EIO
 happen first: between them every order of events that durability depends on can be brought about. To see all of these
 moments in one run, have `before_change` take a `copy` at each, which can then lose power while the run continues.
 
-Not modelled: permissions beyond read-only, links, time of access. Calls may come from several threads.
+Not modelled: permissions beyond read-only, symbolic links, time of access. Calls may come from several threads.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ from diamant.storage.env.env import Buffer, File, Lock, ReadLock, View, replace_
 from diamant.storage.env.injected_faults import InjectedFaults, Operation
 from diamant.storage.errors import InUse
 
-CHANGES: frozenset[Operation] = frozenset(("create", "append", "pwrite", "truncate", "rename", "remove", "make_dirs"))
+CHANGES: frozenset[Operation] = frozenset(
+    ("create", "append", "pwrite", "truncate", "rename", "link", "remove", "make_dirs")
+)
 SYNCS: frozenset[Operation] = frozenset(("sync", "sync_dir"))
 
 
@@ -126,6 +128,20 @@ class _Directory:
     def change(self, *names: tuple[str, _Content | _Directory | None]) -> None:
         _apply(self.entries, list(names))
         self.unsynced.append(list(names))
+
+    def contents(self) -> set[_Content]:
+        """The files below it, each once, however many names it has."""
+        found: set[_Content] = set()
+        for node in self.entries.values():
+            found |= node.contents() if isinstance(node, _Directory) else {node}
+        return found
+
+    def remove_all(self) -> None:
+        """Remove entry by entry: a crash in the middle of a removal leaves some of them."""
+        for name, node in list(self.entries.items()):
+            if isinstance(node, _Directory):
+                node.remove_all()
+            self.change((name, None))
 
     def sync(self) -> None:
         self.synced = dict(self.entries)
@@ -332,14 +348,8 @@ class MemoryEnv:
     def _check_space(self, content: _Content, size: int, path: str) -> None:
         if self.capacity_bytes is None:
             return
-        if self._used_bytes(self._root) + size - len(content.data) > self.capacity_bytes:
+        if sum(len(content.data) for content in self._root.contents()) + size - len(content.data) > self.capacity_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-
-    def _used_bytes(self, directory: _Directory) -> int:
-        return sum(
-            self._used_bytes(node) if isinstance(node, _Directory) else len(node.data)
-            for node in directory.entries.values()
-        )
 
     # -- the file system -------------------------------------------------------------------------------------------
 
@@ -442,6 +452,14 @@ class MemoryEnv:
                 target.change((new_name, node))
                 source.change((old_name, None))
 
+    def link(self, path: str, new: str) -> None:
+        with self._lock:
+            self._begin("link", path, new)
+            if self._node(new) is not None:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
+            directory, name = self._split(new)
+            directory.change((name, self._file(path)))
+
     def remove(self, path: str, *, missing_ok: bool = False) -> None:
         with self._lock:
             self._begin("remove", path)
@@ -456,15 +474,8 @@ class MemoryEnv:
             self._begin("remove", path)
             if self._node(path) is None:
                 return
-            self._remove_below(self._directory(path))
+            self._directory(path).remove_all()
             directory, name = self._split(path)
-            directory.change((name, None))
-
-    def _remove_below(self, directory: _Directory) -> None:
-        """Remove entry by entry: a crash in the middle of a removal leaves some of them."""
-        for name, node in list(directory.entries.items()):
-            if isinstance(node, _Directory):
-                self._remove_below(node)
             directory.change((name, None))
 
     def sync_dir(self, path: str) -> None:
@@ -502,7 +513,7 @@ class MemoryEnv:
     def disk_usage(self, path: str) -> tuple[int, int]:
         self._directory(path)
         total = 1 << 40 if self.capacity_bytes is None else self.capacity_bytes
-        return total, max(0, total - self._used_bytes(self._root))
+        return total, max(0, total - sum(len(content.data) for content in self._root.contents()))
 
     def set_read_only(self, path: str) -> None:
         self._file(path).is_read_only = True

@@ -175,6 +175,9 @@ class OverlayEnv:
     def rename(self, old: str, new: str) -> None:
         self._entries[new] = self._take(old)
 
+    def link(self, path: str, new: str) -> None:
+        raise OSError(95, "hard links are not supported", path)
+
     def remove(self, path: str, *, missing_ok: bool = False) -> None:
         if not missing_ok or path in self._entries:
             self._take(path)

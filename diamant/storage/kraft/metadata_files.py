@@ -6,6 +6,7 @@ Threads: one owner; `sync` may be called from any thread, also while the owner a
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 from diamant.storage import names
 from diamant.storage.env.env import Env, File
@@ -125,6 +126,19 @@ class MetadataFiles:
             old, self._file = self._file, new
         old.close()
         self._bases.append(self.end_offset)
+
+    def content(self, end: bytes) -> dict[str, bytes]:
+        """Return the files of the directory that a start needs, by name, with `end` behind the last batch."""
+        active = names.log_file(self._directory, self._bases[-1])
+        found = {}
+        for name in self._env.list_dir(self._directory):
+            path = f"{self._directory}/{name}"
+            if path == active:
+                found[name] = self._file.pread(self._file.size(), 0) + end
+            elif not name.endswith((PART_SUFFIX, names.DELETED_SUFFIX, ".tmp")):
+                with suppress(FileNotFoundError):  # a snapshot is being written in a thread, which removes older ones
+                    found[name] = self._env.read_bytes(path)
+        return found
 
     def remove_below(self, offset: int) -> None:
         """Remove the segments that lie wholly below an offset."""

@@ -296,6 +296,22 @@ class MetadataLog:
         self._files.remove_below(kept[0].end_offset)
         self._env.sync_dir(self._directory)
 
+    # -- copying -------------------------------------------------------------------------------------------------
+
+    def content(self) -> dict[str, bytes]:
+        """Return the files of the log by name, as `close` would leave them if it were called now."""
+        fenced = encode_record(self._fenced(), metadata_version=self.image.metadata_version)
+        batch = encode_metadata_batch(
+            [fenced],
+            base_offset=self._files.end_offset,
+            leader_epoch=self._epoch,
+            timestamp_ms=self._env.clock.now_ms(),
+        )
+        return self._files.content(batch)
+
+    def _fenced(self) -> BrokerRegistrationChangeRecord:
+        return BrokerRegistrationChangeRecord(broker_id=self.node_id, broker_epoch=self.broker_epoch, fenced=1)
+
     # -- closing -------------------------------------------------------------------------------------------------
 
     def close(self, clean: bool = True) -> None:
@@ -304,10 +320,7 @@ class MetadataLog:
             return
         try:
             if clean and self._files.failure is None:
-                fenced = BrokerRegistrationChangeRecord(
-                    broker_id=self.node_id, broker_epoch=self.broker_epoch, fenced=1
-                )
-                self.append([fenced])
+                self.append([self._fenced()])
                 self.sync()
                 # A cache: opening the log finds the epochs in its batches.
                 self._epochs.sync()

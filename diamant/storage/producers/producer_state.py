@@ -38,7 +38,7 @@ from diamant.protocol.batches.header import (
     BatchHeader,
 )
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.storage.checkpoints.producer_snapshot import ProducerEntry
+from diamant.storage.checkpoints.producer_snapshot import ProducerEntry, write_snapshot
 from diamant.storage.env.env import Env
 from diamant.storage.producers.open_transactions import CompletedTxn, OpenTransactions
 from diamant.storage.producers.producer import (
@@ -318,6 +318,10 @@ class ProducerStateManager:
         """
         self.map_end_offset = offset
         return self.snapshots.write(offset, self._producers.values())
+
+    def encode_snapshot(self) -> bytes:
+        """Return what a snapshot file of the state as of now holds."""
+        return write_snapshot(producer.to_entry() for producer in self._producers.values())
 
     def load(self, now_ms: int, end_offset: int, *, log_start_offset: int) -> None:
         """Start over from the newest valid snapshot in `(log_start_offset, end_offset]` (`truncateAndReload`).

@@ -1,0 +1,43 @@
+"""A copy of a broker's log directory while it runs: what forks and snapshots are made of."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from diamant.broker.client.errors import VerbError
+from diamant.storage.env.env import RealEnv
+from diamant.storage.recovery.directory_copy import CopySize, DirectoryCopy
+
+if TYPE_CHECKING:
+    from diamant.broker.node.node import Node
+
+logger = logging.getLogger(__name__)
+
+
+async def copy_directory(node: Node, target: str) -> CopySize:
+    """Copy the directory as of one moment to `target`, which must not exist; on the loop, which stops while files are linked.
+
+    VerbError if the disk refuses; nothing is left behind then.
+    """
+    copy = DirectoryCopy(node.env, target)
+    try:
+        if isinstance(node.env, RealEnv):
+            os.mkdir(target, 0o700)  # it may lie in a directory that others can read
+        while any(log.is_exchanging for log in node.directory.logs.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0)  # the renames of a swap, some in each turn
+        copy.take(node.directory, node.metadata.content(), node.metadata.broker_epoch)
+        if copy.has_unlinked:
+            logger.info("%s: no hard links from %s to there: the data is copied", target, node.directory.path)
+            await asyncio.to_thread(copy.finish)
+    except BaseException as error:
+        await asyncio.to_thread(copy.abandon)
+        if isinstance(error, OSError):
+            raise VerbError(
+                f"{node.directory.path} cannot be copied to {error.filename or target}: {error.strerror or error}. "
+                "Nothing was left there"
+            ) from error
+        raise
+    return copy.size

@@ -1,0 +1,161 @@
+"""A copy of a log directory in use, as an orderly stop at this moment would have left it.
+
+    closed segments' `.log`         hard links: nothing writes to them again
+    the rest                        copies: indexes, snapshots of producers, epochs and the metadata log are changed in place
+
+So the work does not grow with the data: a tail of more than `MAX_TAIL_BYTES` is rolled first. What a crash or the cleaner has
+left (`.deleted`, `.cleaned`, `.swap`, `.aside`, directories set aside) stays out. Nothing is synced: a copy survives the process,
+not a loss of power. Without hard links closed segments are copied as well; they stay open until then, so that their names may go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from diamant.storage import names
+from diamant.storage.checkpoints import checkpoints
+from diamant.storage.checkpoints.manual_clock_file import keep_clock
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import Env, File
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.log_directory import LogDirectory
+
+MAX_TAIL_BYTES = 64 * 1024
+"""The active segment of a partition is copied up to this size; a longer one is rolled, and linked."""
+
+_CHUNK_BYTES = 1 << 20
+_WRITTEN_ANEW = {
+    names.LOCK,
+    names.CLEAN_SHUTDOWN,
+    names.RECOVERY_POINT_CHECKPOINT,
+    names.HIGH_WATERMARK_CHECKPOINT,
+    names.LOG_START_OFFSET_CHECKPOINT,
+}
+
+
+class CopySize(NamedTuple):
+    """The bytes that a copy shares with its source, and those it has for itself."""
+
+    linked_bytes: int
+    copied_bytes: int
+
+
+class DirectoryCopy:
+    """A copy in the making at `target`, which must not exist yet. `take`, then `finish`; `abandon` if anything fails."""
+
+    def __init__(self, env: Env, target: str) -> None:
+        self._env = env
+        self.target = target
+        self._unlinked: list[tuple[File, str]] = []
+        self._linked_bytes = self._copied_bytes = 0
+
+    @property
+    def size(self) -> CopySize:
+        """What was linked and copied so far."""
+        return CopySize(self._linked_bytes, self._copied_bytes)
+
+    @property
+    def has_unlinked(self) -> bool:
+        """True if `finish` has work to do."""
+        return bool(self._unlinked)
+
+    def take(self, directory: LogDirectory, metadata: Mapping[str, bytes], broker_epoch: int) -> None:
+        """Hold the present moment, on the loop thread. No log is exchanging segments. OSError if the disk refuses.
+
+        `metadata` are the files of the metadata log, as of now.
+        """
+        env, source, target = self._env, directory.path, self.target
+        env.make_dirs(target)
+        for name in env.list_dir(source):
+            path = f"{source}/{name}"
+            if name not in _WRITTEN_ANEW and not name.endswith(".tmp") and not env.is_dir(path):
+                self._copy(path, f"{target}/{name}")
+        if isinstance(env.clock, SettableClock) and env.exists(f"{source}/{names.MANUAL_CLOCK}"):
+            keep_clock(env, target)
+        in_metadata = f"{target}/{names.partition_dir_name(names.METADATA_TOPIC, 0)}"
+        env.make_dirs(in_metadata)
+        for name, content in metadata.items():
+            self._write(f"{in_metadata}/{name}", content)
+        for log in directory.logs.values():
+            self._take_log(log, f"{target}/{names.partition_dir_name(log.topic, log.partition)}")
+        state = directory.checkpoint_state()
+        ends = {key: log.log_end_offset for key, log in directory.logs.items()}
+        for name, offsets in (
+            (names.RECOVERY_POINT_CHECKPOINT, state.recovery_points | ends),
+            (names.HIGH_WATERMARK_CHECKPOINT, state.high_watermarks),
+            (names.LOG_START_OFFSET_CHECKPOINT, state.log_starts),
+        ):
+            checkpoints.write_offset_checkpoint(env, f"{target}/{name}", offsets, sync=False)
+        if not directory.failures:
+            self._write(f"{target}/{names.CLEAN_SHUTDOWN}", checkpoints.encode_clean_shutdown(broker_epoch))
+
+    def finish(self) -> None:
+        """Copy what could not be linked; blocks, for any thread. OSError if the disk refuses."""
+        while self._unlinked:
+            file, path = self._unlinked.pop()
+            try:
+                self._fill(file, path, file.size())
+            finally:
+                file.close()
+
+    def abandon(self) -> None:
+        """Remove what is there; blocks."""
+        for file, _ in self._unlinked:
+            file.close()
+        self._unlinked.clear()
+        if self._env.exists(self.target):
+            self._env.remove_tree(self.target)
+
+    def _take_log(self, log: Log, target: str) -> None:
+        env = self._env
+        if log.active.size > MAX_TAIL_BYTES:
+            log.roll()
+        log.active.on_inactive()
+        env.make_dirs(target)
+        closed = {segment.path for segment in log.segments[:-1]}
+        for name in env.list_dir(log.path):
+            path, new = f"{log.path}/{name}", f"{target}/{name}"
+            parsed = names.parse_segment_file(name)
+            if path in closed:
+                self._link(path, new)
+            elif path == log.active.path:
+                self._fill(log.active.file, new, log.active.size)
+            elif name == names.LEADER_EPOCH_CHECKPOINT or (parsed is not None and parsed.stage):
+                continue
+            elif not name.endswith((".tmp", names.DELETED_SUFFIX)) and not env.is_dir(path):
+                self._copy(path, new)
+        self._write(f"{target}/{names.LEADER_EPOCH_CHECKPOINT}", checkpoints.encode_leader_epochs(log.epochs.entries))
+        snapshot = names.snapshot_file(target, log.log_end_offset)
+        if log.log_end_offset and not env.exists(snapshot):
+            self._write(snapshot, log.producers.encode_snapshot())
+
+    def _link(self, path: str, new: str) -> None:
+        size = self._env.file_size(path)
+        try:
+            self._env.link(path, new)
+            self._linked_bytes += size
+        except OSError:
+            self._unlinked.append((self._env.open(path, read_only=True), new))
+
+    def _copy(self, path: str, new: str) -> None:
+        with suppress(FileNotFoundError):  # a thread may be replacing a checkpoint, or removing what is out of use
+            self._write(new, self._env.read_bytes(path))
+
+    def _write(self, path: str, content: bytes) -> None:
+        file = self._env.create_new(path)
+        try:
+            file.append(content)
+        finally:
+            file.close()
+        self._copied_bytes += len(content)
+
+    def _fill(self, source: File, path: str, size: int) -> None:
+        file = self._env.create_new(path)
+        try:
+            for position in range(0, size, _CHUNK_BYTES):
+                file.append(source.pread(min(_CHUNK_BYTES, size - position), position))
+        finally:
+            file.close()
+        self._copied_bytes += size

@@ -1,0 +1,176 @@
+"""Forks: a second broker on a copy of a running one's data."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.client.errors import VerbError
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.storage.env.memory import MemoryEnv
+from tests.broker.handlers.data.test_produce_fetch import fetch, values_of
+from tests.broker.node.test_cleaning import produce as produce_keyed
+from tests.broker.wire import WireClient
+
+LARGE = b"x" * 100_000
+
+
+def config(path: Path, **settings: object) -> BrokerConfig:
+    """A broker's configuration on a free port, in a directory with room beside it."""
+    return BrokerConfig(listen="127.0.0.1:0", data_dir=path / "data", **settings)
+
+
+async def fill(broker: Broker) -> None:
+    """A topic with a finished segment and a tail."""
+    async with WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t")
+        await wire.produce("t", [LARGE])
+        broker.node.topics.log("t", 0).roll()
+        await wire.produce("t", [b"tail"])
+
+
+async def values(broker: Broker, topic: str = "t") -> list[bytes | None]:
+    """All values of a topic."""
+    found: list[bytes | None] = []
+    async with WireClient(broker.bootstrap_servers) as wire:
+        while len(found) < broker.node.topics.log(topic, 0).log_end_offset:
+            found += values_of((await fetch(wire, topic, len(found))).records)
+    return found
+
+
+async def produce(broker: Broker, value: bytes) -> None:
+    """Add a record to the topic."""
+    async with WireClient(broker.bootstrap_servers) as wire:
+        await wire.produce("t", [value])
+
+
+def beside(path: Path) -> list[str]:
+    """The directories that are there beside the data directory."""
+    return sorted(one.name for one in path.iterdir() if one.name != "data")
+
+
+async def test_a_fork_and_its_source_are_independent(tmp_path: Path) -> None:
+    """Both have what was there, and neither has what the other got since; the copy is gone with its broker."""
+    async with Broker(config(tmp_path)) as broker:
+        await fill(broker)
+        async with await broker.fork() as fork:
+            await produce(broker, b"of the source")
+            await produce(fork, b"of the fork")
+            assert await values(broker) == [LARGE, b"tail", b"of the source"]
+            assert await values(fork) == [LARGE, b"tail", b"of the fork"]
+            assert broker.cluster_id == fork.cluster_id
+            links = (Path(fork.config.data_dir) / "t-0" / f"{0:020d}.log").stat().st_nlink
+            assert links == 2
+        assert beside(tmp_path) == []
+        assert await values(broker) == [LARGE, b"tail", b"of the source"]
+
+
+async def test_a_fork_of_a_fork(tmp_path: Path) -> None:
+    """A fork can be forked, and its fork outlives it."""
+    async with Broker(config(tmp_path)) as broker:
+        await fill(broker)
+        async with await broker.fork() as first:
+            await produce(first, b"1")
+            second = await first.fork()
+        async with second:
+            assert await values(second) == [LARGE, b"tail", b"1"]
+    assert beside(tmp_path) == []
+
+
+async def test_a_fork_needs_no_recovery(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its directory is as an orderly stop leaves it: nothing is scanned, and leader epochs stay."""
+    async with Broker(config(tmp_path)) as broker:
+        await fill(broker)
+        async with await broker.fork() as fork:
+            assert fork.node.directory.was_clean
+            log, source = fork.node.topics.log("t", 0), broker.node.topics.log("t", 0)
+            assert log.recovery_point == log.log_end_offset == 2
+            assert log.epochs.entries == source.epochs.entries
+            assert log.topic_id == source.topic_id
+    assert "not orderly" not in caplog.text
+
+
+async def test_a_long_tail_is_rolled(tmp_path: Path) -> None:
+    """A tail that would take long to copy becomes a segment of its own, in the source too."""
+    async with Broker(config(tmp_path)) as broker:
+        async with WireClient(broker.bootstrap_servers) as wire:
+            await wire.create("t")
+            await wire.produce("t", [LARGE])
+        async with await broker.fork() as fork:
+            assert [segment.base_offset for segment in broker.node.topics.log("t", 0).segments] == [0, 1]
+            assert await values(fork) == [LARGE]
+
+
+async def test_without_hard_links_the_data_is_copied() -> None:
+    """A file system that has none makes a fork slower and larger, nothing else."""
+    env = MemoryEnv()
+    env.fail("link", "*", errno.EPERM)
+    async with Broker(config(Path("/")), env=env) as broker:
+        await fill(broker)
+        async with await broker.fork() as fork:
+            assert await values(fork) == [LARGE, b"tail"]
+
+
+async def test_a_disk_too_full_for_a_fork() -> None:
+    """The error names the file and the reason; nothing is left, and the source works on."""
+    env = MemoryEnv()
+    async with Broker(config(Path("/")), env=env) as broker:
+        await fill(broker)
+        env.fail("create", "*.fork-*/t-0/*", errno.ENOSPC)
+        with pytest.raises(VerbError, match=r"t-0/.*: No space left on device. Nothing was left there"):
+            await broker.fork()
+        assert env.list_dir("/") == ["data"]
+        await produce(broker, b"goes on")
+        assert await values(broker) == [LARGE, b"tail", b"goes on"]
+
+
+def test_a_fork_in_plain_code(tmp_path: Path) -> None:
+    """Without an event loop of its own a program enters the fork like any broker."""
+    with Broker(config(tmp_path)) as broker, broker.fork() as fork:
+        assert fork.bootstrap_servers != broker.bootstrap_servers
+        assert fork.cluster_id == broker.cluster_id
+
+
+def test_a_fork_that_is_not_entered_leaves_nothing(tmp_path: Path) -> None:
+    """Its directory goes with the object."""
+    with Broker(config(tmp_path)) as broker:
+        fork = broker.fork()
+        assert len(beside(tmp_path)) == 1
+        del fork
+        assert beside(tmp_path) == []
+
+
+async def test_nothing_is_written_into_linked_files(tmp_path: Path) -> None:
+    """Whatever the source does (compaction, appends, deletion, a restart), the files that it shares keep their bytes."""
+    async with Broker(config(tmp_path)) as broker:
+        async with WireClient(broker.bootstrap_servers) as wire:
+            await wire.create("t", cleanup_policy="compact", internal_segment_bytes="1000")
+            for number in range(40):
+                await produce_keyed(wire, "t", f"{number % 3}={'v' * 100}{number}")
+        fork = await broker.fork()
+        shared = shared_files(Path(fork.config.data_dir))
+        before = [digest(path) for path in shared]
+        assert len(before) > 3
+        report = await broker.compact("t")
+        assert report
+        async with WireClient(broker.bootstrap_servers) as wire:
+            await produce_keyed(wire, "t", "0=new")
+        broker.node.topics.log("t", 0).delete_records(-1)
+    async with Broker(config(tmp_path)):
+        assert [digest(path) for path in shared] == before
+    async with fork:
+        assert fork.node.topics.log("t", 0).log_end_offset == 40
+
+
+def digest(path: Path) -> bytes:
+    """SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).digest()
+
+
+def shared_files(directory: Path) -> list[Path]:
+    """The files that have other names, too."""
+    return [path for path in directory.rglob("*") if path.is_file() and path.stat().st_nlink > 1]
