@@ -19,10 +19,10 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from diamant.broker.cli import start
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKER_CONFIGS, NO_EFFECT_YET
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
+from diamant.broker.launch.start import start
 from diamant.broker.metrics.table import METRICS
 from diamant.broker.reference.configuration import configuration_page
 from diamant.broker.reference.reference import commands, help_text, reference_pages, routes

@@ -7,12 +7,13 @@ of its own; a client sends many in one.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from diamant.broker.client.record_line import RecordLine
 from diamant.broker.topics.creation import create_topics, ensure_topics
 from diamant.broker.topics.creation_checks import check_new_topic
-from diamant.protocol.batches.header import Header, Record
+from diamant.protocol.batches.header import HEADER_SIZE, Header, Record
 from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.murmur2 import murmur2
@@ -20,6 +21,12 @@ from diamant.protocol.murmur2 import murmur2
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
     from diamant.broker.topics.topic import Topic
+    from diamant.storage.log.append_checks import CheckedBatch
+    from diamant.storage.log.log import Log
+
+MAX_BATCH_BYTES = 512 * 1024
+_MAX_OVERHEAD = 32
+"""Bytes that a record, or a header, has at most beside its data: lengths, deltas and attributes."""
 
 Data: TypeAlias = "bytes | str | None"
 """A key or a value. Text is encoded as UTF-8."""
@@ -64,20 +71,47 @@ class ProduceOperation:
         """
         node = self._node
         found = await self._topic(topic)
-        count = len(node.topics.image.topics[topic].partitions)
-        chosen = self._partition(count, _data(key)) if partition is None else partition
-        log = found.logs.get(chosen)
-        if log is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {topic} has {count} partitions from 0 on, and partition {chosen} is not one that can be used",
-            )
+        chosen = self._chosen(found, _data(key), partition)
+        log = self._log(found, chosen)
         now_ms = node.env.clock.now_ms() if timestamp_ms is None else timestamp_ms
         pairs = headers.items() if isinstance(headers, Mapping) else headers
         record = Record(0, now_ms, _data(key), _data(value), tuple(Header(name, _data(one)) for name, one in pairs))
         result = log.append_as_leader(memoryview(build_batch([record], base_offset=0)))
         node.log_events.changed(log)
         return Produced(topic, chosen, result.base_offset)
+
+    async def produce_all(self, records: Sequence[RecordLine]) -> int:
+        """Append records, in their order within each partition; returns how many, once they are in the log.
+
+        All are checked before one is stored: KafkaError, whose text begins with the number of the record, the first being 1.
+        """
+        placed: dict[Log, list[tuple[int, Record]]] = {}
+        now_ms = self._node.env.clock.now_ms()
+        for number, line in enumerate(records, 1):
+            try:
+                topic = await self._topic(line.topic)
+                log = self._log(topic, self._chosen(topic, line.key, line.partition))
+            except KafkaError as error:
+                raise KafkaError(error.code, f"{number}: {error.detail}") from None
+            headers = tuple(Header(name, value) for name, value in line.headers)
+            timestamp_ms = now_ms if line.timestamp_ms is None else line.timestamp_ms
+            placed.setdefault(log, []).append((number, Record(0, timestamp_ms, line.key, line.value, headers)))
+        checked = [
+            (log, self._check(log, batch)) for log, numbered in placed.items() for batch in _batches(log, numbered)
+        ]
+        for log, batch in checked:
+            log.append_checked(batch)
+        for log in placed:
+            self._node.log_events.changed(log)
+        return len(records)
+
+    def _check(self, log: Log, numbered: Sequence[tuple[int, Record]]) -> CheckedBatch:
+        records = [record._replace(offset=offset) for offset, (_, record) in enumerate(numbered)]
+        try:
+            return log.check_batch(memoryview(build_batch(records, base_offset=0)))
+        except KafkaError as error:
+            number = numbered[error.record_errors[0][0] if error.record_errors else 0][0]
+            raise KafkaError(error.code, f"{number}: {error.detail}") from None
 
     async def _topic(self, name: str) -> Topic:
         topics = self._node.topics
@@ -92,8 +126,40 @@ class ProduceOperation:
             )
         return found
 
-    def _partition(self, count: int, key: bytes | None) -> int:
-        return (next(self._turns) if key is None else murmur2(key)) % count
+    def _chosen(self, topic: Topic, key: bytes | None, partition: int | None) -> int:
+        if partition is not None:
+            return partition
+        return (next(self._turns) if key is None else murmur2(key)) % self._partition_count(topic)
+
+    def _partition_count(self, topic: Topic) -> int:
+        return len(self._node.topics.image.topics[topic.name].partitions)
+
+    def _log(self, topic: Topic, partition: int) -> Log:
+        log = topic.logs.get(partition)
+        if log is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {topic.name} has {self._partition_count(topic)} partitions from 0 on, "
+                f"and partition {partition} is not one that can be used",
+            )
+        return log
+
+
+def _batches(log: Log, numbered: Sequence[tuple[int, Record]]) -> Iterator[list[tuple[int, Record]]]:
+    """Yield records in batches that are small enough for the log, or of one record."""
+    most = min(MAX_BATCH_BYTES, log.config.max_message_bytes) - HEADER_SIZE
+    batch: list[tuple[int, Record]] = []
+    size = 0
+    for number, record in numbered:
+        own = _MAX_OVERHEAD + sum(len(data or b"") for data in (record.key, record.value))
+        own += sum(_MAX_OVERHEAD + len(header.key.encode()) + len(header.value or b"") for header in record.headers)
+        if batch and size + own > most:
+            yield batch
+            batch, size = [], 0
+        batch.append((number, record))
+        size += own
+    if batch:
+        yield batch
 
 
 def _data(data: Data) -> bytes | None:

@@ -15,9 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
-from diamant.broker.cli import _http_line, _watch, main, make_config
+from diamant.broker.cli import main
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import ConfigError
+from diamant.broker.launch.settings import make_config
+from diamant.broker.launch.start import _http_line, _watch
 
 
 def test_a_bad_configuration_is_one_line() -> None:

@@ -18,7 +18,6 @@ import pytest
 import diamant
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
-from diamant.broker.cli import make_config
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import DEFAULT_HTTP_LISTEN
@@ -26,6 +25,7 @@ from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import Listener
 from diamant.broker.http.serving.connections import TimedServer
 from diamant.broker.http.serving.routes import PROBES
+from diamant.broker.launch.settings import make_config
 from diamant.broker.metrics import prometheus as metrics
 from diamant.broker.node.cleaner import NodeCleaner
 from diamant.storage.errors import StorageError

@@ -1,0 +1,87 @@
+"""Records as lines of JSON, as `diamant latest` prints them and `diamant exec --seed` reads them.
+
+    {"topic": "users", "key": "42", "value": {"json": {"name": "Ada"}}, "headers": [{"key": "h", "value": "v"}], "timestamp": 0}
+
+Only `topic` must be there. A key or a value is null, a text, or an object with one of `text`, `hex`, `base64` and `json` (any
+JSON, stored without spaces). `partition` is left to the key, `timestamp` (ms) to the clock; `offset` is not looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from diamant.broker.client.errors import BadArgument
+from diamant.broker.client.record_key import parse_key
+
+FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+MAX_TIMESTAMP_MS = 2**63 - 1
+
+
+class RecordLine(NamedTuple):
+    """A record that is to be written."""
+
+    topic: str
+    partition: int | None
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def parse_record_line(line: str | bytes) -> RecordLine:
+    """The record of one line. Raises BadArgument: what was expected; the text holds no key and no value."""
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        position = f", column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise BadArgument(f"this is no JSON{position}") from None
+    if not isinstance(found, dict):
+        raise BadArgument('expected an object: {"topic": "users", "key": "42", "value": "..."}')
+    unknown = [name for name in found if name not in FIELDS]
+    if unknown:
+        raise BadArgument(f"{unknown[0]!r} is no field of a record; there are {', '.join(FIELDS)}")
+    topic = found.get("topic")
+    if not isinstance(topic, str) or not topic:
+        raise BadArgument('topic: expected its name, as in {"topic": "users"}')
+    return RecordLine(
+        topic,
+        _number(found, "partition", 2**31 - 1),
+        _number(found, "timestamp", MAX_TIMESTAMP_MS),
+        _bytes(found.get("key"), "key"),
+        _bytes(found.get("value"), "value"),
+        _headers(found.get("headers", [])),
+    )
+
+
+def _number(found: Mapping[str, object], name: str, most: int) -> int | None:
+    value = found.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise BadArgument(f"{name}: expected a whole number from 0 to {most}")
+    return value
+
+
+def _bytes(value: object, name: str) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, Mapping) and [*value] == ["json"]:
+        return json.dumps(value["json"], ensure_ascii=False, separators=(",", ":")).encode()
+    try:
+        return parse_key(value)
+    except BadArgument as error:
+        reason = str(error).removeprefix("key: ").replace('"hex" and "base64"', '"hex", "base64" and "json"')
+        raise BadArgument(f"{name}: {reason}") from None
+
+
+def _headers(value: object) -> tuple[tuple[str, bytes | None], ...]:
+    if not isinstance(value, list):
+        raise BadArgument('headers: expected a list: [{"key": "name", "value": "..."}]')
+    found = []
+    for header in value:
+        if not isinstance(header, Mapping) or not isinstance(header.get("key"), str):
+            raise BadArgument('headers: expected {"key": "name", "value": "..."} for each')
+        found.append((header["key"], _bytes(header.get("value"), "value of a header")))
+    return tuple(found)

@@ -1,0 +1,69 @@
+"""A command that is run beside a broker: its start, the signals that it gets, and its exit code as a shell tells it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+CANNOT_RUN, NOT_FOUND, SIGNALLED = 126, 127, 128
+"""Exit codes of a shell: for a file that cannot be run, for one that is not there, and to be added to a signal's number."""
+
+GRACE_S = 10.0
+"""The time that it has after SIGTERM, before SIGKILL. A second SIGTERM ends it at once."""
+
+
+class CannotRun(Exception):
+    """The command could not be started; `exit_code` is that of a shell."""
+
+    def __init__(self, reason: str, exit_code: int) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
+
+
+def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a command with this process's input and output, and return its exit code. Raises CannotRun. For the main thread.
+
+    SIGTERM and SIGHUP are passed on, SIGINT where no terminal sends it to both: the child decides when to end. Those after its
+    end do nothing: an orderly stop follows.
+    """
+    stops = 0
+    early: list[int] = []
+    child: subprocess.Popen[bytes] | None = None
+    patience: threading.Timer | None = None
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        nonlocal stops, patience
+        if child is None:
+            early.append(number)
+            return
+        if child.returncode is not None or (number == signal.SIGINT and sys.stdin is not None and sys.stdin.isatty()):
+            return
+        stops += number == signal.SIGTERM
+        if stops > 1:
+            child.kill()
+            return
+        child.send_signal(number)
+        if stops == 1 and patience is None:
+            patience = threading.Timer(GRACE_S, child.kill)
+            patience.daemon = True
+            patience.start()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    try:
+        child = subprocess.Popen(command, env=environment)
+        while early:
+            pass_on(early.pop(0), None)
+        code = child.wait()
+    except FileNotFoundError:
+        raise CannotRun(f"{command[0]}: there is no such command", NOT_FOUND) from None
+    except OSError as error:
+        raise CannotRun(f"{command[0]}: it cannot be run: {error.strerror}", CANNOT_RUN) from None
+    finally:
+        if patience is not None:
+            patience.cancel()
+    return code if code >= 0 else SIGNALLED - code

@@ -1,0 +1,243 @@
+"""`diamant exec`: a command, usually tests in any language, with a broker of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+
+from diamant.broker.broker import BlockingBroker, Broker
+from diamant.broker.cannot_start import CannotStart
+from diamant.broker.client.errors import BadArgument
+from diamant.broker.client.record_line import RecordLine, parse_record_line
+from diamant.broker.commands.terminal.failures import EXIT_FAILED, EXIT_USAGE, fail
+from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
+from diamant.broker.config.config_key import ConfigError
+from diamant.broker.launch.child import CannotRun, run_child
+from diamant.broker.launch.settings import ArgumentError, make_config, one_line, raise_file_limit
+from diamant.protocol.errors import KafkaError
+from diamant.storage.errors import StorageError
+from diamant.storage.input_file import read_input
+
+LOG_LINES = 200
+MAX_SEED_BYTES = 256 * 1024 * 1024
+"""Of each file; its records are in memory until they are written."""
+
+BOOTSTRAP, HTTP, DATA = "bootstrap", "http", "data"
+VARIABLES = {
+    "KAFKA_BOOTSTRAP_SERVERS": BOOTSTRAP,
+    "DIAMANT_BOOTSTRAP_SERVERS": BOOTSTRAP,
+    "DIAMANT_HTTP_URL": HTTP,
+    "DIAMANT_DATA": DATA,
+}
+
+
+class TopicOption(NamedTuple):
+    """A topic that is to be created."""
+
+    name: str
+    partitions: int | None
+    policy: str | None
+
+
+class TopicType(click.ParamType[TopicOption]):
+    """The type of `--topic`."""
+
+    name = "topic"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> TopicOption:
+        """Return the topic; BadParameter."""
+        name, *rest = str(value).split(":")
+        partitions = rest[0] if rest else ""
+        if not name or len(rest) > 2 or (partitions and not partitions.isdecimal()):
+            self.fail(
+                f"{value!r}: expected NAME, NAME:PARTITIONS or NAME:PARTITIONS:POLICY, as users:6:compact", param, ctx
+            )
+        return TopicOption(name, int(partitions) if partitions else None, rest[1] if len(rest) == 2 else None)
+
+
+class VariableType(click.ParamType[tuple[str, str]]):
+    """The type of `--env`."""
+
+    name = "variable"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Return the variable and what it holds; BadParameter."""
+        name, _, what = str(value).partition("=")
+        if not name or what not in (BOOTSTRAP, HTTP, DATA):
+            self.fail(f"{value!r}: expected NAME=bootstrap, NAME=http or NAME=data", param, ctx)
+        return name, what
+
+
+class SeedFile(NamedTuple):
+    """The records of a file, and the lines on which they stand."""
+
+    path: str
+    records: list[RecordLine]
+    lines: list[int]
+
+
+class KeptLog(logging.Handler):
+    """Keeps the last lines of the broker's log, for a failure."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: deque[str] = deque(maxlen=LOG_LINES)
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        self.lines.append(self.format(record))
+
+    def show(self) -> None:
+        """Print them to standard error."""
+        click.echo(
+            f"diamant exec: the last lines of the broker's log ({len(self.lines)}, at most {LOG_LINES}):", err=True
+        )
+        for line in self.lines:
+            click.echo(line, err=True)
+
+
+@click.command("exec", context_settings={"allow_interspersed_args": False})
+@click.argument("command", nargs=-1, required=True)
+@click.option(
+    "--topic",
+    "-t",
+    "topics",
+    type=TopicType(),
+    metavar="NAME[:PARTITIONS[:POLICY]]",
+    multiple=True,
+    help="Create a topic, as users:6:compact. Repeatable.",
+)
+@click.option(
+    "--seed", "seeds", type=click.Path(exists=True, dir_okay=False), multiple=True,
+    help='Write the records of a file, a JSON object on each line: {"topic": "users", "key": "42", "value": "..."}. Repeatable.',
+)  # fmt: skip
+@click.option(
+    "--env",
+    "-e",
+    "variables",
+    type=VariableType(),
+    metavar="NAME=bootstrap|http|data",
+    multiple=True,
+    help="Another variable for the command. Repeatable.",
+)
+@click.option("--clock", type=click.Choice([SYSTEM_CLOCK, MANUAL_CLOCK]), help="Which time counts. Default: system.")
+@click.option(
+    "--from", "source", type=click.Path(exists=True, file_okay=False), help="Begin with a copy of this data directory."
+)
+@click.option(
+    "--data",
+    "-d",
+    "data_dir",
+    type=click.Path(file_okay=False),
+    help="Keep the data here. Default: a temporary directory.",
+)
+@click.option(
+    "--config",
+    "-c",
+    "file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A server.properties file, as of Kafka.",
+)
+@click.option("--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="One configuration. Repeatable.")
+def exec_(
+    command: Sequence[str],
+    topics: Sequence[TopicOption],
+    seeds: Sequence[str],
+    variables: Sequence[tuple[str, str]],
+    clock: str | None,
+    source: str | None,
+    data_dir: str | None,
+    file: str | None,
+    settings: Sequence[str],
+) -> None:
+    """Run COMMAND with a broker of its own, as diamant exec -- npm test.
+
+    The broker takes free ports and a temporary directory, and stops when the command ends. The command finds it by variables:
+    KAFKA_BOOTSTRAP_SERVERS (and DIAMANT_BOOTSTRAP_SERVERS), DIAMANT_HTTP_URL, DIAMANT_DATA. --env adds others, as
+    SPRING_KAFKA_BOOTSTRAP_SERVERS=bootstrap. The broker's log is shown only if the command or the broker fails.
+
+    Exit codes: the command's; 128 and the number of the signal that ended it; 126 and 127 if it cannot be run, as of a shell;
+    1 the broker cannot start, or a topic or a seed is refused; 2 usage.
+    """
+    log = KeptLog()
+    logging.basicConfig(level=logging.INFO, handlers=[log])
+    raise_file_limit()
+    with tempfile.TemporaryDirectory(prefix="diamant-exec-", ignore_cleanup_errors=True) as temporary:
+        data = os.path.join(temporary, "data") if data_dir is None else data_dir
+        try:
+            read = [read_seed(path) for path in seeds]
+            if source is not None:
+                _copy(source, data)
+            clocks = [] if clock is None else [f"diamant.clock={clock}"]
+            config = make_config(file, ["diamant.http.listen=127.0.0.1:0", *settings, *clocks], ["127.0.0.1:0"], data)
+            with Broker(config) as broker:
+                code = _run(command, broker, topics, read, variables)
+        except (ArgumentError, click.UsageError) as error:
+            fail(str(error), EXIT_USAGE)
+        except (BadArgument, ConfigError) as error:
+            fail(str(error), EXIT_FAILED)
+        except KafkaError as error:
+            fail(error.detail or str(error), EXIT_FAILED)
+        except CannotStart as error:
+            fail(error.reason, EXIT_FAILED)
+        except CannotRun as error:
+            fail(str(error), error.exit_code)
+        except (StorageError, OSError) as error:
+            log.show()
+            fail(one_line(error), EXIT_FAILED)
+    if code:
+        log.show()
+    sys.exit(code)
+
+
+def read_seed(path: str) -> SeedFile:
+    """The records of a file; empty lines are left out. BadArgument names file and line; OSError."""
+    records, lines = [], []
+    for number, line in enumerate(read_input(path, MAX_SEED_BYTES).splitlines(), 1):
+        if line.strip():
+            try:
+                records.append(parse_record_line(line))
+            except BadArgument as error:
+                raise BadArgument(f"{path}, line {number}: {error}") from None
+            lines.append(number)
+    return SeedFile(path, records, lines)
+
+
+def _copy(source: str, data: str) -> None:
+    if os.path.isdir(data) and os.listdir(data):
+        raise click.UsageError(f"--from {source}: --data {data} holds something already; expected an empty directory")
+    shutil.copytree(source, data, dirs_exist_ok=True)
+
+
+def _run(
+    command: Sequence[str],
+    broker: BlockingBroker,
+    topics: Sequence[TopicOption],
+    seeds: Sequence[SeedFile],
+    variables: Sequence[tuple[str, str]],
+) -> int:
+    for topic in topics:
+        configs: dict[str, object] = {} if topic.policy is None else {"cleanup_policy": topic.policy}
+        broker.call(broker.services.produce().create_topic(topic.name, topic.partitions, configs))
+    for seed in seeds:
+        try:
+            broker.call(broker.services.produce().produce_all(seed.records))
+        except KafkaError as error:
+            number, _, reason = error.detail.partition(": ")
+            raise BadArgument(f"{seed.path}, line {seed.lines[int(number) - 1]}: {reason}") from None
+    found = {
+        BOOTSTRAP: broker.bootstrap_servers,
+        HTTP: broker.http_url or "",
+        DATA: os.path.abspath(broker.config.data_dir),
+    }
+    names = VARIABLES | dict(variables)
+    return run_child(command, os.environ | {name: found[what] for name, what in names.items()})

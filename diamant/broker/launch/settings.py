@@ -1,0 +1,61 @@
+"""The configuration of a broker that a command runs, and what its process needs."""
+
+from __future__ import annotations
+
+import logging
+import resource
+from collections.abc import Sequence
+
+from diamant.broker.config.broker_config import BrokerConfig, read_properties
+from diamant.broker.config.broker_table import DEFAULT_HTTP_LISTEN
+from diamant.broker.config.config_key import ConfigError
+from diamant.broker.config.listeners import listener_text
+from diamant.storage.errors import StorageError
+
+
+class ArgumentError(ConfigError):
+    """An argument of the command line that is wrong whatever the configuration is."""
+
+
+def make_config(
+    file: str | None, settings: Sequence[str], addresses: Sequence[str], data_dir: str | None
+) -> BrokerConfig:
+    """The configuration from the options of `start`: file, --set, --listen, --data. Raises ConfigError, OSError."""
+    properties = {"diamant.http.listen": DEFAULT_HTTP_LISTEN}
+    if file is not None:
+        properties.update(read_properties(file))
+    if addresses:
+        # The file's advertised addresses belong to the listeners that --listen replaces.
+        properties.pop("advertised.listeners", None)
+    for address in addresses:
+        if "://" not in address and listener_text(address) == address:
+            port = address if address.isdecimal() else 9092
+            raise ArgumentError(f"--listen {address}: expected HOST:PORT, e.g. 127.0.0.1:{port}")
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.strip():
+            raise ArgumentError(f"--set {setting!r}: expected NAME=VALUE")
+        properties[name.strip()] = value
+    return BrokerConfig(
+        listen=[listener_text(address) for address in addresses] or None, data_dir=data_dir, properties=properties
+    )
+
+
+def raise_file_limit() -> None:
+    """Raise this process's soft limit of open files to its hard limit.
+
+    Each connection and each open segment takes a descriptor, and the usual soft limit of 1024 is for the sake of programs
+    that call select(). What the system refuses (macOS: "unlimited") leaves the limit as it was.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        logging.getLogger(__name__).warning("the limit of open files stays at %d: %s", soft, error)
+
+
+def one_line(error: StorageError | OSError) -> str:
+    """What a user is told of it."""
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)

@@ -1,0 +1,229 @@
+"""`diamant start`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from diamant.broker.cannot_start import CannotStart
+from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
+from diamant.broker.config.config_key import ConfigError
+from diamant.broker.config.listeners import META_ADDRESSES
+from diamant.broker.launch.settings import ArgumentError, make_config, one_line, raise_file_limit
+from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from diamant.broker.broker import Broker
+
+SWITCH_INTERVAL_S = 0.0005
+"""The time for which a thread may keep the interpreter from the loop thread. For `diamant start` only."""
+
+_REMEDIES = {
+    errno.EBUSY: ". Is another broker running on it? --data takes another directory",
+    errno.EEXIST: ". Expected a directory, or a name that is free; a link that leads nowhere is neither. Is its disk mounted?",
+    errno.EADDRINUSE: ". Is another broker running? --listen takes another address, port 0 a free port.",
+}
+"""The texts for a `CannotStart`, by its number, in the words of the command line."""
+
+
+@click.command()
+@click.option(
+    "--config",
+    "-c",
+    "file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A server.properties file, as of Kafka.",
+)
+@click.option(
+    "--set",
+    "-s",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="One configuration; may be repeated, wins over the file. --listen and --data win over it.",
+)
+@click.option(
+    "--listen",
+    "-l",
+    "addresses",
+    multiple=True,
+    metavar="[NAME://]HOST:PORT",
+    help="Where to listen; port 0 takes a free port. Default: 127.0.0.1:9092.",
+)
+@click.option("--data", "-d", "data_dir", type=click.Path(file_okay=False), help="Data directory. Default: ./data.")
+@click.option(
+    "--clock",
+    type=click.Choice([SYSTEM_CLOCK, MANUAL_CLOCK]),
+    help="Which time counts; manual: a clock that `diamant clock` moves. Default: system.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="How much to log on standard error.",
+)
+@click.option(
+    "--exit-with-parent",
+    is_flag=True,
+    help="Stop in order when the process that started this one ends, however it ends. For brokers of test runners.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help='Print one line of JSON when ready: {"kafka": ..., "http": ..., "data": ..., "pid": ...}.',
+)
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False),
+    help="Write that line to this file when ready, whole or not at all, and remove the file at the stop.",
+)
+def start(
+    file: str | None,
+    settings: Sequence[str],
+    addresses: Sequence[str],
+    data_dir: str | None,
+    clock: str | None,
+    log_level: str,
+    exit_with_parent: bool,
+    as_json: bool,
+    ready_file: str | None,
+) -> None:
+    """Start a broker and run it until Ctrl-C or SIGTERM.
+
+    When it is ready, it prints "Diamant listens on" with its addresses to standard output, and a line with the address of HTTP.
+
+    Metrics, health and /v1 are at http://127.0.0.1:9644 (--set diamant.http.listen=HOST:PORT for another
+    address, nothing behind the = for none).
+
+    Exit codes: 0 stopped in order; 1 it cannot start, and says why in one line; 2 usage.
+    """
+    # At once: when it has gone, its place is taken by the one who takes in orphans.
+    parent = os.getppid() if exit_with_parent else None
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        if clock is not None:
+            settings = [*settings, f"diamant.clock={clock}"]
+        config = make_config(file, settings, addresses, data_dir)
+    except ArgumentError as error:
+        fail(str(error), EXIT_USAGE)
+    except ConfigError as error:
+        from diamant.broker.commands.terminal.value_hint import with_hint
+
+        _fail(with_hint(error))
+    except OSError as error:
+        _fail(one_line(error))
+    raise_file_limit()
+    # A thread that reads segments or checks a batch would otherwise keep the loop waiting for 5 ms.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        asyncio.run(_run(config, parent, as_json=as_json, ready_file=ready_file))
+    except CannotStart as error:
+        _fail(error.reason + _REMEDIES.get(error.errno or 0, ""))
+    except (StorageError, OSError) as error:  # of its stop
+        _fail(one_line(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+GC_THRESHOLD = 10_000
+"""Containers by which the heap may grow before the young ones are looked through. With Python's 700 every few dozen requests that
+wait have that done, an eighth of the time that a thousand idle consumers cost; what waits is no garbage."""
+
+
+async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready_file: str | None) -> None:
+    # Modules stay. Looking through them for garbage takes 25-50 ms each time, while they are loaded and ever after. Only of
+    # `diamant start`: embedded, the collector is the host's.
+    gc.disable()
+    from diamant.broker.broker import Broker
+
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
+    gc.enable()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signal_number, stop.set)
+    if parent is not None:
+        _watch(parent, stop)
+    for listener in config.listeners:
+        if listener.host in META_ADDRESSES:
+            logging.getLogger(__name__).warning(
+                "%s is every interface of this machine: there is no security, every client may do everything",
+                listener.address,
+            )
+    async with Broker(config) as broker:
+        gc.freeze()
+        line = ready_line(broker)
+        if ready_file is not None:
+            _write_whole(ready_file, line)
+        # In one go: who reads the first line only, and closes the pipe, is no reason to end.
+        text = f"Diamant listens on {broker.bootstrap_servers}, data in {config.data_dir}{_http_line(broker)}"
+        click.echo(line if as_json else text)
+        await stop.wait()
+        if ready_file is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(ready_file)
+
+
+def ready_line(broker: Broker) -> str:
+    """Where a broker is, as a line of JSON."""
+    where = {
+        "kafka": broker.bootstrap_servers,
+        "http": broker.http_url,
+        "data": os.path.abspath(broker.config.data_dir),
+        "pid": os.getpid(),
+    }
+    return json.dumps(where)
+
+
+def _write_whole(file: str, line: str) -> None:
+    partial = f"{file}.{os.getpid()}"
+    with open(partial, "w", encoding="utf-8") as written:
+        written.write(f"{line}\n")
+    os.replace(partial, file)
+
+
+def _http_line(broker: Broker) -> str:
+    bound = broker.addresses.http_bound
+    if bound is None:
+        return ""
+    if bound.host not in META_ADDRESSES:
+        return f"\nMetrics, health and /v1 at {broker.http_url}"
+    return f"\nMetrics, health and /v1 at {bound.address}, every interface of this machine, here as {broker.http_url}"
+
+
+def _watch(parent: int, stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    try:
+        watched = os.pidfd_open(parent)
+    except ProcessLookupError:
+        stop.set()
+        return
+
+    def ended() -> None:
+        loop.remove_reader(watched)
+        os.close(watched)
+        logging.getLogger(__name__).info("the process that started this one (%d) has ended: stopping", parent)
+        stop.set()
+
+    loop.add_reader(watched, ended)
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"diamant: {message}", err=True)
+    sys.exit(1)

@@ -1,0 +1,171 @@
+"""`diamant exec`: the child's environment, its exit code, its signals, and what is there when it begins."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from diamant import Broker
+from tests.waiting import wait_until
+
+EXEC = [sys.executable, "-m", "diamant.broker.cli", "exec"]
+READS = """
+import os, sys
+from diamant.admin import Admin
+for record in Admin(http_url=os.environ["DIAMANT_HTTP_URL"]).latest(sys.argv[1]):
+    print(record["partition"], record["key"], record["value"], record["headers"], record["timestamp"])
+"""
+
+pytestmark = pytest.mark.slow
+
+
+def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    return subprocess.run([*EXEC, *arguments], input=stdin, capture_output=True, text=True, check=False, timeout=120)
+
+
+def shell(script: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run a script of the shell by it."""
+    return run(*options, "--", "sh", "-c", script)
+
+
+def test_the_child_finds_the_broker_and_gives_the_exit_code() -> None:
+    """By the usual variables and those that are named; what it prints is all that is printed, and the data is gone at the end."""
+    names = "$KAFKA_BOOTSTRAP_SERVERS $DIAMANT_BOOTSTRAP_SERVERS $SPRING $DIAMANT_HTTP_URL $WEB $DIAMANT_DATA $FILES"
+    found = shell(
+        f"test -d $DIAMANT_DATA && echo {names}", "--env", "SPRING=bootstrap", "-e", "WEB=http", "-e", "FILES=data"
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+    kafka, same, spring, http, web, data, files = found.stdout.split()
+    assert kafka == same == spring
+    assert (http, data) == (web, files)
+    assert kafka.startswith("127.0.0.1:")
+    assert http.startswith("http://127.0.0.1:")
+    assert not os.path.exists(data)
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)])
+def test_a_failure_is_the_childs_with_the_brokers_log(script: str, code: int) -> None:
+    """As a shell tells it; only then the log is shown."""
+    found = shell(script)
+    assert found.returncode == code
+    assert "the last lines of the broker's log" in found.stderr
+    assert "started with 0 partitions" in found.stderr
+
+
+@pytest.mark.parametrize(("name", "mode", "code"), [("absent", None, 127), ("file", 0o600, 126)])
+def test_a_command_that_cannot_be_run(tmp_path: Path, name: str, mode: int | None, code: int) -> None:
+    """The exit codes of a shell, and one line."""
+    if mode is not None:
+        (tmp_path / name).write_text("text")
+        (tmp_path / name).chmod(mode)
+    found = run("--", str(tmp_path / name))
+    assert (found.returncode, len(found.stderr.splitlines())) == (code, 1)
+    assert str(tmp_path / name) in found.stderr
+
+
+def test_topics_and_seeds_are_there_when_the_child_begins(tmp_path: Path) -> None:
+    """In every form that a key and a value can have; the key chooses the partition."""
+    lines = [
+        {"topic": "users", "key": "42", "value": "old"},
+        {"topic": "users", "key": {"hex": "00ff"}, "value": {"base64": "AP8="}, "partition": 1, "timestamp": 7},
+        {"topic": "users", "key": "42", "value": {"json": {"name": "Ä"}}, "headers": [{"key": "h", "value": None}]},
+    ]
+    (tmp_path / "seed.ndjson").write_text("\n\n".join(map(json.dumps, lines)))
+    found = run(
+        "--topic",
+        "users:2:compact",
+        "--seed",
+        str(tmp_path / "seed.ndjson"),
+        "--",
+        sys.executable,
+        "-c",
+        READS,
+        "users",
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+    assert sorted(found.stdout.splitlines())[-1] == "1 {'base64': 'AP8='} {'base64': 'AP8='} [] 7"
+    assert "{'text': '42'} {'text': '{\"name\":\"Ä\"}'} [{'key': 'h', 'value': None}]" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "no JSON"),
+        ("[]", "expected an object"),
+        ('{"key": "k"}', "topic"),
+        ('{"topic": "users", "kee": "k"}', "'kee'"),
+        ('{"topic": "users", "key": {"hex": "0"}}', "hex"),
+        ('{"topic": "users", "partition": -1}', "partition"),
+        ('{"topic": "users", "key": "k", "partition": 9}', "partition 9"),
+        ('{"topic": "users", "value": "without a key"}', "key"),
+        ('{"topic": "users", "key": "k", "headers": {}}', "headers"),
+    ],
+)
+def test_a_broken_line_of_a_seed_is_named(tmp_path: Path, line: str, reason: str) -> None:
+    """With file, line and reason; the command is not run, and nothing is half filled."""
+    seed = tmp_path / "seed.ndjson"
+    seed.write_text('{"topic": "users", "key": "k"}\n' * 2 + line + "\n")
+    found = run("--topic", "users::compact", "--seed", str(seed), "--data", str(tmp_path / "data"), "--", "echo", "run")
+    assert (found.returncode, found.stdout) == (1, "")
+    assert found.stderr.startswith(f"diamant: {seed}, line 3: ")
+    assert reason in found.stderr
+    log = tmp_path / "data" / "users-0" / "00000000000000000000.log"
+    assert not log.exists() or log.stat().st_size == 0
+
+
+def test_a_copy_of_a_directory(tmp_path: Path) -> None:
+    """The original stays as it is; --data keeps what became of the copy, and must be empty before."""
+    with Broker(data_dir=tmp_path / "first") as broker:
+        broker.produce("users", "v", key="k")
+    before = {path: path.read_bytes() for path in (tmp_path / "first").rglob("*") if path.is_file()}
+    options = ("--from", str(tmp_path / "first"), "--data", str(tmp_path / "second"))
+    found = run(*options, "--", sys.executable, "-c", READS, "users")
+    assert found.stdout.startswith("0 {'text': 'k'} {'text': 'v'}"), found.stderr
+    assert {path: path.read_bytes() for path in (tmp_path / "first").rglob("*") if path.is_file()} == before
+    found = run(*options, "--", "true")
+    assert (found.returncode, "expected an empty directory" in found.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--topic", ":1"), ("--topic", "a:b"), ("--env", "A"), ("--env", "A=b"), ("--set", "x")]
+)
+def test_options_that_make_no_sense(option: str, value: str) -> None:
+    """Usage, exit code 2."""
+    found = run(option, value, "--", "true")
+    assert (found.returncode, "expected" in found.stderr) == (2, True)
+
+
+def test_signals_are_the_childs(tmp_path: Path) -> None:
+    """SIGTERM is passed on, and the broker is there until the child has ended in its own way; a second one ends a child that
+    ignores it.
+    """
+    ready, told = tmp_path / "ready", tmp_path / "told"
+    orderly = f"trap 'test -d $DIAMANT_DATA && exit 5' TERM; touch {ready}; while :; do sleep 0.01; done"
+    deaf = f"trap 'touch {told}' TERM; touch {ready}; while :; do sleep 0.01; done"
+    for script, code in ((orderly, 5), (deaf, 137)):
+        with subprocess.Popen(
+            [*EXEC, "--", "sh", "-c", script], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+        ) as process:
+            asyncio.run(wait_until(ready.exists))
+            process.send_signal(signal.SIGTERM)
+            if script is deaf:
+                asyncio.run(wait_until(told.exists))
+                process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+            assert process.returncode == code
+        ready.unlink()
+
+
+def test_an_orphan_does_not_keep_it(tmp_path: Path) -> None:
+    """What the child leaves behind is left alone: the broker ends with the child."""
+    found = run("--", "sh", "-c", f"sleep 60 >/dev/null 2>&1 </dev/null & echo $! > {tmp_path}/pid")
+    assert found.returncode == 0
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
