@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from diamant.broker.operations.produce import Data, Headers, Produced
     from diamant.broker.operations.progress import Progress
     from diamant.broker.operations.records import RecordPage
+    from diamant.broker.snapshots.store import BrokerSnapshot
     from diamant.cleaner.on_demand.report import CompactionReport
     from diamant.protocol.batches.header import Record
 
@@ -274,6 +275,18 @@ class Broker:
         found: Erasure | Redaction = await cancel_job(self.services.jobs, job_id, reason=reason)
         return found
 
+    async def snapshot(self) -> BrokerSnapshot:
+        """Keep the present state, for `reset`, beside the data directory until it is deleted. NotPossible, TooMany."""
+        return await on_loop(self.loop, lambda: self.services.snapshots().create())
+
+    async def reset(self, snapshot: BrokerSnapshot | str, *, seamless: bool = False) -> None:
+        """Put everything back to a snapshot, or the one of that id; clients see what a restart looks like.
+
+        With `seamless` their connections stay. NotFound, NotPossible.
+        """
+        snapshot_id = snapshot if isinstance(snapshot, str) else snapshot.id
+        await on_loop(self.loop, lambda: self.running.reset(snapshot_id, seamless=seamless))
+
     async def fork(self, /, **settings: Any) -> Broker:
         """Return another broker with a copy of all that this one has now; it starts when it is entered, on free ports.
 
@@ -315,7 +328,8 @@ class Broker:
 
     def _remove_temporary_directory(self) -> None:
         if self._temporary_directory is not None:
-            shutil.rmtree(self._temporary_directory, ignore_errors=True)
+            for directory in (self._temporary_directory, f"{self._temporary_directory}.snapshots"):
+                shutil.rmtree(directory, ignore_errors=True)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -410,6 +424,8 @@ class BlockingBroker:
     erase_now = waiting(Broker.erase_now)
     redact = waiting(Broker.redact)
     cancel = waiting(Broker.cancel)
+    snapshot = waiting(Broker.snapshot)
+    reset = waiting(Broker.reset)
     fork = waiting(Broker.fork)
 
     def records(self, topic: str, partition: int | None = None) -> Generator[tuple[int, Record]]:

@@ -10,8 +10,10 @@ import asyncio
 import contextlib
 import logging
 import time
+from typing import TYPE_CHECKING
 
 from diamant.broker.cannot_start import told
+from diamant.broker.client.errors import NotPossible, VerbError
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import Addresses
 from diamant.broker.dispatch.services import Services
@@ -23,8 +25,14 @@ from diamant.broker.node.node import Node, open_clock, open_metadata
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.broker.topics.names import INTERNAL_TOPICS
 from diamant.kernels import ARE_COMPILED
+from diamant.storage.env.clock import ManualClock, SystemClock
 from diamant.storage.env.env import Env
+from diamant.storage.errors import StorageError
+from diamant.storage.recovery.directory_restore import restore_directory
 from diamant.storage.recovery.log_directory import LogDirectory
+
+if TYPE_CHECKING:
+    from diamant.broker.snapshots.store import SnapshotFiles
 
 logger = logging.getLogger("diamant.broker.broker")
 """Its name is in the logs of users."""
@@ -36,13 +44,19 @@ STOP_TIMEOUT_S = 10.0
 class RunningBroker:
     """The parts of a broker between its start and its stop."""
 
-    def __init__(self, node: Node, services: Services, http: HttpServer | None) -> None:
+    def __init__(self, config: BrokerConfig, node: Node, services: Services, http: HttpServer | None) -> None:
+        self._config = config
         self.node = node
         self.services = services
         self.http = http
+        self._resetting: asyncio.Task[None] | None = None
+        self._removing: asyncio.Task[None] | None = None
+        """Removes what the last reset has replaced."""
 
     async def stop(self) -> None:
         """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless."""
+        for task in filter(None, (self._resetting, self._removing)):
+            await asyncio.wait({task})
         node, services = self.node, self.services
         if node.is_stopping:
             return
@@ -64,6 +78,67 @@ class RunningBroker:
                 logger.warning("%s", message)
         logger.info("stopped")
 
+    async def reset(self, snapshot_id: str, *, seamless: bool = False) -> None:
+        """Put everything back to a snapshot. The sockets stay; connections are closed unless it is `seamless`.
+
+        Continues if its caller is cancelled. NotFound, NotPossible while something is erased, VerbError if the disk refuses: the
+        broker answers nothing any more then, and its next start finishes the reset.
+        """
+        snapshots = self.services.snapshots()
+        copy = snapshots.find(snapshot_id)
+        snapshots.check_not_erasing()
+        if self.node.is_stopping:
+            raise NotPossible("the broker stops, or is being reset already")
+        self.node.is_stopping = True
+        self._resetting = asyncio.create_task(self._reset(snapshots.files, copy, seamless))
+        await asyncio.shield(self._resetting)
+
+    async def _reset(self, files: SnapshotFiles, copy: str, seamless: bool) -> None:
+        await self._wind_down()
+        if self._removing is not None:
+            await asyncio.wait({self._removing})
+        # From here to the new services nothing else runs on the loop: no client sees a state between the two.
+        old, trash = self.node, files.new_trash()
+        server = self.services.server
+        if not seamless:
+            server.abort_all()
+        old.metadata.close(clean=False)
+        directory = old.directory.give_up()
+        try:
+            restore_directory(old.env, copy, files.data_dir, trash, files.mark)
+            if isinstance(old.env.clock, ManualClock):
+                old.env.clock = SystemClock()
+            open_clock(old.env, self._config)
+            metadata = open_metadata(old.env, self._config, old.addresses)
+            node = Node(self._config, old.env, directory, metadata, old.addresses)
+            node.load_now()
+            old.env.remove(files.mark)
+        except (OSError, StorageError) as error:
+            server.abort_all()
+            server.stop_accepting()
+            old.directory, old.is_stopping = directory, False
+            raise VerbError(
+                f"the reset to {copy} has come to no end: {error}. Stop the broker; its next start tries again"
+            ) from error
+        node.started_s = old.started_s
+        self.node, self.services = node, Services(node, TABLE, load, server)
+        if self.http is not None:
+            self.http.hand_over(self.services)
+        await _prepare(self.services)
+        await self.services.start()
+        self._removing = asyncio.create_task(asyncio.to_thread(files.remove, trash.rpartition("/")[2]))
+        logger.info("reset to %s", copy)
+
+    async def _wind_down(self) -> None:
+        """End what is in progress, without syncing what is about to be thrown away."""
+        node, services = self.node, self.services
+        node.purgatory.close()
+        await services.stop()
+        await services.server.settled(STOP_TIMEOUT_S)
+        await node.scheduler.stop()
+        await services.cleaning.stop()
+        await node.stop()
+
 
 async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> RunningBroker:
     """Open the directory and listen; `addresses` get those it listens at. Raises CannotStart, and holds nothing then."""
@@ -77,6 +152,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
             LogDirectory.open, env, config.data_dir, producer_expiration_ms=config.producer_id_expiration_ms
         )
         undo.callback(directory.close, is_clean=False)  # as a crash would leave it
+        await asyncio.to_thread(_finish_reset, directory)
         await asyncio.to_thread(open_clock, env, config)
         metadata = await asyncio.to_thread(open_metadata, env, config, addresses)
         undo.callback(metadata.close, clean=False)
@@ -84,9 +160,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
         undo.callback(node.batch_checkers.shutdown)
         services = Services(node, TABLE, load)
         await node.load()
-        services.housekeeping.schedule()
-        node.scheduler.add(ScheduledTask("erasures", services.next_job_ms, services.run_due_jobs))
-        await services.load_coordinators()
+        await _prepare(services)
         for (listener, sock), told_of in zip(sockets, config.advertised(addresses.kafka), strict=True):
             services.server.listen(sock, listener.name, told_of.host, told_of.port)
         # In the same turn of the loop: a client that the Kafka port answers finds HTTP there.
@@ -101,7 +175,29 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
         logger.warning(
             "Diamant was built without its kernels: it cleans much more slowly, and some commands do not work"
         )
-    return RunningBroker(node, services, http)
+    return RunningBroker(config, node, services, http)
+
+
+async def _prepare(services: Services) -> None:
+    """Have everything ready that requests need, except for who sends them."""
+    services.housekeeping.schedule()
+    services.node.scheduler.add(ScheduledTask("erasures", services.next_job_ms, services.run_due_jobs))
+    await services.load_coordinators()
+
+
+def _finish_reset(directory: LogDirectory) -> None:
+    """Do what a killed process has left of a reset; blocks."""
+    env = directory.env
+    if not env.is_dir(f"{directory.path.rstrip('/')}.snapshots"):
+        return
+    from diamant.broker.snapshots.store import SnapshotFiles
+
+    files = SnapshotFiles(env, directory.path)
+    if env.exists(files.mark):
+        restore_directory(env, env.read_bytes(files.mark).decode(), files.data_dir, files.new_trash(), files.mark)
+        directory.was_clean = True
+        env.remove(files.mark)
+    files.sweep()
 
 
 def _abandon(http: HttpServer, addresses: Addresses) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from diamant.broker.operations.explain import ExplainOperation
     from diamant.broker.operations.produce import ProduceOperation
     from diamant.broker.operations.records import RecordsOperation
+    from diamant.broker.snapshots.store import Snapshots
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.cleaner.erasure.pending_erasures import PendingErasures
 
@@ -50,14 +51,25 @@ class Services:
     """The parts that answer requests, over Kafka's protocol and over HTTP. Belongs to the loop thread."""
 
     def __init__(
-        self, node: Node, served_keys: Collection[int], load: Callable[[Services, int], tuple[Decode, Handler]]
+        self,
+        node: Node,
+        served_keys: Collection[int],
+        load: Callable[[Services, int], tuple[Decode, Handler]],
+        server: Server | None = None,
     ) -> None:
-        """`load(services, key)` gives the decoder and the handler of one of the APIs that are served."""
+        """`load(services, key)` gives the decoder and the handler of one of the APIs that are served.
+
+        `server`: one that served others before, with its sockets.
+        """
         self.node = node
         self.housekeeping = Housekeeping(node)
         self.cleaning = NodeCleaner(node)
         dispatch = Dispatcher(node.flusher, served_keys, partial(load, self))
-        self.server = Server(dispatch, frame_header, ServerLimits.of(node.config), RequestMetrics())
+        if server is None:
+            server = Server(dispatch, frame_header, ServerLimits.of(node.config), RequestMetrics())
+        else:
+            server.dispatch, server.limits = dispatch, ServerLimits.of(node.config)
+        self.server = server
         node.on_reconfigured.append(self._set_limits)
         self.faults: Lazy[Faults] = Lazy(lambda: self._faults(served_keys))
         self.metadata_cache = MetadataCache()
@@ -71,6 +83,7 @@ class Services:
         self.count: Lazy[CountOperation] = Lazy(self._count)
         self.produce: Lazy[ProduceOperation] = Lazy(self._produce)
         self.records: Lazy[RecordsOperation] = Lazy(self._records)
+        self.snapshots: Lazy[Snapshots] = Lazy(self._snapshots)
         self.clock: Lazy[BrokerClock] = Lazy(self._clock)
         self.evidence: Lazy[Evidence] = Lazy(self._evidence)
         self.certificates: Lazy[Certificates] = Lazy(self._certificates)
@@ -81,6 +94,10 @@ class Services:
     def jobs(self) -> list[AnyQueue]:
         """The queues of erasures and redactions, as far as they are made."""
         return [kind.queue for kind in (self.erasures.made, self.redactions.made) if kind is not None]
+
+    def is_erasing(self) -> bool:
+        """True if an erasure or a redaction is not over."""
+        return any(queue.calls or queue.table.due or queue.attempts.in_progress for queue in self.jobs)
 
     # -- erasures and redactions ---------------------------------------------------------------------------------
 
@@ -188,6 +205,11 @@ class Services:
         from diamant.broker.operations.clock import BrokerClock
 
         return BrokerClock(self.node, self.cleaning, self.groups, self.transactions, lambda: self.jobs)
+
+    def _snapshots(self) -> Snapshots:
+        from diamant.broker.snapshots.store import Snapshots
+
+        return Snapshots(self.node, self.is_erasing)
 
     def _evidence(self) -> Evidence:
         from diamant.broker.erasure.evidence.evidence import Evidence

@@ -137,6 +137,20 @@ class Server:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def abort_all(self) -> None:
+        """Close every connection at once."""
+        for connection in list(self.connections):
+            connection.abort()
+
+    async def settled(self, timeout_s: float) -> None:
+        """Wait until no coroutine answers a request; those that last longer are cancelled."""
+        if self._tasks:
+            _, late = await asyncio.wait(set(self._tasks), timeout=timeout_s)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+
     def connected(self, connection: Connection) -> None:
         self.connections.add(connection)
         self.metrics.connections_created += 1

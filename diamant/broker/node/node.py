@@ -88,6 +88,15 @@ class Node:
         """Open the partitions, and log what was found wrong."""
         expected = self.topics.expected_partitions()
         await asyncio.to_thread(self.directory.load_logs, expected, threads=self.config.num_recovery_threads)
+        self.adopt_loaded()
+
+    def load_now(self) -> None:
+        """As `load`, for partitions that need no recovery; blocks."""
+        self.directory.load_logs(self.topics.expected_partitions(), threads=1)
+        self.adopt_loaded()
+
+    def adopt_loaded(self) -> None:
+        """Take over the partitions that were opened, and log what was found wrong."""
         of_kafka = kept_for_kafka(self.metadata.image, self.config.node_id, self.config.listeners)
         for message in (*self.metadata.messages, *self.directory.messages, *of_kafka):
             logger.warning("%s", message)

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from diamant.broker.client.errors import VerbError
-from diamant.storage.env.env import RealEnv
+from diamant.storage.env.env import RealEnv, parent
 from diamant.storage.recovery.directory_copy import CopySize, DirectoryCopy
 
 if TYPE_CHECKING:
@@ -24,8 +24,10 @@ async def copy_directory(node: Node, target: str) -> CopySize:
     """
     copy = DirectoryCopy(node.env, target)
     try:
+        node.env.make_dirs(parent(target))
         if isinstance(node.env, RealEnv):
             os.mkdir(target, 0o700)  # it may lie in a directory that others can read
+        node.env.make_dirs(target)
         while any(log.is_exchanging for log in node.directory.logs.values()):  # noqa: ASYNC110
             await asyncio.sleep(0)  # the renames of a swap, some in each turn
         copy.take(node.directory, node.metadata.content(), node.metadata.broker_epoch)

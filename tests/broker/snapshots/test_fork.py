@@ -124,8 +124,8 @@ async def test_a_disk_too_full_for_a_fork() -> None:
         with pytest.raises(VerbError, match=r"t-0/.*: No space left on device. Nothing was left there"):
             await broker.fork()
         assert env.list_dir("/") == ["data"]
-        await produce(broker, b"goes on")
-        assert await values(broker) == [LARGE, b"tail", b"goes on"]
+        await produce(broker, b"continued")
+        assert await values(broker) == [LARGE, b"tail", b"continued"]
 
 
 def test_a_fork_in_plain_code(tmp_path: Path) -> None:

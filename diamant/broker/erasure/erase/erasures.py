@@ -51,6 +51,7 @@ from diamant.broker.erasure.jobs.requests import EraseRequest
 from diamant.broker.operations.compact import check_engine
 from diamant.broker.operations.cross_loop import on_loop
 from diamant.broker.operations.progress import Progress
+from diamant.broker.snapshots.store import SnapshotFiles
 from diamant.cleaner.erasure.intent import CLOSING, WAITING, WRITING, Intent, intent_files
 from diamant.cleaner.erasure.pending_erasures import PendingErasures
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path, tidy
@@ -166,6 +167,7 @@ class Erasures:
         check_engine(request.engine)
         self._check(request.key, request.topics)
         with self.queue.call():
+            SnapshotFiles(self._evidence.env, self._evidence.directory).check_none()
             scope = scope_of(self._evidence.topics, request.topics)
             signing_key = await self._evidence.keys.usable()
             intent = Intent(

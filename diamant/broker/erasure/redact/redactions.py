@@ -41,6 +41,7 @@ from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction,
 from diamant.broker.erasure.redact.redact_steps import RedactSteps
 from diamant.broker.operations.cross_loop import on_loop
 from diamant.broker.operations.progress import Progress
+from diamant.broker.snapshots.store import SnapshotFiles
 from diamant.cleaner.evidence.certificates.files import tidy
 from diamant.cleaner.evidence.certificates.private_files import REDACTION_PREFIX
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -106,6 +107,7 @@ class Redactions:
         texts.check_unsaid("reason and reference", [request.reason, request.reference], where.said)
         self._evidence.user_topic(request.topic)
         with self.queue.call():
+            SnapshotFiles(self._evidence.env, self._evidence.directory).check_none()
             scope = scope_of(self._evidence.topics, [request.topic])
             signing_key = await self._evidence.keys.usable()
             intent = RedactionIntent(

@@ -55,7 +55,7 @@ class Routes:
         `started_s`: when the broker was ready, on the monotonic clock.
         """
         self._endpoints = endpoints
-        self._services = services
+        self.services = services
         self._started_s = started_s
         self._scrape: asyncio.Task[bytes] | None = None
         self._token = token
@@ -190,7 +190,7 @@ class Routes:
             least_rate = self.limits.connections.min_bytes_per_second
             self.extend(request, min(request.content_length, row.max_body_bytes) / least_rate)
         fields = await _fields(row, request)
-        call = Call(self._services, request, names, query, fields, extend=lambda seconds: self.extend(request, seconds))
+        call = Call(self.services, request, names, query, fields, extend=lambda seconds: self.extend(request, seconds))
         if not row.is_job:
             if row.max_wait_ms:
                 self.extend(request, row.max_wait_ms / 1000)
@@ -215,9 +215,9 @@ class Routes:
 
     def _own_names(self) -> set[str]:
         """The names by which this broker is known: those it tells clients, and the one that HTTP was told to listen on."""
-        listeners = [*self._services.node.config.advertised_listeners]
-        if self._services.node.config.http_listener is not None:
-            listeners.append(self._services.node.config.http_listener)
+        listeners = [*self.services.node.config.advertised_listeners]
+        if self.services.node.config.http_listener is not None:
+            listeners.append(self.services.node.config.http_listener)
         return {listener.host.lower() for listener in listeners if listener.host not in META_ADDRESSES}
 
     # -- rows of its own -------------------------------------------------------------------------------------------------
@@ -252,12 +252,12 @@ class Routes:
 
     async def _make_metrics(self) -> bytes:
         try:
-            return await asyncio.to_thread(metrics.render, await metrics.take(self._services))
+            return await asyncio.to_thread(metrics.render, await metrics.take(self.services))
         finally:
             self._scrape = None
 
     async def _health(self, _call: Call) -> web.Response:
-        node = self._services.node
+        node = self.services.node
         is_ready = not node.is_stopping
         health = {
             "status": "ok" if is_ready else "stopping",

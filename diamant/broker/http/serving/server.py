@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from diamant.broker.config.listeners import Listener
     from diamant.broker.dispatch.services import Services
     from diamant.broker.http.serving.connections import Serving
+    from diamant.broker.http.serving.routes import Routes
     from diamant.broker.http.serving.token import TokenCheck
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class HttpServer:
         self._started_s = time.monotonic()
         self._starting: asyncio.Task[None] | None = None
         self._serving: Serving | None = None
+        self._routes: Routes | None = None
         self._is_closed = False
         self._token_source = listener._replace(port=sock.getsockname()[1]), services.node.config.diamant_http_token_file
         self._token: TokenCheck | None = None
@@ -77,6 +79,12 @@ class HttpServer:
             await self._serving.close()
         self._sock.close()
 
+    def hand_over(self, services: Services) -> None:
+        """Serve others from the next request on."""
+        self._services = services
+        if self._routes is not None:
+            self._routes.services = services
+
     def abandon(self) -> None:
         """Release the port without waiting for anything; for a start that fails."""
         self._is_closed = True
@@ -96,7 +104,7 @@ class HttpServer:
 
             if not self._is_closed:
                 token = self._token or load_token_check(*self._token_source)
-                routes = Routes(self._services, self._endpoints, self._started_s, token, self._limits)
+                routes = self._routes = Routes(self._services, self._endpoints, self._started_s, token, self._limits)
                 self._serving = connections.Serving(routes, self._sock, self._limits.connections)
                 self._serving.start()
         except Exception:

@@ -1,0 +1,147 @@
+"""The snapshots of a broker: states to which it can be put back, in a directory beside its data.
+
+    <data>                         the data directory
+    <data>.snapshots/<id>          a snapshot: a copy that an orderly stop could have left
+    <data>.snapshots/reset         while a reset is in progress, or has come to no end: the snapshot's path
+    <data>.snapshots/<id>.making   a snapshot in the making; a start removes it
+    <data>.snapshots/<id>.trash    what a reset has replaced, until it is removed
+
+A snapshot keeps what it has until it is deleted. So nothing is erased while there is one, and none is made while something is
+erased.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from diamant.broker.client.errors import NotFound, NotPossible, TooMany
+from diamant.broker.snapshots.copy import copy_directory
+from diamant.storage.env.clock import SystemClock
+from diamant.storage.env.env import Env
+
+if TYPE_CHECKING:
+    from diamant.broker.node.node import Node
+
+MAX_SNAPSHOTS = 32
+_MARK = "reset"
+_MAKING = ".making"
+_TRASH = ".trash"
+
+
+class BrokerSnapshot(NamedTuple):
+    """A state of a broker. `size_bytes` are shared with the broker as long as it has the same segments."""
+
+    id: str
+    created_ms: int
+    """By the system's clock."""
+    size_bytes: int
+
+    def to_fields(self) -> dict[str, object]:
+        """As JSON has it."""
+        return self._asdict()
+
+
+class SnapshotFiles:
+    """The snapshots of one data directory, on disk. Any thread."""
+
+    def __init__(self, env: Env, data_dir: str) -> None:
+        self.env = env
+        self.data_dir = data_dir.rstrip("/")
+        self.path = f"{self.data_dir}.snapshots"
+        self.mark = f"{self.path}/{_MARK}"
+
+    def ids(self) -> list[str]:
+        """Return the ids of those that are whole."""
+        return [name for name in self._names() if name != _MARK and not name.endswith((_MAKING, _TRASH, ".tmp"))]
+
+    def _names(self) -> list[str]:
+        return self.env.list_dir(self.path) if self.env.is_dir(self.path) else []
+
+    def making(self, snapshot_id: str) -> str:
+        """Return the path at which one is made, before it is renamed."""
+        return f"{self.path}/{snapshot_id}{_MAKING}"
+
+    def new_trash(self) -> str:
+        """Return a free path for what a reset replaces."""
+        return f"{self.path}/{secrets.token_hex(6)}{_TRASH}"
+
+    def describe(self, snapshot_id: str) -> BrokerSnapshot:
+        """Return what a list says of one."""
+        return BrokerSnapshot(
+            snapshot_id, int(snapshot_id.partition("-")[0]), _size(self.env, f"{self.path}/{snapshot_id}")
+        )
+
+    def remove(self, name: str) -> None:
+        """Remove one, and the directory of all with the last."""
+        self.env.remove_tree(f"{self.path}/{name}")
+        if not self._names():
+            self.env.remove_tree(self.path)
+
+    def sweep(self) -> None:
+        """Remove what a killed process has left."""
+        self.env.remove(f"{self.mark}.tmp", missing_ok=True)
+        for name in self._names():
+            if name.endswith((_MAKING, _TRASH)):
+                self.remove(name)
+
+    def check_none(self) -> None:
+        """Raise NotPossible, naming them, if there are any: they hold what an erasure has to remove."""
+        found = self._names()
+        if found:
+            raise NotPossible(
+                f"nothing can be erased while there are snapshots, which would keep it: {', '.join(found)} in {self.path}. "
+                "`diamant snapshot delete ID` deletes one"
+            )
+
+
+def _size(env: Env, path: str) -> int:
+    below = (f"{path}/{name}" for name in env.list_dir(path))
+    return sum(_size(env, one) if env.is_dir(one) else env.file_size(one) for one in below)
+
+
+class Snapshots:
+    """Makes, lists and deletes snapshots. Belongs to the loop thread."""
+
+    def __init__(self, node: Node, is_erasing: Callable[[], bool]) -> None:
+        """`is_erasing()`: true if an erasure or a redaction is not over."""
+        self._node = node
+        self._is_erasing = is_erasing
+        self.files = SnapshotFiles(node.env, node.config.data_dir)
+
+    async def create(self) -> BrokerSnapshot:
+        """Make one of this moment. NotPossible while something is erased, TooMany, VerbError if the disk refuses."""
+        self.check_not_erasing()
+        found = self.files.ids()
+        if len(found) >= MAX_SNAPSHOTS:
+            raise TooMany(f"there are {len(found)} snapshots, the most that can be: delete one first")
+        snapshot_id = f"{SystemClock().now_ms()}-{secrets.token_hex(3)}"
+        making = self.files.making(snapshot_id)
+        await copy_directory(self._node, making)
+        self._node.env.rename(making, f"{self.files.path}/{snapshot_id}")
+        return await asyncio.to_thread(self.files.describe, snapshot_id)
+
+    async def list(self) -> list[BrokerSnapshot]:
+        """Return all, the oldest first."""
+        return await asyncio.to_thread(lambda: [self.files.describe(one) for one in sorted(self.files.ids())])
+
+    async def delete(self, snapshot_id: str) -> None:
+        """Delete one. NotFound."""
+        self.find(snapshot_id)
+        await asyncio.to_thread(self.files.remove, snapshot_id)
+
+    def find(self, snapshot_id: str) -> str:
+        """Return the path of one. NotFound."""
+        if snapshot_id not in self.files.ids():
+            raise NotFound(f"there is no snapshot {snapshot_id!r} in {self.files.path}")
+        return f"{self.files.path}/{snapshot_id}"
+
+    def check_not_erasing(self) -> None:
+        """NotPossible while an erasure or a redaction is not over: what it removes would come back."""
+        if self._is_erasing():
+            raise NotPossible(
+                "an erasure or a redaction is not over, and a snapshot or a reset would bring back what it removes: "
+                "wait for it, or end it (`diamant cancel`)"
+            )

@@ -1,0 +1,132 @@
+"""Snapshots, and the reset of a running broker to one."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.client.errors import NotFound, NotPossible, VerbError
+from diamant.storage.env.memory import MemoryEnv
+from tests.broker.snapshots.test_fork import LARGE, beside, config, fill, produce, values
+from tests.broker.wire import WireClient
+from tests.effort import some
+from tests.waiting import wait_until
+
+
+async def test_a_reset_puts_topics_records_and_offsets_back(tmp_path: Path) -> None:
+    """What came since is gone: records, topics, configurations; ports stay, and the broker takes records as before."""
+    async with Broker(config(tmp_path)) as broker:
+        await fill(broker)
+        snapshot = await broker.snapshot()
+        address = broker.bootstrap_servers
+        for _ in range(2):
+            await produce(broker, b"later")
+            await produce(broker, LARGE)
+            async with WireClient(broker.bootstrap_servers) as wire:
+                await wire.create("another")
+                before = await wire.produce("another", [b"x"])
+                assert before.error_code == 0
+            await broker.reset(snapshot)
+            assert broker.bootstrap_servers == address
+            assert await values(broker) == [LARGE, b"tail"]
+            assert list(broker.node.topics.by_name) == ["t"]
+            assert broker.node.topics.log("t", 0).epochs.entries == [(0, 0)]
+        await produce(broker, b"continued")
+    async with Broker(config(tmp_path)) as broker:
+        assert await values(broker) == [LARGE, b"tail", b"continued"]
+
+
+@pytest.mark.parametrize("seamless", [False, True])
+async def test_connections_at_a_reset(tmp_path: Path, seamless: bool) -> None:
+    """They are closed, as by a restart; with `seamless` they stay, and the next answer is of the new state."""
+    async with Broker(config(tmp_path)) as broker:
+        await fill(broker)
+        snapshot = await broker.snapshot()
+        async with WireClient(broker.bootstrap_servers) as wire:
+            assert (await wire.produce("t", [b"later"])).base_offset == 2
+            await broker.reset(snapshot, seamless=seamless)
+            if seamless:
+                assert (await wire.produce("t", [b"again"])).base_offset == 2
+            else:
+                assert await wire.is_closed()
+
+
+async def test_the_manual_clock_goes_back(tmp_path: Path) -> None:
+    """A frozen clock stands where it stood."""
+    async with Broker(config(tmp_path, diamant_clock="manual")) as broker:
+        await broker.clock.freeze()
+        before_ms = broker.clock.state().now_ms
+        snapshot = await broker.snapshot()
+        await broker.clock.advance("8d")
+        await broker.reset(snapshot)
+        assert broker.clock.state().now_ms == before_ms
+        assert broker.clock.state().is_frozen
+
+
+async def test_snapshots_stay_until_they_are_deleted(tmp_path: Path) -> None:
+    """They are listed after a restart, too; an unknown one is refused; the last one takes the directory along."""
+    async with Broker(config(tmp_path)) as broker:
+        await fill(broker)
+        first, second = await broker.snapshot(), await broker.snapshot()
+        assert first.size_bytes > len(LARGE)
+    async with Broker(config(tmp_path)) as broker:
+        snapshots = broker.services.snapshots()
+        assert await snapshots.list() == sorted([first, second], key=lambda one: one.id)
+        with pytest.raises(NotFound, match=r"no snapshot '\.\./data'"):
+            await broker.reset("../data")
+        await snapshots.delete(first.id)
+        await broker.reset(second)
+        await broker.services.snapshots().delete(second.id)
+        await wait_until(lambda: beside(tmp_path) == [])
+
+
+async def test_nothing_is_erased_while_there_are_snapshots(tmp_path: Path) -> None:
+    """They would keep the value, so no certificate could say that it is gone: the error names them and what deletes them."""
+    async with Broker(config(tmp_path)) as broker:
+        async with WireClient(broker.bootstrap_servers) as wire:
+            await wire.create("t", cleanup_policy="compact")
+        snapshot = await broker.snapshot()
+        with pytest.raises(NotPossible, match=f"{snapshot.id}.*`diamant snapshot delete ID`"):
+            await broker.erase(b"key", "t", reason="test")
+        with pytest.raises(NotPossible, match=snapshot.id):
+            await broker.redact("t", where='key == "a"', reason="test")
+
+
+async def test_a_reset_that_is_killed_is_finished_by_the_next_start() -> None:
+    """At whatever change the process ends, the next start has the old state or the new one, whole."""
+    env = MemoryEnv()
+    copies: list[MemoryEnv] = []
+    async with Broker(config(Path("/")), env=env) as broker:
+        await fill(broker)
+        snapshot = await broker.snapshot()
+        await produce(broker, b"later")
+        env.before_change = lambda: copies.append(env.copy())
+        await broker.reset(snapshot)
+        env.before_change = None
+    found = []
+    for copy in [*copies[:3], *some(copies[3:], every=8)]:
+        async with Broker(config(Path("/")), env=copy) as again:
+            found.append(len(await values(again)))
+            snapshots = again.services.snapshots().files
+            assert copy.list_dir(snapshots.path) == [snapshot.id]
+    assert found[0] == 3
+    assert found[-1] == 2
+    assert found == sorted(found, reverse=True)
+
+
+async def test_a_disk_that_is_full_at_a_reset() -> None:
+    """The error says that the next start tries again, and it does."""
+    env = MemoryEnv()
+    async with Broker(config(Path("/")), env=env) as broker:
+        await fill(broker)
+        snapshot = await broker.snapshot()
+        await produce(broker, b"later")
+        fault = env.fail("create", "/data/t-0/*", errno.ENOSPC)
+        with pytest.raises(VerbError, match=r"No space left on device.*Stop the broker; its next start tries again"):
+            await broker.reset(snapshot)
+        fault.clear()
+    async with Broker(config(Path("/")), env=env) as broker:
+        assert await values(broker) == [LARGE, b"tail"]
