@@ -53,6 +53,8 @@ from cython.cimports.diamant.kernels.constants.fields import (
 )
 from cython.cimports.diamant.kernels.constants.rules import (
     FROZEN_ABOVE,
+    HELD_ABOVE,
+    HELD_SINCE_MS,
     IS_KAFKA,
     IS_PROBING,
     LOG_START_OFFSET,
@@ -338,6 +340,7 @@ def judge_records(
         rows[ATTRIBUTES, row] & DELETE_HORIZON != 0
         and rules[NOW_MS] >= base_timestamp
         and base_offset <= rules[FROZEN_ABOVE]
+        and (base_offset <= rules[HELD_ABOVE] or base_timestamp <= rules[HELD_SINCE_MS])
     )
     for index in range(rows[RECORD_COUNT, row]):
         place = index & 15

@@ -74,6 +74,24 @@ _KEYS = (
         ("log.cleaner.delete.retention.ms",),
     ),
     ConfigKey(
+        "diamant.tombstone.hold",
+        ConfigType.STRING,
+        "none",
+        "`groups`: a tombstone stays past its delete horizon until every group with a committed offset in its partition has "
+        "passed it. `none`: it goes once its horizon is over, as in Kafka.",
+        any_of("none", "groups"),
+        is_internal=True,
+    ),
+    ConfigKey(
+        "diamant.tombstone.hold.max.ms",
+        ConfigType.LONG,
+        604_800_000,
+        "With `diamant.tombstone.hold=groups`: how long after its delete horizon a tombstone is held at most. It may go then, "
+        "whichever group is behind.",
+        at_least(0),
+        is_internal=True,
+    ),
+    ConfigKey(
         "file.delete.delay.ms",
         ConfigType.LONG,
         60_000,

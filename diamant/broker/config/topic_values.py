@@ -25,6 +25,8 @@ from diamant.broker.config.topic_table import TOPIC_CONFIGS
 
 # Fields of LogConfig that are not simply the name with underscores.
 _FIELD_NAMES = {
+    "diamant.tombstone.hold": "tombstone_hold",
+    "diamant.tombstone.hold.max.ms": "tombstone_hold_max_ms",
     "message.timestamp.type": "timestamp_type",
     "message.timestamp.before.max.ms": "timestamp_before_max_ms",
     "message.timestamp.after.max.ms": "timestamp_after_max_ms",

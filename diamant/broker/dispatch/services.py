@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from diamant.broker.snapshots.store import Snapshots
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.cleaner.erasure.pending_erasures import PendingErasures
+    from diamant.cleaner.rules.tombstone_hold import TombstoneHold
+    from diamant.storage.log.log import Log
 
 COORDINATORS_HEAD_START_S = 0.2
 """The time that a start waits for transactions and groups to load before it accepts clients."""
@@ -63,7 +65,7 @@ class Services:
         """
         self.node = node
         self.housekeeping = Housekeeping(node)
-        self.cleaning = NodeCleaner(node)
+        self.cleaning = NodeCleaner(node, self._hold)
         dispatch = Dispatcher(node.flusher, served_keys, partial(load, self))
         if server is None:
             server = Server(dispatch, frame_header, ServerLimits.of(node.config), RequestMetrics())
@@ -165,6 +167,13 @@ class Services:
         from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
         return GroupCoordinator(self.node)
+
+    def _hold(self, log: Log) -> TombstoneHold | None:
+        if log.config.tombstone_hold == "none":
+            return None
+        from diamant.broker.groups.coordinator.tombstone_holds import hold_for_groups
+
+        return hold_for_groups(self.groups, self.node.topics, log)
 
     def _transactions(self) -> TransactionCoordinator:
         from diamant.broker.transactions.coordinator import TransactionCoordinator

@@ -28,6 +28,7 @@ from diamant.storage.segments.log_config import LogConfig
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
+    from diamant.cleaner.rules.tombstone_hold import TombstoneHolds
     from diamant.cleaner.runners.contract import Runner
     from diamant.cleaner.service.metrics import CleanerStatus
     from diamant.cleaner.service.service import CleanerService
@@ -40,8 +41,10 @@ logger = logging.getLogger(__name__)
 class NodeCleaner:
     """The broker's cleaner, once it is needed."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, holds: TombstoneHolds) -> None:
+        """`holds` tells which tombstones wait for consumer groups."""
         self._node = node
+        self._holds = holds
         self._service: CleanerService | None = None
         self._loading: asyncio.Task[CleanerService] | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -89,7 +92,7 @@ class NodeCleaner:
     async def _load(self) -> CleanerService:
         # In a thread, as it takes some 50 ms.
         module = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.service.service")
-        service: CleanerService = make_service(self._node, module.CleanerService)
+        service: CleanerService = make_service(self._node, module.CleanerService, self._holds)
         await service.start(self._node.directory.unopened)
         self._service = service
         self._node.log_events.subscribe(service.saw_append, service.rolled)
@@ -174,7 +177,7 @@ def cleaner_settings(config: BrokerConfig) -> ServiceSettings:
     )
 
 
-def make_service(node: Node, service: type[CleanerService]) -> CleanerService:
+def make_service(node: Node, service: type[CleanerService], holds: TombstoneHolds) -> CleanerService:
     """Return the broker's cleaner, which is to be started once the logs are loaded."""
 
     def retained(log: Log) -> None:
@@ -191,6 +194,7 @@ def make_service(node: Node, service: type[CleanerService]) -> CleanerService:
         offload_from_bytes=_offload_from_bytes(node.config),
         on_cleaned=lambda _log: node.scheduler.poke(),
         on_retained=retained,
+        holds=holds,
     )
 
 

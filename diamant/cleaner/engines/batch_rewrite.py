@@ -145,7 +145,8 @@ class BatchRewriter:
             now_ms=plan.now_ms,
             modified_ms=segment.modified_ms,
             legacy_horizon_ms=self._legacy_horizon_ms,
-            is_frozen=plan.is_frozen(header.base_offset),
+            is_frozen=plan.is_frozen(header.base_offset)
+            or (header.has_delete_horizon and plan.is_held(header.base_offset, header.base_timestamp)),
         )
         log_start_offset = 0 if plan.is_kafka else plan.log_start_offset
         map_end_offset = self._keys.end_offset

@@ -249,6 +249,8 @@ def _fixed_rules(plan: CleanPlan) -> NDArray[np.int64]:
     fixed[rules.ROUND_END_OFFSET] = plan.first_uncleanable_offset
     fixed[rules.NOW_MS] = plan.now_ms
     fixed[rules.FROZEN_ABOVE] = NEVER if plan.horizons_frozen_above is None else plan.horizons_frozen_above
+    fixed[rules.HELD_ABOVE] = NEVER if plan.held_above is None else plan.held_above
+    fixed[rules.HELD_SINCE_MS] = plan.held_since_ms
     fixed[rules.NEW_HORIZON_MS] = plan.now_ms + plan.delete_retention_ms
     return fixed
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from diamant.cleaner.explain import explanation
 from diamant.cleaner.explain.changes import smallest_change
 from diamant.cleaner.explain.explanation import Change, Gate, PartitionExplanation, RecordExplanation
-from diamant.cleaner.explain.gates import cleaner_gates, retention_gates, retention_ms, round_gates
+from diamant.cleaner.explain.gates import add_hold_gate, cleaner_gates, retention_gates, retention_ms, round_gates
 from diamant.cleaner.explain.log_snapshot import LogState
 from diamant.cleaner.explain.scans import FoundRecord, KeyScan
 from diamant.cleaner.explain.upcoming_rounds import UpcomingRound, course, look, next_round_ms, without_lags
@@ -251,6 +251,7 @@ class Explainer:
             gates.append(Gate(explanation.HORIZON, text, until_ms=horizon_ms))
         if horizon_ms is None or (first is None and not is_clean):
             return gates, None
+        horizon_ms = add_hold_gate(gates, view.hold, record, self.now_ms, horizon_ms)
         if not view.is_prompt:
             later = rounds if record.horizon_ms is not None or first is None else rounds[rounds.index(first) + 1 :]
             text = f"once its horizon is over, the {what} goes with the next round for anything else"

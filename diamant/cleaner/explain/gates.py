@@ -16,6 +16,7 @@ from diamant.cleaner.explain.explanation import (
     BROKEN,
     CLEANER_DISABLED,
     DIRTY_RATIO,
+    HELD,
     MIN_LAG,
     OPEN_TRANSACTION,
     PAUSED,
@@ -25,11 +26,14 @@ from diamant.cleaner.explain.explanation import (
     Gate,
 )
 from diamant.cleaner.explain.log_snapshot import LogState
+from diamant.cleaner.explain.scans import FoundRecord
 from diamant.cleaner.explain.upcoming_rounds import look, moments, without_lags
 from diamant.cleaner.rules import time_based_roll
 from diamant.cleaner.rules.eligibility import inactive_from, limits, old_enough_ms, round_down
 from diamant.cleaner.rules.retention import deletable_segments
+from diamant.cleaner.rules.tombstone_hold import TombstoneHold
 from diamant.cleaner.service.partition_view import CleanerView
+from diamant.protocol.batches.header import CURRENT_MAGIC
 from diamant.storage.segments.log_config import LONG_MAX
 
 MAX_BYTES = 1 << 50
@@ -157,6 +161,22 @@ def ratio_gate(state: LogState, view: CleanerView, now_ms: int) -> Gate | None:
         "dirty_bytes": found.cleanable_bytes,
     }
     return Gate(DIRTY_RATIO, text, until_ms=due_ms, bytes_more=more, detail=detail)
+
+
+def add_hold_gate(
+    gates: list[Gate], hold: TombstoneHold | None, record: FoundRecord, now_ms: int, horizon_ms: int
+) -> int:
+    """Return from when on a record may go whose horizon is known; adds a gate if it is a tombstone that waits for groups."""
+    if hold is None or record.is_control or record.magic < CURRENT_MAGIC:
+        return horizon_ms
+    until_ms = hold.due_ms(horizon_ms, record.offset)
+    if until_ms > max(horizon_ms, now_ms):
+        text = f"held for group {hold.group_id} at offset {hold.committed_offset}"
+        if hold.group_id is None:
+            text = "held while not all groups are loaded: one of them may be behind"
+        detail = {"group": hold.group_id, "committed_offset": hold.committed_offset, "max_ms": hold.max_ms}
+        gates.append(Gate(HELD, f"{text} (diamant.tombstone.hold=groups)", until_ms=until_ms, detail=detail))
+    return until_ms
 
 
 def retention_ms(state: LogState, index: int, now_ms: int) -> int | None:

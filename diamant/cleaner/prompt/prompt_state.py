@@ -16,6 +16,7 @@ from diamant.cleaner.prompt.segment_facts import MIN_FILED_BYTES, PartitionFacts
 from diamant.cleaner.rules.eligibility import CleanableRange, cleanable_range
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.time_based_roll import with_append_lag
+from diamant.cleaner.rules.tombstone_hold import TombstoneHold
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog
@@ -78,10 +79,10 @@ class PromptLog:
 
     # -- horizons ------------------------------------------------------------------------------------------------
 
-    def horizon_ms(self, first_dirty_offset: int, now_ms: int) -> int | None:
+    def horizon_ms(self, first_dirty_offset: int, now_ms: int, hold: TombstoneHold | None) -> int | None:
         """Return when a round is due for what expires, maybe in the past; None if for nothing that is known."""
         frozen_above = self.quarantine.frozen_above(now_ms)
-        return self.facts.next_horizon_ms(self.log, first_dirty_offset, frozen_above)
+        return self.facts.next_horizon_ms(self.log, first_dirty_offset, frozen_above, hold)
 
     def unknown(self, first_dirty_offset: int) -> list[tuple[int, int]]:
         """Return base offset and size of the clean segments whose facts are still to be read."""
@@ -119,7 +120,7 @@ class PromptLog:
 
     # -- rounds --------------------------------------------------------------------------------------------------
 
-    def fit(self, plan: CleanPlan, clean_end: int) -> CleanPlan:
+    def fit(self, plan: CleanPlan, clean_end: int, hold: TombstoneHold | None) -> CleanPlan:
         """Return the plan of a round that begins: around corrupt segments, and without a dirty range only where something is due.
 
         `clean_end` is the end of the clean section.
@@ -127,7 +128,7 @@ class PromptLog:
         plan = self.quarantine.plan_around(plan)
         if not plan.has_dirty_range:
             plan = self.facts.without_untouched(plan)
-        self.facts.note_round(self.log, clean_end, plan.now_ms)
+        self.facts.note_round(self.log, clean_end, plan.now_ms, hold)
         return plan
 
 

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 
 from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.tombstone_hold import TombstoneHold
 from diamant.protocol.batches.batch import crc_is_valid
 from diamant.protocol.batches.control import ControlType, parse_control_type
 from diamant.protocol.batches.header import BatchHeader
@@ -305,19 +306,22 @@ class PartitionFacts:
         self._known[facts.base_offset] = (segment, facts)
         return True
 
-    def next_horizon_ms(self, log: Log, end_offset: int, frozen_above: int | None = None) -> int | None:
+    def next_horizon_ms(
+        self, log: Log, end_offset: int, frozen_above: int | None = None, hold: TombstoneHold | None = None
+    ) -> int | None:
         """Return when a round is due for the clean section, up to `end_offset`: maybe in the past; None if for nothing.
 
         What the last round has had the chance to remove, and did not, makes no other one due. Nothing expires above
-        `frozen_above` (see `quarantine`).
+        `frozen_above` (see `quarantine`), and above that of a `hold` it expires later.
         """
         facts = self.of(log, end_offset)
-        return min((one.horizon_ms for one in self._due(facts, frozen_above) if one not in self._tried), default=None)
+        due = (one for one in self._due(facts, frozen_above) if one not in self._tried)
+        return min((_due_ms(one, hold) for one in due), default=None)
 
-    def note_round(self, log: Log, end_offset: int, now_ms: int) -> None:
+    def note_round(self, log: Log, end_offset: int, now_ms: int, hold: TombstoneHold | None = None) -> None:
         """Record that a round over the clean section begins."""
         facts = self.of(log, end_offset)
-        self._tried = frozenset(one for one in self._due(facts, None) if one.horizon_ms <= now_ms)
+        self._tried = frozenset(one for one in self._due(facts, None) if _due_ms(one, hold) <= now_ms)
 
     def without_untouched(self, plan: CleanPlan) -> CleanPlan:
         """Return the plan of a round that has no dirty range, with the segments left alone in which nothing is due."""
@@ -369,6 +373,10 @@ def markers_without_data(facts: Iterable[SegmentFacts]) -> list[int]:
             elif kind == MARKER:
                 found.append(offset)
     return found
+
+
+def _due_ms(horizon: Horizon, hold: TombstoneHold | None) -> int:
+    return horizon.horizon_ms if hold is None else hold.due_ms(*horizon)
 
 
 def horizon_round_end(log: Log, first_dirty_offset: int) -> int:

@@ -106,6 +106,11 @@ class CleanPlan:
     horizons_frozen_above: int | None = None
     """Tombstones and markers at higher offsets than this do not expire, whatever their horizon (`quarantine`)."""
 
+    held_above: int | None = None
+    """Tombstones of batches with a higher base offset wait for groups (`tombstone_hold`)."""
+    held_since_ms: int = 0
+    """They go if their horizon was over at this time, `diamant.tombstone.hold.max.ms` before `now_ms`."""
+
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise ValueError(f"mode is {self.mode!r}, expected one of {', '.join(MODES)}")
@@ -140,6 +145,10 @@ class CleanPlan:
     def is_frozen(self, offset: int) -> bool:
         """Tell whether what is at `offset` is kept from expiring."""
         return self.horizons_frozen_above is not None and offset > self.horizons_frozen_above
+
+    def is_held(self, offset: int, horizon_ms: int) -> bool:
+        """Tell whether the tombstones of a batch at `offset` with this horizon wait for groups."""
+        return self.held_above is not None and offset > self.held_above and horizon_ms > self.held_since_ms
 
     @property
     def legacy_tombstone_horizon_ms(self) -> int:

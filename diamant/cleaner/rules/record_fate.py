@@ -87,7 +87,8 @@ def tombstones_expired(
 ) -> bool:
     """Tell whether tombstones of a batch may go. In magic 0 and 1 the segment's modification time decides.
 
-    `is_frozen`: none may at its offset, because of a segment below that could not be cleaned (`quarantine`).
+    `is_frozen`: none may at its offset, because of a segment below that could not be cleaned (`quarantine`), or as groups have
+    not passed it (`tombstone_hold`).
     """
     if is_frozen:
         return False

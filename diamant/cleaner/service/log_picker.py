@@ -16,6 +16,7 @@ from diamant.cleaner.prompt.prompt_state import PromptLog, PromptLogs
 from diamant.cleaner.rules import time_based_roll
 from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleanable_range, is_candidate
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.rules.tombstone_hold import TombstoneHolds, no_hold
 from diamant.cleaner.service import kafka_log_lines, log_messages
 from diamant.cleaner.service.metrics import CleanerMetrics
 from diamant.cleaner.service.partition_states import PartitionStates
@@ -50,6 +51,7 @@ class LogPicker:
         metrics: CleanerMetrics,
         prompt: PromptLogs | None,
         blocking: Executor,
+        holds: TombstoneHolds = no_hold,
     ) -> None:
         self._env = env
         self.logs = logs
@@ -57,6 +59,8 @@ class LogPicker:
         self._metrics = metrics
         self._prompt = prompt
         self._blocking = blocking
+        self.holds = holds
+        """Tells which tombstones of a log wait for groups."""
         self.next_deadline_ms: int | None = None
         """Mode prompt: when a log will be due, or a segment is to be closed, as of the last scan; None: never."""
         self._to_learn: list[tuple[PromptLog, int]] = []
@@ -127,7 +131,7 @@ class LogPicker:
         """Tell whether something expires in the clean section of a log that a round could remove."""
         if self._prompt is None:
             return False
-        horizon_ms = self._prompt.of(log).horizon_ms(found.first_dirty_offset, now_ms)
+        horizon_ms = self._prompt.of(log).horizon_ms(found.first_dirty_offset, now_ms, self.holds(log))
         return horizon_ms is not None and horizon_ms <= now_ms
 
     async def compacted(self) -> AsyncIterator[Log]:
@@ -245,7 +249,8 @@ class LogPicker:
                 times = [time_based_roll.roll_due_ms(log, now_ms)]
             else:
                 first_dirty = found.first_dirty_offset
-                times = [time_based_roll.due_ms(log, first_dirty, now_ms), known.horizon_ms(first_dirty, now_ms)]
+                horizon_ms = known.horizon_ms(first_dirty, now_ms, self.holds(log))
+                times = [time_based_roll.due_ms(log, first_dirty, now_ms), horizon_ms]
                 if known.unknown(first_dirty):
                     self._to_learn.append((known, first_dirty))
                 if known.without_filter():

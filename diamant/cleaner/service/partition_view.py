@@ -8,6 +8,7 @@ from typing import Self
 from diamant.cleaner.prompt.prompt_state import PromptLog
 from diamant.cleaner.prompt.quarantine import CorruptSegment
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
+from diamant.cleaner.rules.tombstone_hold import TombstoneHold
 from diamant.cleaner.service.partition_states import PartitionStates, Uncleanable
 from diamant.cleaner.service.settings import ServiceSettings
 from diamant.storage.log.log import Log
@@ -32,6 +33,8 @@ class CleanerView:
     """Above this offset no tombstone and no marker expires; None: nothing is frozen."""
     horizon_ms: int | None = None
     """Mode prompt: when a round is due for what expires in the clean section, as far as is known."""
+    hold: TombstoneHold | None = None
+    """The tombstones that wait for groups."""
     hash_key: bytes = bytes(16)
     """Of the filters of keys."""
 
@@ -44,6 +47,7 @@ class CleanerView:
         known: PromptLog | None,
         hash_key: bytes,
         now_ms: int,
+        hold: TombstoneHold | None = None,
     ) -> Self:
         """Return the knowledge of now; `known` is that of mode prompt. Looks at no file."""
         partition = log.topic, log.partition
@@ -59,7 +63,8 @@ class CleanerView:
             uncleanable=states.uncleanable.get(partition),
             quarantined=() if quarantine is None else tuple(quarantine.segments),
             frozen_above=None if quarantine is None else quarantine.frozen_above(now_ms),
-            horizon_ms=None if known is None else known.horizon_ms(clean_end, now_ms),
+            horizon_ms=None if known is None else known.horizon_ms(clean_end, now_ms, hold),
+            hold=hold,
             hash_key=hash_key,
         )
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -119,7 +120,9 @@ class Rounds:
             # Kafka has no such round. It is what one of Kafka's would be whose dirty part removes nothing.
             first_dirty = end = horizon_round_end(log, first_dirty)
         plan = make_plan(log, first_dirty, end, now_ms, self.settings, known)
-        return plan if self._prompt is None else self._prompt.of(log).fit(plan, found.first_dirty_offset)
+        if (hold := self._picker.holds(log)) is not None:
+            plan = replace(plan, held_above=hold.above, held_since_ms=now_ms - hold.max_ms)
+        return plan if self._prompt is None else self._prompt.of(log).fit(plan, found.first_dirty_offset, hold)
 
     async def _run_plan(
         self, slot: CleanerSlot, log: Log, plan: CleanPlan, check_done: CheckDone, requests: RoundRequests

@@ -25,6 +25,7 @@ from diamant.cleaner.prompt.prompt_state import PromptLogs
 from diamant.cleaner.prompt.quarantine import CorruptSegment
 from diamant.cleaner.prompt.segment_facts import SegmentFacts
 from diamant.cleaner.rules.modes import KAFKA
+from diamant.cleaner.rules.tombstone_hold import TombstoneHolds, no_hold
 from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, Runner
 from diamant.cleaner.runners.worker_warmth import WorkerWarmth
 from diamant.cleaner.service.cleaner_slot import CleanerSlot, Slots
@@ -69,10 +70,9 @@ class CleanerService:
     """See the module. Everything is called on the loop thread.
 
     `logs` is the owner's table, which changes; `directory` is the log directory. `new_process_runner` makes runners for plans
-    of more than `max_inline_bytes`, which are too large for a thread of this process; without it none are.
-    `new_offload_runner` makes one for plans from `offload_from_bytes` on that are too large for this machine, given the
-    runner that takes over what fails. `on_cleaned` is called after a round that has changed a log, `on_retained` after
-    segments were removed.
+    of more than `max_inline_bytes`, too large for a thread of this process. `new_offload_runner` makes one for plans from
+    `offload_from_bytes` on, too large for this machine, given the runner that takes over what fails. `on_cleaned` is called
+    after a round that changed a log, `on_retained` after a removal of segments. `holds` tells which tombstones wait for groups.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class CleanerService:
         max_inline_bytes: int = MAX_INLINE_BYTES,
         on_cleaned: Callable[[Log], object] = nothing,
         on_retained: Callable[[Log], object] = nothing,
+        holds: TombstoneHolds = no_hold,
     ) -> None:
         self._env = env
         self._directory = directory
@@ -104,7 +105,7 @@ class CleanerService:
         self._checkpoints = CheckpointFile(env, directory, self.states, self.blocking)
         self._metrics = CleanerMetrics()
         self._prompt = None if self._is_kafka else PromptLogs(env, self.blocking)
-        self.picker = LogPicker(env, logs, self.states, self._metrics, self._prompt, self.blocking)
+        self.picker = LogPicker(env, logs, self.states, self._metrics, self._prompt, self.blocking, holds)
         """Tells what there is to clean at a log now, and when the clock alone makes something due."""
         round_settings = settings.for_rounds(self._hash_key)
         self._rounds = Rounds(env, self.states, self.picker, self._prompt, round_settings, self.blocking)
@@ -212,7 +213,8 @@ class CleanerService:
     def view(self, log: Log) -> CleanerView:
         """Return what is known of a log, whether it is compacted or not. Looks at no file."""
         known = None if self._prompt is None or not log.config.is_compacted else self._prompt.of(log)
-        return CleanerView.of(log, self.settings, self.states, known, self._hash_key, self._env.clock.now_ms())
+        now_ms, hold = self._env.clock.now_ms(), self.picker.holds(log)
+        return CleanerView.of(log, self.settings, self.states, known, self._hash_key, now_ms, hold)
 
     def facts(self, log: Log, end_offset: int) -> list[SegmentFacts]:
         """Return what is known of the closed segments that end at `end_offset` or before; nothing in mode kafka."""

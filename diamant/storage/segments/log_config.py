@@ -55,6 +55,8 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     preallocate: bool = False
     min_insync_replicas: int = 1
+    tombstone_hold: str = "none"
+    tombstone_hold_max_ms: int = 7 * 24 * 3600 * 1000
 
     @property
     def is_compacted(self) -> bool:

@@ -155,6 +155,8 @@ def test_every_field_of_a_log_config_has_a_topic_config() -> None:
         "min.compaction.lag.ms": "1",
         "max.compaction.lag.ms": "2",
         "min.cleanable.dirty.ratio": "0.1",
+        "diamant.tombstone.hold": "groups",
+        "diamant.tombstone.hold.max.ms": "1",
         "preallocate": "true",
         "min.insync.replicas": "2",
     }

@@ -122,6 +122,8 @@ def drawn_plan(plan: CleanPlan, data: st.DataObject) -> CleanPlan:
         map_memory_bytes=data.draw(st.sampled_from([1, 1 << 20]), "map memory"),
         io_buffer_bytes=data.draw(st.sampled_from([4096, 100]), "buffer"),
         hash_key=data.draw(st.sampled_from([bytes(16), bytes(range(16))]), "hash key"),
+        held_above=data.draw(st.sampled_from([None, None, -1, end // 2]), "held above"),
+        held_since_ms=data.draw(st.sampled_from([0, plan.now_ms - 1, plan.now_ms]), "held since"),
     )
     if plan.is_kafka:
         return plan
@@ -159,7 +161,7 @@ def test_every_field_of_a_plan_is_thought_of() -> None:
         *("segments", "first_dirty_offset", "first_uncleanable_offset", "log_start_offset", "mode", "segment_bytes"),
         *("segment_index_bytes", "index_interval_bytes", "active_producers", "map_max_entries", "io_buffer_bytes"),
         *("hash_key", "later_aborted", "expiry_slice_ms", "untouched", "quarantined", "horizons_frozen_above"),
-        "map_memory_bytes",
+        *("map_memory_bytes", "held_above", "held_since_ms"),
     }
     by_histories = {"now_ms", "delete_retention_ms"}  # they have horizons before, at and after it
     names_only = {"directory", "topic", "partition"}
@@ -205,6 +207,18 @@ def test_tombstones_are_frozen_batch_by_batch(engine: Engine) -> None:
     history.roll()
     env, plan = history.stored(mode=PROMPT)
     removed = check(engine, env, replace(plan, horizons_frozen_above=1))["stats"]["removed"]
+    assert sum(removed.values()) == 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_tombstones_are_held_batch_by_batch(engine: Engine, mode: str) -> None:
+    """Above the limit those stay whose horizon is not over for long enough; those up to it go, in both modes."""
+    history = SegmentHistory()
+    for key, horizon_ms in ((b"a", 9), (b"b", 5), (b"c", 6), (b"d", 6)):
+        history.batch([(key, None)], delete_horizon_ms=horizon_ms)
+    history.roll()
+    env, plan = history.stored(mode=mode)
+    removed = check(engine, env, replace(plan, held_above=0, held_since_ms=5))["stats"]["removed"]
     assert sum(removed.values()) == 2
 
 

@@ -1,0 +1,154 @@
+"""Tombstones that wait for groups: which stay past their horizon, for whom, and for how long at most."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.groups.coordinator.tombstone_holds import hold_for_groups
+from diamant.cleaner.explain import explanation
+from diamant.protocol.errors import ErrorCode
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.memory import MemoryEnv
+from tests.broker.groups.offsets.offset_requests import commit, find_coordinator
+from tests.broker.node.test_cleaning import produce
+from tests.broker.wire import WireClient
+
+START_MS = 1_700_000_000_000
+DAY_MS = 86_400_000
+
+
+class Held:
+    """A broker whose clock stands, and topic `t` with two values and then tombstones of both."""
+
+    def __init__(self, broker: Broker, wire: WireClient) -> None:
+        self.broker = broker
+        self._wire = wire
+
+    async def fill(self, *batches: tuple[str, ...], **configs: str) -> None:
+        """The topic, with these batches, cleaned once: so each tombstone has a horizon, a day ahead."""
+        created = await self._wire.create("t", cleanup_policy="compact", **configs)
+        assert created.error_code == ErrorCode.NONE, created.error_message
+        for batch in (("a=1", "b=1"), *batches, ("end=1",)):
+            await produce(self._wire, "t", *batch, timestamp=START_MS)
+        await find_coordinator(self._wire)
+        await self.broker.compact("t")
+
+    async def commit(self, offset: int, group_id: str = "g") -> None:
+        """A group commits."""
+        assert await commit(self._wire, group_id, {("t", 0): offset}) == [ErrorCode.NONE]
+
+    async def tombstones(self) -> list[int]:
+        """The offsets of those that are there, once all that is due has happened."""
+        await self.broker.clock.advance("1m")
+        await self.broker.compact("t")
+        return [one.offset async for _, one in self.broker.latest("t", with_tombstones=True) if one.value is None]
+
+    async def gate(self, offset: int) -> explanation.Gate | None:
+        """What is said to hold a record for groups."""
+        found = await self.broker.explain("t", partition=0, offset=offset)
+        gates = [gate for one in found.partitions[0].records for gate in one.gates]
+        return next((gate for gate in gates if gate.kind == explanation.HELD), None)
+
+
+@asynccontextmanager
+async def held(mode: str = "prompt") -> AsyncIterator[Held]:
+    """Such a broker, in memory."""
+    config = BrokerConfig(
+        listen="127.0.0.1:0", data_dir="/data", offsets_topic_num_partitions=1, diamant_cleaner_mode=mode
+    )
+    async with Broker(config, env=MemoryEnv(SettableClock(START_MS))) as broker:
+        async with WireClient(broker.bootstrap_servers) as wire:
+            yield Held(broker, wire)
+
+
+GROUPS = {"diamant_tombstone_hold": "groups"}
+
+
+@pytest.mark.parametrize("mode", ["prompt", "kafka"])
+async def test_a_tombstone_waits_for_the_slowest_group(mode: str) -> None:
+    """What all groups have passed goes at its horizon; the rest once the last group has passed it, not sooner."""
+    async with held(mode) as at:
+        await at.fill(("a=",), ("b=",), **GROUPS)
+        await at.commit(3)
+        await at.commit(5, "fast")
+        await at.broker.clock.advance("2d")
+        assert await at.tombstones() == [3]
+        await at.commit(4)
+        assert await at.tombstones() == []
+
+
+async def test_explain_names_the_group() -> None:
+    """With its offset, and the time at which the tombstone goes even so."""
+    async with held() as at:
+        await at.fill(("a=",), ("b=",), **GROUPS)
+        await at.commit(3)
+        await at.broker.clock.advance("2d")
+        gate = await at.gate(3)
+        assert gate is not None
+        assert "group g at offset 3" in gate.text
+        assert gate.until_ms is not None
+        assert 8 * DAY_MS <= gate.until_ms - START_MS < 8 * DAY_MS + 3_600_000
+
+
+async def test_a_batch_that_is_passed_in_part_is_held() -> None:
+    """A group in the middle of a batch has not passed its last tombstone."""
+    async with held() as at:
+        await at.fill(("a=", "b="), **GROUPS)
+        await at.commit(3)
+        await at.broker.clock.advance("2d")
+        assert await at.tombstones() == [2, 3]
+
+
+async def test_no_group_holds_for_ever() -> None:
+    """`diamant.tombstone.hold.max.ms` after its horizon a tombstone goes: by itself, without traffic."""
+    async with held() as at:
+        await at.fill(("a=",), diamant_tombstone_hold_max_ms=str(2 * DAY_MS), **GROUPS)
+        await at.commit(0)
+        await at.broker.clock.advance("2d")
+        assert await at.tombstones() == [2]
+        await at.broker.clock.advance("2d")
+        assert [one.offset async for _, one in at.broker.records("t")] == [1, 3]
+
+
+async def test_by_default_nothing_waits() -> None:
+    """As in Kafka: the horizon alone counts. Nor does anything wait for groups that there are not."""
+    async with held() as at:
+        await at.fill(("a=",))
+        await at.commit(0)
+        await at.broker.clock.advance("2d")
+        assert await at.tombstones() == []
+    async with held() as at:
+        await at.fill(("a=",), **GROUPS)
+        await at.broker.clock.advance("2d")
+        assert await at.tombstones() == []
+
+
+class StillLoading:
+    """Groups of which some are not read yet."""
+
+    def __init__(self) -> None:
+        self.loading = self
+
+    def __call__(self) -> Any:
+        return self
+
+    def not_loaded(self) -> dict[int, str]:
+        return {0: "it is being read"}
+
+
+async def test_all_is_held_while_groups_are_not_known() -> None:
+    """A group that is not loaded yet may be behind; once all are known and none is, nothing is held."""
+    async with held() as at:
+        await at.fill(("a=",), **GROUPS)
+        await at.commit(4)
+        topics = at.broker.node.topics
+        groups: Any = StillLoading()
+        hold = hold_for_groups(groups, topics, topics.log("t", 0))
+        assert hold == (-1, 7 * DAY_MS, None, 0)
+        assert hold_for_groups(at.broker.services.groups, topics, topics.log("t", 0)) is None
