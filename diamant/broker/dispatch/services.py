@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from diamant.broker.erasure.redact.redactions import Redactions
     from diamant.broker.faults.faults import Faults
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.groups.coordinator.tombstone_holds import GroupHolds
     from diamant.broker.operations.clock import BrokerClock
     from diamant.broker.operations.compact import Compactions
     from diamant.broker.operations.compact_by_config import CompactByConfig
@@ -79,6 +80,7 @@ class Services:
         """Encoded answers of ApiVersions by version."""
         self.groups: Lazy[GroupCoordinator] = Lazy(self._groups)
         self.transactions: Lazy[TransactionCoordinator] = Lazy(self._transactions)
+        self.holds: Lazy[GroupHolds] = Lazy(self._holds)
         self.compactions: Lazy[Compactions] = Lazy(self._compactions)
         self.compact_by_config: Lazy[CompactByConfig] = Lazy(self._compact_by_config)
         self.explain: Lazy[ExplainOperation] = Lazy(self._explain)
@@ -171,9 +173,12 @@ class Services:
     def _hold(self, log: Log) -> TombstoneHold | None:
         if log.config.tombstone_hold == "none":
             return None
-        from diamant.broker.groups.coordinator.tombstone_holds import hold_for_groups
+        return self.holds().hold(log)
 
-        return hold_for_groups(self.groups, self.node.topics, log)
+    def _holds(self) -> GroupHolds:
+        from diamant.broker.groups.coordinator.tombstone_holds import GroupHolds
+
+        return GroupHolds(self.groups, self.node.topics, self.node.loop)
 
     def _transactions(self) -> TransactionCoordinator:
         from diamant.broker.transactions.coordinator import TransactionCoordinator

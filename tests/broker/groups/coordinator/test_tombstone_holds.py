@@ -10,7 +10,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.groups.coordinator.tombstone_holds import hold_for_groups
+from diamant.broker.groups.coordinator.tombstone_holds import GroupHolds
 from diamant.cleaner.explain import explanation
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.clock import SettableClock
@@ -149,6 +149,17 @@ async def test_all_is_held_while_groups_are_not_known() -> None:
         await at.commit(4)
         topics = at.broker.node.topics
         groups: Any = StillLoading()
-        hold = hold_for_groups(groups, topics, topics.log("t", 0))
+        hold = GroupHolds(groups, topics, at.broker.loop).hold(topics.log("t", 0))
         assert hold == (-1, 7 * DAY_MS, None, 0)
-        assert hold_for_groups(at.broker.services.groups, topics, topics.log("t", 0)) is None
+        assert at.broker.services.holds().hold(topics.log("t", 0)) is None
+
+
+async def test_a_commit_counts_from_the_next_turn_of_the_loop_on() -> None:
+    """Also one that goes back: no hold is remembered for longer."""
+    async with held() as at:
+        await at.fill(("a=",), **GROUPS)
+        log = at.broker.node.topics.log("t", 0)
+        for offset in (3, 1, 4, 0):
+            await at.commit(offset)
+            hold = at.broker.services.holds().hold(log)
+            assert (None if hold is None else hold.committed_offset) == (None if offset == 4 else offset)
