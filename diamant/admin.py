@@ -1,5 +1,5 @@
 """`diamant.Admin` and its errors: the client of the operations that Kafka does not have."""
 
-from diamant.broker.client.admin import DEFAULT_BOOTSTRAP as DEFAULT_BOOTSTRAP
 from diamant.broker.client.admin import Admin as Admin
 from diamant.broker.client.admin import AdminError as AdminError
+from diamant.broker.client.bootstrap import DEFAULT_BOOTSTRAP as DEFAULT_BOOTSTRAP

@@ -31,6 +31,9 @@ COMMANDS = {
         "diamant.broker.commands.admin.erase:erase_now", "Remove the tombstones of an erasure before their horizon."
     ),
     "count": LazyCommand("diamant.broker.commands.admin.count:count", "Print how many records a topic has, by kind."),
+    "consume": LazyCommand(
+        "diamant.broker.commands.cluster.consume:consume", "Print the records of a topic of any Kafka cluster."
+    ),
     "exec": LazyCommand("diamant.broker.launch.exec:exec_", "Run a command, usually tests, with a broker of its own."),
     "explain": LazyCommand(
         "diamant.broker.commands.admin.explain:explain", "Explain why records are still there, and until when."
@@ -38,6 +41,9 @@ COMMANDS = {
     "redact": LazyCommand("diamant.broker.commands.admin.redact:redact", "Remove records that match from a topic."),
     "start": LazyCommand("diamant.broker.launch.start:start", "Start a broker and run it until Ctrl-C or SIGTERM."),
     "status": LazyCommand("diamant.broker.commands.admin.status:status", "Show the state of a broker and its cleaner."),
+    "topic": LazyCommand(
+        "diamant.broker.commands.cluster.group:topic", "List, create, describe, alter and delete topics of any cluster."
+    ),
     "verify": LazyCommand("diamant.broker.commands.admin.verify:verify", "Check a certificate of an erasure."),
     "latest": LazyCommand(
         "diamant.broker.commands.admin.latest:latest", "Print the latest record of each key of a topic."

@@ -25,13 +25,13 @@ from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
+from diamant.broker.client.bootstrap import DEFAULT_BOOTSTRAP
 from diamant.broker.client.duration import parse_duration_ms
 from diamant.broker.client.record_key import key_fields, parse_key
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.primitives import encode_string, read_array_length, read_string
 from diamant.storage.input_file import read_input
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 HTTP_ADDRESS_CONFIG = "diamant.http.address"
 CONNECT_TIMEOUT_S = 10.0
 JOB_WAIT_MS = 5_000

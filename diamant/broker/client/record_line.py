@@ -8,12 +8,14 @@ JSON, stored without spaces). `partition` is left to the key, `timestamp` (ms) t
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.client.record_key import parse_key
+from diamant.protocol.batches.header import Record
 
 FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 MAX_TIMESTAMP_MS = 2**63 - 1
@@ -53,6 +55,30 @@ def parse_record_line(line: str | bytes) -> RecordLine:
         _bytes(found.get("value"), "value"),
         _headers(found.get("headers", [])),
     )
+
+
+def format_record_line(topic: str, partition: int, record: Record) -> str:
+    """The line of a record that was read, without its end, as `parse_record_line` reads it."""
+    return json.dumps(
+        {
+            "topic": topic,
+            "partition": partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            "key": _form(record.key),
+            "value": _form(record.value),
+            "headers": [{"key": one.key, "value": _form(one.value)} for one in record.headers],
+        }
+    )
+
+
+def _form(data: bytes | None) -> Mapping[str, str] | None:
+    if data is None:
+        return None
+    try:
+        return {"text": data.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
 
 
 def _number(found: Mapping[str, object], name: str, most: int) -> int | None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.client.admin import DEFAULT_BOOTSTRAP, Admin
+from diamant.broker.client.admin import Admin
+from diamant.broker.client.bootstrap import default_bootstrap
 from diamant.broker.commands.terminal.progress_text import progress_text
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Asked:
 
     def command(self, *words: str) -> str:
         """Return another command for the same broker, to be pasted into a shell."""
-        options = [] if self.bootstrap == DEFAULT_BOOTSTRAP else ["-b", self.bootstrap]
+        options = [] if self.bootstrap == default_bootstrap() else ["-b", self.bootstrap]
         if self._token_file not in (None, os.environ.get(TOKEN_VARIABLE)):
             options += ["--token-file", str(self._token_file)]
         return shlex.join(["diamant", *words, *options])

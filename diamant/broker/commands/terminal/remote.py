@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from diamant.broker.client.admin import DEFAULT_BOOTSTRAP, AdminError
+from diamant.broker.client.admin import AdminError
+from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, default_bootstrap
 from diamant.broker.client.duration import parse_duration_ms
 from diamant.broker.commands.terminal.asked import TOKEN_VARIABLE, Asked
 from diamant.broker.commands.terminal.failures import (
@@ -91,10 +92,10 @@ _OPTIONS = (
         "--bootstrap-server",
         "-b",
         "bootstrap",
-        default=DEFAULT_BOOTSTRAP,
-        show_default=True,
+        default=default_bootstrap,
         metavar="HOST:PORT",
-        help="The broker's Kafka address; the address of HTTP is found by itself.",
+        help="The broker's Kafka address; the address of HTTP is found by itself. "
+        f"Default: ${BOOTSTRAP_VARIABLE}, else {DEFAULT_BOOTSTRAP}.",
     ),
     click.option(
         "--token-file",

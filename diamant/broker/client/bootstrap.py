@@ -1,0 +1,13 @@
+"""The address of a broker that commands and clients ask if nothing else is said."""
+
+from __future__ import annotations
+
+import os
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+BOOTSTRAP_VARIABLE = "DIAMANT_BOOTSTRAP_SERVERS"
+
+
+def default_bootstrap() -> str:
+    """Return the address for commands: that of the environment if it has one."""
+    return os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP

@@ -1,0 +1,210 @@
+"""A small synchronous client of any Kafka cluster: who leads what, requests to the right broker, retries.
+
+Bounded: one connection to each broker of the cluster. What a broker refuses is a `KafkaRefusal`, what fails on the way a
+`ConnectionFailed`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from diamant.broker.client.kafka_connection import ConnectionFailed, Fields, KafkaConnection
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.apis import LIST_OFFSETS, METADATA
+
+EARLIEST, LATEST = -2, -1
+"""The times by which ListOffsets is asked for the first offset and for the end."""
+RETRY_S = 0.1
+RETRIED = {
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_CONTROLLER,
+    ErrorCode.REQUEST_TIMED_OUT,
+}
+"""Errors that pass by themselves, usually with a look at the metadata."""
+
+
+class KafkaRefusal(Exception):
+    """An error code of a broker. The text has its name, what it was about, and the broker's own words if there are any."""
+
+    def __init__(self, what: str, code: int, message: str | None = None) -> None:
+        self.code = code
+        name = error_name(code)
+        super().__init__(f"{what}: {message} ({name})" if message else f"{what}: {name}")
+
+
+class LedPartition(NamedTuple):
+    """A partition, and who has it; `leader` is -1 while none leads it."""
+
+    number: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    error_code: int
+
+
+class LedTopic(NamedTuple):
+    """A topic of the cluster, its partitions in order."""
+
+    name: str
+    is_internal: bool
+    partitions: tuple[LedPartition, ...]
+
+
+class KafkaClient:
+    """A cluster. `bootstrap`: addresses of which one answers. `timeout_s`: for each request, and for all of its retries."""
+
+    def __init__(self, bootstrap: str, *, timeout_s: float) -> None:
+        self.bootstrap = bootstrap
+        self.timeout_s = timeout_s
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._connections: dict[int, KafkaConnection] = {}
+        self._any: KafkaConnection | None = None
+        self.controller_id = -1
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in (*self._connections.values(), *((self._any,) if self._any else ())):
+            connection.close()
+        self._connections.clear()
+        self._any = None
+
+    def __enter__(self) -> KafkaClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def any_broker(self) -> KafkaConnection:
+        """Return a connection to one of the bootstrap addresses."""
+        if self._any is None:
+            failures = []
+            for address in self.bootstrap.split(","):
+                host, _, port = address.strip().rpartition(":")
+                if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+                    raise ValueError(f"{address.strip()!r} is no address: expected HOST:PORT")
+                try:
+                    self._any = KafkaConnection(
+                        host.removeprefix("[").removesuffix("]"), int(port), timeout_s=self.timeout_s
+                    )
+                    break
+                except ConnectionFailed as error:
+                    failures.append(str(error))
+            else:
+                raise ConnectionFailed(f"no broker answers: {'; '.join(failures)}")
+        return self._any
+
+    def broker(self, node_id: int) -> KafkaConnection:
+        """Return the connection to a broker of the cluster, by its id."""
+        if node_id not in self._addresses:
+            self.topics([])
+        if node_id not in self._connections:
+            if node_id not in self._addresses:
+                raise ConnectionFailed(f"the cluster does not say where broker {node_id} is")
+            host, port = self._addresses[node_id]
+            self._connections[node_id] = KafkaConnection(host, port, timeout_s=self.timeout_s)
+        return self._connections[node_id]
+
+    def controller(self) -> KafkaConnection:
+        """Return a connection to the broker that takes changes of topics."""
+        self.topics([])
+        return self.any_broker() if self.controller_id < 0 else self.broker(self.controller_id)
+
+    def forget(self, node_id: int) -> None:
+        """Close the connection to a broker after an error: the next call makes a new one."""
+        if connection := self._connections.pop(node_id, None):
+            connection.close()
+
+    def topics(self, names: Sequence[str] | None = None) -> list[LedTopic]:
+        """Return all topics, or those of these names, by name. KafkaRefusal for one that does not exist."""
+        asked = None if names is None else [{"name": name} for name in names]
+        answer = self.any_broker().ask(
+            METADATA, {"topics": asked, "allow_auto_topic_creation": False}, timeout_s=self.timeout_s
+        )
+        self._addresses = {one["node_id"]: (one["host"], one["port"]) for one in answer["brokers"]}
+        self.controller_id = answer["controller_id"]
+        found = [_topic(one) for one in answer["topics"]]
+        return sorted(found, key=lambda one: one.name)
+
+    def topic(self, name: str) -> LedTopic:
+        """Return one topic. KafkaRefusal if there is none."""
+        return self.topics([name])[0]
+
+    def led(self, topic: str, numbers: Iterable[int]) -> dict[int, list[int]]:
+        """Return leaders and those of these partitions that they lead, waiting up to the timeout for all to have one."""
+        wanted = set(numbers)
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            partitions = [one for one in self.topic(topic).partitions if one.number in wanted]
+            leaderless = [one.number for one in partitions if one.leader < 0]
+            if not leaderless:
+                break
+            self.pause(deadline, f"{topic}-{leaderless[0]}", ErrorCode.LEADER_NOT_AVAILABLE)
+        found: dict[int, list[int]] = {}
+        for one in partitions:
+            found.setdefault(one.leader, []).append(one.number)
+        return found
+
+    def pause(self, deadline: float, what: str, code: int) -> None:
+        """Wait before a retry; KafkaRefusal if the error does not pass by itself, or if it is past the deadline."""
+        if code not in RETRIED or time.monotonic() > deadline:
+            raise KafkaRefusal(what, code)
+        time.sleep(RETRY_S)
+
+    def offsets(self, topic: str, numbers: Iterable[int], timestamp: int, *, committed: bool = False) -> dict[int, int]:
+        """Return an offset for each partition: EARLIEST, LATEST, or the first record from a time (ms) on, -1 if none.
+
+        `committed`: the end is that of readers with read_committed.
+        """
+        left, found = set(numbers), {}
+        deadline = time.monotonic() + self.timeout_s
+        while left:
+            for leader, led in self.led(topic, left).items():
+                partitions = [{"partition_index": one, "timestamp": timestamp} for one in led]
+                fields = {
+                    "replica_id": -1,
+                    "isolation_level": int(committed),
+                    "topics": [{"name": topic, "partitions": partitions}],
+                }
+                answer = self.broker(leader).ask(LIST_OFFSETS, fields, most=7, timeout_s=self.timeout_s)
+                for one in answer["topics"][0]["partitions"]:
+                    if one["error_code"]:
+                        self.pause(deadline, f"{topic}-{one['partition_index']}", one["error_code"])
+                        continue
+                    found[one["partition_index"]] = one["offset"]
+                    left.discard(one["partition_index"])
+        return found
+
+
+def error_name(code: int) -> str:
+    """Return Kafka's name of an error code."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+def _topic(found: Fields) -> LedTopic:
+    if found["error_code"] not in (0, ErrorCode.LEADER_NOT_AVAILABLE):
+        raise KafkaRefusal(f"topic {found['name']!r}", found["error_code"])
+    partitions = [
+        LedPartition(
+            one["partition_index"],
+            one["leader_id"],
+            tuple(one["replica_nodes"]),
+            tuple(one["isr_nodes"]),
+            one["error_code"],
+        )
+        for one in found["partitions"]
+    ]
+    return LedTopic(found["name"], found["is_internal"], tuple(sorted(partitions)))

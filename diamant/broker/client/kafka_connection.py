@@ -1,0 +1,115 @@
+"""One connection to any Kafka broker: frames, correlation ids, and versions that both sides know (ApiVersions, KIP-35).
+
+    with KafkaConnection("127.0.0.1", 9092, timeout_s=10) as connection:
+        answer = connection.ask(METADATA, {"topics": None})
+
+Requests and answers are described as in `protocol/wire/schemas.py`. Synchronous: one request at a time, and not for several
+threads. An answer has at most `MAX_ANSWER_BYTES`.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.primitives import encode_string
+from diamant.protocol.wire.apis import (
+    API_NAMES,
+    API_VERSIONS,
+    SERVED,
+    ApiRange,
+    request_header_version,
+    response_header_version,
+)
+from diamant.protocol.wire.message_fields import decode_response_fields
+from diamant.protocol.wire.schemas import encode_request_fields
+
+Fields: TypeAlias = Mapping[str, Any]
+
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
+"""More than any answer that was asked for: fetches ask for a few MiB, and for one batch, which may be larger."""
+CLIENT_ID = "diamant-cli"
+
+
+class ConnectionFailed(Exception):
+    """No broker answers there, or not in Kafka's protocol. The text names the address."""
+
+
+class KafkaConnection:
+    """A connection, made at once. Raises ConnectionFailed; so does every call after which it is of no more use."""
+
+    def __init__(self, host: str, port: int, *, timeout_s: float) -> None:
+        self.address = f"{host}:{port}"
+        self._correlation_id = 0
+        self._ranges: dict[int, ApiRange] = {}
+        try:
+            self._socket = socket.create_connection((host, port), timeout_s)
+        except OSError as error:
+            raise ConnectionFailed(f"{self.address}: {error.strerror or error}") from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            answer = self._ask(API_VERSIONS, 0, {}, timeout_s)
+        except ConnectionFailed:
+            self.close()
+            raise
+        self._ranges = {one["api_key"]: ApiRange(one["min_version"], one["max_version"]) for one in answer["api_keys"]}
+
+    def close(self) -> None:
+        """Close it."""
+        self._socket.close()
+
+    def __enter__(self) -> KafkaConnection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def version(self, api_key: int, most: int | None = None) -> int:
+        """Return the highest version that both know, at most `most`. ConnectionFailed if there is none."""
+        ours, theirs = SERVED[api_key], self._ranges.get(api_key)
+        highest = ours.max if most is None else min(most, ours.max)
+        if theirs is None or min(highest, theirs.max) < max(ours.min, theirs.min):
+            raise ConnectionFailed(f"{self.address} offers no {API_NAMES[api_key]} of versions {ours.min} to {highest}")
+        return min(highest, theirs.max)
+
+    def ask(self, api_key: int, fields: Fields, *, most: int | None = None, timeout_s: float | None = None) -> Fields:
+        """Send a request in the highest version up to `most`, and return the fields of its answer.
+
+        `timeout_s`: how long the broker may take to say anything; as for the connection if it is None.
+        """
+        return self._ask(api_key, self.version(api_key, most), fields, timeout_s)
+
+    def _ask(self, api_key: int, version: int, fields: Fields, timeout_s: float | None) -> Fields:
+        self._correlation_id += 1
+        header = struct.pack(">hhi", api_key, version, self._correlation_id) + encode_string(CLIENT_ID)
+        if request_header_version(api_key, version) == 2:
+            header += b"\0"
+        request = header + encode_request_fields(api_key, version, fields)
+        if timeout_s is not None:
+            self._socket.settimeout(timeout_s)
+        try:
+            self._socket.sendall(struct.pack(">i", len(request)) + request)
+            (size,) = struct.unpack(">i", self._receive(4))
+            if not 4 <= size <= MAX_ANSWER_BYTES:
+                raise ConnectionFailed(f"{self.address} does not speak Kafka's protocol, or requires TLS")
+            answer = self._receive(size)
+            (correlation_id,) = struct.unpack_from(">i", answer)
+            if correlation_id != self._correlation_id:
+                raise ConnectionFailed(f"{self.address} answered request {correlation_id}, not {self._correlation_id}")
+            return decode_response_fields(api_key, version, answer[4 + response_header_version(api_key, version) :])
+        except TimeoutError:
+            raise ConnectionFailed(f"{self.address} does not answer {API_NAMES[api_key]} in time") from None
+        except (OSError, ProtocolError) as error:
+            raise ConnectionFailed(f"{self.address}: {error}") from None
+
+    def _receive(self, count: int) -> bytes:
+        received = bytearray()
+        while len(received) < count:
+            part = self._socket.recv(min(count - len(received), 1 << 20))
+            if not part:
+                raise ConnectionFailed(f"{self.address} closed the connection before its answer")
+            received += part
+        return bytes(received)

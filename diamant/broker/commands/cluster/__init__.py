@@ -1,0 +1,1 @@
+"""`diamant topic`, `produce` and `consume`: commands on any Kafka cluster."""

@@ -1,0 +1,68 @@
+"""Common parts of the commands on any Kafka cluster: their options, and errors as one line. Imports little: starts count."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, default_bootstrap
+from diamant.broker.client.duration import parse_duration_ms
+from diamant.broker.client.errors import BadArgument
+from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
+from diamant.broker.client.kafka_connection import ConnectionFailed
+from diamant.broker.commands.terminal.failures import EXIT_FAILED, EXIT_USAGE, fail
+from diamant.protocol.errors import CorruptBatch, ErrorCode
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_USAGE = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.TOPIC_ALREADY_EXISTS,
+    ErrorCode.INVALID_PARTITIONS,
+    ErrorCode.INVALID_REPLICATION_FACTOR,
+    ErrorCode.INVALID_CONFIG,
+}
+"""What a broker refuses because of what was asked for."""
+
+
+def _timeout(text: str | int) -> int:
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def on_cluster(command: F) -> F:
+    """Give a command `--bootstrap-server` and `--timeout`, and a `client` as its first argument."""
+
+    @click.option(
+        "--bootstrap-server",
+        "-b",
+        "bootstrap",
+        default=default_bootstrap,
+        metavar="HOST:PORT",
+        help=f"A broker of the cluster, or several with commas. Default: ${BOOTSTRAP_VARIABLE}, else 127.0.0.1:9092.",
+    )
+    @click.option("--timeout", "timeout_ms", type=_timeout, default="30s", show_default=True, help="How long to try.")
+    @functools.wraps(command)
+    def run(*args: Any, bootstrap: str, timeout_ms: int, **options: Any) -> None:
+        try:
+            with KafkaClient(bootstrap, timeout_s=max(timeout_ms, 1) / 1000) as client:
+                command(client, *args, **options)
+        except (ValueError, BadArgument) as error:
+            fail(str(error), EXIT_USAGE)
+        except KafkaRefusal as error:
+            fail(str(error), EXIT_USAGE if error.code in _USAGE else EXIT_FAILED)
+        except (ConnectionFailed, CorruptBatch) as error:
+            fail(str(error), EXIT_FAILED)
+        except BrokenPipeError:
+            # Who reads has seen enough. What is left in the buffer of standard output goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    return run  # type: ignore[return-value]
