@@ -35,7 +35,7 @@ from __future__ import annotations
 import itertools
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -104,6 +104,30 @@ def diamant_manual_broker(
     """A running broker of this test's own, whose clock stands until the test moves it."""
     with _broker(diamant_config, request, diamant_clock="manual") as broker:
         broker.clock.freeze()
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def diamant_prepare() -> Callable[[BlockingBroker], object]:
+    """Prepares the state of `diamant_fresh`: a function that fills a broker, once in a session. For a conftest.py."""
+    return lambda broker: None
+
+
+@pytest.fixture(scope="session")
+def _diamant_prepared(
+    diamant_config: Mapping[str, Any],
+    diamant_prepare: Callable[[BlockingBroker], object],
+    request: pytest.FixtureRequest,
+) -> Iterator[BlockingBroker]:
+    with _broker(diamant_config, request) as broker:
+        diamant_prepare(broker)
+        yield broker
+
+
+@pytest.fixture
+def diamant_fresh(_diamant_prepared: BlockingBroker) -> Iterator[BlockingBroker]:
+    """A broker of this test's own, with what `diamant_prepare` has prepared."""
+    with _diamant_prepared.fork() as broker:
         yield broker
 
 

@@ -21,6 +21,13 @@ import pytest
 @pytest.fixture(scope="session")
 def diamant_config():
     return {"num_partitions": 2}
+
+@pytest.fixture(scope="session")
+def diamant_prepare():
+    def prepare(broker):
+        broker.create_topic("prepared")
+        broker.produce("prepared", "once")
+    return prepare
 """
 TESTS = """
 import urllib.request
@@ -50,6 +57,11 @@ class TestClass:
         config = diamant_manual_broker.config
         assert (config.num_partitions, config["log.retention.ms"]) == (4, 5)
 
+@pytest.mark.parametrize("number", range(2))
+def test_fresh(diamant_fresh, number):
+    diamant_fresh.produce("prepared", str(number))
+    assert [record.value for _, record in diamant_fresh.records("prepared")] == [b"once", b"%d" % number]
+
 def test_that_uses_none(): ...
 """
 WRONG = """
@@ -75,7 +87,7 @@ def test_settings_by_mark_and_by_session(tmp_path: Path, options: list[str]) -> 
     """The nearest mark wins, then those around it, then the session's settings; equal ones share a broker."""
     found = run(tmp_path, TESTS, *options)
     assert found.returncode == 0, found.stdout + found.stderr
-    assert "6 passed" in found.stdout
+    assert "8 passed" in found.stdout
 
 
 @pytest.mark.slow

@@ -285,7 +285,7 @@ class Broker:
         With `seamless` their connections stay. NotFound, NotPossible.
         """
         snapshot_id = snapshot if isinstance(snapshot, str) else snapshot.id
-        await on_loop(self.loop, lambda: self.running.reset(snapshot_id, seamless=seamless))
+        await on_loop(self.loop, lambda: self.running.reset(snapshot_id, seamless))
 
     async def fork(self, /, **settings: Any) -> Broker:
         """Return another broker with a copy of all that this one has now; it starts when it is entered, on free ports.

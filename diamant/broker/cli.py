@@ -39,6 +39,10 @@ COMMANDS = {
         "diamant.broker.commands.admin.explain:explain", "Explain why records are still there, and until when."
     ),
     "redact": LazyCommand("diamant.broker.commands.admin.redact:redact", "Remove records that match from a topic."),
+    "reset": LazyCommand("diamant.broker.commands.admin.snapshot:reset", "Put a broker back to a snapshot."),
+    "snapshot": LazyCommand(
+        "diamant.broker.commands.admin.snapshot:snapshot", "Keep states of a broker, list or delete them."
+    ),
     "start": LazyCommand("diamant.broker.launch.start:start", "Start a broker and run it until Ctrl-C or SIGTERM."),
     "status": LazyCommand("diamant.broker.commands.admin.status:status", "Show the state of a broker and its cleaner."),
     "topic": LazyCommand(

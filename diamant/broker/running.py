@@ -49,6 +49,7 @@ class RunningBroker:
         self.node = node
         self.services = services
         self.http = http
+        services.reset = self.reset
         self._resetting: asyncio.Task[None] | None = None
         self._removing: asyncio.Task[None] | None = None
         """Removes what the last reset has replaced."""
@@ -78,7 +79,7 @@ class RunningBroker:
                 logger.warning("%s", message)
         logger.info("stopped")
 
-    async def reset(self, snapshot_id: str, *, seamless: bool = False) -> None:
+    async def reset(self, snapshot_id: str, seamless: bool) -> None:
         """Put everything back to a snapshot. The sockets stay; connections are closed unless it is `seamless`.
 
         Continues if its caller is cancelled. NotFound, NotPossible while something is erased, VerbError if the disk refuses: the
@@ -122,6 +123,7 @@ class RunningBroker:
             ) from error
         node.started_s = old.started_s
         self.node, self.services = node, Services(node, TABLE, load, server)
+        self.services.reset = self.reset
         if self.http is not None:
             self.http.hand_over(self.services)
         await _prepare(self.services)

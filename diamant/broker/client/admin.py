@@ -316,6 +316,23 @@ class Admin:
         """End an erasure or a redaction that is not over; returns its last certificate, which says that it was cancelled."""
         return self.call("POST", "/v1/cancel", {"id": undertaking_id, "reason": reason}, timeout_s=timeout_s)
 
+    def snapshot(self) -> Fields:
+        """Keep the present state of the broker, for `reset`: `{"id", "created_ms", "size_bytes"}`."""
+        return self.call("POST", "/v1/snapshots")
+
+    def snapshots(self) -> Sequence[Fields]:
+        """The snapshots there are, the oldest first."""
+        found: Sequence[Fields] = self.call("GET", "/v1/snapshots")["snapshots"]
+        return found
+
+    def delete_snapshot(self, snapshot_id: str) -> None:
+        """Delete a snapshot."""
+        self.call("DELETE", f"/v1/snapshots/{snapshot_id}")
+
+    def reset(self, snapshot_id: str, *, seamless: bool = False) -> None:
+        """Put the broker back to a snapshot; `seamless` keeps the connections of clients."""
+        self.call("POST", "/v1/reset", {"snapshot": snapshot_id, "seamless": seamless})
+
     def verify(
         self,
         certificate: Fields,

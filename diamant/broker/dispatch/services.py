@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -87,6 +87,8 @@ class Services:
         self.count: Lazy[CountOperation] = Lazy(self._count)
         self.produce: Lazy[ProduceOperation] = Lazy(self._produce)
         self.records: Lazy[RecordsOperation] = Lazy(self._records)
+        self.reset: Callable[[str, bool], Awaitable[None]]
+        """Puts the broker back to the snapshot of an id; if told to, with its connections. `RunningBroker` sets it."""
         self.snapshots: Lazy[Snapshots] = Lazy(self._snapshots)
         self.clock: Lazy[BrokerClock] = Lazy(self._clock)
         self.evidence: Lazy[Evidence] = Lazy(self._evidence)

@@ -45,7 +45,7 @@ _COMMANDS = f"""\
 {_WRITTEN}
 
 Every command that asks a running broker or starts one, with its options and exit codes.
-[Commands on files](commands-log.md) and [commands on Spark](commands-spark.md) have pages of their own.
+[Commands for tests](commands-testing.md), [on files](commands-log.md) and [on Spark](commands-spark.md) have pages of their own.
 
 An error is one line on standard error. Unless a command says otherwise, its exit codes are:
 
@@ -58,6 +58,18 @@ An error is one line on standard error. Unless a command says otherwise, its exi
 
 Commands that ask a running broker share these options:
 """
+
+_TEST_COMMANDS = f"""\
+# Commands for tests
+
+{_WRITTEN}
+
+These move a broker's clock, and put a broker back to an earlier state. [Move the clock](../how-to/clock.md) and
+[Snapshots and forks](../how-to/snapshots.md) show how to use them. Shared options and exit codes: as of all
+[commands](commands.md).
+"""
+
+_FOR_TESTS = ("clock", "reset", "snapshot")
 
 _LOG_COMMANDS = f"""\
 # Commands on files
@@ -137,14 +149,16 @@ ASKING_OPTIONS = [param for param in _any_asking.params if isinstance(param, cli
 
 def reference_pages() -> dict[str, str]:
     """The text of each page in docs/reference that is made here, by its file name."""
-    sections: dict[str, list[str]] = {"log": [], "spark": [], "": []}
+    sections: dict[str, list[str]] = {"log": [], "spark": [], "testing": [], "": []}
     for path, command in commands():
-        family = path.split()[1]
+        word = path.split()[1]
+        family = "testing" if word in _FOR_TESTS else word
         sections[family if family in sections else ""].append(_command(path, command))
     options = _options_table(_context(cli, "diamant"), ASKING_OPTIONS)
     http = _HTTP.format(default_ms=f"{WAIT_PARAM.default:,}", most_ms=f"{WAIT_PARAM.most:,}")
     return {
         "commands.md": "".join([_COMMANDS, options, *sections[""]]),
+        "commands-testing.md": "".join([_TEST_COMMANDS, *sections["testing"]]),
         "commands-log.md": "".join([_LOG_COMMANDS, *sections["log"]]),
         "commands-spark.md": "".join([_SPARK_COMMANDS, *sections["spark"]]),
         "http-paths.md": "".join([http, *map(_route, sorted(routes(), key=lambda route: (route.path, route.method)))]),
@@ -192,11 +206,8 @@ def _command(path: str, command: click.Command) -> str:
     own = [param for param in command.params if isinstance(param, click.Option) and not (asks and param.name in shared)]
     table = _options_table(context, own)
     if asks:
-        table = (
-            f"{table}| | and the [shared options](#commands) |\n"
-            if table
-            else "\nOptions: the [shared ones](#commands).\n"
-        )
+        at = "commands.md" if path.split()[1] in _FOR_TESTS else "#commands"
+        table = f"{table}| | and the [shared options]({at}) |\n" if table else f"\nOptions: the [shared ones]({at}).\n"
     return f"\n## `{path}`\n\n    {path} {usage}\n\n{help_text(command)}{table}"
 
 

@@ -6,10 +6,13 @@ import errno
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
+from diamant.broker.cli import main
 from diamant.broker.client.errors import NotFound, NotPossible, VerbError
 from diamant.storage.env.memory import MemoryEnv
+from tests.broker.http_asking import ask
 from tests.broker.snapshots.test_fork import LARGE, beside, config, fill, produce, values
 from tests.broker.wire import WireClient
 from tests.effort import some
@@ -130,3 +133,36 @@ async def test_a_disk_that_is_full_at_a_reset() -> None:
         fault.clear()
     async with Broker(config(Path("/")), env=env) as broker:
         assert await values(broker) == [LARGE, b"tail"]
+
+
+async def test_snapshots_over_http(tmp_path: Path) -> None:
+    """Other languages make, list, use and delete snapshots; the connection of a reset gets its answer."""
+    async with Broker(config(tmp_path, diamant_http_listen="127.0.0.1:0")) as broker:
+        await fill(broker)
+        made = (await ask(broker, "POST", "/v1/snapshots")).json
+        assert (await ask(broker, "GET", "/v1/snapshots")).json == {"snapshots": [made]}
+        await produce(broker, b"later")
+        answer = await ask(broker, "POST", "/v1/reset", {"snapshot": made["id"]})
+        assert (answer.status, answer.json) == (200, {"id": made["id"]})
+        assert await values(broker) == [LARGE, b"tail"]
+        assert (await ask(broker, "POST", "/v1/reset", {"snapshot": "none"})).status == 404
+        assert (await ask(broker, "DELETE", f"/v1/snapshots/{made['id']}")).status == 200
+        assert (await ask(broker, "GET", "/v1/snapshots")).json == {"snapshots": []}
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    """`diamant snapshot` and `diamant reset` do the same; `create` prints the id alone, for scripts."""
+    with Broker(config(tmp_path, diamant_http_listen="127.0.0.1:0")) as broker:
+
+        def run(*arguments: str) -> str:
+            result = CliRunner().invoke(main, [*arguments, "-b", broker.bootstrap_servers])
+            assert result.exit_code == 0, result.output
+            return result.output
+
+        snapshot_id = run("snapshot", "create").strip()
+        broker.create_topic("later")
+        assert snapshot_id in run("snapshot", "list")
+        run("reset", snapshot_id, "--seamless")
+        assert "later" not in broker.node.topics.by_name
+        run("snapshot", "delete", snapshot_id)
+        assert "no snapshots" in run("snapshot", "list")

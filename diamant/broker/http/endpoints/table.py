@@ -18,6 +18,8 @@ ENDPOINTS: dict[str, str] = {
     "/v1/faults": "diamant.broker.http.endpoints.faults",
     "/v1/latest": "diamant.broker.http.endpoints.latest",
     "/v1/redact": "diamant.broker.http.endpoints.redact",
+    "/v1/reset": "diamant.broker.http.endpoints.snapshots",
+    "/v1/snapshots": "diamant.broker.http.endpoints.snapshots",
     "/v1/status": "diamant.broker.http.endpoints.status",
     "/v1/verify": "diamant.broker.http.endpoints.erase",
 }

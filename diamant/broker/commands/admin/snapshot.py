@@ -1,0 +1,66 @@
+"""`diamant snapshot` and `diamant reset`: keep a state of a broker, and put the broker back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.commands.terminal.files import time_text
+from diamant.broker.commands.terminal.remote import Asked, asking
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.group()
+def snapshot() -> None:
+    """Keep states of a broker, for tests that start over from them (diamant reset)."""
+
+
+@snapshot.command()
+@asking
+def create(asked: Asked) -> None:
+    """Keep the present state, and print its id."""
+    made = asked.admin.snapshot()
+    asked.show(made, lambda console: console.print(made["id"]))
+
+
+@snapshot.command(name="list")
+@asking
+def show(asked: Asked) -> None:
+    """List the snapshots there are, the oldest first."""
+    found = asked.admin.snapshots()
+    asked.show({"snapshots": found}, lambda console: _print(console, found))
+
+
+@snapshot.command()
+@click.argument("snapshot_id", metavar="ID")
+@asking
+def delete(snapshot_id: str, asked: Asked) -> None:
+    """Delete the snapshot ID."""
+    asked.admin.delete_snapshot(snapshot_id)
+    asked.show({"id": snapshot_id}, lambda console: console.print(f"deleted {snapshot_id}"))
+
+
+@click.command()
+@click.argument("snapshot_id", metavar="ID")
+@click.option("--seamless", is_flag=True, help="Keep the connections of clients, which are closed otherwise.")
+@asking
+def reset(snapshot_id: str, seamless: bool, asked: Asked) -> None:
+    """Put a broker back to the snapshot ID: topics, records, groups, transactions, configurations, and a manual clock.
+
+    What was written since is lost. Clients see what a restart of the broker looks like.
+    """
+    asked.admin.reset(snapshot_id, seamless=seamless)
+    asked.show({"id": snapshot_id}, lambda console: console.print(f"back at {snapshot_id}"))
+
+
+def _print(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table("id", "made", "bytes", box=None)
+    for one in found:
+        table.add_row(one["id"], time_text(one["created_ms"]), str(one["size_bytes"]))
+    console.print(table if found else "There are no snapshots.")
