@@ -45,7 +45,8 @@ _COMMANDS = f"""\
 {_WRITTEN}
 
 Every command that asks a running broker or starts one, with its options and exit codes.
-[Commands for tests](commands-testing.md), [on files](commands-log.md) and [on Spark](commands-spark.md) have pages of their own.
+[Commands on topics and records](commands-kafka.md), [for tests](commands-testing.md), [on files](commands-log.md) and
+[on Spark](commands-spark.md) have pages of their own.
 
 An error is one line on standard error. Unless a command says otherwise, its exit codes are:
 
@@ -64,12 +65,27 @@ _TEST_COMMANDS = f"""\
 
 {_WRITTEN}
 
-These move a broker's clock, and put a broker back to an earlier state. [Move the clock](../how-to/clock.md) and
-[Snapshots and forks](../how-to/snapshots.md) show how to use them. Shared options and exit codes: as of all
-[commands](commands.md).
+These run a broker beside tests, move its clock, and put it back to an earlier state. [Diamant in tests](../how-to/testing.md),
+[Move the clock](../how-to/clock.md) and [Snapshots and forks](../how-to/snapshots.md) show how to use them. Shared
+options and exit codes: as of all [commands](commands.md).
 """
 
-_FOR_TESTS = ("clock", "reset", "snapshot")
+_KAFKA_COMMANDS = f"""\
+# Commands on topics and records
+
+{_WRITTEN}
+
+These work with any Kafka cluster; [Topics and records on the command line](../how-to/topics-and-records.md) shows how.
+Exit codes: as of all [commands](commands.md), unless a command says otherwise.
+"""
+
+FAMILIES = {
+    **dict.fromkeys(("clock", "reset", "snapshot", "exec"), "testing"),
+    **dict.fromkeys(("topic", "produce", "consume", "group"), "kafka"),
+    "log": "log",
+    "spark": "spark",
+}
+"""The pages of commands that do not stand with all others."""
 
 _LOG_COMMANDS = f"""\
 # Commands on files
@@ -149,16 +165,15 @@ ASKING_OPTIONS = [param for param in _any_asking.params if isinstance(param, cli
 
 def reference_pages() -> dict[str, str]:
     """The text of each page in docs/reference that is made here, by its file name."""
-    sections: dict[str, list[str]] = {"log": [], "spark": [], "testing": [], "": []}
+    sections: dict[str, list[str]] = {page: [] for page in ("", *FAMILIES.values())}
     for path, command in commands():
-        word = path.split()[1]
-        family = "testing" if word in _FOR_TESTS else word
-        sections[family if family in sections else ""].append(_command(path, command))
+        sections[FAMILIES.get(path.split()[1], "")].append(_command(path, command))
     options = _options_table(_context(cli, "diamant"), ASKING_OPTIONS)
     http = _HTTP.format(default_ms=f"{WAIT_PARAM.default:,}", most_ms=f"{WAIT_PARAM.most:,}")
     return {
         "commands.md": "".join([_COMMANDS, options, *sections[""]]),
         "commands-testing.md": "".join([_TEST_COMMANDS, *sections["testing"]]),
+        "commands-kafka.md": "".join([_KAFKA_COMMANDS, *sections["kafka"]]),
         "commands-log.md": "".join([_LOG_COMMANDS, *sections["log"]]),
         "commands-spark.md": "".join([_SPARK_COMMANDS, *sections["spark"]]),
         "http-paths.md": "".join([http, *map(_route, sorted(routes(), key=lambda route: (route.path, route.method)))]),
@@ -206,7 +221,7 @@ def _command(path: str, command: click.Command) -> str:
     own = [param for param in command.params if isinstance(param, click.Option) and not (asks and param.name in shared)]
     table = _options_table(context, own)
     if asks:
-        at = "commands.md" if path.split()[1] in _FOR_TESTS else "#commands"
+        at = "commands.md" if path.split()[1] in FAMILIES else "#commands"
         table = f"{table}| | and the [shared options]({at}) |\n" if table else f"\nOptions: the [shared ones]({at}).\n"
     return f"\n## `{path}`\n\n    {path} {usage}\n\n{help_text(command)}{table}"
 
