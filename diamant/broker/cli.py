@@ -38,6 +38,9 @@ COMMANDS = {
     "explain": LazyCommand(
         "diamant.broker.commands.admin.explain:explain", "Explain why records are still there, and until when."
     ),
+    "produce": LazyCommand(
+        "diamant.broker.commands.cluster.produce:produce", "Write lines to a topic of any Kafka cluster."
+    ),
     "redact": LazyCommand("diamant.broker.commands.admin.redact:redact", "Remove records that match from a topic."),
     "reset": LazyCommand("diamant.broker.commands.admin.snapshot:reset", "Put a broker back to a snapshot."),
     "snapshot": LazyCommand(

@@ -32,8 +32,11 @@ class RecordLine(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def parse_record_line(line: str | bytes) -> RecordLine:
-    """The record of one line. Raises BadArgument: what was expected; the text holds no key and no value."""
+def parse_record_line(line: str | bytes, *, topic: str | None = None) -> RecordLine:
+    """The record of one line; `topic` is that of a line without one.
+
+    Raises BadArgument: what was expected; the text holds no key and no value.
+    """
     try:
         found = json.loads(line)
     except ValueError as error:
@@ -44,7 +47,7 @@ def parse_record_line(line: str | bytes) -> RecordLine:
     unknown = [name for name in found if name not in FIELDS]
     if unknown:
         raise BadArgument(f"{unknown[0]!r} is no field of a record; there are {', '.join(FIELDS)}")
-    topic = found.get("topic")
+    topic = found.get("topic", topic)
     if not isinstance(topic, str) or not topic:
         raise BadArgument('topic: expected its name, as in {"topic": "users"}')
     return RecordLine(

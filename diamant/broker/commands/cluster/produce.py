@@ -1,0 +1,123 @@
+"""`diamant produce`: lines become records of a topic of any Kafka cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
+
+import click
+
+from diamant.broker.client.errors import BadArgument
+from diamant.broker.client.kafka_client import KafkaClient
+from diamant.broker.client.producing import TopicWriter
+from diamant.broker.client.record_line import RecordLine, parse_record_line
+from diamant.broker.commands.cluster.asking_kafka import on_cluster
+from diamant.broker.commands.terminal.key_options import key_options
+from diamant.protocol.batches.compression import CODEC_NAMES
+from diamant.protocol.batches.header import Header, Record
+
+CHUNK_BYTES = 64 * 1024
+MAX_LINE_BYTES = 16 * 1024 * 1024
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("file", type=click.File("rb"), default="-")
+@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="To this partition.")
+@click.option("--key-delimiter", "-K", metavar="TEXT", help="What is before it in a line is the key.")
+@key_options("The key of every record")
+@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be repeated.")
+@click.option(
+    "--null", "-Z", "is_null", is_flag=True, help="An empty value, or key, is null: a value of null deletes a key."
+)
+@click.option("--json", "as_json", is_flag=True, help="Lines as `diamant consume --json` and `latest` print them.")
+@click.option("--compression", "-z", type=click.Choice(CODEC_NAMES), default="none", show_default=True)
+@on_cluster
+def produce(
+    client: KafkaClient,
+    topic: str,
+    file: BinaryIO,
+    partition: int | None,
+    key_delimiter: str | None,
+    key: bytes | None,
+    headers: Sequence[str],
+    is_null: bool,
+    as_json: bool,
+    compression: str,
+) -> None:
+    """Write each line of FILE, or of standard input, to TOPIC, as the value of a record.
+
+    Keys choose partitions as in Kafka's own producer. The command is done when all replicas in sync have all of it. An error
+    names the lines that it is about and ends the command; of the lines around them some may be written, too. With --json, the
+    topic, the partition and the offset in a line are not looked at.
+
+    Exit codes: 0 done; 1 failed; 2 usage, also a line that cannot be read, or no such topic; 130 Ctrl-C.
+    """
+    if as_json and (key_delimiter is not None or key is not None or is_null):
+        raise ValueError("--json: lines have their own keys and nulls, expected no --key, --key-delimiter and --null")
+    if key_delimiter is not None and (not key_delimiter or key is not None):
+        raise ValueError("--key-delimiter: expected a text, and no --key")
+    delimiter = None if key_delimiter is None else key_delimiter.encode(errors="surrogateescape")
+    all_headers = tuple(_header(one) for one in headers)
+    parse = _json_record if as_json else _line_record(delimiter, key, is_null)
+    writer = TopicWriter(client, topic, codec=CODEC_NAMES.index(compression))
+    if partition is not None and partition >= writer.partition_count:
+        raise ValueError(f"topic {topic!r} has no partition {partition}: it has {writer.partition_count}")
+    for number, line in lines_of(file, writer.flush):
+        try:
+            record = parse(line)
+        except BadArgument as error:
+            writer.flush()
+            raise BadArgument(f"line {number}: {error}") from None
+        writer.add(number, record._replace(headers=all_headers + record.headers), partition)
+    writer.flush()
+
+
+def lines_of(file: BinaryIO, idle: Callable[[], object]) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines with their numbers, without their ends; `idle` is called before more is waited for.
+
+    BadArgument for one of more than `MAX_LINE_BYTES`.
+    """
+    number, rest = 0, b""
+    read = getattr(file, "read1", file.read)
+    while data := read(CHUNK_BYTES):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            number += 1
+            yield number, line
+        if len(rest) > MAX_LINE_BYTES:
+            raise BadArgument(f"line {number + 1}: has more than {MAX_LINE_BYTES} bytes")
+        if len(data) < CHUNK_BYTES:
+            idle()
+    if rest:
+        yield number + 1, rest
+
+
+def _line_record(delimiter: bytes | None, key: bytes | None, is_null: bool) -> Callable[[bytes], Record]:
+    def parse(line: bytes) -> Record:
+        found, value = key, line
+        if delimiter is not None and delimiter in line:
+            found, _, value = line.partition(delimiter)
+        if is_null:
+            return Record(0, _now_ms(), found or None, value or None)
+        return Record(0, _now_ms(), found, value)
+
+    return parse
+
+
+def _json_record(line: bytes) -> Record:
+    found: RecordLine = parse_record_line(line, topic="-")
+    timestamp_ms = _now_ms() if found.timestamp_ms is None else found.timestamp_ms
+    return Record(0, timestamp_ms, found.key, found.value, tuple(Header(*one) for one in found.headers))
+
+
+def _header(text: str) -> Header:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ValueError(f"--header {text!r}: expected NAME=VALUE")
+    return Header(name, value.encode(errors="surrogateescape"))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,71 @@
+"""`diamant produce` on a running broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from diamant.broker.broker import BlockingBroker, Broker
+from diamant.broker.cli import main
+from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.protocol.batches.compression import CODEC_NAMES
+from diamant.protocol.murmur2 import murmur2
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
+    """A broker without topics."""
+    data: Path = tmp_path_factory.mktemp("data")
+    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=str(data))) as running:
+        yield running
+
+
+def run(broker: BlockingBroker, *words: str, lines: str = "") -> Result:
+    """Run a command that finds the broker by the environment, with `lines` as its input."""
+    return CliRunner().invoke(main, words, env={BOOTSTRAP_VARIABLE: broker.bootstrap_servers}, input=lines)
+
+
+@pytest.mark.parametrize("codec", CODEC_NAMES)
+def test_lines_with_keys_nulls_and_headers(broker: BlockingBroker, codec: str) -> None:
+    """A line is a record, where Kafka's producer would put it by its key, in every codec; with -Z what is empty is null."""
+    run(broker, "topic", "create", codec, "-p", "4")
+    written = run(broker, "produce", codec, "-K", ":", "-Z", "-H", "h=1", "-z", codec, lines="a:1\nb:\nno key")
+    assert (written.exit_code, written.output) == (0, "")
+    shown = run(broker, "consume", codec, "-e", "-f", r"%p %k %s %K %S %h\n").output.splitlines()
+    assert f"{murmur2(b'a') % 4} a 1 1 1 h=1" in shown
+    assert f"{murmur2(b'b') % 4} b  1 -1 h=1" in shown
+    assert [one.split(" ", 1)[1] for one in shown if "no key" in one] == [" no key -1 6 h=1"]
+
+
+def test_what_is_consumed_as_json_can_be_produced(broker: BlockingBroker) -> None:
+    """Into another topic as well: with key, value, headers and time."""
+    for name in ("one", "two"):
+        run(broker, "topic", "create", name, "-p", "1")
+    run(broker, "produce", "one", "-k", "k", "-H", "h=1", lines="v\n\n")
+    lines = run(broker, "consume", "one", "-e", "--json").output
+    assert run(broker, "produce", "two", "--json", lines=lines).exit_code == 0
+    assert run(broker, "consume", "two", "-e", "--json").output == lines.replace('"one"', '"two"')
+
+
+@pytest.mark.parametrize(
+    ("words", "lines", "exit_code", "text"),
+    [
+        (("errors", "--json"), '{"value": "v"}\n{"value": 3}\n', 2, "line 2: "),
+        (("errors", "-p", "1"), "v\n", 2, "no partition 1"),
+        (("nope",), "v\n", 2, "nope"),
+        (("errors", "-k", "a", "-K", ":"), "v\n", 2, "--key-delimiter"),
+        (("compacted",), "v\nw\n", 1, "lines 1 to 2, for compacted-0: INVALID_RECORD"),
+    ],
+)
+def test_what_cannot_be_produced(
+    broker: BlockingBroker, words: tuple[str, ...], lines: str, exit_code: int, text: str
+) -> None:
+    """One line that names the lines of the input, and the exit code of a wrong use or of a refusal."""
+    run(broker, "topic", "create", "errors", "-p", "1")
+    run(broker, "topic", "create", "compacted", "-p", "1", "-c", "cleanup.policy=compact")
+    result = run(broker, "produce", *words, lines=lines)
+    assert (result.exit_code, text in result.output, result.output.count("\n")) == (exit_code, True, 1), result.output
