@@ -75,7 +75,7 @@ def interrupted(broker: Broker, arguments: list[str], *, undertaking: bool = Fal
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         Admin(broker.bootstrap_servers).status()
-        jobs = broker.running.http._serving._routes.jobs  # type: ignore[union-attr]
+        jobs = broker.awaited.running.http._serving._routes.jobs  # type: ignore[union-attr]
 
         def is_waiting() -> bool:
             """It waits for the job, so it has been told which."""

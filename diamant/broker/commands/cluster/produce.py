@@ -32,7 +32,14 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
     "--null", "-Z", "is_null", is_flag=True, help="An empty value, or key, is null: a value of null deletes a key."
 )
 @click.option("--json", "as_json", is_flag=True, help="Lines as `diamant consume --json` and `latest` print them.")
-@click.option("--compression", "-z", type=click.Choice(CODEC_NAMES), default="none", show_default=True)
+@click.option(
+    "--compression",
+    "-z",
+    type=click.Choice(CODEC_NAMES),
+    default="none",
+    show_default=True,
+    help="The codec of batches.",
+)
 @on_cluster
 def produce(
     client: KafkaClient,
