@@ -38,6 +38,10 @@ COMMANDS = {
     "explain": LazyCommand(
         "diamant.broker.commands.admin.explain:explain", "Explain why records are still there, and until when."
     ),
+    "group": LazyCommand(
+        "diamant.broker.commands.cluster.group:group",
+        "List, describe, reset and delete consumer groups of any cluster.",
+    ),
     "produce": LazyCommand(
         "diamant.broker.commands.cluster.produce:produce", "Write lines to a topic of any Kafka cluster."
     ),

@@ -29,6 +29,7 @@ RETRIED = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_CONTROLLER,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
     ErrorCode.REQUEST_TIMED_OUT,
 }
 """Errors that pass by themselves, usually with a look at the metadata."""
@@ -119,6 +120,11 @@ class KafkaClient:
         """Return a connection to the broker that takes changes of topics."""
         self.topics([])
         return self.any_broker() if self.controller_id < 0 else self.broker(self.controller_id)
+
+    def broker_ids(self) -> list[int]:
+        """Return the ids of the brokers that are there now."""
+        self.topics([])
+        return sorted(self._addresses)
 
     def forget(self, node_id: int) -> None:
         """Close the connection to a broker after an error: the next call makes a new one."""

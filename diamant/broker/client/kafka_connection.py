@@ -67,6 +67,10 @@ class KafkaConnection:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def offers(self, api_key: int) -> bool:
+        """Tell whether the broker has this API."""
+        return api_key in self._ranges
+
     def version(self, api_key: int, most: int | None = None) -> int:
         """Return the highest version that both know, at most `most`. ConnectionFailed if there is none."""
         ours, theirs = SERVED[api_key], self._ranges.get(api_key)

@@ -27,8 +27,22 @@ _USAGE = {
     ErrorCode.INVALID_PARTITIONS,
     ErrorCode.INVALID_REPLICATION_FACTOR,
     ErrorCode.INVALID_CONFIG,
+    ErrorCode.INVALID_GROUP_ID,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.NON_EMPTY_GROUP,
+    ErrorCode.UNKNOWN_MEMBER_ID,
 }
 """What a broker refuses because of what was asked for."""
+EXPECTED = (ValueError, BadArgument, KafkaRefusal, ConnectionFailed, CorruptBatch)
+"""Errors that are one line."""
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def exit_code_of(error: Exception) -> int:
+    """Return the exit code for one of `EXPECTED`."""
+    is_usage = error.code in _USAGE if isinstance(error, KafkaRefusal) else isinstance(error, ValueError | BadArgument)
+    return EXIT_USAGE if is_usage else EXIT_FAILED
 
 
 def _timeout(text: str | int) -> int:
@@ -55,12 +69,8 @@ def on_cluster(command: F) -> F:
         try:
             with KafkaClient(bootstrap, timeout_s=max(timeout_ms, 1) / 1000) as client:
                 command(client, *args, **options)
-        except (ValueError, BadArgument) as error:
-            fail(str(error), EXIT_USAGE)
-        except KafkaRefusal as error:
-            fail(str(error), EXIT_USAGE if error.code in _USAGE else EXIT_FAILED)
-        except (ConnectionFailed, CorruptBatch) as error:
-            fail(str(error), EXIT_FAILED)
+        except EXPECTED as error:
+            fail(str(error), exit_code_of(error))
         except BrokenPipeError:
             # Who reads has seen enough. What is left in the buffer of standard output goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

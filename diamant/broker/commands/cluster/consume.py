@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 
 import click
 
 from diamant.broker.client.consuming import ReadRecord, TopicReader
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
+from diamant.broker.client.kafka_group import KafkaGroup, Place
 from diamant.broker.client.record_line import format_record_line
 from diamant.broker.commands.cluster.asking_kafka import on_cluster
+from diamant.broker.commands.cluster.completion import group_names, topic_names
+from diamant.broker.commands.cluster.places import place_offsets
 from diamant.broker.commands.cluster.record_format import record_format
 from diamant.broker.commands.terminal.key_options import key_options
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
 @click.option(
     "--offset",
@@ -26,6 +28,13 @@ from diamant.broker.commands.terminal.key_options import key_options
     show_default=True,
     metavar="WHERE",
     help="Where to begin in each partition: start, end, an offset, -N for N before the end, or @TIME (ISO 8601 or ms).",
+)
+@click.option(
+    "--group",
+    "-g",
+    metavar="GROUP",
+    help="Begin where this consumer group has committed, else as --offset says, and commit at the end.",
+    shell_complete=group_names,
 )
 @click.option("--count", "-n", type=click.IntRange(min=0), metavar="N", help="End after so many records.")
 @click.option("--exit", "-e", "ends", is_flag=True, help="End at what is the end now, instead of waiting for more.")
@@ -44,6 +53,7 @@ def consume(
     topic: str,
     partition: int | None,
     offset: str,
+    group: str | None,
     count: int | None,
     ends: bool,
     key: bytes | None,
@@ -56,6 +66,10 @@ def consume(
     Records of transactions are printed once they are committed (unlike Kafka's console consumer, which has --uncommitted
     as its default). A tombstone is printed as null with --json, and as an empty line without; -f shows a length of -1.
 
+    With --group all partitions are read, without becoming a member, so there is no rebalance: a group with active members is
+    refused. After the last record, after -n of them, and on Ctrl-C the group gets the offsets after what was printed (or passed
+    over for --key). An error, a closed pipe and a kill commit nothing.
+
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 130 Ctrl-C.
     """
     if as_json and template is not None:
@@ -66,57 +80,75 @@ def consume(
         if partition not in numbers:
             raise ValueError(f"topic {topic!r} has no partition {partition}: it has {len(numbers)}")
         numbers = [partition]
-    offsets = start_offsets(client, topic, numbers, offset, committed=not uncommitted)
-    until = client.offsets(topic, numbers, LATEST, committed=not uncommitted) if ends else None
-    left = count
-    if left == 0:
+    is_committed = not uncommitted
+    committed = {} if group is None else _committed(client, group)
+    known = _in_range(client, topic, {one: committed[topic, one] for one in numbers if (topic, one) in committed})
+    unknown = [one for one in numbers if one not in known]
+    offsets = {**known, **place_offsets(client, topic, unknown, offset, committed=is_committed)}
+    until = client.offsets(topic, numbers, LATEST, committed=is_committed) if ends else None
+    if count == 0:
         return
+    reader = TopicReader(client, topic, offsets, committed=is_committed)
+    positions = dict(offsets)
+
+    def commit() -> None:
+        sys.stdout.buffer.flush()
+        moved = {
+            (topic, one): position for one, position in positions.items() if committed.get((topic, one)) != position
+        }
+        if group is not None and moved:
+            # Ctrl-C may have left an answer unread, and brokers close connections that were idle for minutes.
+            client.close()
+            KafkaGroup(client, group).commit(moved)
+
+    try:
+        _print_records(reader, positions, until, count, key, show)
+    except KeyboardInterrupt:
+        commit()
+        raise
+    commit()
+
+
+def _print_records(
+    reader: TopicReader,
+    positions: dict[int, int],
+    until: Mapping[int, int] | None,
+    count: int | None,
+    key: bytes | None,
+    show: Callable[[ReadRecord], bytes],
+) -> None:
+    """Print records; `positions` follow what was printed or passed over, wherever Ctrl-C comes."""
     out = sys.stdout.buffer
-    for read in TopicReader(client, topic, offsets, committed=not uncommitted).records(until, idle=out.flush):
-        if key is not None and read.record.key != key:
-            continue
-        out.write(show(read))
-        if left is not None:
-            left -= 1
-            if left == 0:
-                break
-    out.flush()
+    left = count
+
+    def idle() -> None:
+        out.flush()
+        positions.update(reader.offsets)
+
+    for read in reader.records(until, idle=idle):
+        if key is None or read.record.key == key:
+            out.write(show(read))
+            left = None if left is None else left - 1
+        positions[read.partition] = read.record.offset + 1
+        if left == 0:
+            return
+    idle()
+
+
+def _committed(client: KafkaClient, group: str) -> Mapping[Place, int]:
+    """Return what the group has committed. KafkaRefusal if it has members: a commit would be refused, too."""
+    found = KafkaGroup(client, group)
+    found.check_inactive()
+    return found.committed(stable=True)
+
+
+def _in_range(client: KafkaClient, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
+    """Return those offsets that the partitions still have, or had last."""
+    starts, ends = client.offsets(topic, offsets, EARLIEST), client.offsets(topic, offsets, LATEST)
+    return {one: offset for one, offset in offsets.items() if starts[one] <= offset <= ends[one]}
 
 
 def _shown(topic: str, as_json: bool, template: str) -> Callable[[ReadRecord], bytes]:
     if as_json:
         return lambda read: format_record_line(topic, read.partition, read.record).encode() + b"\n"
     return record_format(topic, template)
-
-
-def start_offsets(
-    client: KafkaClient, topic: str, numbers: list[int], where: str, *, committed: bool
-) -> Mapping[int, int]:
-    """Return where to begin in each partition; ValueError for what is no place. Out of range is the nearer bound."""
-    if where in ("start", "beginning", "earliest"):
-        return client.offsets(topic, numbers, EARLIEST)
-    ends = client.offsets(topic, numbers, LATEST, committed=committed)
-    if where in ("end", "latest"):
-        return ends
-    if where.startswith("@"):
-        found = client.offsets(topic, numbers, _time_ms(where[1:]))
-        return {number: ends[number] if one < 0 else one for number, one in found.items()}
-    try:
-        offset = int(where)
-    except ValueError:
-        raise ValueError(f"--offset {where}: expected start, end, an offset, -N or @TIME") from None
-    starts = client.offsets(topic, numbers, EARLIEST)
-    return {
-        number: min(max(offset + ends[number] if where.startswith("-") else offset, starts[number]), ends[number])
-        for number in numbers
-    }
-
-
-def _time_ms(text: str) -> int:
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"--offset @{text}: expected ms since 1970, or a time as 2026-01-31T12:00:00Z") from None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

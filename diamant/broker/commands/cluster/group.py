@@ -1,4 +1,4 @@
-"""`diamant topic`: the topics of any Kafka cluster."""
+"""`diamant topic` and `diamant group`: the topics and the consumer groups of any Kafka cluster."""
 
 from __future__ import annotations
 
@@ -6,17 +6,30 @@ import click
 
 from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
 
-_HERE = "diamant.broker.commands.cluster.topic"
+_TOPIC = "diamant.broker.commands.cluster.topic"
+_GROUP = "diamant.broker.commands.cluster.consumer_group"
 
-COMMANDS = {
-    "alter": LazyCommand(f"{_HERE}:alter", "Change configurations of a topic, or give it more partitions."),
-    "create": LazyCommand(f"{_HERE}:create", "Create a topic."),
-    "delete": LazyCommand(f"{_HERE}:delete", "Delete topics."),
-    "describe": LazyCommand(f"{_HERE}:describe", "Show partitions, leaders, and configurations that were set."),
-    "list": LazyCommand(f"{_HERE}:list_topics", "List the topics."),
+TOPIC_COMMANDS = {
+    "alter": LazyCommand(f"{_TOPIC}:alter", "Change configurations of a topic, or give it more partitions."),
+    "create": LazyCommand(f"{_TOPIC}:create", "Create a topic."),
+    "delete": LazyCommand(f"{_TOPIC}:delete", "Delete topics."),
+    "describe": LazyCommand(f"{_TOPIC}:describe", "Show partitions, leaders, and configurations that were set."),
+    "list": LazyCommand(f"{_TOPIC}:list_topics", "List the topics."),
+}
+
+GROUP_COMMANDS = {
+    "delete": LazyCommand(f"{_GROUP}:delete", "Delete groups, with all that they have committed."),
+    "describe": LazyCommand(f"{_GROUP}:describe", "Show members, committed offsets, lags, and who owns what."),
+    "list": LazyCommand(f"{_GROUP}:list_all", "List the groups."),
+    "reset": LazyCommand(f"{_GROUP}:reset", "Commit other offsets for a group without members."),
 }
 
 
-@click.group(cls=LazyGroup, lazy=COMMANDS)
+@click.group(cls=LazyGroup, lazy=TOPIC_COMMANDS)
 def topic() -> None:
     """List, create, describe, alter and delete topics of any Kafka cluster."""
+
+
+@click.group(cls=LazyGroup, lazy=GROUP_COMMANDS)
+def group() -> None:
+    """List, describe, reset and delete consumer groups of any Kafka cluster."""

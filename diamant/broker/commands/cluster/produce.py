@@ -13,6 +13,7 @@ from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.client.producing import TopicWriter
 from diamant.broker.client.record_line import RecordLine, parse_record_line
 from diamant.broker.commands.cluster.asking_kafka import on_cluster
+from diamant.broker.commands.cluster.completion import topic_names
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.protocol.batches.compression import CODEC_NAMES
 from diamant.protocol.batches.header import Header, Record
@@ -22,7 +23,7 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="To this partition.")
 @click.option("--key-delimiter", "-K", metavar="TEXT", help="What is before it in a line is the key.")

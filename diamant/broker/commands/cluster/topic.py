@@ -9,7 +9,8 @@ import click
 
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import Fields
-from diamant.broker.commands.cluster.asking_kafka import on_cluster
+from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
+from diamant.broker.commands.cluster.completion import topic_names
 
 CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 19, 20, 32, 37, 44
 LAST_DELETE_BY_NAME = 5
@@ -21,7 +22,6 @@ DYNAMIC_TOPIC_CONFIG = 1
 config_option = click.option(
     "--config", "-c", "configs", multiple=True, metavar="NAME=VALUE", help="A configuration; may be repeated."
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command("list")
@@ -64,7 +64,7 @@ def create(
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=topic_names)
 @on_cluster
 def delete(client: KafkaClient, names: Sequence[str]) -> None:
     """Delete topics. All that can be deleted are, also if another one cannot.
@@ -78,7 +78,7 @@ def delete(client: KafkaClient, names: Sequence[str]) -> None:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @json_option
 @on_cluster
 def describe(client: KafkaClient, name: str, as_json: bool) -> None:
@@ -108,7 +108,7 @@ def describe(client: KafkaClient, name: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @click.option("--partitions", "-p", type=click.IntRange(min=1), help="The number of partitions; it can only grow.")
 @config_option
 @click.option("--unset", "-u", multiple=True, metavar="NAME", help="A configuration to be as the broker has it.")

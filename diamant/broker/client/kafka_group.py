@@ -1,0 +1,240 @@
+"""Consumer groups of any Kafka cluster: which there are, their members, what they have committed, and commits without a member.
+
+What is asked about a group goes to its coordinator, which is looked for again when it has moved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from diamant.broker.client.kafka_client import RETRIED, KafkaClient, KafkaRefusal
+from diamant.broker.client.kafka_connection import Fields
+from diamant.protocol.errors import ErrorCode, ProtocolError
+from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE, parse_assignment
+
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
+DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, CONSUMER_GROUP_DESCRIBE = 15, 16, 42, 69
+LAST_VERSION_WITH_NAMES = 9
+"""Later commits and fetches of offsets name topics by their ids."""
+GROUP_KEY = 0
+NO_MEMBER = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None, "retention_time_ms": -1}
+"""Commits like this are taken while a group has no members."""
+
+Place: TypeAlias = tuple[str, int]
+"""A topic and the number of a partition."""
+
+_MEANINGS: Mapping[int, str] = {
+    ErrorCode.UNKNOWN_MEMBER_ID: "it has active members, expected none: stop them first",
+    ErrorCode.NON_EMPTY_GROUP: "it has active members, expected none: stop them first",
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such consumer group; `diamant group list` shows which there are",
+}
+
+
+class ListedGroup(NamedTuple):
+    """A group of the cluster. What brokers are too old to say is empty."""
+
+    name: str
+    group_type: str
+    protocol_type: str
+    state: str
+
+
+class MemberOfGroup(NamedTuple):
+    """A member, and the partitions of each topic that it owns; none if they are not those of a consumer."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: Mapping[str, Sequence[int]]
+
+
+class DescribedGroup(NamedTuple):
+    """A group that is there. `group_type` is consumer (KIP-848) or classic, `coordinator` the id of a broker."""
+
+    name: str
+    group_type: str
+    protocol_type: str
+    state: str
+    assignor: str
+    coordinator: int
+    members: tuple[MemberOfGroup, ...]
+
+
+def list_groups(client: KafkaClient) -> list[ListedGroup]:
+    """Return the groups of all brokers, by name."""
+    deadline = time.monotonic() + client.timeout_s
+    found = {}
+    for node_id in client.broker_ids():
+        while (answer := client.broker(node_id).ask(LIST_GROUPS, {}))["error_code"]:
+            client.pause(deadline, f"the groups of broker {node_id}", answer["error_code"])
+        for one in answer["groups"]:
+            kind, state = one.get("group_type", ""), one.get("group_state", "")
+            found[one["group_id"]] = ListedGroup(one["group_id"], kind, one["protocol_type"], state)
+    return [found[name] for name in sorted(found)]
+
+
+class KafkaGroup:
+    """A consumer group, which need not be there."""
+
+    def __init__(self, client: KafkaClient, name: str) -> None:
+        if not name:
+            raise ValueError("the name of the group is empty: is a variable not set?")
+        self.name = name
+        self._client = client
+        self._coordinator: int | None = None
+
+    def describe(self) -> DescribedGroup | None:
+        """Return the group as its coordinator sees it; None if there is none."""
+        is_new = self._client.broker(self._coordinated(self._deadline())).offers(CONSUMER_GROUP_DESCRIBE)
+        return (self._describe_consumer() if is_new else None) or self._describe_classic()
+
+    def check_inactive(self) -> None:
+        """KafkaRefusal while the group has members: what is committed is theirs then."""
+        found = self.describe()
+        if found is not None and (found.members or found.state not in ("Empty", "Dead")):
+            count = len(found.members)
+            raise self.refusal(
+                ErrorCode.NON_EMPTY_GROUP,
+                f"it has {count} active member{'' if count == 1 else 's'} (state {found.state}), expected none: stop them first",
+            )
+
+    def committed(self, *, stable: bool = False) -> dict[Place, int]:
+        """Return all that the group has committed. `stable`: wait for transactions that are about to commit more."""
+        asked = {"group_id": self.name, "topics": None}
+        fields = {**asked, "groups": [{**asked, "member_id": None, "member_epoch": -1}], "require_stable": stable}
+        answer = self._ask(OFFSET_FETCH, fields, _offset_codes, most=LAST_VERSION_WITH_NAMES)
+        self._check(_offset_codes(answer))
+        return {
+            (topic["name"], one["partition_index"]): one["committed_offset"]
+            for topic in _of_group(answer)["topics"]
+            for one in topic["partitions"]
+            if one["committed_offset"] >= 0
+        }
+
+    def commit(self, offsets: Mapping[Place, int]) -> None:
+        """Commit as a consumer that is no member. KafkaRefusal if the group has any."""
+        topics: dict[str, list[Fields]] = {}
+        for (topic, number), offset in offsets.items():
+            partition = {"partition_index": number, "committed_offset": offset, "committed_metadata": ""}
+            topics.setdefault(topic, []).append({**partition, "committed_leader_epoch": -1})
+        asked = [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
+        fields = {"group_id": self.name, **NO_MEMBER, "topics": asked}
+        self._check(_partition_codes(self._ask(OFFSET_COMMIT, fields, _partition_codes, most=LAST_VERSION_WITH_NAMES)))
+
+    def delete(self) -> None:
+        """Delete the group. KafkaRefusal if it has members, or if there is none."""
+        answer = self._ask(DELETE_GROUPS, {"groups_names": [self.name]}, _result_codes)
+        self._check(_result_codes(answer))
+
+    def refusal(self, code: int, message: str | None = None) -> KafkaRefusal:
+        """Return the error that says what a code means for this group."""
+        return KafkaRefusal(f"group {self.name!r}", code, message or _MEANINGS.get(code))
+
+    def _describe_consumer(self) -> DescribedGroup | None:
+        asked = {"group_ids": [self.name], "include_authorized_operations": False}
+        found = self._ask(CONSUMER_GROUP_DESCRIBE, asked, _group_codes)["groups"][0]
+        if found["error_code"] in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+            return None
+        self._check([found["error_code"]])
+        members = []
+        for one in found["members"]:
+            owned = {topic["topic_name"]: topic["partitions"] for topic in one["assignment"]["topic_partitions"]}
+            members.append(
+                MemberOfGroup(one["member_id"], one["instance_id"], one["client_id"], one["client_host"], owned)
+            )
+        return self._described("consumer", PROTOCOL_TYPE, found["group_state"], found["assignor_name"], members)
+
+    def _describe_classic(self) -> DescribedGroup | None:
+        asked = {"groups": [self.name], "include_authorized_operations": False}
+        found = self._ask(DESCRIBE_GROUPS, asked, _group_codes)["groups"][0]
+        # Before version 6 a group that is not there is dead.
+        if found["error_code"] == ErrorCode.GROUP_ID_NOT_FOUND or found["group_state"] == "Dead":
+            return None
+        self._check([found["error_code"]])
+        is_consumer = found["protocol_type"] == PROTOCOL_TYPE
+        members = [
+            MemberOfGroup(
+                one["member_id"],
+                one.get("group_instance_id"),
+                one["client_id"],
+                one["client_host"],
+                _assigned(one["member_assignment"]) if is_consumer else {},
+            )
+            for one in found["members"]
+        ]
+        return self._described("classic", found["protocol_type"], found["group_state"], found["protocol_data"], members)
+
+    def _described(
+        self, kind: str, protocol_type: str, state: str, assignor: str, members: Iterable[MemberOfGroup]
+    ) -> DescribedGroup:
+        coordinator = self._coordinated(self._deadline())
+        return DescribedGroup(
+            self.name, kind, protocol_type, state, assignor, coordinator, tuple(sorted(members, key=lambda one: one[0]))
+        )
+
+    def _ask(
+        self, api_key: int, fields: Fields, codes: Callable[[Fields], list[int]], most: int | None = None
+    ) -> Fields:
+        """Ask the coordinator until none of the `codes` of its answer is of those that pass by themselves."""
+        deadline = self._deadline()
+        while True:
+            answer = self._client.broker(self._coordinated(deadline)).ask(api_key, fields, most=most)
+            passing = RETRIED.intersection(codes(answer))
+            if not passing:
+                return answer
+            self._client.pause(deadline, f"group {self.name!r}", min(passing))
+            self._coordinator = None
+
+    def _coordinated(self, deadline: float) -> int:
+        """Return the id of the coordinator."""
+        while self._coordinator is None:
+            fields = {"key": self.name, "key_type": GROUP_KEY, "coordinator_keys": [self.name]}
+            answer = self._client.any_broker().ask(FIND_COORDINATOR, fields)
+            # From version 4 on there are several in an answer.
+            found = answer.get("coordinators", [answer])[0]
+            if found["error_code"]:
+                self._client.pause(deadline, f"the coordinator of group {self.name!r}", found["error_code"])
+            else:
+                self._coordinator = found["node_id"]
+        return self._coordinator
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._client.timeout_s
+
+    def _check(self, codes: Iterable[int]) -> None:
+        for code in filter(None, codes):
+            raise self.refusal(code)
+
+
+def _of_group(answer: Fields) -> Fields:
+    """Return what an OffsetFetch answers of its one group; from version 8 on there are several in an answer."""
+    found: Fields = answer.get("groups", [answer])[0]
+    return found
+
+
+def _offset_codes(answer: Fields) -> list[int]:
+    found = _of_group(answer)
+    return [found["error_code"], *_partition_codes(found)]
+
+
+def _partition_codes(found: Fields) -> list[int]:
+    return [one["error_code"] for topic in found["topics"] for one in topic["partitions"]]
+
+
+def _group_codes(answer: Fields) -> list[int]:
+    return [one["error_code"] for one in answer["groups"]]
+
+
+def _result_codes(answer: Fields) -> list[int]:
+    return [one["error_code"] for one in answer["results"]]
+
+
+def _assigned(assignment: bytes) -> Mapping[str, Sequence[int]]:
+    try:
+        return parse_assignment(assignment).partitions
+    except ProtocolError:
+        # A member that has no assignment yet, or one that is no plain consumer.
+        return {}

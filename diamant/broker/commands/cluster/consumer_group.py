@@ -1,0 +1,275 @@
+"""The commands of `diamant group`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import click
+
+from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal
+from diamant.broker.client.kafka_group import DescribedGroup, KafkaGroup, MemberOfGroup, Place, list_groups
+from diamant.broker.commands.cluster.asking_kafka import EXPECTED, exit_code_of, json_option, on_cluster
+from diamant.broker.commands.cluster.completion import group_names, topic_names
+from diamant.broker.commands.cluster.places import place_offsets
+from diamant.broker.commands.terminal.failures import EXIT_DONE, say
+from diamant.protocol.errors import ErrorCode
+
+HEADINGS = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER", "HOST", "CLIENT")
+
+names_argument = click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=group_names)
+
+
+@click.command("list")
+@json_option
+@on_cluster
+def list_all(client: KafkaClient, as_json: bool) -> None:
+    """List the groups: name, type (consumer, classic, or another that the cluster has), protocol and state.
+
+    Exit codes: 0 done; 1 failed; 2 usage; 130 Ctrl-C.
+    """
+    found = list_groups(client)
+    if as_json:
+        words = ("group", "type", "protocol", "state")
+        click.echo(json.dumps([dict(zip(words, one, strict=True)) for one in found]))
+    elif found:
+        _print_aligned([("GROUP", "TYPE", "PROTOCOL", "STATE"), *((cell or "-" for cell in one) for one in found)])
+
+
+@click.command()
+@names_argument
+@json_option
+@on_cluster
+def describe(client: KafkaClient, names: Sequence[str], as_json: bool) -> None:
+    """Show members of groups, what was committed for each partition, its end, its lag, and the member that owns it.
+
+    The end is that of the log, records of open transactions included. With --json a list of objects, one for each group.
+
+    Exit codes: 0 done; 1 failed; 2 usage, or no such group; 130 Ctrl-C.
+    """
+    shown: list[object] = []
+
+    def show(name: str) -> None:
+        group = KafkaGroup(client, name)
+        found = group.describe()
+        if found is None:
+            raise group.refusal(ErrorCode.GROUP_ID_NOT_FOUND)
+        committed = group.committed()
+        owners = {
+            (topic, one): member
+            for member in found.members
+            for topic, ones in member.partitions.items()
+            for one in ones
+        }
+        ends = _ends(client, committed.keys() | owners.keys())
+        if as_json:
+            shown.append(_as_json(found, committed, owners, ends))
+        else:
+            _print_described(found, committed, owners, ends)
+
+    exit_code = _each(names, show)
+    if as_json:
+        click.echo(json.dumps(shown))
+    sys.exit(exit_code)
+
+
+@click.command()
+@click.argument("name", metavar="GROUP", shell_complete=group_names)
+@click.option(
+    "--topic",
+    "-t",
+    "topics",
+    multiple=True,
+    required=True,
+    metavar="TOPIC[:PARTITION]",
+    help="What to reset; may be repeated.",
+    shell_complete=topic_names,
+)
+@click.option(
+    "--to",
+    "where",
+    required=True,
+    metavar="WHERE",
+    help="As `consume -o`: start, end, an offset, -N for N before the end, or @TIME (ISO 8601 or ms); +N is N after what is "
+    "committed. Out of range is the nearer bound.",
+)
+@click.option("--dry-run", is_flag=True, help="Only print what would be committed.")
+@on_cluster
+def reset(client: KafkaClient, name: str, topics: Sequence[str], where: str, dry_run: bool) -> None:
+    """Commit other offsets for GROUP, which has no active members, and print those before and after.
+
+    A group that is not there is created.
+
+    Exit codes: 0 done; 1 failed; 2 usage, no such topic, or the group has members; 130 Ctrl-C.
+    """
+    group = KafkaGroup(client, name)
+    group.check_inactive()
+    before = group.committed()
+    after: dict[Place, int] = {}
+    for wanted in topics:
+        topic, numbers = _partitions(client, wanted)
+        if where.startswith("+"):
+            found = _moved(client, topic, numbers, where, before)
+        else:
+            found = place_offsets(client, topic, numbers, where, committed=False)
+        after.update({(topic, number): offset for number, offset in found.items()})
+    if not dry_run:
+        group.commit(after)
+    for place in sorted(after):
+        click.echo(f"{place[0]}-{place[1]}: {before.get(place, '-')} → {after[place]}")
+
+
+@click.command()
+@names_argument
+@on_cluster
+def delete(client: KafkaClient, names: Sequence[str]) -> None:
+    """Delete groups, with all that they have committed. All that can be deleted are, also if another one cannot.
+
+    Exit codes: 0 done; 1 failed; 2 usage, no such group, or it has members; 130 Ctrl-C.
+    """
+
+    def remove(name: str) -> None:
+        KafkaGroup(client, name).delete()
+        click.echo(f"{name}: deleted")
+
+    sys.exit(_each(names, remove))
+
+
+def _each(names: Iterable[str], action: Callable[[str], None]) -> int:
+    """Do it for each group; an error is said and does not keep it from the next. Return the exit code of the last error."""
+    exit_code = EXIT_DONE
+    for name in dict.fromkeys(names):
+        try:
+            action(name)
+        except EXPECTED as error:
+            exit_code = exit_code_of(error)
+            say(str(error), group=name)
+    return exit_code
+
+
+def _partitions(client: KafkaClient, wanted: str) -> tuple[str, list[int]]:
+    """Return the topic and the partitions of TOPIC[:PARTITION]."""
+    topic, _, number = wanted.partition(":")
+    numbers = [one.number for one in client.topic(topic).partitions]
+    if not number and topic == wanted:
+        return topic, numbers
+    if not (number.isascii() and number.isdigit()):
+        raise ValueError(f"--topic {wanted}: expected TOPIC, or TOPIC:PARTITION with a number")
+    if int(number) not in numbers:
+        raise ValueError(f"topic {topic!r} has no partition {number}: it has {len(numbers)}")
+    return topic, [int(number)]
+
+
+def _moved(
+    client: KafkaClient, topic: str, numbers: list[int], where: str, before: Mapping[Place, int]
+) -> Mapping[int, int]:
+    if not (where[1:].isascii() and where[1:].isdigit()):
+        raise ValueError(f"--to {where}: expected a number after +")
+    for number in numbers:
+        if (topic, number) not in before:
+            raise ValueError(
+                f"--to {where}: nothing is committed for {topic}-{number}, so there is nothing to count from"
+            )
+    starts, ends = client.offsets(topic, numbers, EARLIEST), client.offsets(topic, numbers, LATEST)
+    return {one: min(max(before[topic, one] + int(where), starts[one]), ends[one]) for one in numbers}
+
+
+def _ends(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
+    """Return the ends of those partitions that are there and have a leader."""
+    wanted: dict[str, set[int]] = {}
+    for topic, number in places:
+        wanted.setdefault(topic, set()).add(number)
+    found = {}
+    for topic, numbers in wanted.items():
+        try:
+            partitions = client.topic(topic).partitions
+        except KafkaRefusal as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            continue  # It was deleted after the commit.
+        led = [one.number for one in partitions if one.number in numbers and one.leader >= 0]
+        found.update({(topic, one): end for one, end in client.offsets(topic, led, LATEST).items()})
+    return found
+
+
+def _lag(place: Place, committed: Mapping[Place, int], ends: Mapping[Place, int]) -> int | None:
+    return ends[place] - committed[place] if place in committed and place in ends else None
+
+
+def _as_json(
+    found: DescribedGroup,
+    committed: Mapping[Place, int],
+    owners: Mapping[Place, MemberOfGroup],
+    ends: Mapping[Place, int],
+) -> Mapping[str, object]:
+    return {
+        "group": found.name,
+        "type": found.group_type,
+        "protocol": found.protocol_type,
+        "state": found.state,
+        "assignor": found.assignor,
+        "coordinator": found.coordinator,
+        "members": [
+            {
+                "member": one.member_id,
+                "instance": one.instance_id,
+                "client": one.client_id,
+                "host": one.host,
+                "partitions": {topic: sorted(numbers) for topic, numbers in sorted(one.partitions.items())},
+            }
+            for one in found.members
+        ],
+        "partitions": [
+            {
+                "topic": place[0],
+                "partition": place[1],
+                "committed": committed.get(place),
+                "end": ends.get(place),
+                "lag": _lag(place, committed, ends),
+                "member": owners[place].member_id if place in owners else None,
+            }
+            for place in sorted(committed.keys() | owners.keys())
+        ],
+    }
+
+
+def _print_described(
+    found: DescribedGroup,
+    committed: Mapping[Place, int],
+    owners: Mapping[Place, MemberOfGroup],
+    ends: Mapping[Place, int],
+) -> None:
+    count = len(found.members)
+    click.echo(
+        f"{found.name}: {found.group_type}, {found.state}, {count} member{'' if count == 1 else 's'}, "
+        f"assignor {found.assignor or '-'}, coordinator {found.coordinator}"
+    )
+
+    def rows() -> Iterator[Sequence[object]]:
+        for place in sorted(committed.keys() | owners.keys()):
+            yield (
+                *place,
+                committed.get(place),
+                ends.get(place),
+                _lag(place, committed, ends),
+                *_who(owners.get(place)),
+            )
+        for member in found.members:
+            if not any(member.partitions.values()):
+                yield (None, None, None, None, None, *_who(member))
+
+    shown = [["-" if cell is None else str(cell) for cell in row] for row in rows()]
+    if shown:
+        _print_aligned([HEADINGS, *shown])
+
+
+def _who(member: MemberOfGroup | None) -> Sequence[str | None]:
+    return (None, None, None) if member is None else (member.member_id, member.host, member.client_id)
+
+
+def _print_aligned(rows: Iterable[Iterable[str]]) -> None:
+    table = [tuple(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

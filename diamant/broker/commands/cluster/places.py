@@ -1,0 +1,44 @@
+"""Places in partitions as options name them: `start`, `end`, an offset, `-N` before the end, `@TIME`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
+
+
+def place_offsets(
+    client: KafkaClient, topic: str, numbers: list[int], where: str, *, committed: bool
+) -> Mapping[int, int]:
+    """Return the offset of a place in each partition; ValueError for what is no place. Out of range is the nearer bound.
+
+    `committed`: the end is that of readers with read_committed.
+    """
+    if where in ("start", "beginning", "earliest"):
+        return client.offsets(topic, numbers, EARLIEST)
+    ends = client.offsets(topic, numbers, LATEST, committed=committed)
+    if where in ("end", "latest"):
+        return ends
+    if where.startswith("@"):
+        found = client.offsets(topic, numbers, _time_ms(where[1:]))
+        return {number: ends[number] if one < 0 else one for number, one in found.items()}
+    try:
+        offset = int(where)
+    except ValueError:
+        raise ValueError(f"{where}: expected start, end, an offset, -N or @TIME") from None
+    starts = client.offsets(topic, numbers, EARLIEST)
+    return {
+        number: min(max(offset + ends[number] if where.startswith("-") else offset, starts[number]), ends[number])
+        for number in numbers
+    }
+
+
+def _time_ms(text: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"@{text}: expected ms since 1970, or a time as 2026-01-31T12:00:00Z") from None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
