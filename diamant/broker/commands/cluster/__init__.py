@@ -1,1 +1,1 @@
-"""`diamant topic`, `produce` and `consume`: commands on any Kafka cluster."""
+"""`diamant topic`, `group`, `produce` and `consume`: commands on any Kafka cluster."""

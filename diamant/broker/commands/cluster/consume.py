@@ -117,7 +117,7 @@ def _print_records(
     key: bytes | None,
     show: Callable[[ReadRecord], bytes],
 ) -> None:
-    """Print records; `positions` follow what was printed or passed over, wherever Ctrl-C comes."""
+    """Print records; `positions` follow what was printed or passed over."""
     out = sys.stdout.buffer
     left = count
 
@@ -129,6 +129,7 @@ def _print_records(
         if key is None or read.record.key == key:
             out.write(show(read))
             left = None if left is None else left - 1
+        # After the record: if Ctrl-C comes between the two it is printed again, and never left out.
         positions[read.partition] = read.record.offset + 1
         if left == 0:
             return
