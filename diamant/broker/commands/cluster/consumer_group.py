@@ -68,7 +68,7 @@ def describe(client: KafkaClient, names: Sequence[str], as_json: bool) -> None:
         else:
             _print_described(found, committed, owners, ends)
 
-    exit_code = _each(names, show)
+    exit_code = _each(client, names, show)
     if as_json:
         click.echo(json.dumps(shown))
     sys.exit(exit_code)
@@ -133,10 +133,10 @@ def delete(client: KafkaClient, names: Sequence[str]) -> None:
         KafkaGroup(client, name).delete()
         click.echo(f"{name}: deleted")
 
-    sys.exit(_each(names, remove))
+    sys.exit(_each(client, names, remove))
 
 
-def _each(names: Iterable[str], action: Callable[[str], None]) -> int:
+def _each(client: KafkaClient, names: Iterable[str], action: Callable[[str], None]) -> int:
     """Do it for each group; an error is said and does not keep it from the next. Return the exit code of the last error."""
     exit_code = EXIT_DONE
     for name in dict.fromkeys(names):
@@ -145,6 +145,8 @@ def _each(names: Iterable[str], action: Callable[[str], None]) -> int:
         except EXPECTED as error:
             exit_code = exit_code_of(error)
             say(str(error), group=name)
+            # The next group is to find no late answer about this one.
+            client.close()
     return exit_code
 
 
