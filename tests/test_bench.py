@@ -24,8 +24,10 @@ QUICK = (
     "start", "raw", "codecs", "latency", "connections", "partitions", "recovery", "committed", "transactions", "groups",
     "process", "compact-and-wait", "erase",
 )  # fmt: skip
-LONGER = ("librdkafka", "end-to-end", "commits", "compaction", "cleaning", "spark-2")
-"""More than two seconds: a Spark session, many worker processes, clients that wait."""
+LONGER = ("librdkafka", "end-to-end", "commits", "compaction", "cleaning")
+"""More than two seconds: many worker processes, clients that wait."""
+LONGEST = ("spark-2",)
+"""Half a minute: sessions of Spark."""
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +43,14 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
-@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in LONGER)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *QUICK,
+        *(pytest.param(name, marks=pytest.mark.slow) for name in LONGER),
+        *(pytest.param(name, marks=pytest.mark.long) for name in LONGEST),
+    ],
+)
 def test_a_measurement_has_figures_at_any_size(name: str) -> None:
     """Each has a name of its own and a value; most of them are not zero."""
     done = run("measure.py", name, "--scale", "0.001")
@@ -56,7 +65,7 @@ def test_every_measurement_is_tried_here() -> None:
     """Another one is a row of the table above, but for the second of two that differ in the number of cores."""
     from measure import MEASUREMENTS, ON_REQUEST
 
-    assert {*QUICK, *LONGER, *ON_REQUEST} == set(MEASUREMENTS)
+    assert {*QUICK, *LONGER, *LONGEST, *ON_REQUEST} == set(MEASUREMENTS)
 
 
 def test_the_committed_run_has_every_measurement() -> None:

@@ -21,7 +21,7 @@ SOURCES = ("MANIFEST.in", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 PAGES = ("docs/how-to/testing.md", "docs/how-to/faults.md", "docs/how-to/clock.md")
 ONE_FILE = "docs/how-to/test-your-compaction.md"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-RUNS = 5
+RUNS, LONG_RUNS = 2, 5
 EVERY_TIME = "docs/how-to/clock.md"
 """With `ONE_FILE` the page whose examples import the most in threads: after the first run, only these are repeated."""
 
@@ -157,13 +157,13 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_examples_for_pytest_pass_as_installed(wheel: Path, tmp_path: Path) -> None:
+def test_the_examples_for_pytest_pass_as_installed(wheel: Path, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     """Time after time, with four workers, nothing in any cache and no byte code of ours: what is imported late, in threads, is
     never rewritten by pytest. Ten seconds of one core each.
     """
     assert kernels_in(wheel) == {*(path.stem for path in (ROOT / "diamant" / "kernels").glob("[!_]*.py")), "shared"}
     python = install(wheel, tmp_path / "environment")
-    for number in range(RUNS):
+    for number in range(LONG_RUNS if pytestconfig.getoption("--long") else RUNS):
         run_examples(python, tmp_path / f"run-{number}", is_first=number == 0)
 
 
