@@ -22,6 +22,12 @@ A mark gives a test, a class or a module (`pytestmark`) a broker with other sett
     def diamant_config():
         return {"num_partitions": 3}
 
+`@pytest.mark.diamant_any_compaction(examples=50)` runs a test of a consumer so many times, with the cleaner at work between its
+fetches, each time at others:
+
+    @pytest.mark.diamant_any_compaction
+    def test_the_table_is_right(diamant_broker): ...
+
 `diamant_faults` has the broker do something wrong, for the length of a test:
 
     def test_the_producer_tries_again(diamant_broker, diamant_topic, diamant_faults):
@@ -36,7 +42,7 @@ import itertools
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -45,6 +51,8 @@ if TYPE_CHECKING:
     from diamant.broker.faults.faults import Faults
 
 MAX_NAME_LENGTH = 180
+ANY_COMPACTION = "diamant_any_compaction"
+OWN_CLEANER_OFF = {"log_cleaner_enable": False}
 _counter = itertools.count(1)
 
 
@@ -60,6 +68,32 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "diamant(**settings): the settings of `diamant_broker` and `diamant_manual_broker`"
     )
+    config.addinivalue_line(
+        "markers",
+        f"{ANY_COMPACTION}(examples=50, seed=None, schedule=None, late=True): run the test so many times, with the cleaner "
+        "at work between the fetches of its consumer",
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse marks that cannot be carried out."""
+    marked = [item for item in items if item.get_closest_marker(ANY_COMPACTION)]
+    if marked:
+        from diamant.broker.schedules.marked_test import check_mark
+
+        for item in marked:
+            check_mark(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> object:
+    """Run a test once for each schedule of compactions."""
+    if item.get_closest_marker(ANY_COMPACTION) is None:
+        return None
+    from diamant.broker.schedules.marked_test import run_marked
+
+    run_marked(item, nextitem)
+    return True
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -69,10 +103,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if mark.args:
             raise pytest.UsageError(f"{metafunc.definition.nodeid}: @pytest.mark.diamant takes settings by name only")
         settings |= mark.kwargs
+    name = ",".join(f"{key}={value}" for key, value in settings.items())
+    scope: Literal["function"] | None = None
+    if metafunc.definition.get_closest_marker(ANY_COMPACTION):
+        settings = {**OWN_CLEANER_OFF, "log_cleanup_policy": "compact", **settings}
+        name, scope = name or "any-compaction", "function"
     if settings:
-        name = ",".join(f"{key}={value}" for key, value in settings.items())
         for fixture in {"diamant_broker", "diamant_manual_broker"} & {*metafunc.fixturenames}:
-            metafunc.parametrize(fixture, [pytest.param(settings, id=name)], indirect=True)
+            metafunc.parametrize(fixture, [pytest.param(settings, id=name)], indirect=True, scope=scope)
 
 
 @pytest.fixture(scope="session")
@@ -90,11 +128,21 @@ def _broker(config: Mapping[str, Any], request: pytest.FixtureRequest, **setting
     return Broker(**settings)
 
 
+def _play(broker: BlockingBroker, request: pytest.FixtureRequest) -> BlockingBroker:
+    """Have the cleaner do at a marked test's broker what the test's schedule says."""
+    if request.scope == "function" and request.node.get_closest_marker(ANY_COMPACTION) is not None:
+        from diamant.broker.schedules.marked_test import EXAMPLE
+
+        example = request.node.stash[EXAMPLE]
+        example.history = broker.play(example.schedule)
+    return broker
+
+
 @pytest.fixture(scope="session")
 def diamant_broker(diamant_config: Mapping[str, Any], request: pytest.FixtureRequest) -> Iterator[BlockingBroker]:
     """A running broker; `diamant_broker.bootstrap_servers` is its address."""
     with _broker(diamant_config, request) as broker:
-        yield broker
+        yield _play(broker, request)
 
 
 @pytest.fixture
@@ -104,7 +152,7 @@ def diamant_manual_broker(
     """A running broker of this test's own, whose clock stands until the test moves it."""
     with _broker(diamant_config, request, diamant_clock="manual") as broker:
         broker.clock.freeze()
-        yield broker
+        yield _play(broker, request)
 
 
 @pytest.fixture(scope="session")
@@ -125,10 +173,11 @@ def _diamant_prepared(
 
 
 @pytest.fixture
-def diamant_fresh(_diamant_prepared: BlockingBroker) -> Iterator[BlockingBroker]:
+def diamant_fresh(_diamant_prepared: BlockingBroker, request: pytest.FixtureRequest) -> Iterator[BlockingBroker]:
     """A broker of this test's own, with what `diamant_prepare` has prepared."""
-    with _diamant_prepared.fork() as broker:
-        yield broker
+    settings = OWN_CLEANER_OFF if request.node.get_closest_marker(ANY_COMPACTION) else {}
+    with _diamant_prepared.fork(**settings) as broker:
+        yield _play(broker, request)
 
 
 @pytest.fixture

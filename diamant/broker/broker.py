@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from diamant.broker.operations.produce import Data, Headers, Produced
     from diamant.broker.operations.progress import Progress
     from diamant.broker.operations.records import RecordPage
+    from diamant.broker.schedules.history import History
+    from diamant.broker.schedules.schedule import Schedule
     from diamant.broker.snapshots.store import BrokerSnapshot
     from diamant.cleaner.on_demand.report import CompactionReport
     from diamant.protocol.batches.header import Record
@@ -56,9 +58,7 @@ class Broker:
     """
 
     def __init__(self, config: BrokerConfig | None = None, *, env: Env | None = None, **settings: Any) -> None:
-        """`settings` are those of a `BrokerConfig`: `Broker(num_partitions=3)`. Without a `BrokerConfig` it is for a test:
-        without `listen` on a free port, without `data_dir` in a temporary directory, which is gone after the stop.
-        """
+        """`settings` are those of a `BrokerConfig`; without `listen` a free port, without `data_dir` a temporary directory."""
         if config is not None and settings:
             raise TypeError(f"Broker got a BrokerConfig and {', '.join(settings)}: give these to the BrokerConfig")
         self._temporary_directory: str | None = None
@@ -243,8 +243,7 @@ class Broker:
     ) -> Erasure:
         """Resume now an erasure that waits for its tombstones' horizon, as if `erase` had had `is_now`.
 
-        If groups are behind the tombstones nothing is changed without `is_confirmed`: `is_now_refused` is true then, and
-        `groups_behind` names them.
+        Without `is_confirmed` nothing is changed if groups are behind the tombstones: `is_now_refused` says so.
         """
         return await self.services.erasures().erase_now(
             erasure_id, is_confirmed=is_confirmed, timeout_ms=timeout_ms, progress=progress
@@ -290,12 +289,8 @@ class Broker:
     async def fork(self, /, **settings: Any) -> Broker:
         """Return another broker with a copy of all that this one has now; it starts when it is entered, on free ports.
 
-            async with await broker.fork() as fork: ...
-            with broker.fork() as fork: ...                     # of a BlockingBroker
-
-        Finished segments are hard links, so it takes little time and room; both are written independently. The copy lies beside
-        the data directory and goes when the fork stops. `settings`: those of the `BrokerConfig` that differ. VerbError if it
-        cannot be made; nothing is left behind then.
+        Finished segments are hard links, so it takes little time and room. The copy lies beside the data directory and goes
+        when the fork stops. `settings`: those of the `BrokerConfig` that differ. VerbError: nothing is left behind then.
         """
         from diamant.broker.snapshots.copy import copy_directory
 
@@ -306,6 +301,12 @@ class Broker:
         fork._remove = weakref.finalize(fork, env.remove_tree, directory)
         return fork
 
+    async def play(self, schedule: Schedule) -> History:
+        """Have the cleaner run between clients' fetches as a schedule says (`diamant.schedules`); return what happens then."""
+        from diamant.broker.schedules.play import play
+
+        return await on_loop(self.loop, lambda: play(self.node, schedule))
+
     async def start(self) -> None:
         """Open the directory and listen. Raises CannotStart, and holds nothing then."""
         self.addresses = Addresses([])
@@ -314,19 +315,19 @@ class Broker:
         try:
             self._running = await start_broker(self._static_config, self.env, self.addresses)
         except BaseException:
-            self._remove_temporary_directory()
+            self._remove_directory()
             raise
         await self.services.resume_jobs()
 
     async def stop(self) -> None:
         """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless."""
         if self._running is not None:
-            await self._running.stop()
-        if self._remove is not None:
-            await asyncio.to_thread(self._remove)
-        await asyncio.to_thread(self._remove_temporary_directory)
+            await self._running.stop(is_kept=self._temporary_directory is None and self._remove is None)
+        await asyncio.to_thread(self._remove_directory)
 
-    def _remove_temporary_directory(self) -> None:
+    def _remove_directory(self) -> None:
+        if self._remove is not None:
+            self._remove()
         if self._temporary_directory is not None:
             for directory in (self._temporary_directory, f"{self._temporary_directory}.snapshots"):
                 shutil.rmtree(directory, ignore_errors=True)
@@ -427,6 +428,7 @@ class BlockingBroker:
     snapshot = waiting(Broker.snapshot)
     reset = waiting(Broker.reset)
     fork = waiting(Broker.fork)
+    play = waiting(Broker.play)
 
     def records(self, topic: str, partition: int | None = None) -> Generator[tuple[int, Record]]:
         """Yield each committed record that a consumer would read now, with its partition."""

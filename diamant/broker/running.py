@@ -54,8 +54,11 @@ class RunningBroker:
         self._removing: asyncio.Task[None] | None = None
         """Removes what the last reset has replaced."""
 
-    async def stop(self) -> None:
-        """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless."""
+    async def stop(self, *, is_kept: bool = True) -> None:
+        """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless.
+
+        Without `is_kept` nothing is flushed: the directory is about to be removed.
+        """
         for task in filter(None, (self._resetting, self._removing)):
             await asyncio.wait({task})
         node, services = self.node, self.services
@@ -73,7 +76,7 @@ class RunningBroker:
         await services.cleaning.stop()
         await node.stop()
         try:
-            await asyncio.to_thread(node.close)
+            await asyncio.to_thread(node.close, is_kept=is_kept)
         finally:
             for message in node.directory.messages:
                 logger.warning("%s", message)

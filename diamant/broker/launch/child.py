@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from types import FrameType
+from typing import IO
 
 CANNOT_RUN, NOT_FOUND, SIGNALLED = 126, 127, 128
 """Exit codes of a shell: for a file that cannot be run, for one that is not there, and to be added to a signal's number."""
@@ -24,8 +25,10 @@ class CannotRun(Exception):
         self.exit_code = exit_code
 
 
-def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
+def run_child(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | None = None) -> int:
     """Run a command with this process's input and output, and return its exit code. Raises CannotRun. For the main thread.
+
+    `output`: a file that takes its output and its errors.
 
     SIGTERM and SIGHUP are passed on, SIGINT where no terminal sends it to both: the child decides when to end. Those after its
     end do nothing: an orderly stop follows.
@@ -55,7 +58,7 @@ def run_child(command: Sequence[str], environment: Mapping[str, str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, pass_on)
     try:
-        child = subprocess.Popen(command, env=environment)
+        child = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
         while early:
             pass_on(early.pop(0), None)
         code = child.wait()

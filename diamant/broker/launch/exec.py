@@ -8,8 +8,9 @@ import shutil
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import IO, NamedTuple
 
 import click
 
@@ -20,6 +21,7 @@ from diamant.broker.client.record_line import RecordLine, parse_record_line
 from diamant.broker.commands.terminal.failures import EXIT_FAILED, EXIT_USAGE, fail
 from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
 from diamant.broker.config.config_key import ConfigError
+from diamant.broker.launch.any_compaction import ANY_COMPACTION, run_any_compaction
 from diamant.broker.launch.child import CannotRun, run_child
 from diamant.broker.launch.settings import ArgumentError, make_config, one_line, raise_file_limit
 from diamant.protocol.errors import KafkaError
@@ -148,6 +150,15 @@ class KeptLog(logging.Handler):
     help="A server.properties file, as of Kafka.",
 )
 @click.option("--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="One configuration. Repeatable.")
+@click.option(
+    "--any-compaction",
+    "examples",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Run the command N times, each with a broker whose cleaner works at other times between its fetches.",
+)
+@click.option("--in-time", is_flag=True, help="With --any-compaction: consumers read within delete.retention.ms.")
+@click.option("--random-seed", type=int, default=0, help="For other schedules of --any-compaction. Default: 0.")
 def exec_(
     command: Sequence[str],
     topics: Sequence[TopicOption],
@@ -158,6 +169,9 @@ def exec_(
     data_dir: str | None,
     file: str | None,
     settings: Sequence[str],
+    examples: int | None,
+    in_time: bool,
+    random_seed: int,
 ) -> None:
     """Run COMMAND with a broker of its own, as diamant exec -- npm test.
 
@@ -165,22 +179,30 @@ def exec_(
     KAFKA_BOOTSTRAP_SERVERS (and DIAMANT_BOOTSTRAP_SERVERS), DIAMANT_HTTP_URL, DIAMANT_DATA. --env adds others, as
     SPRING_KAFKA_BOOTSTRAP_SERVERS=bootstrap. The broker's log is shown only if the command or the broker fails.
 
+    --any-compaction is for tests of consumers of compacted topics: they have to be right whatever the cleaner has removed. Topics
+    are compacted unless told otherwise. What the command prints is shown for the last run alone: the one without any compaction,
+    or the one with the fewest compactions under which it fails, which are then explained.
+
     Exit codes: the command's; 128 and the number of the signal that ended it; 126 and 127 if it cannot be run, as of a shell;
     1 the broker cannot start, or a topic or a seed is refused; 2 usage.
     """
     log = KeptLog()
     logging.basicConfig(level=logging.INFO, handlers=[log])
     raise_file_limit()
+    if examples is not None:
+        if data_dir is not None:
+            fail("--any-compaction runs the command many times, each with new data: leave --data out", EXIT_USAGE)
+        settings = [*ANY_COMPACTION, *settings]
+    clocks = [] if clock is None else [f"diamant.clock={clock}"]
+    settings = ["diamant.http.listen=127.0.0.1:0", *settings, *clocks]
     with tempfile.TemporaryDirectory(prefix="diamant-exec-", ignore_cleanup_errors=True) as temporary:
-        data = os.path.join(temporary, "data") if data_dir is None else data_dir
         try:
             read = [read_seed(path) for path in seeds]
-            if source is not None:
-                _copy(source, data)
-            clocks = [] if clock is None else [f"diamant.clock={clock}"]
-            config = make_config(file, ["diamant.http.listen=127.0.0.1:0", *settings, *clocks], ["127.0.0.1:0"], data)
-            with Broker(config) as broker:
-                code = _run(command, broker, topics, read, variables)
+            run = CommandRun(command, topics, read, variables, file, settings, source)
+            if examples is None:
+                code = run.once(os.path.join(temporary, "data") if data_dir is None else data_dir)
+            else:
+                code = run_any_compaction(run.once, temporary, examples, random_seed, may_be_late=not in_time)
         except (ArgumentError, click.UsageError) as error:
             fail(str(error), EXIT_USAGE)
         except (BadArgument, ConfigError) as error:
@@ -194,9 +216,54 @@ def exec_(
         except (StorageError, OSError) as error:
             log.show()
             fail(one_line(error), EXIT_FAILED)
-    if code:
+    if code and examples is None:
         log.show()
     sys.exit(code)
+
+
+@dataclass(frozen=True)
+class CommandRun:
+    """A command, and the broker that it gets."""
+
+    command: Sequence[str]
+    topics: Sequence[TopicOption]
+    seeds: Sequence[SeedFile]
+    variables: Sequence[tuple[str, str]]
+    file: str | None
+    """Of properties."""
+    settings: Sequence[str]
+    source: str | None
+    """A data directory to begin with."""
+
+    def once(
+        self, data: str, prepare: Callable[[BlockingBroker], object] | None = None, output: IO[bytes] | None = None
+    ) -> int:
+        """Run it with a broker on the directory `data`, and return its exit code; `prepare` is given the broker first."""
+        if self.source is not None:
+            _copy(self.source, data)
+        config = make_config(self.file, self.settings, ["127.0.0.1:0"], data)
+        with Broker(config) as broker:
+            if prepare is not None:
+                prepare(broker)
+            self._fill(broker)
+            found = {
+                BOOTSTRAP: broker.bootstrap_servers,
+                HTTP: broker.http_url or "",
+                DATA: os.path.abspath(broker.config.data_dir),
+            }
+            names = VARIABLES | dict(self.variables)
+            return run_child(self.command, os.environ | {name: found[what] for name, what in names.items()}, output)
+
+    def _fill(self, broker: BlockingBroker) -> None:
+        for topic in self.topics:
+            configs: dict[str, object] = {} if topic.policy is None else {"cleanup_policy": topic.policy}
+            broker.call(broker.services.produce().create_topic(topic.name, topic.partitions, configs))
+        for seed in self.seeds:
+            try:
+                broker.call(broker.services.produce().produce_all(seed.records))
+            except KafkaError as error:
+                number, _, reason = error.detail.partition(": ")
+                raise BadArgument(f"{seed.path}, line {seed.lines[int(number) - 1]}: {reason}") from None
 
 
 def read_seed(path: str) -> SeedFile:
@@ -216,28 +283,3 @@ def _copy(source: str, data: str) -> None:
     if os.path.isdir(data) and os.listdir(data):
         raise click.UsageError(f"--from {source}: --data {data} holds something already; expected an empty directory")
     shutil.copytree(source, data, dirs_exist_ok=True)
-
-
-def _run(
-    command: Sequence[str],
-    broker: BlockingBroker,
-    topics: Sequence[TopicOption],
-    seeds: Sequence[SeedFile],
-    variables: Sequence[tuple[str, str]],
-) -> int:
-    for topic in topics:
-        configs: dict[str, object] = {} if topic.policy is None else {"cleanup_policy": topic.policy}
-        broker.call(broker.services.produce().create_topic(topic.name, topic.partitions, configs))
-    for seed in seeds:
-        try:
-            broker.call(broker.services.produce().produce_all(seed.records))
-        except KafkaError as error:
-            number, _, reason = error.detail.partition(": ")
-            raise BadArgument(f"{seed.path}, line {seed.lines[int(number) - 1]}: {reason}") from None
-    found = {
-        BOOTSTRAP: broker.bootstrap_servers,
-        HTTP: broker.http_url or "",
-        DATA: os.path.abspath(broker.config.data_dir),
-    }
-    names = VARIABLES | dict(variables)
-    return run_child(command, os.environ | {name: found[what] for name, what in names.items()})

@@ -115,8 +115,12 @@ class Node:
         await self.index_mender.stop()
         self.batch_checkers.shutdown(wait=False)
 
-    def close(self) -> None:
-        """Flush everything and release the directory. Blocks."""
+    def close(self, *, is_kept: bool = True) -> None:
+        """Flush everything, if it `is_kept`, and release the directory. Blocks."""
+        if not is_kept:
+            self.metadata.close(clean=False)
+            self.directory.close(is_clean=False)
+            return
         try:
             self.metadata.close()
         except OSError as error:

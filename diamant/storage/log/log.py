@@ -11,9 +11,9 @@ Source: Kafka's UnifiedLog and LocalLog.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from diamant.protocol.batches.batch import set_base_offset, set_timestamps
@@ -67,6 +67,18 @@ class EpochEndOffset(NamedTuple):
     end_offset: int
 
 
+class Interposer(Protocol):
+    """Stands between a log and its callers, in tests. Called on the loop thread, by `Log.append_checked` and `Log.read`."""
+
+    def divided(self, log: Log, checked: CheckedBatch) -> Iterator[CheckedBatch]:
+        """Yield the batches that are to be appended in place of this one: itself, or parts of it. May roll before each."""
+        ...
+
+    def before_read(self, log: Log, offset: int, max_bytes: int) -> int:
+        """Return how many bytes a read that will find something may give; the log's segments may be others afterwards."""
+        ...
+
+
 class Log:
     """One partition on disk. Made by `open_log.load_log` or `open_log.create_log`, never directly."""
 
@@ -110,6 +122,8 @@ class Log:
         self.on_index_damaged: Callable[[Log, Segment], object] | None = None
         """Told of closed segments that are read slowly because of their offset index."""
         self.on_files_removed: Callable[[list[str], int], None] | None = None
+        self.interposer: Interposer | None = None
+        """Of a test."""
         self.unsynced = UnsyncedFiles(self)
         self.is_deleted = False
         self.is_exchanging = False
@@ -182,8 +196,14 @@ class Log:
         """
         return self.append_checked(self.check_batch(records, produce_version=produce_version))
 
-    def append_checked(self, checked: CheckedBatch) -> AppendResult:
-        """Append what `check_batch` gave. With LogAppendTime the time is that of this call, so it never goes back."""
+    def append_checked(self, checked: CheckedBatch, *, is_part: bool = False) -> AppendResult:
+        """Append what `check_batch` gave. With LogAppendTime the time is that of this call, so it never goes back.
+
+        `is_part`: it comes from the interposer.
+        """
+        if self.interposer is not None and not is_part:
+            results = [self.append_checked(part, is_part=True) for part in self.interposer.divided(self, checked)]
+            return results[0]._replace(last_offset=results[-1].last_offset)
         batch, header = checked
         now_ms = self.env.clock.now_ms()
         log_append_time_ms = -1
@@ -417,6 +437,8 @@ class Log:
         limit = self.last_stable_offset if is_committed else self.log_end_offset
         found = None
         if offset < limit:
+            if self.interposer is not None:
+                max_bytes = self.interposer.before_read(self, offset, max_bytes)
             found = self._reader.find(offset, limit, self.log_end_offset, max_bytes, min_one_message=min_one_message)
         if found is None:
             return self._result((), 0, [] if is_committed else None)

@@ -1,0 +1,107 @@
+"""`diamant exec --any-compaction`: a command that is run under many schedules of compactions, each time with a new broker."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import IO, Protocol
+
+import click
+
+from diamant.broker.broker import BlockingBroker
+from diamant.broker.launch.child import SIGNALLED
+from diamant.broker.schedules.history import History
+from diamant.broker.schedules.schedule import Schedule
+from diamant.broker.schedules.search import RunOutcome, find_failing
+
+ANY_COMPACTION = ("log.cleaner.enable=false", "log.cleanup.policy=compact")
+"""Settings of the broker: its own cleaner keeps away, and topics are compacted."""
+
+
+class RunOnce(Protocol):
+    """Runs the command with a broker on a directory, which is given to `prepare` first; the exit code."""
+
+    def __call__(
+        self, data: str, prepare: Callable[[BlockingBroker], object] | None = None, output: IO[bytes] | None = None
+    ) -> int: ...
+
+
+class _Ended(Exception):
+    """A signal has ended the command, or it proves nothing: there is nothing more to try."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class _Runs:
+    """The runs of one command."""
+
+    def __init__(self, run_once: RunOnce, directory: str, examples: int) -> None:
+        self._run_once = run_once
+        self._directory = directory
+        self._examples = examples
+        self._count = 0
+
+    def run(self, schedule: Schedule, output: IO[bytes] | None = None) -> tuple[int, History]:
+        """Run the command under a schedule: its exit code, and what happened."""
+        histories: list[History] = []
+        data = os.path.join(self._directory, "data")
+        try:
+            code = self._run_once(data, lambda broker: histories.append(broker.play(schedule)), output)
+        finally:
+            shutil.rmtree(data, ignore_errors=True)
+        return code, histories[0]
+
+    def carry_out(self, schedule: Schedule) -> RunOutcome:
+        """Run the command as one of many times; its output is shown only if it is ended by a signal."""
+        self._count += 1
+        if sys.stderr.isatty():
+            click.echo(f"\r{self._count} of {self._examples} runs\x1b[K\r", err=True, nl=False)
+        with tempfile.TemporaryFile() as output:
+            code, history = self.run(schedule, output)
+            if code > SIGNALLED:
+                output.seek(0)
+                click.echo(output.read(), nl=False)
+                raise _Ended(code)
+        if not code and history.why_untried() is not None:
+            raise _Ended(0)
+        return RunOutcome(code == 0, history.fetches)
+
+
+def run_any_compaction(run_once: RunOnce, directory: str, examples: int, seed: int, *, may_be_late: bool) -> int:
+    """Run the command under up to `examples` schedules, and once more to show how it ends; return the exit code of that."""
+    runs = _Runs(run_once, directory, examples)
+    schedule: Schedule | None = None
+    try:
+        # The last example is that nothing happens.
+        schedule, count = find_failing(runs.carry_out, examples - 1, seed, may_be_late=may_be_late)
+    except _Ended as ended:
+        if ended.code:
+            return ended.code
+    code, history = runs.run(schedule or Schedule())
+    if not code and (why := history.why_untried()) is not None:
+        click.echo(f"diamant exec: {why}", err=True)
+        return 1
+    if schedule is None:
+        if not code:
+            click.echo(f"diamant exec: the command has passed under {examples} schedules of compactions", err=True)
+        return code
+    found = f"example {count} of --any-compaction {examples} --random-seed {seed}"
+    if not code:
+        click.echo(
+            f"diamant exec: the command has failed under {schedule} ({found}), and passed when it was run once more: it "
+            "depends on something else, too",
+            err=True,
+        )
+        return 1
+    if schedule == Schedule():
+        click.echo("diamant exec: the command fails without any compaction", err=True)
+        return code
+    click.echo(f"diamant exec: the command fails under {schedule} ({found}), and passes without:", err=True)
+    for line in history.lines():
+        click.echo(line, err=True)
+    return code

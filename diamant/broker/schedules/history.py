@@ -1,0 +1,150 @@
+"""The history of a schedule that was played: fetches and compactions of each partition, and in words what a consumer missed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from diamant.broker.client.duration import duration_text
+
+VALUE, TOMBSTONE, MARKER = "value", "tombstone", "transaction marker"
+MAX_EVENTS = 10_000
+"""Fetches and compactions that are kept; what comes later is not told."""
+MAX_NAMED = 12
+"""Records of a compaction that are named, and offsets of fetches in a row."""
+MAX_KEY_CHARS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A record of a partition, without its value."""
+
+    offset: int
+    key: bytes | None
+    kind: str
+    """VALUE, TOMBSTONE or MARKER."""
+
+    def __str__(self) -> str:
+        if self.kind == MARKER:
+            return f"the transaction marker at offset {self.offset}"
+        return f"the {self.kind} of {key_text(self.key)} at offset {self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A fetch of a partition."""
+
+    partition: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A run of the cleaner over a partition, below `end_offset`."""
+
+    partition: str
+    end_offset: int
+    passed_ms: int
+    """Time that went by before it."""
+    removed: Sequence[StoredRecord]
+    error: str | None = None
+    """Why it could not be carried out."""
+
+
+@dataclass(slots=True)
+class History:
+    """What happened, in its order. Belongs to the broker's thread, until the broker has stopped."""
+
+    events: list[Fetched | Compacted] = field(default_factory=list)
+    topics: dict[str, bool] = field(default_factory=dict)
+    """The topics that clients have fetched from or written to, and whether they are compacted."""
+
+    def add(self, event: Fetched | Compacted) -> None:
+        """Keep an event, as long as there is room."""
+        if len(self.events) < MAX_EVENTS:
+            self.events.append(event)
+
+    @property
+    def fetches(self) -> int:
+        """How often a partition was fetched, the one that was most often."""
+        counts = Counter(event.partition for event in self.events if isinstance(event, Fetched))
+        return max(counts.values(), default=0)
+
+    def why_untried(self) -> str | None:
+        """Return why the test proves nothing; None if a client has fetched from a compacted topic."""
+        if self.fetches:
+            return None
+        policies = (f"{name} ({'compact' if is_compacted else 'delete'})" for name, is_compacted in self.topics.items())
+        return (
+            "no client has fetched from a compacted topic, so nothing was tried. Topics in use, with their cleanup.policy: "
+            f"{', '.join(sorted(policies)) or 'none'}. Expected a client that reads a topic with cleanup.policy=compact"
+        )
+
+    def lines(self) -> Iterator[str]:
+        """Tell what happened, partition by partition, and at last what a consumer cannot have seen."""
+        missed: list[str] = []
+        for partition in sorted({event.partition for event in self.events}):
+            events = [event for event in self.events if event.partition == partition]
+            if not any(isinstance(event, Compacted) for event in events):
+                continue
+            yield f"{partition}:"
+            for is_fetch, group in groupby(events, key=lambda event: isinstance(event, Fetched)):
+                if is_fetch:
+                    offsets = [str(event.offset) for event in group if isinstance(event, Fetched)]
+                    rest = f" and {len(offsets) - MAX_NAMED} more" if len(offsets) > MAX_NAMED else ""
+                    where = "offset" if len(offsets) == 1 else "offsets"
+                    yield f"  the consumer fetches from {where} {', '.join(offsets[:MAX_NAMED])}{rest}"
+                else:
+                    for event in group:
+                        if isinstance(event, Compacted):
+                            yield from _compaction_lines(event)
+            missed += _missed(events)
+        yield from missed
+
+
+def _compaction_lines(event: Compacted) -> Iterator[str]:
+    before = f"{duration_text(event.passed_ms)} later " if event.passed_ms else ""
+    if event.error is not None:
+        yield f"  {before}the cleaner fails: {event.error}"
+    elif not event.removed:
+        yield f"  {before}the cleaner runs below offset {event.end_offset} and removes nothing"
+    else:
+        yield f"  {before}the cleaner runs below offset {event.end_offset} and removes"
+        yield from (f"    {record}" for record in event.removed[:MAX_NAMED])
+        if len(event.removed) > MAX_NAMED:
+            yield f"    and {len(event.removed) - MAX_NAMED} more"
+
+
+def _missed(events: Sequence[Fetched | Compacted]) -> Iterator[str]:
+    """Tell of tombstones that went between two fetches: after one of a value that they delete, before one of themselves."""
+    values: dict[bytes | None, int] = {}
+    for position, event in enumerate(events):
+        if not isinstance(event, Compacted):
+            continue
+        for record in event.removed:
+            if record.kind == VALUE:
+                values[record.key] = min(record.offset, values.get(record.key, record.offset))
+        before = next((one.offset for one in reversed(events[:position]) if isinstance(one, Fetched)), None)
+        after = next((one.offset for one in events[position:] if isinstance(one, Fetched)), None)
+        if before is None or after is None:
+            continue
+        for record in event.removed[:MAX_NAMED]:
+            if record.kind == TOMBSTONE and record.offset >= after > values.get(record.key, after):
+                yield (
+                    f"The tombstone of {key_text(record.key)} at offset {record.offset} was removed between the consumer's "
+                    f"fetches from offsets {before} and {after} of {event.partition}."
+                )
+
+
+def key_text(key: bytes | None) -> str:
+    """Return a key as text, cut where it is long."""
+    if key is None:
+        return "no key"
+    try:
+        text = key.decode()
+        shown = text if text.isprintable() else repr(key)
+    except UnicodeDecodeError:
+        shown = repr(key)
+    return shown if len(shown) <= MAX_KEY_CHARS else f"{shown[:MAX_KEY_CHARS]}..."

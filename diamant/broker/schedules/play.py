@@ -1,0 +1,216 @@
+"""A schedule at work in a broker: it stands between the clients and the logs of compacted topics.
+
+Everything happens within the turn of the loop that answers a fetch, so the same requests meet the same logs. The cleaner is the
+plain engine in mode kafka; it sees a time of its own, which runs ahead of the broker's by what a schedule lets go by.
+
+A log that is cleaned to its end has its last batch in a closed segment, which in Kafka only a later batch can do. So one is
+appended: the marker of an aborted transaction without records, of a producer of its own. Consumers never see it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from diamant.broker.node.node import Node
+from diamant.broker.schedules.history import MARKER, TOMBSTONE, VALUE, Compacted, Fetched, History, StoredRecord
+from diamant.broker.schedules.schedule import Compaction, Schedule
+from diamant.broker.topics.names import INTERNAL_TOPICS
+from diamant.cleaner.engines import plain_round
+from diamant.cleaner.rules.eligibility import limits, round_down
+from diamant.cleaner.rules.modes import KAFKA
+from diamant.cleaner.rules.planning import CleanerSettings, make_plan
+from diamant.cleaner.rules.result import OutputSegment
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.control import build_marker
+from diamant.protocol.batches.header import CURRENT_MAGIC, parse_header
+from diamant.protocol.batches.records import build_batch, iter_records
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage.errors import StorageError
+from diamant.storage.log.append_checks import CheckedBatch
+from diamant.storage.log.log import Log
+from diamant.storage.log.segment_swap import Replacement
+
+MAX_PRODUCER_PARTS = 5
+"""Batches that one of an idempotent producer becomes at most: as many as are remembered, so that a retry is recognized."""
+MAX_TOLD_BYTES = 16 * 1024 * 1024
+"""Of the segments of a compaction whose records are named; of larger ones it is not told what was removed."""
+FIRST_PRODUCER_ID = 1 << 62
+"""Of the producers of the markers; real ones count from 0."""
+
+
+@dataclass(slots=True)
+class PartitionPlay:
+    """What is left of the schedule for one partition."""
+
+    left: deque[Compaction]
+    fetches: int = 0
+    """Since the last compaction."""
+    marked_offset: int = -1
+    """The log's end after the last marker."""
+
+
+class SchedulePlay:
+    """An `Interposer` of all logs of a broker. Belongs to the loop thread; `history` stays when the broker has stopped."""
+
+    def __init__(self, node: Node, schedule: Schedule) -> None:
+        self.history = History()
+        self._schedule = schedule
+        self._clock = node.env.clock
+        self._partitions: dict[Log, PartitionPlay] = {}
+        self._passed_ms = 0
+        self._producer_ids = itertools.count(FIRST_PRODUCER_ID)
+        for log in node.directory.logs.values():
+            log.interposer = self
+        created = node.topics.on_created
+
+        def on_created(log: Log) -> None:
+            log.interposer = self
+            if created is not None:
+                created(log)
+
+        node.topics.on_created = on_created
+
+    def divided(self, log: Log, checked: CheckedBatch) -> Iterator[CheckedBatch]:
+        """Divide a batch that is larger than the schedule has them, and begin a segment if it is time."""
+        most = self._schedule.segment_records
+        is_concerned = self._is_concerned(log)
+        for part in _parts(checked, self._schedule.batch_records) if is_concerned else (checked,):
+            if is_concerned and most and log.log_end_offset - log.active.base_offset >= most:
+                log.roll()
+            yield part
+
+    def before_read(self, log: Log, offset: int, max_bytes: int) -> int:
+        """Carry out the compactions that come before this fetch."""
+        if not self._is_concerned(log) or not max_bytes:
+            return max_bytes
+        play = self._partitions.get(log)
+        if play is None:
+            play = self._partitions[log] = PartitionPlay(deque(self._schedule.compactions))
+        while play.left and play.fetches >= play.left[0].fetches and not log.is_exchanging:
+            self._compact(log, play, play.left.popleft())
+            play.fetches = 0
+        play.fetches += 1
+        self.history.add(Fetched(_name(log), offset))
+        return 1 if self._schedule.is_one_batch_per_fetch else max_bytes
+
+    def _is_concerned(self, log: Log) -> bool:
+        if log.topic in INTERNAL_TOPICS:
+            return False
+        self.history.topics[log.topic] = log.config.is_compacted
+        return log.config.is_compacted
+
+    def _compact(self, log: Log, play: PartitionPlay, compaction: Compaction) -> None:
+        passed_ms = log.config.min_compaction_lag_ms
+        if compaction.is_late:
+            passed_ms += log.config.delete_retention_ms
+        end, removed, error = log.log_start_offset, [], None
+        try:
+            end = self._end_offset(log, play, compaction.share)
+            before = _records(log, end)
+            self._passed_ms += log.config.min_compaction_lag_ms
+            self._clean(log, end)
+            if compaction.is_late:
+                # The first run has said from when on tombstones may go.
+                self._passed_ms += log.config.delete_retention_ms
+                self._clean(log, end)
+            after = {record.offset for record in _records(log, end)}
+            removed = [record for record in before if record.offset not in after]
+        except (StorageError, CorruptBatch, OSError) as failure:
+            error = str(failure)
+        self.history.add(Compacted(_name(log), end, passed_ms, removed, error))
+
+    def _end_offset(self, log: Log, play: PartitionPlay, share: int) -> int:
+        """Return the end of what is to be cleaned: the base of a segment."""
+        if share == 100:
+            if play.marked_offset != log.log_end_offset:
+                self._mark_end(log)
+                play.marked_offset = log.log_end_offset
+            end = log.active.base_offset
+        else:
+            closed = len(log.segments) - 1
+            end = log.segments[-(-closed * share // 100)].base_offset
+        allowed = limits(log, log.log_start_offset, 0, is_forced=True).offset
+        return min(end, round_down(log, allowed))
+
+    def _mark_end(self, log: Log) -> None:
+        log.roll()
+        log.append_internal(
+            build_marker(
+                is_commit=False,
+                producer_id=next(self._producer_ids),
+                producer_epoch=0,
+                coordinator_epoch=0,
+                base_offset=log.log_end_offset,
+                leader_epoch=log.leader_epoch,
+                timestamp=self._clock.now_ms(),
+            )
+        )
+
+    def _clean(self, log: Log, end: int) -> None:
+        """Run the cleaner over everything below `end`, as if nothing had been cleaned before. Blocks."""
+        start = log.log_start_offset
+        if end <= start:
+            return
+        plan = make_plan(log, start, end, self._clock.now_ms() + self._passed_ms, CleanerSettings(mode=KAFKA))
+        sizes = {segment.base_offset: segment.size for segment in plan.segments}
+
+        def swap(output: OutputSegment) -> None:
+            sources = output.source_base_offsets
+            replacement = Replacement(
+                log, output.base_offset, sources, source_sizes=[sizes[base] for base in sources], size=output.size
+            )
+            replacement.prepare()
+            replacement.swap()
+            replacement.finish()
+
+        plain_round.clean(log.env, plan, on_output=swap)
+
+
+async def play(node: Node, schedule: Schedule) -> History:
+    """Have a broker's logs played with from now on; return what happens, as it happens. On the loop thread."""
+    return SchedulePlay(node, schedule).history
+
+
+def _name(log: Log) -> str:
+    return f"{log.topic}-{log.partition}"
+
+
+def _parts(checked: CheckedBatch, most: int) -> Iterator[CheckedBatch]:
+    """Yield batches of at most so many records (0: any number), with all else that the batch has."""
+    batch, header = checked
+    if header.has_producer_id:
+        most = most and max(most, -(-header.record_count // MAX_PRODUCER_PARTS))
+    if not most or header.record_count <= most:
+        yield checked
+        return
+    records = list(iter_records(batch))
+    for first in range(0, len(records), most):
+        some = records[first : first + most]
+        part = build_batch(
+            some,
+            codec=header.codec,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=some[0].sequence,
+            is_transactional=header.is_transactional,
+        )
+        yield CheckedBatch(part, parse_header(part))
+
+
+def _records(log: Log, end: int) -> list[StoredRecord]:
+    """Return the records in the segments below `end`; none if they are many bytes, or of an old format."""
+    segments = [segment for segment in log.segments if segment.base_offset < end]
+    found: list[StoredRecord] = []
+    if sum(segment.size for segment in segments) > MAX_TOLD_BYTES:
+        return found
+    for segment in segments:
+        data = segment.file.pread(segment.size, 0)
+        for position, header in iter_headers(data):
+            if header.magic == CURRENT_MAGIC:
+                for record in iter_records(data, position):
+                    kind = MARKER if header.is_control else TOMBSTONE if record.value is None else VALUE
+                    found.append(StoredRecord(record.offset, record.key, kind))
+    return found

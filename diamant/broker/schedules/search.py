@@ -1,0 +1,139 @@
+"""The search for a schedule under which a test fails, and for the smallest of those.
+
+First nothing happens, then each batch is fetched for itself, which tells how many fetches there are. Half of the examples have
+everything compacted, with tombstones gone, after one of these fetches; the rest are random.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from diamant.broker.schedules.schedule import Compaction, Schedule
+
+ONE_BY_ONE = Schedule(batch_records=1, is_one_batch_per_fetch=True)
+MAX_COMPACTIONS = 4
+MAX_FETCHES = 1000
+"""How late a compaction comes at most."""
+MAX_SHRINKS = 60
+"""Runs that look for a smaller schedule once one has been found that fails."""
+SHARES = (100, 75, 50, 25)
+FEW_RECORDS = (0, 1, 2, 3, 5)
+
+
+class RunOutcome(NamedTuple):
+    """How a test has ended under a schedule."""
+
+    has_passed: bool
+    fetches: int
+    """Of the partition that was fetched most often."""
+
+
+class FoundSchedule(NamedTuple):
+    """The outcome of a search."""
+
+    schedule: Schedule | None
+    """The smallest that fails, as far as was looked; None if none does."""
+    examples: int
+    """Schedules that were tried until the first one failed, or all of them."""
+
+
+def find_failing(
+    carry_out: Callable[[Schedule], RunOutcome], examples: int, seed: int, *, may_be_late: bool = True
+) -> FoundSchedule:
+    """Try up to `examples` schedules, and then smaller ones than the first that fails. The same seed tries the same.
+
+    Unless they `may_be_late` no tombstone is ever removed.
+    """
+    search = _Search(carry_out)
+    for schedule in search.candidates(examples, random.Random(seed)):
+        if len(search.tried) == examples:
+            break
+        if not may_be_late:
+            in_time = tuple(replace(one, is_late=False) for one in schedule.compactions)
+            schedule = replace(schedule, compactions=in_time)
+        if search.fails(schedule):
+            count = len(search.tried)
+            return FoundSchedule(search.shrunk(schedule), count)
+    return FoundSchedule(None, len(search.tried))
+
+
+class _Search:
+    """What was tried so far. Tries no schedule twice."""
+
+    def __init__(self, carry_out: Callable[[Schedule], RunOutcome]) -> None:
+        self._carry_out = carry_out
+        self.tried: set[Schedule] = set()
+        self._fetches = 0
+
+    def fails(self, schedule: Schedule) -> bool:
+        """Tell whether the test fails under a schedule; False if that was tried before."""
+        if schedule in self.tried:
+            return False
+        self.tried.add(schedule)
+        outcome = self._carry_out(schedule)
+        self._fetches = min(max(self._fetches, outcome.fetches), MAX_FETCHES)
+        return not outcome.has_passed
+
+    def candidates(self, examples: int, source: random.Random) -> Iterator[Schedule]:
+        """Yield schedules, some more than once."""
+        yield Schedule()
+        yield ONE_BY_ONE
+        yield replace(ONE_BY_ONE, compactions=(Compaction(is_late=True),))
+        last = self._fetches
+        count = min(examples // 2, last)
+        for number in range(1, count + 1):
+            yield replace(ONE_BY_ONE, compactions=(Compaction(last * number // count, is_late=True),))
+        for _ in range(100 * examples):
+            yield random_schedule(source, self._fetches)
+
+    def shrunk(self, schedule: Schedule) -> Schedule:
+        """Return a smaller schedule that fails, too, or the same."""
+        most = len(self.tried) + MAX_SHRINKS
+        is_smaller = True
+        while is_smaller and len(self.tried) < most:
+            is_smaller = False
+            for smaller in simplifications(schedule):
+                if len(self.tried) < most and self.fails(smaller):
+                    schedule, is_smaller = smaller, True
+                    break
+        return schedule
+
+
+def random_schedule(source: random.Random, fetches: int) -> Schedule:
+    """Return a schedule for a consumer that fetches so often."""
+    count = source.randint(1, MAX_COMPACTIONS)
+    return Schedule(
+        tuple(
+            Compaction(
+                source.randint(0, max(1, fetches // count)),
+                100 if source.random() < 0.5 else source.choice(SHARES),
+                source.random() < 0.5,
+            )
+            for _ in range(count)
+        ),
+        source.choice(FEW_RECORDS),
+        source.choice(FEW_RECORDS),
+        source.random() < 0.7,
+    )
+
+
+def simplifications(schedule: Schedule) -> Iterator[Schedule]:
+    """Yield schedules that are smaller by one thing, the smallest first."""
+    compactions = schedule.compactions
+    for position in range(len(compactions)):
+        yield replace(schedule, compactions=compactions[:position] + compactions[position + 1 :])
+    simpler = (
+        replace(schedule, is_one_batch_per_fetch=False),
+        replace(schedule, segment_records=0),
+        replace(schedule, batch_records=0),
+    )
+    yield from (other for other in simpler if other != schedule)
+    for position, one in enumerate(compactions):
+        others = [replace(one, is_late=False), replace(one, share=100)]
+        others += [replace(one, fetches=fetches) for fetches in (0, one.fetches // 2, max(0, one.fetches - 1))]
+        for smaller in others:
+            if smaller != one:
+                yield replace(schedule, compactions=(*compactions[:position], smaller, *compactions[position + 1 :]))

@@ -1,0 +1,1 @@
+"""Schedules of compactions, played between fetches."""
