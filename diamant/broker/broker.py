@@ -17,7 +17,6 @@ import os
 import secrets
 import shutil
 import tempfile
-import weakref
 from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from diamant.broker.operations.records import RecordPage
     from diamant.broker.schedules.history import History
     from diamant.broker.schedules.schedule import Schedule
+    from diamant.broker.snapshots.fork_directory import ForkDirectory
     from diamant.broker.snapshots.store import BrokerSnapshot
     from diamant.cleaner.on_demand.report import CompactionReport
     from diamant.protocol.batches.header import Record
@@ -72,8 +72,8 @@ class Broker:
         self.addresses = Addresses([])
         self._running: RunningBroker | None = None
         self._thread: LoopThread | None = None
-        self._remove: weakref.finalize[..., Broker] | None = None
-        """Removes the directory of a fork, once."""
+        self._fork: ForkDirectory | None = None
+        """Of a fork."""
 
     @property
     def running(self) -> RunningBroker:
@@ -292,13 +292,12 @@ class Broker:
         Finished segments are hard links, so it takes little time and room. The copy lies beside the data directory and goes
         when the fork stops. `settings`: those of the `BrokerConfig` that differ. VerbError: nothing is left behind then.
         """
-        from diamant.broker.snapshots.copy import copy_directory
+        from diamant.broker.snapshots.fork_directory import make_fork, new_fork_of
 
-        directory = f"{self.config.data_dir.rstrip('/')}.fork-{secrets.token_hex(6)}"
-        await on_loop(self.loop, lambda: copy_directory(self.node, directory))
+        directory = new_fork_of(self.config.data_dir)
         env = RealEnv() if isinstance(self.env, RealEnv) else self.env
         fork = Broker(self._static_config.elsewhere(directory, **settings), env=env)
-        fork._remove = weakref.finalize(fork, env.remove_tree, directory)
+        fork._fork = await on_loop(self.loop, lambda: make_fork(self.node, directory))
         return fork
 
     async def play(self, schedule: Schedule) -> History:
@@ -312,6 +311,8 @@ class Broker:
         self.addresses = Addresses([])
         if self._temporary_directory is not None:
             os.mkdir(self._temporary_directory, 0o700)
+        if self._fork is not None:
+            self._fork.lock.release()  # the fork locks it itself
         try:
             self._running = await start_broker(self._static_config, self.env, self.addresses)
         except BaseException:
@@ -322,12 +323,12 @@ class Broker:
     async def stop(self) -> None:
         """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless."""
         if self._running is not None:
-            await self._running.stop(is_kept=self._temporary_directory is None and self._remove is None)
+            await self._running.stop(is_kept=self._temporary_directory is None and self._fork is None)
         await asyncio.to_thread(self._remove_directory)
 
     def _remove_directory(self) -> None:
-        if self._remove is not None:
-            self._remove()
+        if self._fork is not None:
+            self._fork.remove()
         if self._temporary_directory is not None:
             for directory in (self._temporary_directory, f"{self._temporary_directory}.snapshots"):
                 shutil.rmtree(directory, ignore_errors=True)

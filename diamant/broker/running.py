@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from diamant.broker.node.node import Node, open_clock, open_metadata
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.broker.topics.names import INTERNAL_TOPICS
 from diamant.kernels import ARE_COMPILED
+from diamant.storage import names
 from diamant.storage.env.clock import ManualClock, SystemClock
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
@@ -98,9 +100,9 @@ class RunningBroker:
         await asyncio.shield(self._resetting)
 
     async def _reset(self, files: SnapshotFiles, copy: str, seamless: bool) -> None:
-        await self._wind_down()
         if self._removing is not None:
             await asyncio.wait({self._removing})
+        await self._wind_down()
         # From here to the new services nothing else runs on the loop: no client sees a state between the two.
         old, trash = self.node, files.new_trash()
         server = self.services.server
@@ -131,18 +133,22 @@ class RunningBroker:
             self.http.hand_over(self.services)
         await _prepare(self.services)
         await self.services.start()
-        self._removing = asyncio.create_task(asyncio.to_thread(files.remove, trash.rpartition("/")[2]))
+        self._removing = asyncio.create_task(files.discard(trash))
         logger.info("reset to %s", copy)
 
     async def _wind_down(self) -> None:
         """End what is in progress, without syncing what is about to be thrown away."""
         node, services = self.node, self.services
+        node.topics.makes_no_logs = True
         node.purgatory.close()
         await services.stop()
-        await services.server.settled(STOP_TIMEOUT_S)
         await node.scheduler.stop()
         await services.cleaning.stop()
         await node.stop()
+        # Threads that make partitions would do so in the new state.
+        if node.topics.making:
+            await asyncio.wait(set(node.topics.making))
+        await services.server.settled(STOP_TIMEOUT_S)
 
 
 async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> RunningBroker:
@@ -157,7 +163,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
             LogDirectory.open, env, config.data_dir, producer_expiration_ms=config.producer_id_expiration_ms
         )
         undo.callback(directory.close, is_clean=False)  # as a crash would leave it
-        await asyncio.to_thread(_finish_reset, directory)
+        await asyncio.to_thread(_tidy_up, directory)
         await asyncio.to_thread(open_clock, env, config)
         metadata = await asyncio.to_thread(open_metadata, env, config, addresses)
         undo.callback(metadata.close, clean=False)
@@ -190,16 +196,27 @@ async def _prepare(services: Services) -> None:
     await services.load_coordinators()
 
 
-def _finish_reset(directory: LogDirectory) -> None:
-    """Do what a killed process has left of a reset; blocks."""
+def _tidy_up(directory: LogDirectory) -> None:
+    """Do what a killed process has left of a reset, and remove what it has left of copies; blocks."""
     env = directory.env
-    if not env.is_dir(f"{directory.path.rstrip('/')}.snapshots"):
-        return
+    snapshots = f"{os.path.abspath(directory.path)}.snapshots"
+    if not env.exists(f"{directory.path}/{names.META_PROPERTIES}") and not env.is_dir(snapshots):
+        return  # it is new
+    from diamant.broker.snapshots.fork_directory import remove_left_forks
     from diamant.broker.snapshots.store import SnapshotFiles
 
+    remove_left_forks(env, directory.path)
+    if not env.is_dir(snapshots):
+        return
     files = SnapshotFiles(env, directory.path)
     if env.exists(files.mark):
-        restore_directory(env, env.read_bytes(files.mark).decode(), files.data_dir, files.new_trash(), files.mark)
+        snapshot_id = env.read_bytes(files.mark).decode().rpartition("/")[2]
+        if snapshot_id not in files.ids():
+            raise StorageError(
+                f"{directory.path}: a reset to the snapshot {snapshot_id!r} was not finished, and there is none such in "
+                f"{files.path}. Remove {files.mark} to start with what is there, perhaps parts of two states"
+            )
+        restore_directory(env, f"{files.path}/{snapshot_id}", files.data_dir, files.new_trash(), files.mark)
         directory.was_clean = True
         env.remove(files.mark)
     files.sweep()

@@ -63,7 +63,9 @@ def run_child(command: Sequence[str], environment: Mapping[str, str], output: IO
             pass_on(early.pop(0), None)
         code = child.wait()
     except FileNotFoundError:
-        raise CannotRun(f"{command[0]}: there is no such command", NOT_FOUND) from None
+        raise CannotRun(
+            f"{command[0]}: there is no such command, or not the program that its first line names", NOT_FOUND
+        ) from None
     except OSError as error:
         raise CannotRun(f"{command[0]}: it cannot be run: {error.strerror}", CANNOT_RUN) from None
     finally:

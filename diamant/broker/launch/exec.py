@@ -78,12 +78,12 @@ class VariableType(click.ParamType[tuple[str, str]]):
         return name, what
 
 
-class SeedFile(NamedTuple):
-    """The records of a file, and the lines on which they stand."""
+class SeedLine(NamedTuple):
+    """A record, and where it stands."""
 
     path: str
-    records: list[RecordLine]
-    lines: list[int]
+    number: int
+    record: RecordLine
 
 
 class KeptLog(logging.Handler):
@@ -197,7 +197,7 @@ def exec_(
     settings = ["diamant.http.listen=127.0.0.1:0", *settings, *clocks]
     with tempfile.TemporaryDirectory(prefix="diamant-exec-", ignore_cleanup_errors=True) as temporary:
         try:
-            read = [read_seed(path) for path in seeds]
+            read = [line for path in seeds for line in read_seed(path)]
             run = CommandRun(command, topics, read, variables, file, settings, source)
             if examples is None:
                 code = run.once(os.path.join(temporary, "data") if data_dir is None else data_dir)
@@ -227,7 +227,7 @@ class CommandRun:
 
     command: Sequence[str]
     topics: Sequence[TopicOption]
-    seeds: Sequence[SeedFile]
+    seeds: Sequence[SeedLine]
     variables: Sequence[tuple[str, str]]
     file: str | None
     """Of properties."""
@@ -243,6 +243,11 @@ class CommandRun:
             _copy(self.source, data)
         config = make_config(self.file, self.settings, ["127.0.0.1:0"], data)
         with Broker(config) as broker:
+            http = broker.config.http_listener
+            if http is not None and broker.http_url is None:  # a broker does without, tests may not
+                raise BadArgument(
+                    f"no HTTP at {http.address}: it is in use, perhaps. Expected a free port, as port 0 takes one"
+                )
             if prepare is not None:
                 prepare(broker)
             self._fill(broker)
@@ -258,25 +263,27 @@ class CommandRun:
         for topic in self.topics:
             configs: dict[str, object] = {} if topic.policy is None else {"cleanup_policy": topic.policy}
             broker.call(broker.services.produce().create_topic(topic.name, topic.partitions, configs))
-        for seed in self.seeds:
-            try:
-                broker.call(broker.services.produce().produce_all(seed.records))
-            except KafkaError as error:
-                number, _, reason = error.detail.partition(": ")
-                raise BadArgument(f"{seed.path}, line {seed.lines[int(number) - 1]}: {reason}") from None
+        try:
+            # Of all files or of none.
+            broker.call(broker.services.produce().produce_all([line.record for line in self.seeds]))
+        except KafkaError as error:
+            number, _, reason = error.detail.partition(": ")
+            if not number.isdecimal():  # the disk refuses them
+                raise
+            line = self.seeds[int(number) - 1]
+            raise BadArgument(f"{line.path}, line {line.number}: {reason}") from None
 
 
-def read_seed(path: str) -> SeedFile:
+def read_seed(path: str) -> list[SeedLine]:
     """The records of a file; empty lines are left out. BadArgument names file and line; OSError."""
-    records, lines = [], []
+    found = []
     for number, line in enumerate(read_input(path, MAX_SEED_BYTES).splitlines(), 1):
         if line.strip():
             try:
-                records.append(parse_record_line(line))
+                found.append(SeedLine(path, number, parse_record_line(line)))
             except BadArgument as error:
                 raise BadArgument(f"{path}, line {number}: {error}") from None
-            lines.append(number)
-    return SeedFile(path, records, lines)
+    return found
 
 
 def _copy(source: str, data: str) -> None:

@@ -7,9 +7,10 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from diamant.broker.client.errors import VerbError
-from diamant.storage.env.env import RealEnv, parent
-from diamant.storage.recovery.directory_copy import CopySize, DirectoryCopy
+from diamant.broker.client.errors import NotPossible, VerbError
+from diamant.storage import names
+from diamant.storage.env.env import Lock, RealEnv, parent
+from diamant.storage.recovery.directory_copy import DirectoryCopy
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
@@ -17,29 +18,35 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-async def copy_directory(node: Node, target: str) -> CopySize:
+async def copy_directory(node: Node, target: str) -> Lock:
     """Copy the directory as of one moment to `target`, which must not exist; on the loop, which stops while files are linked.
 
-    VerbError if the disk refuses; nothing is left behind then.
+    Returns the lock of the copy. NotPossible when the broker stops, VerbError if the disk refuses; nothing is left behind then.
     """
     copy = DirectoryCopy(node.env, target)
+    lock: Lock | None = None
     try:
         node.env.make_dirs(parent(target))
         if isinstance(node.env, RealEnv):
             os.mkdir(target, 0o700)  # it may lie in a directory that others can read
         node.env.make_dirs(target)
+        lock = node.env.lock(f"{target}/{names.LOCK}")
         while any(log.is_exchanging for log in node.directory.logs.values()):  # noqa: ASYNC110
             await asyncio.sleep(0)  # the renames of a swap, some in each turn
+        if node.is_stopping:
+            raise NotPossible("the broker stops, or is being reset: there is no state to copy")
         copy.take(node.directory, node.metadata.content(), node.metadata.broker_epoch)
         if copy.has_unlinked:
             logger.info("%s: no hard links from %s to there: the data is copied", target, node.directory.path)
             await asyncio.to_thread(copy.finish)
     except BaseException as error:
         await asyncio.to_thread(copy.abandon)
+        if lock is not None:
+            lock.release()
         if isinstance(error, OSError):
             raise VerbError(
                 f"{node.directory.path} cannot be copied to {error.filename or target}: {error.strerror or error}. "
                 "Nothing was left there"
             ) from error
         raise
-    return copy.size
+    return lock

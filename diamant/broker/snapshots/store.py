@@ -4,7 +4,7 @@
     <data>.snapshots/<id>          a snapshot: a copy that an orderly stop could have left
     <data>.snapshots/reset         while a reset is in progress, or has come to no end: the snapshot's path
     <data>.snapshots/<id>.making   a snapshot in the making; a start removes it
-    <data>.snapshots/<id>.trash    what a reset has replaced, until it is removed
+    <data>.snapshots/<id>.trash    what a reset has replaced, or a snapshot that was deleted, until it is removed
 
 A snapshot keeps what it has until it is deleted. So nothing is erased while there is one, and none is made while something is
 erased.
@@ -13,6 +13,7 @@ erased.
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -44,13 +45,18 @@ class BrokerSnapshot(NamedTuple):
         return self._asdict()
 
 
+def snapshots_of(data_dir: str) -> str:
+    """Return the directory of a data directory's snapshots."""
+    return f"{os.path.abspath(data_dir)}.snapshots"  # of "." this lies beside it only if its name is known
+
+
 class SnapshotFiles:
     """The snapshots of one data directory, on disk. Any thread."""
 
     def __init__(self, env: Env, data_dir: str) -> None:
         self.env = env
-        self.data_dir = data_dir.rstrip("/")
-        self.path = f"{self.data_dir}.snapshots"
+        self.data_dir = data_dir
+        self.path = snapshots_of(data_dir)
         self.mark = f"{self.path}/{_MARK}"
 
     def ids(self) -> list[str]:
@@ -65,7 +71,7 @@ class SnapshotFiles:
         return f"{self.path}/{snapshot_id}{_MAKING}"
 
     def new_trash(self) -> str:
-        """Return a free path for what a reset replaces."""
+        """Return a free path for what is about to be removed."""
         return f"{self.path}/{secrets.token_hex(6)}{_TRASH}"
 
     def describe(self, snapshot_id: str) -> BrokerSnapshot:
@@ -74,9 +80,12 @@ class SnapshotFiles:
             snapshot_id, int(snapshot_id.partition("-")[0]), _size(self.env, f"{self.path}/{snapshot_id}")
         )
 
-    def remove(self, name: str) -> None:
-        """Remove one, and the directory of all with the last."""
-        self.env.remove_tree(f"{self.path}/{name}")
+    async def discard(self, path: str) -> None:
+        """Remove what lies at a path below, and the directory of all if nothing else is in it. On the loop."""
+        await asyncio.to_thread(self.env.remove_tree, path)
+        self._leave()  # not in the thread: a snapshot might be begun there in between
+
+    def _leave(self) -> None:
         if not self._names():
             self.env.remove_tree(self.path)
 
@@ -85,7 +94,8 @@ class SnapshotFiles:
         self.env.remove(f"{self.mark}.tmp", missing_ok=True)
         for name in self._names():
             if name.endswith((_MAKING, _TRASH)):
-                self.remove(name)
+                self.env.remove_tree(f"{self.path}/{name}")
+        self._leave()
 
     def check_none(self) -> None:
         """Raise NotPossible, naming them, if there are any: they hold what an erasure has to remove."""
@@ -119,7 +129,11 @@ class Snapshots:
             raise TooMany(f"there are {len(found)} snapshots, the most that can be: delete one first")
         snapshot_id = f"{SystemClock().now_ms()}-{secrets.token_hex(3)}"
         making = self.files.making(snapshot_id)
-        await copy_directory(self._node, making)
+        try:
+            (await copy_directory(self._node, making)).release()
+        except BaseException:
+            await self.files.discard(making)
+            raise
         self._node.env.rename(making, f"{self.files.path}/{snapshot_id}")
         return await asyncio.to_thread(self.files.describe, snapshot_id)
 
@@ -128,9 +142,15 @@ class Snapshots:
         return await asyncio.to_thread(lambda: [self.files.describe(one) for one in sorted(self.files.ids())])
 
     async def delete(self, snapshot_id: str) -> None:
-        """Delete one. NotFound."""
-        self.find(snapshot_id)
-        await asyncio.to_thread(self.files.remove, snapshot_id)
+        """Delete one. NotFound, NotPossible during a reset."""
+        path = self.find(snapshot_id)
+        if self._node.is_stopping:
+            raise NotPossible(
+                "the broker stops, or is being reset, perhaps to this snapshot: try again when that is over"
+            )
+        trash = self.files.new_trash()
+        self._node.env.rename(path, trash)  # in one step: no reset finds a part of it
+        await self.files.discard(trash)
 
     def find(self, snapshot_id: str) -> str:
         """Return the path of one. NotFound."""

@@ -8,6 +8,7 @@ from uuid import UUID
 from diamant.broker.topics.topic import Topic
 from diamant.broker.topics.topics import Topics
 from diamant.protocol.kraft.records import PartitionRecord
+from diamant.storage.errors import StorageError
 from diamant.storage.kraft.image import TopicImage
 from diamant.storage.log.log import Log
 from diamant.storage.recovery.open_log import create_log
@@ -37,6 +38,18 @@ def partition_records(topics: Topics, topic_id: UUID, partitions: range) -> list
 
 async def create_logs(topics: Topics, topic: Topic, image: TopicImage, config: LogConfig, partitions: range) -> None:
     """Make empty partitions: files and fsyncs in threads, several at once, the rest here."""
+    if topics.makes_no_logs:
+        raise StorageError(f"{topics.directory.path} is being put back to a snapshot: try again")
+    making = asyncio.get_running_loop().create_future()
+    topics.making.add(making)
+    try:
+        await _create_logs(topics, topic, image, config, partitions)
+    finally:
+        topics.making.discard(making)
+        making.set_result(None)
+
+
+async def _create_logs(topics: Topics, topic: Topic, image: TopicImage, config: LogConfig, partitions: range) -> None:
     directory = topics.directory
     made = [(topic.name, partition) for partition in partitions]
     directory.take_away_left(made)

@@ -44,6 +44,10 @@ class Topics:
         self.generation = 0
         self.in_creation: dict[str, asyncio.Future[None]] = {}
         """Topics that are in the metadata log but whose partitions are not all there, until they are."""
+        self.making: set[asyncio.Future[None]] = set()
+        """Makings of partitions that are in progress."""
+        self.makes_no_logs = False
+        """True once the directory is about to be put back to a snapshot."""
         self.timed_logs: set[Log] = set()  # those with flush.ms
         self.listeners: list[TopicListener] = []
         self.on_created: Callable[[Log], object] | None = None

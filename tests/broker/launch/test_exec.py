@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -60,11 +61,13 @@ def test_a_failure_is_the_childs_with_the_brokers_log(script: str, code: int) ->
     assert "started with 0 partitions" in found.stderr
 
 
-@pytest.mark.parametrize(("name", "mode", "code"), [("absent", None, 127), ("file", 0o600, 126)])
+@pytest.mark.parametrize(
+    ("name", "mode", "code"), [("absent", None, 127), ("file", 0o600, 126), ("script", 0o700, 127)]
+)
 def test_a_command_that_cannot_be_run(tmp_path: Path, name: str, mode: int | None, code: int) -> None:
     """The exit codes of a shell, and one line."""
     if mode is not None:
-        (tmp_path / name).write_text("text")
+        (tmp_path / name).write_text("#!/no/such/program\n")
         (tmp_path / name).chmod(mode)
     found = run("--", str(tmp_path / name))
     assert (found.returncode, len(found.stderr.splitlines())) == (code, 1)
@@ -119,6 +122,26 @@ def test_a_broken_line_of_a_seed_is_named(tmp_path: Path, line: str, reason: str
     assert reason in found.stderr
     log = tmp_path / "data" / "users-0" / "00000000000000000000.log"
     assert not log.exists() or log.stat().st_size == 0
+
+
+def test_a_broken_second_seed(tmp_path: Path) -> None:
+    """The records of the first one are not written either."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text('{"topic": "users", "key": "k"}\n')
+    second.write_text('\n{"topic": "users", "partition": 9}\n')
+    found = run("--seed", str(first), "--seed", str(second), "--data", str(tmp_path / "data"), "--", "echo", "run")
+    assert (found.returncode, found.stdout) == (1, "")
+    assert found.stderr.startswith(f"diamant: {second}, line 2: ")
+    assert not (tmp_path / "data" / "users-0" / "00000000000000000000.log").read_bytes()
+
+
+def test_a_port_that_is_taken() -> None:
+    """The command is not run, and one line says which port."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        found = run("--set", f"diamant.http.listen={address}", "--", "echo", "run")
+    assert (found.returncode, found.stdout, len(found.stderr.splitlines())) == (1, "", 1)
+    assert f"no HTTP at {address}" in found.stderr
 
 
 def test_a_copy_of_a_directory(tmp_path: Path) -> None:

@@ -135,6 +135,37 @@ async def test_a_disk_that_is_full_at_a_reset() -> None:
         assert await values(broker) == [LARGE, b"tail"]
 
 
+@pytest.mark.parametrize("refusal", [errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EMLINK])
+async def test_without_hard_links(refusal: int) -> None:
+    """Everything is copied: to the snapshot, and back."""
+    env = MemoryEnv()
+    env.fail("link", "*", refusal)
+    async with Broker(config(Path("/")), env=env) as broker:
+        await fill(broker)
+        snapshot = await broker.snapshot()
+        await produce(broker, b"later")
+        await broker.reset(snapshot)
+        assert await values(broker) == [LARGE, b"tail"]
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+async def test_a_disk_too_full_for_a_snapshot(has_links: bool) -> None:
+    """The error names the file; nothing is left, and once there is room the snapshot is made."""
+    env = MemoryEnv()
+    if not has_links:
+        env.fail("link", "*", errno.EPERM)
+    async with Broker(config(Path("/")), env=env) as broker:
+        await fill(broker)
+        fault = env.fail("append", f"*.making/t-0/{0 if not has_links else 1:020}.log", errno.ENOSPC, partial_bytes=3)
+        with pytest.raises(VerbError, match=r"t-0/.*: No space left on device. Nothing was left there"):
+            await broker.snapshot()
+        assert env.list_dir("/") == ["data"]
+        fault.clear()
+        snapshot = await broker.snapshot()
+        await broker.reset(snapshot)
+        assert await values(broker) == [LARGE, b"tail"]
+
+
 async def test_snapshots_over_http(tmp_path: Path) -> None:
     """Other languages make, list, use and delete snapshots; the connection of a reset gets its answer."""
     async with Broker(config(tmp_path, diamant_http_listen="127.0.0.1:0")) as broker:

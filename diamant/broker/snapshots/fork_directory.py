@@ -1,0 +1,64 @@
+"""Directories of forks: beside the data directory, and removed with the fork.
+
+<data>.fork-<12 hex digits>    a fork; locked from its making to its end, but for the moment in which it starts
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+import weakref
+from contextlib import suppress
+
+from diamant.broker.node.node import Node
+from diamant.broker.snapshots.copy import copy_directory
+from diamant.broker.snapshots.store import snapshots_of
+from diamant.storage import names
+from diamant.storage.env.env import Env, Lock, parent
+from diamant.storage.errors import InUse
+
+logger = logging.getLogger(__name__)
+
+
+class ForkDirectory:
+    """The directory of a fork that is made. Owns it: `remove` is called at the latest when the object goes."""
+
+    def __init__(self, env: Env, path: str, lock: Lock) -> None:
+        self.lock = lock
+        self.remove = weakref.finalize(self, _remove, env, path)
+
+
+async def make_fork(node: Node, path: str) -> ForkDirectory:
+    """Copy a broker's directory to `path`, as `copy_directory` does."""
+    return ForkDirectory(node.env, path, await copy_directory(node, path))
+
+
+def new_fork_of(data_dir: str) -> str:
+    """Return a free path for a fork."""
+    return f"{os.path.abspath(data_dir)}.fork-{secrets.token_hex(6)}"
+
+
+def _remove(env: Env, path: str) -> None:
+    """Remove a fork with its snapshots."""
+    for one in (path, snapshots_of(path)):
+        env.remove_tree(one)
+
+
+def remove_left_forks(env: Env, data_dir: str) -> None:
+    """Remove the forks, and forks of these, that a killed process has left; those that live are locked, and stay. Blocks."""
+    data = os.path.abspath(data_dir)
+    is_fork = re.compile(rf"{re.escape(os.path.basename(data))}(\.fork-[0-9a-f]{{12}})+")
+    with suppress(OSError):  # who may not look there has made none
+        for name in filter(is_fork.fullmatch, env.list_dir(parent(data))):
+            path = f"{parent(data)}/{name}"
+            try:
+                lock = env.lock(f"{path}/{names.LOCK}")
+            except InUse:
+                continue
+            try:
+                _remove(env, path)
+                logger.info("%s: the fork of a process that was killed is removed", path)
+            finally:
+                lock.release()
