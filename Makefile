@@ -15,6 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install
 check_python = $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	{ echo "Diamant needs CPython 3.11 or newer; $(1) is $$($(1) --version 2>&1 | sed 's/^Python //'). make $(2) PYTHON=python3.11" >&2; exit 1; }
 JAVA_PACKAGE := openjdk-17-jre-headless
+BROWSER_PACKAGE := chromium
 GOALS := $(or $(filter-out clean,$(MAKECMDGOALS)),run)
 # Byte code of the tests and of the processes they start is kept, whatever the shell says: without it they take half as long again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -37,7 +38,7 @@ LOWEST_TESTS := $(addprefix tests/broker/,handlers/data/test_produce_fetch.py ht
 	erasure/keys/test_erasing.py erasure/certificates/test_verifying.py) \
 	tests/kernels/test_record_walk.py
 
-.PHONY: run test quick sanitize lowest check format bench demo demo-spark docs site clean help java
+.PHONY: run test quick sanitize lowest check format bench demo demo-spark docs site screenshots vendor clean help java browser
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,7 +46,7 @@ help: ## this list
 run: $(RUN_STAMP) ## start a broker (LISTEN=127.0.0.1:9092 DATA=data)
 	$(BIN)/diamant start --listen $(LISTEN) --data $(subst $(SPACE),\ ,$(DATA))
 
-test: $(DEV_STAMP) java ## the whole suite (JAVA=skip: install none where it is missing)
+test: $(DEV_STAMP) java browser ## the whole suite (JAVA=skip, BROWSER=skip: install none where it is missing)
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # Spark needs Java 17 or newer. Its tests are skipped without, and fail if CI is set. A root of Debian gets it installed.
@@ -57,6 +58,18 @@ ifneq ($(JAVA),skip)
 			|| echo "that failed: the tests of Spark are skipped" >&2; \
 	else \
 		echo "the tests of Spark are skipped: they need Java 17 or newer. On Debian, as root: apt-get install -y $(JAVA_PACKAGE)" >&2; \
+	fi
+endif
+
+# The same for the browser that the tests of the page drive.
+browser:
+ifneq ($(BROWSER),skip)
+	@command -v chromium >/dev/null || if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then \
+		echo "The page is tested in Chromium and there is none: installing it (make test BROWSER=skip does not)"; \
+		apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $(BROWSER_PACKAGE) \
+			|| echo "that failed: the tests in a browser are skipped" >&2; \
+	else \
+		echo "the tests in a browser are skipped: they need Chromium. On Debian, as root: apt-get install -y $(BROWSER_PACKAGE)" >&2; \
 	fi
 endif
 
@@ -99,6 +112,12 @@ docs: $(DEV_STAMP) ## write the pages and the map that are made of tables and do
 	$(BIN)/python -m diamant.broker.reference.metrics docs/reference/metrics.md
 	$(BIN)/python -m diamant.broker.reference.reference docs/reference
 	$(BIN)/python -m tests.folder_map
+
+screenshots: $(DEV_STAMP) browser ## take the pictures of the page again, in docs/pictures
+	$(BIN)/python -m tests.broker.http.page.screenshots docs/pictures
+
+vendor: ## fetch the page's JavaScript libraries again, as static/vendored.json names them (needs npm)
+	$(PYTHON) -m tests.broker.http.page.vendor
 
 site: $(SITE_STAMP) ## build the documentation as a site in build/site; a dead link fails
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build --quiet

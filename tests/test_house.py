@@ -224,7 +224,12 @@ def requirements(file: str) -> list[str]:
 def test_every_file_that_is_no_module_is_installed() -> None:
     """Setuptools leaves out what it is not told of. What kernels are built of is not needed where they are installed."""
     data = PYPROJECT["tool"]["setuptools"]["package-data"]
-    named = {str(Path(*package.split("."), name)) for package, names in data.items() for name in names}
+    named = {
+        str(path.relative_to(ROOT))
+        for package, names in data.items()
+        for name in names
+        for path in ROOT.joinpath(*package.split(".")).glob(name)
+    }
     files = {path.relative_to(ROOT) for path in (ROOT / "diamant").rglob("*") if path.is_file()}
     unshipped = (".py", ".pxd", ".pyi", ".h", ".so")
     assert named == {str(path) for path in files if path.suffix not in unshipped and "__pycache__" not in path.parts}

@@ -188,12 +188,14 @@ def put_entries(
     start: int64_t,
     end: int64_t,
     counts: int64_t[:, ::1],
+    is_one_log: cython.bint,
 ) -> tuple[int64_t, int64_t]:
     """Put entries `start` to `end` into the table, later ones over earlier ones; return (next entry, keys in the table).
 
     `counts`, int64[3, sources], has live keys, tombstones and superseded records: a source's keys are counted there when they
-    come again in a later one. Stops before an entry of another source than `only_source`, if that is not negative, and before
-    any when there are `max_size` keys, less than there are slots.
+    come again in a later one. With `is_one_log` sources are parts of one log: such a key supersedes its record. Stops before an
+    entry of another source than `only_source`, if that is not negative, and before any when there are `max_size` keys, less than
+    there are slots.
     """
     slots: int64_t = table.shape[0]
     index: int64_t = start
@@ -226,8 +228,8 @@ def put_entries(
             else:
                 known = table[slot, 2] - 1
                 earlier = known & EARLIER
-                if known >> SOURCE_SHIFT == word >> SOURCE_SHIFT:
-                    counts[2, cython.cast(int64_t, word >> SOURCE_SHIFT)] += 1
+                if is_one_log or known >> SOURCE_SHIFT == word >> SOURCE_SHIFT:
+                    counts[2, cython.cast(int64_t, known >> SOURCE_SHIFT)] += 1
                 elif add_word(counts, known) != 0 and earlier < 2 * EARLIER_ONE:
                     earlier += EARLIER_ONE
                 word |= earlier

@@ -29,5 +29,6 @@ def put_entries(
     start: int,
     end: int,
     counts: Numbers,
+    is_one_log: bool,
 ) -> tuple[int, int]: ...
 def sum_entries(table: Words, counts: Numbers) -> int: ...

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from diamant.broker.operations.explain import ExplainOperation
     from diamant.broker.operations.produce import ProduceOperation
     from diamant.broker.operations.records import RecordsOperation
+    from diamant.broker.operations.segment_figures import SegmentFigures
     from diamant.broker.snapshots.store import Snapshots
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.cleaner.erasure.pending_erasures import PendingErasures
@@ -87,6 +88,7 @@ class Services:
         self.count: Lazy[CountOperation] = Lazy(self._count)
         self.produce: Lazy[ProduceOperation] = Lazy(self._produce)
         self.records: Lazy[RecordsOperation] = Lazy(self._records)
+        self.segment_figures: Lazy[SegmentFigures] = Lazy(self._segment_figures)
         self.reset: Callable[[str, bool], Awaitable[None]]
         """Puts the broker back to the snapshot of an id; if told to, with its connections. `RunningBroker` sets it."""
         self.snapshots: Lazy[Snapshots] = Lazy(self._snapshots)
@@ -216,6 +218,11 @@ class Services:
         from diamant.broker.operations.records import RecordsOperation
 
         return RecordsOperation(self.explain(), self.node.loop)
+
+    def _segment_figures(self) -> SegmentFigures:
+        from diamant.broker.operations.segment_figures import SegmentFigures
+
+        return SegmentFigures(self.explain())
 
     def _clock(self) -> BrokerClock:
         from diamant.broker.operations.clock import BrokerClock

@@ -24,11 +24,11 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from diamant.broker.metrics.coordinators import GroupFigures, TransactionFigures, take_groups, take_transactions
+from diamant.broker.metrics.erasure_deadline import TopicDeadline, take_deadlines
+from diamant.broker.metrics.erasure_deadline import samples as deadline_samples
 from diamant.broker.metrics.table import COUNTER, GAUGE, HISTOGRAM, METRICS
 from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS, RequestMetrics
 from diamant.broker.node.topic_metrics import TopicCounts
-from diamant.broker.operations.erasure_deadline import TopicDeadline, take_deadlines
-from diamant.broker.operations.erasure_deadline import samples as deadline_samples
 from diamant.cleaner.rules.result import REASONS
 from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus
 from diamant.protocol.errors import ErrorCode

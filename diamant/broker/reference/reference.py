@@ -251,12 +251,13 @@ def _escaped(text: str) -> str:
 
 
 def routes() -> list[Route]:
-    """Every path that HTTP answers."""
+    """Every path that HTTP answers, but for the page."""
     return asyncio.run(_routes_of(cast("Services", None)))  # the rows are not called
 
 
 async def _routes_of(services: Services) -> list[Route]:
-    return await Routes(services, ENDPOINTS, 0.0, TokenCheck(is_needed=False, token=None, problem=None)).load_all()
+    routes = Routes(services, ENDPOINTS, 0.0, TokenCheck(is_needed=False, token=None, problem=None))
+    return [route for route in await routes.load_all() if route.refuse is None]
 
 
 def _route(route: Route) -> str:

@@ -60,7 +60,15 @@ class KeyCounts(NamedTuple):
 class KeyCensus:
     """The keys of the sources 0 to `sources` - 1. Use as a context manager: it may have temporary files."""
 
-    def __init__(self, sources: int, *, max_bytes: int = DEFAULT_MAX_BYTES, is_compiled: bool = ARE_COMPILED) -> None:
+    def __init__(
+        self,
+        sources: int,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        is_one_log: bool = False,
+        is_compiled: bool = ARE_COMPILED,
+    ) -> None:
+        """`is_one_log`: the sources are segments of one partition, so a record supersedes those of its key in all of them."""
         self.is_compiled = is_compiled
         """True if `put` takes what kernels have hashed."""
         self.hash = RandomHash(is_compiled=is_compiled)
@@ -69,7 +77,8 @@ class KeyCensus:
         self._counts = memoryview(bytearray(8 * 3 * sources)).cast("q", (3, sources))
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         new_table = CompiledKeyTable if is_compiled else PlainKeyTable
-        self._keys = _Keys(partial(new_table, self._counts, LEAST_KEYS, max_bytes), self._make_directory, _FIRST_SHIFT)
+        make_table = partial(new_table, self._counts, LEAST_KEYS, max_bytes, is_one_log=is_one_log)
+        self._keys = _Keys(make_table, self._make_directory, _FIRST_SHIFT)
 
     def __enter__(self) -> KeyCensus:
         return self

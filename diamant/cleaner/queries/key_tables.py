@@ -3,7 +3,7 @@
     entry, 24 bytes:   16 hash | 8 what is known of the key (`kernels.constants.counts`)
 
 A key that comes again in a source supersedes its record there; in a later source it begins again, and of the earlier ones only
-the number is kept in which it is live.
+the number is kept in which it is live. Where the sources are parts of one log it supersedes its record wherever that is.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ class KeyTable(Protocol):
 class CompiledKeyTable:
     """A table of kernels. Memory: `max_bytes`, with the smaller table that it grows from."""
 
-    def __init__(self, counts: Numbers, least_keys: int, max_bytes: int) -> None:
+    def __init__(self, counts: Numbers, least_keys: int, max_bytes: int, *, is_one_log: bool) -> None:
         self._counts = counts
+        self._is_one_log = is_one_log
         self._max_slots = max(least_keys * 4 // 3 + 1, max_bytes * 2 // 3 // ENTRY.size)
         self._slots = 0
         self.table: Numbers
@@ -69,7 +70,9 @@ class CompiledKeyTable:
 
         while start < end:
             limit = self._slots * 3 // 4
-            start, self.size = put_entries(self.table, self.size, limit, only_source, entries, start, end, self._counts)
+            start, self.size = put_entries(
+                self.table, self.size, limit, only_source, entries, start, end, self._counts, self._is_one_log
+            )
             if self.size < limit or self._slots == self._max_slots:
                 break
             self.grow()
@@ -120,8 +123,9 @@ class CompiledKeyTable:
 class PlainKeyTable:
     """A dict. Memory: about `max_bytes`."""
 
-    def __init__(self, counts: Numbers, least_keys: int, max_bytes: int) -> None:
+    def __init__(self, counts: Numbers, least_keys: int, max_bytes: int, *, is_one_log: bool) -> None:
         self._counts = counts
+        self._is_one_log = is_one_log
         self._max_keys = max(least_keys, max_bytes // _PLAIN_BYTES)
         self._words: dict[bytes, int] = {}
 
@@ -136,8 +140,8 @@ class PlainKeyTable:
             known = words.get(hashed)
             if known is not None:
                 earlier = known & EARLIER
-                if known >> SOURCE_SHIFT == source:
-                    counts[SUPERSEDED, source] += 1
+                if self._is_one_log or known >> SOURCE_SHIFT == source:
+                    counts[SUPERSEDED, known >> SOURCE_SHIFT] += 1
                 elif self._add(known) and earlier < 2 * EARLIER_ONE:
                     earlier += EARLIER_ONE
                 word |= earlier

@@ -61,6 +61,8 @@ class RunningRound:
             log_bytes_done=done_bytes,
             io_bytes=io_bytes,
             started_ms=self.started_ms,
+            first_offset=self.plan.segments[0].base_offset,
+            end_offset=self.plan.first_uncleanable_offset,
             bytes_per_s=rate,
             left_s=left_s,
         )

@@ -81,6 +81,10 @@ class RoundStatus:
     io_bytes: int
     """Read and written so far, as far as known: in the end two reads of the log and one of its outputs."""
     started_ms: int
+    first_offset: int = 0
+    """Of the first segment that the round is over."""
+    end_offset: int = 0
+    """Where the round ends."""
     bytes_per_s: float | None = None
     """Bytes of log done in a second of real time; None while there is too little to tell."""
     left_s: float | None = None

@@ -137,7 +137,7 @@ async def test_health_of_a_broker_that_stops(broker: Broker) -> None:
     broker.node.is_stopping = False
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics/", "/Health", "/%2e%2e/etc/passwd", "/topics?x=/metrics"])
+@pytest.mark.parametrize("path", ["/metric", "/metrics/", "/Health", "/%2e%2e/etc/passwd", "/topic?x=/metrics"])
 async def test_other_paths_do_not_exist(broker: Broker, path: str) -> None:
     """404, as JSON, with the paths that do."""
     answer = await get(broker, path)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.metrics.erasure_deadline import take_deadlines
 from diamant.broker.metrics.prometheus import offline_partitions
-from diamant.broker.operations.erasure_deadline import take_deadlines
 
 
 async def healthz(call: Call) -> web.Response:

@@ -6,8 +6,13 @@ A path belongs to the longest prefix (of whole steps) that is here. A module tha
 from __future__ import annotations
 
 ENDPOINTS: dict[str, str] = {
+    "/": "diamant.broker.http.page.views",
     "/healthz": "diamant.broker.http.endpoints.health",
+    "/live": "diamant.broker.http.page.views",
+    "/login": "diamant.broker.http.page.views",
     "/readyz": "diamant.broker.http.endpoints.health",
+    "/static": "diamant.broker.http.page.views",
+    "/topics": "diamant.broker.http.page.views",
     "/v1/cancel": "diamant.broker.http.endpoints.cancel",
     "/v1/certificates": "diamant.broker.http.endpoints.erase",
     "/v1/clock": "diamant.broker.http.endpoints.clock",

@@ -25,6 +25,7 @@ The function returns what becomes the JSON (an object, or something with `to_fie
 
 from __future__ import annotations
 
+from asyncio import Event
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
@@ -36,6 +37,7 @@ from diamant.broker.operations.progress import Progress
 
 if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services
+    from diamant.broker.http.serving.token import TokenCheck
 
 ParamType: TypeAlias = Literal["string", "integer", "boolean", "strings", "object", "key", "any"]
 """`strings`: a list of texts; in a query the parameter is given several times. `key`: see `client/record_key.py`, the
@@ -120,6 +122,9 @@ class Call:
     progress: Progress = field(default_factory=Progress)
     extend: Callable[[float], None] = lambda _seconds: None
     """Has the connection live so many seconds longer."""
+    closing: Event = field(default_factory=Event)
+    """Set once the port is being closed: answers without an end are to end."""
+    token: TokenCheck | None = None
 
 
 Result: TypeAlias = "Mapping[str, Any] | HasFields | web.StreamResponse"
@@ -152,6 +157,8 @@ class Route(NamedTuple):
     max_body_bytes: int = MAX_BODY_BYTES
     max_wait_ms: int = 0
     """The time that the function may wait; the connection lives for so much longer."""
+    refuse: Callable[[int, str], web.StreamResponse] | None = None
+    """Of a page for people, which is not in the OpenAPI document: makes the answer for those who have no token."""
 
 
 def matched(template: str, steps: list[str]) -> dict[str, str] | None:

@@ -25,7 +25,7 @@ from diamant.broker.http.serving.json_body import JsonError, check_host, check_t
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, HttpLimits
 from diamant.broker.http.serving.openapi import WAIT_PARAM, document
 from diamant.broker.http.serving.route import Call, Result, Route, matched
-from diamant.broker.http.serving.token import TokenCheck
+from diamant.broker.http.serving.token import COOKIE, TokenCheck
 from diamant.broker.metrics import prometheus as metrics
 from diamant.broker.operations.progress import Progress
 from diamant.version import __version__
@@ -65,6 +65,7 @@ class Routes:
         """Has the connection of a request live so much longer."""
         self.is_for_probes: Callable[[web.BaseRequest], bool] = lambda _request: False
         """Notes that a request has come; whether its connection is for probes only."""
+        self._closing = asyncio.Event()
         self._modules: dict[str, ModuleType] = {}
         self._rows: list[Route] = [
             Route(
@@ -137,21 +138,19 @@ class Routes:
         except (JsonError, VerbError) as error:
             response = _error_response(error)
         except asyncio.CancelledError as error:
-            if not self._is_closed:
+            if not self._closing.is_set():
                 raise
             response = _error_response(error)
         except Exception as error:
             logger.exception("%s %s failed", request.method, _first_steps(request.path))
             response = _error_response(error)
-        response.headers["Cache-Control"] = "no-store"
+        response.headers.setdefault("Cache-Control", "no-store")
         response.force_close()
         return response
 
-    _is_closed = False
-
     async def close(self) -> None:
-        """End the jobs."""
-        self._is_closed = True
+        """End the jobs, and the answers that have no end."""
+        self._closing.set()
         await self.jobs.close()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -173,12 +172,14 @@ class Routes:
             headers = {"Allow": ", ".join(possible)}
             return web.json_response({"error": sentence, "code": "bad-method"}, status=405, headers=headers)
         row, names = methods[method]
-        if request.path.startswith(API_PREFIX):
+        if row.refuse is not None or request.path.startswith(API_PREFIX):
             check_host(request, self._own_names())
             if request.method in ("POST", "PUT"):
                 check_type(request)
-        if row.changes_data and (refusal := self._token.refusal(request.headers.get("Authorization"))) is not None:
+        if row.changes_data and (refusal := self._refusal(request)) is not None:
             status, sentence = refusal
+            if row.refuse is not None:
+                return row.refuse(status, sentence)
             code = "unauthorized" if status == 401 else "not-allowed"
             headers = {"WWW-Authenticate": 'Bearer realm="diamant"'} if status == 401 else {}
             return web.json_response({"error": sentence, "code": code}, status=status, headers=headers)
@@ -190,7 +191,16 @@ class Routes:
             least_rate = self.limits.connections.min_bytes_per_second
             self.extend(request, min(request.content_length, row.max_body_bytes) / least_rate)
         fields = await _fields(row, request)
-        call = Call(self.services, request, names, query, fields, extend=lambda seconds: self.extend(request, seconds))
+        call = Call(
+            self.services,
+            request,
+            names,
+            query,
+            fields,
+            extend=lambda seconds: self.extend(request, seconds),
+            closing=self._closing,
+            token=self._token,
+        )
         if not row.is_job:
             if row.max_wait_ms:
                 self.extend(request, row.max_wait_ms / 1000)
@@ -213,6 +223,9 @@ class Routes:
             return web.json_response(_without_status(job.error), status=job.error["status"])
         return web.json_response(job.to_fields(), status=202, headers={"Location": job.href})
 
+    def _refusal(self, request: web.BaseRequest) -> tuple[int, str] | None:
+        return self._token.refusal(request.headers.get("Authorization"), request.cookies.get(COOKIE))
+
     def _own_names(self) -> set[str]:
         """The names by which this broker is known: those it tells clients, and the one that HTTP was told to listen on."""
         listeners = [*self.services.node.config.advertised_listeners]
@@ -223,7 +236,8 @@ class Routes:
     # -- rows of its own -------------------------------------------------------------------------------------------------
 
     async def _openapi(self, _call: Call) -> Mapping[str, Any]:
-        return document(await self.load_all(), needs_token=self._token.is_needed)
+        rows = [row for row in await self.load_all() if row.refuse is None]
+        return document(rows, needs_token=self._token.is_needed)
 
     async def _list_jobs(self, _call: Call) -> Mapping[str, Any]:
         return {

@@ -147,5 +147,10 @@ def open_http(
         return None
     addresses.http = reachable(listener, sock)
     addresses.http_bound = listener._replace(port=addresses.http.port)
-    logger.info("HTTP at %s, metrics at %s/metrics", addresses.http_bound.address, addresses.http_url)
+    logger.info(
+        "HTTP at %s: the page at %s/, metrics at %s/metrics",
+        addresses.http_bound.address,
+        addresses.http_url,
+        addresses.http_url,
+    )
     return http

@@ -20,6 +20,8 @@ MIN_TOKEN_BYTES = 16
 MAX_TOKEN_BYTES = 4096
 MAX_FILE_BYTES = 64 * 1024
 _SCHEME = "bearer"
+COOKIE = "diamant-token"
+"""Keeps the token for a browser."""
 
 
 class TokenCheck:
@@ -31,12 +33,14 @@ class TokenCheck:
         self._token = token
         self.problem = problem
 
-    def refusal(self, authorization: str | None) -> tuple[int, str] | None:
-        """Return the status and text that refuse a request with this Authorization header; None if it is allowed."""
+    def refusal(self, authorization: str | None, cookie: str | None = None) -> tuple[int, str] | None:
+        """Return the status and text that refuse a request with this Authorization header or `COOKIE`; None if allowed."""
         if not self.is_needed:
             return None
         if self._token is None:
             return 403, self.problem or "there is no token"
+        if authorization is None and cookie:
+            authorization = f"Bearer {cookie}"
         scheme, _, given = (authorization or "").partition(" ")
         if scheme.lower() != _SCHEME or not given.strip():
             return 401, "this changes data and needs the broker's token: Authorization: Bearer <token>"

@@ -1,0 +1,1 @@
+"""The page: views for people, made of templates, without anything from elsewhere."""

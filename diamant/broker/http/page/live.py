@@ -1,0 +1,69 @@
+"""Live parts of the page: server-sent events, each with the HTML of one part, sent when it has changed.
+
+Bounds: `MAX_STREAMS`, each with one event in progress. Who does not read is disconnected when the connection's time is over.
+A stream whose parts take long to make is made less often, so that it costs a hundredth of a core at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+
+from aiohttp import web
+
+from diamant.broker.client.errors import TooMany, VerbError
+from diamant.broker.http.page.rendering import HEADERS
+from diamant.broker.http.serving.route import Call
+
+MAX_STREAMS = 32
+"""Of the 64 connections of the port."""
+INTERVAL_S = 1.0
+COST = 100
+"""A part is made again after so many times the time that it took, at the earliest."""
+PULSE_S = 15.0
+"""After so long without an event a comment is sent: it tells who has gone."""
+
+Parts = Callable[[], Awaitable[Mapping[str, str]]]
+"""Makes the HTML of each part, by the name of its event."""
+
+_open: set[object] = set()
+
+
+async def stream(call: Call, parts: Parts) -> web.StreamResponse:
+    """Send parts as they change, until the browser or the broker goes. TooMany."""
+    if len(_open) >= MAX_STREAMS:
+        raise TooMany(f"{MAX_STREAMS} pages are live already: this one shows what was when it was loaded")
+    token = object()
+    _open.add(token)
+    try:
+        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        await response.prepare(call.request)
+        await response.write(b"retry: 1000\n\n")
+        with suppress(ConnectionError, VerbError):  # the browser has gone, or what is shown
+            await _send(call, parts, response)
+    finally:
+        _open.discard(token)
+    return response
+
+
+async def _send(call: Call, parts: Parts, response: web.StreamResponse) -> None:
+    sent: dict[str, int] = {}
+    quiet_s = 0.0
+    while not call.closing.is_set():
+        started_s = time.thread_time()
+        events = [(name, html) for name, html in (await parts()).items() if sent.get(name) != hash(html)]
+        took_s = time.thread_time() - started_s
+        for name, html in events:
+            sent[name] = hash(html)
+            lines = "".join(f"data: {line}\n" for line in html.splitlines() if line.strip())
+            await response.write(f"event: {name}\n{lines}\n".encode())
+        pause_s = max(INTERVAL_S, COST * took_s)
+        quiet_s = 0.0 if events else quiet_s + pause_s
+        if quiet_s >= PULSE_S:
+            quiet_s = 0.0
+            await response.write(b":\n\n")
+        call.extend(pause_s + took_s)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(call.closing.wait(), pause_s)

@@ -1,0 +1,81 @@
+"""The overview: what the broker is, what it does now, what is overdue."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from diamant.broker.http.page.live import stream
+from diamant.broker.http.page.rendering import ShownCall, fragment, page, view
+from diamant.broker.http.serving.route import Call
+from diamant.broker.operations.status import BrokerStatus, broker_status
+
+MAX_ROWS = 20
+
+
+def shown_call(call: Call, method: str, path: str, fields: Mapping[str, Any], shell: str, python: str) -> ShownCall:
+    """Return a call with the address of this broker in it."""
+    url = call.services.node.addresses.http_url
+    body = f" -H 'Content-Type: application/json' -d '{json.dumps(fields)}'" if method != "DELETE" else ""
+    method_option = "" if method == "POST" and body else f" -X {method}"
+    return ShownCall(method, path, fields, shell, python, f"curl{method_option} {url}{path}{body}")
+
+
+def _status(call: Call) -> BrokerStatus:
+    services = call.services
+    return broker_status(services.node, services.cleaning.status(), services.clock().state())
+
+
+def _context(call: Call) -> dict[str, object]:
+    status = _status(call)
+    overdue = sorted((one for one in status.cleaner.partitions if one.overdue_ms > 0), key=lambda one: -one.overdue_ms)
+    faults = call.services.faults.made
+    return {
+        "status": status,
+        "overdue": overdue[:MAX_ROWS],
+        "overdue_more": max(0, len(overdue) - MAX_ROWS),
+        "troubled": [one for one in status.cleaner.partitions if one.trouble is not None][:MAX_ROWS],
+        "erasures": [
+            {"id": one, "due_ms": due} for queue in call.services.jobs for one, due in queue.table.due.items()
+        ][:MAX_ROWS],
+        "faults": [] if faults is None else [
+            {"text": str(one.spec), "fired": one.count} for one in faults.list()[:MAX_ROWS]
+        ],
+    }  # fmt: skip
+
+
+def _advances(call: Call) -> list[tuple[str, ShownCall]]:
+    found = []
+    for label, duration in (("Advance by 1 minute", "1m"), ("Advance by 1 hour", "1h"), ("Advance by 1 day", "1d")):
+        fields = {"by": duration}
+        found.append(
+            (
+                label,
+                shown_call(
+                    call, "POST", "/v1/clock/advance", fields, f"diamant clock advance {duration}",
+                    f'broker.clock.advance("{duration}")',
+                ),
+            )
+        )  # fmt: skip
+    return found
+
+
+async def show(call: Call) -> web.StreamResponse:
+    """Return the view."""
+    context = {**_context(call), "advances": _advances(call)}
+    return page("overview.html.j2", context, title="Overview", view="Overview")
+
+
+async def live(call: Call) -> web.StreamResponse:
+    """Send its changes."""
+
+    async def parts() -> dict[str, str]:
+        return {"overview": fragment("overview_live.html.j2", _context(call))}
+
+    return await stream(call, parts)
+
+
+ROUTES = (view("/", show, "The overview."), view("/live/overview", live, "Its changes."))

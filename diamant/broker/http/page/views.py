@@ -1,0 +1,16 @@
+"""The table of the page: the routes of all views."""
+
+from __future__ import annotations
+
+from diamant.broker.http.page import assets, login, overview, records, topic, topics
+from diamant.broker.http.page.rendering import refused
+from diamant.broker.http.serving.route import Route
+
+ROUTES = (
+    *overview.ROUTES,
+    *topics.ROUTES,
+    *topic.ROUTES,
+    *records.ROUTES,
+    *login.ROUTES,
+    Route("GET", "/static/{digest}/{name}", assets.serve, "A file of the page.", takes_any_query=True, refuse=refused),
+)

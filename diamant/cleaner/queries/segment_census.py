@@ -1,0 +1,112 @@
+"""Exact counts of a partition's records by kind, segment by segment: what `count_by_keys` counts, with its place.
+
+A record counts in the segment where it lies, and is superseded by a later one of its key in any segment of the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from diamant.cleaner.explain.scans import OpenSegment
+from diamant.cleaner.on_demand.record_counts import count_segment
+from diamant.cleaner.queries.key_counts import KeyCensus
+from diamant.cleaner.queries.record_count import MAX_KEY_BYTES, MAX_PROBLEMS
+from diamant.cleaner.queries.record_counter import RecordCounter
+from diamant.cleaner.segments.sound_rows import PieceReader
+from diamant.cleaner.segments.tolerant_reader import Problem
+from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
+from diamant.kernels import ARE_COMPILED
+from diamant.kernels.constants import counts
+from diamant.storage.env.env import Env
+from diamant.storage.errors import StorageError
+
+
+class SegmentRecords(NamedTuple):
+    """The records of one segment by kind, as `record_count` has them; markers are no records."""
+
+    base_offset: int
+    size: int
+    """Of the file when it was counted, in bytes."""
+    live: int = 0
+    superseded: int = 0
+    tombstones: int = 0
+    """The latest of their keys."""
+    aborted: int = 0
+    undecided: int = 0
+    """Of open transactions."""
+    keyless: int = 0
+    below_log_start: int = 0
+    markers: int = 0
+    first_horizon_ms: int | None = None
+    """The earliest delete horizon of its tombstones, superseded ones among them; None if none has one."""
+    last_horizon_ms: int | None = None
+
+    @property
+    def records(self) -> int:
+        """All of them."""
+        return sum((self.live, self.superseded, self.tombstones, self.aborted, self.undecided, self.keyless))
+
+
+class SegmentCensus(NamedTuple):
+    """The segments of a partition, ascending, and what could not be read."""
+
+    segments: tuple[SegmentRecords, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+def count_by_segment(
+    env: Env,
+    segments: Iterable[OpenSegment],
+    most_segments: int,
+    outcomes: TransactionOutcomes,
+    log_start_offset: int,
+    *,
+    check_done: Callable[[], None] = lambda: None,
+    advance: Callable[[int], object] = lambda count: None,
+    max_bytes: int = MAX_KEY_BYTES,
+    is_compiled: bool = ARE_COMPILED,
+) -> SegmentCensus:
+    """Read the present segments, ascending, at most `most_segments`. Any thread; `check_done` raises what is to end it."""
+    problems: list[Problem] = []
+
+    def report(problem: Problem) -> None:
+        if len(problems) < MAX_PROBLEMS:
+            problems.append(problem)
+
+    read = []
+    with KeyCensus(max(1, most_segments), max_bytes=max_bytes, is_one_log=True, is_compiled=is_compiled) as census:
+        reader = PieceReader(is_compiled=is_compiled)
+        for number, segment in enumerate(segments):
+            counter = RecordCounter(census, number, log_start_offset, report)
+            for piece, outcome in segment.decided(reader, outcomes, report):
+                check_done()
+                counter.add(segment.path, piece, outcome)
+            counter.finish()
+            read.append((segment.path, segment.base_offset, segment.size, counter.sums))
+            advance(segment.size)
+        keys = census.finish()
+    found = []
+    for number, (path, base_offset, size, of) in enumerate(read):
+        one = SegmentRecords(
+            base_offset,
+            size,
+            live=keys.live[number],
+            superseded=keys.superseded[number],
+            tombstones=keys.tombstones[number],
+            aborted=of[counts.ABORTED],
+            undecided=of[counts.UNDECIDED],
+            keyless=of[counts.KEYLESS],
+            below_log_start=of[counts.BELOW_LOG_START],
+            markers=of[counts.MARKERS] - of[counts.MARKERS_BELOW],
+        )
+        found.append(_with_horizons(env, path, one, log_start_offset) if one.tombstones else one)
+    return SegmentCensus(tuple(found), tuple(problems))
+
+
+def _with_horizons(env: Env, path: str, one: SegmentRecords, log_start_offset: int) -> SegmentRecords:
+    try:
+        counted = count_segment(env, path, one.size, log_start_offset)
+    except (StorageError, OSError):
+        return one  # what is wrong with it is among the problems, or it is gone
+    return one._replace(first_horizon_ms=counted.first_horizon_ms, last_horizon_ms=counted.last_horizon_ms)

@@ -1,0 +1,96 @@
+"""A real browser: Debian's Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, sync_playwright
+
+from diamant.broker.broker import BlockingBroker, Broker
+
+TIMEOUT_MS = 30_000
+
+
+def find_chromium() -> str:
+    """The browser's path; where there is none the test is skipped, and fails if CI is set."""
+    if os.environ.get("BROWSER") == "skip":
+        pytest.skip("BROWSER=skip")
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        reason = "there is no Chromium: on Debian, as root: apt-get install -y chromium"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """One browser for all tests of a worker."""
+    path = find_chromium()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()
+
+
+class Watch(NamedTuple):
+    """What a page did that it should not do."""
+
+    errors: list[str]
+    elsewhere: list[str]
+
+
+def watched(context: BrowserContext, origin: str) -> tuple[Page, Watch]:
+    """A page of which errors on the console and requests to other origins are kept."""
+    page = context.new_page()
+    page.set_default_timeout(TIMEOUT_MS)
+    watch = Watch([], [])
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type == "error" and not message.text.startswith("Failed to load resource"):
+            watch.errors.append(message.text)
+
+    def look(response: Response) -> None:
+        if response.status >= 400 and "/v1/" not in response.url:
+            watch.errors.append(f"{response.status} {response.url}")
+
+    page.on("console", note)
+    page.on("response", look)
+    page.on("pageerror", lambda error: watch.errors.append(str(error)))
+    page.on(
+        "request", lambda request: None if request.url.startswith(f"{origin}/") else watch.elsewhere.append(request.url)
+    )
+    return page, watch
+
+
+@pytest.fixture
+def broker() -> Iterator[BlockingBroker]:
+    """A broker with a compacted topic of some segments, and names and values that mean harm."""
+    with Broker(diamant_http_listen="127.0.0.1:0", diamant_clock="manual") as running:
+        running.create_topic("users", 2, compact=True, internal_segment_bytes=2000, min_cleanable_dirty_ratio=1)
+        running.create_topic("large", compact=True)
+        for number in range(100):
+            value = None if number == 33 else f"v{number}"
+            running.produce("users", value, key=f"k{number % 10}", partition=0)
+        running.produce("users", HOSTILE, key=HOSTILE, partition=1, headers={"h": HOSTILE})
+        running.produce("large", "y" * 1_000_000, key="<img src=x onerror=alert(1)>")
+        yield running
+
+
+HOSTILE = "<script>document.title='harmed'</script>\u202eevil\x00"
+
+
+@pytest.fixture
+def page(chromium: Browser, broker: BlockingBroker) -> Iterator[Page]:
+    """A page of that broker; at the end it has had no error, and asked nobody else."""
+    assert broker.http_url is not None
+    with chromium.new_context(base_url=broker.http_url, viewport={"width": 1200, "height": 900}) as context:
+        page, watch = watched(context, f"http://{urlsplit(broker.http_url).netloc}")
+        yield page
+        assert watch == Watch([], [])

@@ -1,0 +1,121 @@
+"""The page in a real browser: views open, do what they offer, and stay readable and harmless."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from diamant.broker.broker import BlockingBroker, Broker
+from tests.broker.http.page.conftest import Watch, watched
+
+VIEWS = ("/", "/topics", "/topics/users", "/topics/users/0", "/topics/users/1", "/topics/large/0", "/topics/users/0/99")
+AXE_OPTIONS = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1200, "light"), (1200, "dark")])
+def test_each_view_can_be_read_by_all(page: Page, width: int, scheme: str) -> None:
+    """No violation of WCAG 2.2 AA is found, nothing is wider than the window, and nothing of a record becomes markup."""
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    for view in VIEWS:
+        page.goto(view)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        found = Axe().run(page, options=AXE_OPTIONS)
+        assert not found.response["violations"], (view, found.generate_report())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, view
+        assert "harmed" not in page.title()
+    assert page.locator("img").count() == 0
+
+
+def test_a_compaction_is_seen(page: Page, broker: BlockingBroker) -> None:
+    """The button has its report, and the strip shrinks without a reload."""
+    page.goto("/topics/users")
+    strip = page.locator("#p0")
+    expect(strip).to_contain_text("90 superseded")
+    page.get_by_role("button", name="Compact now").click()
+    expect(page.locator(".action .outcome").first).to_contain_text('"superseded": 90')
+    expect(strip).not_to_contain_text("superseded")
+    expect(strip).to_contain_text("10 live")
+    assert len(list(broker.records("users"))) == 11
+
+
+def test_each_action_is_shown_as_a_command(page: Page) -> None:
+    """For the shell, Python and curl."""
+    page.goto("/topics/users")
+    page.locator(".calls summary").first.click()
+    calls = page.locator(".calls").first
+    expect(calls).to_contain_text("diamant compact users")
+    expect(calls).to_contain_text('broker.compact("users")')
+    expect(calls).to_contain_text("curl http://127.0.0.1:")
+
+
+def test_a_failed_action_says_why(page: Page, broker: BlockingBroker) -> None:
+    """In the broker's words, beside the button."""
+    page.goto("/topics/users")
+    broker.call(broker.services.produce().create_topic("other", 1, {}))
+    page.evaluate("document.querySelector('form.action').dataset.fields = '{\"topic\": \"other\"}'")
+    page.get_by_role("button", name="Compact now").click()
+    expect(page.locator(".outcome.failed")).to_contain_text("cleanup.policy")
+
+
+def test_the_filter_and_the_keyboard(page: Page) -> None:
+    """Typing filters the list; a view is reached by Tab and Enter, and the address can be shared."""
+    page.goto("/topics")
+    page.get_by_label("Name contains").press_sequentially("use")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page).to_have_url(re.compile(r"/topics\?q=use"))
+    page.goto("/topics")
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Skip to content")).to_be_focused()
+    page.get_by_role("link", name="users").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("users")
+
+
+def test_the_fate_of_a_record_beside_it(page: Page) -> None:
+    """It is fetched when it is asked for."""
+    page.goto("/topics/users/0?offset=3")
+    page.get_by_text("Why is it here, until when?").first.click()
+    expect(page.locator(".fate").first).to_contain_text("superseded by 13")
+
+
+def test_the_clock_is_moved(page: Page, broker: BlockingBroker) -> None:
+    """By a button, if it can be."""
+    page.goto("/")
+    before_ms = broker.clock.now_ms()
+    page.get_by_role("button", name="Advance by 1 day").click()
+    expect(page.locator(".outcome").last).to_contain_text("Done.")
+    assert broker.clock.now_ms() >= before_ms + 86_400_000
+
+
+def test_it_is_read_without_javascript(chromium: Browser, broker: BlockingBroker) -> None:
+    """All that is shown is in the page itself."""
+    with chromium.new_context(base_url=broker.http_url, java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto("/topics/users")
+        expect(page.locator("#p0")).to_contain_text("90 superseded")
+        page.goto("/topics?q=lar")
+        expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_it_survives_a_restart(chromium: Browser, broker: BlockingBroker) -> None:
+    """It says that the broker is gone, and goes on when it is back."""
+    assert broker.http_url is not None
+    address = urlsplit(broker.http_url).netloc
+    with chromium.new_context(base_url=broker.http_url) as context:
+        page, watch = watched(context, broker.http_url)
+        page.goto("/")
+        expect(page.locator("#main")).to_contain_text("2, 3 partitions")
+        broker.call(broker.awaited.stop())
+        expect(page.locator("#connection")).to_be_visible()
+        with Broker(diamant_http_listen=address) as again:
+            again.create_topic("only")
+            expect(page.locator("#connection")).to_be_hidden()
+            expect(page.locator("#main")).to_contain_text("1, 1 partitions")
+        assert watch.elsewhere == Watch([], []).elsewhere

@@ -1,0 +1,199 @@
+"""The views without a browser: what they say, what they escape, who may see them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from html import unescape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.http.page.live import MAX_STREAMS
+from diamant.broker.http.page.records import text_of
+
+TIMEOUT_S = 60
+HOSTILE = "<script>alert('x')</script>\u202e\x00 & \"quoted\""
+TOKEN = "0123456789abcdef-secret"
+
+
+class Found(NamedTuple):
+    """An answer."""
+
+    status: int
+    headers: Any
+    text: str
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker with a compacted topic of some segments."""
+    settings: dict[str, Any] = {"diamant_http_listen": "127.0.0.1:0", "diamant_clock": "manual"}
+    async with Broker(data_dir=str(tmp_path / "data"), listen="127.0.0.1:0", **settings) as running:
+        await running.create_topic("users", 2, compact=True, internal_segment_bytes=1000, min_cleanable_dirty_ratio=1)
+        for number in range(60):
+            await running.produce("users", f"v{number}", key=f"k{number % 10}", partition=0)
+        yield running
+
+
+async def get(broker: Broker, path: str, **options: Any) -> Found:
+    """Ask for a path."""
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+        async with session.get(f"{broker.http_url}{path}", **options) as answer:
+            return Found(answer.status, answer.headers, await answer.text())
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/topics", "/topics/users", "/topics/users/0", "/topics/users/0/59", "/topics/x"]
+)
+async def test_a_view_keeps_to_itself(broker: Broker, path: str) -> None:
+    """It is not kept, not framed, and loads nothing from elsewhere."""
+    found = await get(broker, path)
+    assert found.status == (404 if path == "/topics/x" else 200)
+    assert found.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert found.headers["Cache-Control"] == "no-store"
+    policy = found.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert set(re.findall(r'(?:src|href)="([^"]*)"', found.text)) == {
+        one for one in re.findall(r'(?:src|href)="([^"]*)"', found.text) if one[:1] in "/?#" and one[:2] != "//"
+    }
+    for href in re.findall(r'(?:src|href)="(/static[^"]*)"', found.text):
+        asset = await get(broker, href)
+        assert (asset.status, asset.headers["Cache-Control"]) == (200, "public, max-age=31536000, immutable")
+
+
+async def test_the_list_is_filtered_sorted_and_paged(broker: Broker) -> None:
+    """By the query; what is wrong there counts as left out."""
+    for number in range(120):
+        await broker.create_topic(f"many-{number:03}")
+    names = re.compile(r'<a href="/topics/([\w-]+)">')
+    assert names.findall((await get(broker, "/topics?q=MANY-01")).text) == [f"many-{one:03}" for one in range(10, 20)]
+    assert names.findall((await get(broker, "/topics?sort=-bytes")).text)[0] == "users"
+    assert len(names.findall((await get(broker, "/topics")).text)) == 100
+    assert len(names.findall((await get(broker, "/topics?page=2")).text)) == 21
+    assert len(names.findall((await get(broker, "/topics?page=999&sort=nonsense")).text)) == 21
+    assert names.findall((await get(broker, "/topics?q=%3Cb%3E")).text) == []
+
+
+async def test_what_comes_from_outside_is_text(broker: Broker) -> None:
+    """Keys, values, headers and names of topics that are not there."""
+    await broker.produce("users", HOSTILE, key=HOSTILE, partition=1, headers={"h": HOSTILE})
+    found = await get(broker, "/topics/users/1")
+    assert "<script>alert" not in found.text
+    assert unescape(found.text).count("<script>alert('x')</script>\\u202e\\x00 & \"quoted\"") == 3
+    found = await get(broker, "/topics/%3Cscript%3Ealert(1)%3C%2Fscript%3E")
+    assert (found.status, "<script>alert" in found.text) == (404, False)
+
+
+async def test_values_as_people_read_them(broker: Broker) -> None:
+    """JSON in lines, bytes in hexadecimal, of a large one the beginning and how much is left."""
+    assert text_of(b'{"a": 1}') == '{\n  "a": 1\n}'
+    assert text_of(b"\xff\x00") == "ff 00"
+    assert text_of(b"{no json") == "{no json"
+    await broker.create_topic("large")
+    await broker.produce("large", "x" * 200_000)
+    await broker.produce("large", None, key="k")
+    text = (await get(broker, "/topics/large/0")).text
+    assert "x" * 65536 in text
+    assert "x" * 65537 not in text
+    assert "134 kB more of 200 kB" in text
+    assert "null: a tombstone" in text
+
+
+async def test_records_from_an_offset_and_a_time(broker: Broker) -> None:
+    """The first is the one at or after; beyond the end there are none."""
+    first = re.compile(r'id="o(\d+)"')
+    assert first.findall((await get(broker, "/topics/users/0?offset=17")).text)[0] == "17"
+    assert len(first.findall((await get(broker, "/topics/users/0")).text)) == 50
+    assert first.findall((await get(broker, "/topics/users/0?offset=999")).text) == []
+    assert first.findall((await get(broker, "/topics/users/0?at=2000-01-01")).text)[0] == "0"
+    assert "No record is that late" in (await get(broker, "/topics/users/0?at=2999-01-01")).text
+    assert "is no time" in (await get(broker, "/topics/users/0?at=soon")).text
+    await broker.compact("users")
+    kept = first.findall((await get(broker, "/topics/users/0")).text)
+    assert 10 <= len(kept) < 50
+
+
+async def test_the_fate_of_a_record(broker: Broker) -> None:
+    """All of its key, with what holds each, in words."""
+    found = await get(broker, "/topics/users/0/5")
+    assert "superseded by 15" in found.text
+    assert (await get(broker, "/topics/users/0/99")).status == 404
+    assert (await get(broker, "/topics/users/0/x")).status == 409
+    assert (await get(broker, "/topics/users/7")).status == 404
+
+
+async def test_strips_follow_what_happens(broker: Broker) -> None:
+    """A stream sends the strips, and again when they have changed; it ends with the topic."""
+    async with aiohttp.ClientSession() as session, asyncio.timeout(TIMEOUT_S):
+        async with session.get(f"{broker.http_url}/live/topics/users?scale=100000") as answer:
+            assert answer.headers["Content-Type"] == "text/event-stream"
+
+            async def until(text: str) -> None:
+                async for line in answer.content:
+                    if text in line.decode():
+                        return
+                raise AssertionError("the stream has ended")
+
+            await until("50 superseded")
+            await broker.compact("users")
+            await until("730 bytes in 6 segments")
+            await broker.produce("users", "new", key="k99", partition=1)
+            await until("1 live")
+
+
+async def test_streams_are_bounded_and_end_with_the_broker(broker: Broker) -> None:
+    """One more than there may be is refused; a stop waits for none."""
+    async with aiohttp.ClientSession() as session, asyncio.timeout(TIMEOUT_S), AsyncExitStack() as opened:
+        answers = [
+            await opened.enter_async_context(session.get(f"{broker.http_url}/live/overview"))
+            for _ in range(MAX_STREAMS)
+        ]
+        assert {await answer.content.readline() for answer in answers} == {b"retry: 1000\n"}
+        assert (await get(broker, "/live/overview")).status == 429
+        await broker.stop()
+        for answer in answers:
+            async for _ in answer.content:
+                pass
+
+
+async def test_the_token_keeps_records_from_view(tmp_path: Path) -> None:
+    """A form asks for it; a cookie that no script and no other site gets hold of has it from then on."""
+    path = tmp_path / "token"
+    path.write_text(TOKEN)
+    path.chmod(0o600)
+    settings: dict[str, Any] = {"diamant_http_listen": "127.0.0.1:0", "diamant_http_token_file": str(path)}
+    async with Broker(data_dir=str(tmp_path / "data"), listen="127.0.0.1:0", **settings) as broker:
+        await broker.create_topic("users", compact=True)
+        await broker.produce("users", "secret", key="k")
+        refused = await get(broker, "/topics/users/0")
+        assert (refused.status, "secret" in refused.text, 'type="password"' in refused.text) == (401, False, True)
+        assert (await get(broker, "/topics/users")).status == 200
+        jar = aiohttp.CookieJar(unsafe=True)
+        async with aiohttp.ClientSession(cookie_jar=jar) as session:
+            login = f"{broker.http_url}/login"
+            async with session.post(login, json={"token": "wrong-wrong-wrong-wrong"}) as answer:
+                assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
+            async with session.post(login, data={"token": TOKEN}) as answer:
+                assert answer.status == 415  # a form of another site
+            async with session.post(login, json={"token": TOKEN}) as answer:
+                assert answer.status == 200
+                cookie = answer.headers["Set-Cookie"]
+                assert "HttpOnly" in cookie
+                assert "SameSite=Strict" in cookie
+            async with session.get(f"{broker.http_url}/topics/users/0") as answer:
+                assert "secret" in await answer.text()
+            async with session.post(f"{broker.http_url}/v1/compact", json={"topic": "users"}) as answer:
+                assert answer.status == 200
+
+
+async def test_other_names_get_no_page(broker: Broker) -> None:
+    """A site whose name was made to point here reads nothing."""
+    assert (await get(broker, "/", headers={"Host": "evil.example"})).status == 403
