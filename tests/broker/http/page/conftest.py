@@ -9,11 +9,13 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, expect, sync_playwright
 
 from diamant.broker.broker import BlockingBroker, Broker
 
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 60_000
+
+expect.set_options(timeout=TIMEOUT_MS)
 
 
 def find_chromium() -> str:
@@ -29,9 +31,9 @@ def find_chromium() -> str:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def chromium() -> Iterator[Browser]:
-    """One browser for all tests of a worker."""
+    """A browser. One for each test: as long as there is one, no test of asyncio could run in this process."""
     path = find_chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
