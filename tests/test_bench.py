@@ -52,13 +52,14 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_a_measurement_has_figures_at_any_size(name: str) -> None:
-    """Each has a name of its own and a value; most of them are not zero."""
+    """Each has a name of its own and a value; most of them are not zero, but for processor time, which has ticks."""
     done = run("measure.py", name, "--scale", "0.001")
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])
     assert len({figure for figure, _, _ in figures}) == len(figures) > 0
     assert all(value >= 0 and unit for _, value, unit in figures)
-    assert sum(value > 0 for _, value, _ in figures) * 2 > len(figures)
+    timed = [value for figure, value, _ in figures if "CPU" not in figure]
+    assert sum(value > 0 for value in timed) * 2 > len(timed)
 
 
 def test_every_measurement_is_tried_here() -> None:

@@ -25,7 +25,7 @@ RUNS, LONG_RUNS = 2, 5
 EVERY_TIME = "docs/how-to/clock.md"
 """With `ONE_FILE` the page whose examples import the most in threads: after the first run, only these are repeated."""
 
-OTHER_VERSIONS = [pytest.param("3.12", marks=pytest.mark.long), "3.13", "3.14"]
+OTHER_VERSIONS = [pytest.param("3.12", marks=pytest.mark.long), pytest.param("3.13", marks=pytest.mark.long), "3.14"]
 TEST_TOOLS = ("aiokafka", "confluent-kafka", "kafka-python", "pytest", "pytest-asyncio", "pytest-xdist")
 """What the examples need beside Diamant, in the versions of requirements-dev.txt."""
 

@@ -79,8 +79,9 @@ def test_a_batch_of_more_records_than_are_hashed_at_a_time() -> None:
     assert sums[RECORDS] == 20_000
 
 
+@pytest.mark.parametrize("is_one_log", [True, False])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_table_does_what_a_dict_does(seed: int) -> None:
+def test_a_table_does_what_a_dict_does(seed: int, is_one_log: bool) -> None:
     """Entries of several sources give the same entries in the same buckets, and, put back, the same sums."""
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -90,7 +91,7 @@ def test_a_table_does_what_a_dict_does(seed: int) -> None:
     found = []
     for new in (CompiledKeyTable, PlainKeyTable):
         counts = memoryview(bytearray(8 * 3 * 4)).cast("q", (3, 4))
-        table: KeyTable = new(counts, 1_024, 0)
+        table: KeyTable = new(counts, 1_024, 0, is_one_log=is_one_log)
         assert table.put(entries, 0, len(words), 0) == 1_500
         assert table.put(entries, 1_500, len(words), ANY_SOURCE) == len(words)
         taken: dict[int, bytes] = {}

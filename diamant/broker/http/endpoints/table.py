@@ -7,6 +7,9 @@ from __future__ import annotations
 
 ENDPOINTS: dict[str, str] = {
     "/": "diamant.broker.http.page.views",
+    "/faults": "diamant.broker.http.page.views",
+    "/forget": "diamant.broker.http.page.views",
+    "/groups": "diamant.broker.http.page.views",
     "/healthz": "diamant.broker.http.endpoints.health",
     "/live": "diamant.broker.http.page.views",
     "/login": "diamant.broker.http.page.views",

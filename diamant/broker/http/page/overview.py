@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any
-
 from aiohttp import web
 
+from diamant.broker.http.page.faults import fault_text
 from diamant.broker.http.page.live import stream
-from diamant.broker.http.page.rendering import ShownCall, fragment, page, view
+from diamant.broker.http.page.rendering import ShownCall, fragment, page, shown_call, view
 from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.status import BrokerStatus, broker_status
 
 MAX_ROWS = 20
-
-
-def shown_call(call: Call, method: str, path: str, fields: Mapping[str, Any], shell: str, python: str) -> ShownCall:
-    """Return a call with the address of this broker in it."""
-    url = call.services.node.addresses.http_url
-    body = f" -H 'Content-Type: application/json' -d '{json.dumps(fields)}'" if method != "DELETE" else ""
-    method_option = "" if method == "POST" and body else f" -X {method}"
-    return ShownCall(method, path, fields, shell, python, f"curl{method_option} {url}{path}{body}")
 
 
 def _status(call: Call) -> BrokerStatus:
@@ -42,7 +31,7 @@ def _context(call: Call) -> dict[str, object]:
             {"id": one, "due_ms": due} for queue in call.services.jobs for one, due in queue.table.due.items()
         ][:MAX_ROWS],
         "faults": [] if faults is None else [
-            {"text": str(one.spec), "fired": one.count} for one in faults.list()[:MAX_ROWS]
+            {"text": fault_text(one), "fired": one.count} for one in faults.list()[:MAX_ROWS]
         ],
     }  # fmt: skip
 

@@ -6,10 +6,13 @@ The templates escape whatever they are given. The policy of `Content-Security-Po
 from __future__ import annotations
 
 import functools
+import json
+import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
+from urllib.parse import quote
 
 from aiohttp import web
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -45,6 +48,15 @@ class ShownCall:
     shell: str
     python: str
     curl: str
+
+
+def shown_call(call: Call, method: str, path: str, fields: Mapping[str, Any], shell: str, python: str) -> ShownCall:
+    """Return a call with the address of this broker in it."""
+    url = call.services.node.addresses.http_url
+    data = shlex.quote(json.dumps(fields))
+    body = f" -H 'Content-Type: application/json' -d {data}" if method != "DELETE" else ""
+    method_option = "" if method == "POST" and body else f" -X {method}"
+    return ShownCall(method, path, fields, shell, python, f"curl{method_option} {url}{path}{body}")
 
 
 def fragment(template: str, context: Mapping[str, object]) -> str:
@@ -106,6 +118,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, size=size, moment=moment, duration=duration_text)
+    environment.filters.update(
+        number=number, size=size, moment=moment, duration=duration_text, step=partial(quote, safe="")
+    )
     environment.globals.update(asset=asset_href)
     return environment

@@ -8,8 +8,7 @@ from aiohttp import web
 
 from diamant.broker.client.errors import VerbError
 from diamant.broker.http.page.live import stream
-from diamant.broker.http.page.overview import shown_call
-from diamant.broker.http.page.rendering import ShownCall, fragment, page, view
+from diamant.broker.http.page.rendering import ShownCall, fragment, page, shown_call, view
 from diamant.broker.http.page.strip import KINDS, Strip, make_strip
 from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.explain import ExplainRequest

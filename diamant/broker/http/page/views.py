@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diamant.broker.http.page import assets, login, overview, records, topic, topics
+from diamant.broker.http.page import assets, faults, forget, groups, login, overview, records, topic, topics
 from diamant.broker.http.page.rendering import refused
 from diamant.broker.http.serving.route import Route
 
@@ -11,6 +11,9 @@ ROUTES = (
     *topics.ROUTES,
     *topic.ROUTES,
     *records.ROUTES,
+    *groups.ROUTES,
+    *forget.ROUTES,
+    *faults.ROUTES,
     *login.ROUTES,
     Route("GET", "/static/{digest}/{name}", assets.serve, "A file of the page.", takes_any_query=True, refuse=refused),
 )

@@ -12,6 +12,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, expect, sync_playwright
 
 from diamant.broker.broker import BlockingBroker, Broker
+from diamant.broker.client.kafka_client import KafkaClient
+from diamant.broker.client.kafka_group import KafkaGroup
 
 TIMEOUT_MS = 60_000
 
@@ -81,6 +83,9 @@ def broker() -> Iterator[BlockingBroker]:
             value = None if number == 33 else f"v{number}"
             running.produce("users", value, key=f"k{number % 10}", partition=0)
         running.produce("users", HOSTILE, key=HOSTILE, partition=1, headers={"h": HOSTILE})
+        running.produce("users", None, key="gone", partition=1)
+        with KafkaClient(running.bootstrap_servers, timeout_s=60) as client:
+            KafkaGroup(client, "readers/1").commit({("users", 1): 0})
         running.produce("large", "y" * 1_000_000, key="<img src=x onerror=alert(1)>")
         yield running
 

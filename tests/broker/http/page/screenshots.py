@@ -58,6 +58,11 @@ def main(directory: str) -> None:
                 page.wait_for_timeout(500)
                 page.screenshot(path=target / f"page-{name}.png")
                 print(f"{target}/page-{name}.png")
+            page.goto("/forget")
+            page.get_by_label("Key", exact=True).fill("customer-42")
+            page.get_by_role("button", name="Look").first.click()
+            page.locator("form.confirm").wait_for()
+            page.screenshot(path=target / "page-forget.png")
         browser.close()
 
 

@@ -12,7 +12,10 @@ from playwright.sync_api import Browser, Page, expect
 from diamant.broker.broker import BlockingBroker, Broker
 from tests.broker.http.page.conftest import Watch, watched
 
-VIEWS = ("/", "/topics", "/topics/users", "/topics/users/0", "/topics/users/1", "/topics/large/0", "/topics/users/0/99")
+VIEWS = (
+    "/", "/topics", "/topics/users", "/topics/users/0", "/topics/users/1", "/topics/large/0", "/topics/users/0/99",
+    "/groups", "/groups/readers%2F1", "/groups/readers%2F1/tombstones", "/forget", "/faults",
+)  # fmt: skip
 AXE_OPTIONS = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
 
 pytestmark = pytest.mark.slow
@@ -42,7 +45,7 @@ def test_a_compaction_is_seen(page: Page, broker: BlockingBroker) -> None:
     expect(page.locator(".action .outcome").first).to_contain_text('"superseded": 90')
     expect(strip).not_to_contain_text("superseded")
     expect(strip).to_contain_text("10 live")
-    assert len(list(broker.records("users"))) == 11
+    assert len(list(broker.records("users"))) == 12
 
 
 def test_each_action_is_shown_as_a_command(page: Page) -> None:
@@ -62,6 +65,71 @@ def test_a_failed_action_says_why(page: Page, broker: BlockingBroker) -> None:
     page.evaluate("document.querySelector('form.action').dataset.fields = '{\"topic\": \"other\"}'")
     page.get_by_role("button", name="Compact now").click()
     expect(page.locator(".outcome.failed")).to_contain_text("cleanup.policy")
+
+
+def test_a_key_is_erased_after_a_look(page: Page, broker: BlockingBroker) -> None:
+    """The figures of the preview are repeated and confirmed; the certificate is a page and a file, and is listed and verified."""
+    page.goto("/forget")
+    page.get_by_label("Key", exact=True).fill("k3")
+    page.get_by_role("button", name="Look").first.click()
+    form = page.locator("form.confirm")
+    expect(page.locator("main")).to_contain_text("9 superseded, 1 live")
+    page.get_by_role("button", name="Erase", exact=True).click()
+    assert len(list(broker.records("users"))) == 102  # the browser asks for what is missing
+    form.get_by_label("Reason").fill("a request")
+    form.get_by_label("Case number").fill("case-7")
+    form.get_by_label("Erase 10 records under this key from users").check()
+    page.get_by_role("button", name="Erase", exact=True).click()
+    expect(form.locator(".outcome")).to_contain_text("Done: values-gone.")
+    assert [record.value for _, record in broker.records("users") if record.key == b"k3"] == [None]
+    with page.expect_download() as download:
+        page.get_by_role("link", name="As a file").click()
+    page.goto("/forget")
+    expect(page.locator("main")).to_contain_text("case-7")
+    page.get_by_label("Certificate (the JSON file)").set_input_files(download.value.path())
+    page.get_by_role("button", name="Verify").click()
+    expect(page.locator(".outcome").last).to_contain_text('"outcome": "valid"')
+
+
+def test_records_are_redacted_after_a_look(page: Page, broker: BlockingBroker) -> None:
+    """What matches and what stays is shown before."""
+    broker.create_topic("orders", 1)
+    for number in range(6):
+        broker.produce("orders", f'{{"customer": {number % 3}}}')
+    page.goto("/forget")
+    page.get_by_label("Topic", exact=True).select_option("orders")
+    page.get_by_label("Where").fill("value.customer == 1")
+    page.get_by_role("button", name="Look").nth(1).click()
+    form = page.locator("form.confirm")
+    form.get_by_label("Reason").fill("a request")
+    form.get_by_label("Remove 2 records from orders; 4 stay").check()
+    page.get_by_role("button", name="Redact").click()
+    expect(form.locator(".outcome")).to_contain_text("Done: records-gone.")
+    assert [record.offset for _, record in broker.records("orders")] == [0, 2, 3, 5]
+
+
+def test_a_fault_is_added_seen_and_removed(page: Page, broker: BlockingBroker) -> None:
+    """The list is live."""
+    page.goto("/faults")
+    page.get_by_label("API").select_option("Produce")
+    page.get_by_label("Error").select_option("NOT_LEADER_OR_FOLLOWER")
+    page.get_by_label("How often").fill("2")
+    page.get_by_role("button", name="Add").click()
+    expect(page.locator(".fault")).to_contain_text("api Produce, times 2, error NOT_LEADER_OR_FOLLOWER")
+    [fault] = broker.faults.list()
+    assert (fault.spec.times, fault.count) == (2, 0)
+    page.get_by_role("button", name="Remove").click()
+    expect(page.locator("main")).to_contain_text("None is armed")
+    assert broker.faults.list() == []
+
+
+def test_a_group_and_the_tombstones_before_it(page: Page) -> None:
+    """Its lag, and the deletions that it has not read."""
+    page.goto("/groups")
+    page.get_by_role("link", name="readers/1").click()
+    expect(page.locator("main")).to_contain_text("lag 2")
+    page.get_by_text("Look for them").click()
+    expect(page.locator(".found")).to_contain_text("users-1: 1")
 
 
 def test_the_filter_and_the_keyboard(page: Page) -> None:
@@ -111,7 +179,7 @@ def test_it_survives_a_restart(chromium: Browser, broker: BlockingBroker) -> Non
     with chromium.new_context(base_url=broker.http_url) as context:
         page, watch = watched(context, broker.http_url)
         page.goto("/")
-        expect(page.locator("#main")).to_contain_text("2, 3 partitions")
+        expect(page.locator("#main")).to_contain_text("3, 53 partitions")
         broker.call(broker.awaited.stop())
         expect(page.locator("#connection")).to_be_visible()
         with Broker(diamant_http_listen=address) as again:

@@ -61,9 +61,22 @@ function tellConnected(is) {
 
 htmx.createEventSource = (url) => new TabSource(url);
 
+// JSON as it is in a file: JavaScript would round its large integers, and a signature is over all digits.
+class Verbatim {
+  constructor(text) {
+    JSON.parse(text);
+    this.text = text;
+  }
+}
+
+function bodyOf(fields) {
+  const json = (value) => (value instanceof Verbatim ? value.text : JSON.stringify(value));
+  return `{${Object.entries(fields || {}).map(([name, value]) => `${JSON.stringify(name)}: ${json(value)}`).join(", ")}}`;
+}
+
 async function call(method, path, fields) {
   const options = { method, headers: { "Content-Type": "application/json" } };
-  if (method !== "GET" && method !== "DELETE") options.body = JSON.stringify(fields || {});
+  if (method !== "GET" && method !== "DELETE") options.body = bodyOf(fields);
   const answer = await fetch(path, options);
   const found = await answer.json();
   if (answer.status === 401) throw new Error("this needs the broker's token: log in at /login");
@@ -91,11 +104,62 @@ async function carryOut(method, path, fields, tell) {
   return found;
 }
 
+// What was typed into a form, as the API has it.
+async function typedIn(form) {
+  const found = {};
+  for (const field of form.elements) {
+    if (!field.name || "own" in field.dataset) continue;
+    if (field.type === "checkbox") {
+      if (field.checked) found[field.name] = true;
+    } else if (field.type === "file") {
+      if (field.files.length) found[field.name] = new Verbatim(await field.files[0].text());
+    } else if (field.multiple) {
+      found[field.name] = [...field.selectedOptions].map((option) => option.value);
+    } else if (field.value !== "") {
+      found[field.name] = "number" in field.dataset ? Number(field.value) : field.value;
+    }
+  }
+  for (const choice of form.querySelectorAll("[data-form-of]")) {
+    const name = choice.dataset.formOf;
+    if (name in found) found[name] = { [choice.value]: found[name] };
+  }
+  return found;
+}
+
+// A part of the page that the broker has made: it has escaped what is in it.
+async function html(path, fields) {
+  const answer = await fetch(path, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: bodyOf(fields),
+  });
+  if (answer.headers.get("Content-Type").startsWith("application/json")) throw new Error((await answer.json()).error);
+  if (answer.status === 401) throw new Error("this needs the broker's token: log in at /login");
+  return answer.text();
+}
+
+function certificateLinks(found) {
+  const id = found && (found.id || (found.certificate && found.certificate.id));
+  if (!found || !found.certificate || !id) return [];
+  return [["Certificate", `/v1/certificates/${id}/page`, ""], ["As a file", `/v1/certificates/${id}`, `${id}.json`]].map(
+    ([text, href, download]) => {
+      const link = document.createElement("a");
+      link.textContent = text;
+      link.href = href;
+      if (download) link.download = download;
+      const line = document.createElement("p");
+      line.append(link);
+      return line;
+    },
+  );
+}
+
 document.addEventListener("submit", async (event) => {
   const form = event.target;
   if (!form.dataset.path) return;
   event.preventDefault();
-  const outcome = form.querySelector(".outcome");
+  // Beside it if the answer has forms, which a form cannot hold.
+  const outcome = form.querySelector(".outcome") || form.nextElementSibling;
   const button = form.querySelector("button");
   const tell = (text, isFailed) => {
     outcome.textContent = text;
@@ -103,16 +167,20 @@ document.addEventListener("submit", async (event) => {
   };
   button.disabled = true;
   try {
-    const typed = Object.fromEntries(new FormData(form));
-    const fields = { ...JSON.parse(form.dataset.fields || "{}"), ...typed };
+    const fields = { ...JSON.parse(form.dataset.fields || "{}"), ...(await typedIn(form)) };
+    if (form.dataset.answer === "html") {
+      outcome.innerHTML = await html(form.dataset.path, fields);
+      return;
+    }
     const wait = form.dataset.path.startsWith("/v1/") && !form.dataset.path.startsWith("/v1/clock") ? "?wait_ms=300" : "";
     const found = await carryOut(form.dataset.method, form.dataset.path + wait, fields, tell);
     if (form.classList.contains("login")) return location.reload();
     const shown = document.createElement("pre");
     shown.tabIndex = 0;
-    shown.textContent = JSON.stringify(found, null, 2);
-    tell("Done.");
-    outcome.append(shown);
+    const { certificate, ...rest } = found; // it is linked; here its integers would be rounded
+    shown.textContent = JSON.stringify(rest, null, 2);
+    tell(found.state ? `Done: ${found.state}.` : "Done.");
+    outcome.append(...certificateLinks(found), shown);
   } catch (error) {
     tell(error.message, true);
   } finally {
