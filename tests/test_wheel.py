@@ -21,7 +21,7 @@ SOURCES = ("MANIFEST.in", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 PAGES = ("docs/how-to/testing.md", "docs/how-to/faults.md", "docs/how-to/clock.md")
 ONE_FILE = "docs/how-to/test-your-compaction.md"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-RUNS, LONG_RUNS = 2, 5
+RUNS, LONG_RUNS = 1, 5
 EVERY_TIME = "docs/how-to/clock.md"
 """With `ONE_FILE` the page whose examples import the most in threads: after the first run, only these are repeated."""
 
