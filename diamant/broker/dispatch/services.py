@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from diamant.broker.operations.compact_by_config import CompactByConfig
     from diamant.broker.operations.count import CountOperation
     from diamant.broker.operations.explain import ExplainOperation
+    from diamant.broker.operations.history import FigureHistory
     from diamant.broker.operations.produce import ProduceOperation
     from diamant.broker.operations.records import RecordsOperation
     from diamant.broker.operations.segment_figures import SegmentFigures
@@ -88,6 +89,7 @@ class Services:
         self.count: Lazy[CountOperation] = Lazy(self._count)
         self.produce: Lazy[ProduceOperation] = Lazy(self._produce)
         self.records: Lazy[RecordsOperation] = Lazy(self._records)
+        self.history: Lazy[FigureHistory] = Lazy(self._history)
         self.segment_figures: Lazy[SegmentFigures] = Lazy(self._segment_figures)
         self.reset: Callable[[str, bool], Awaitable[None]]
         """Puts the broker back to the snapshot of an id; if told to, with its connections. `RunningBroker` sets it."""
@@ -152,6 +154,8 @@ class Services:
             await queue.stop()
         if self.compactions.made is not None:
             self.compactions.made.stop()
+        if self.history.made is not None:
+            await self.history.made.stop()
         if self.faults.made is not None:
             self.faults.made.clear()
         if self.groups.made is not None:
@@ -218,6 +222,13 @@ class Services:
         from diamant.broker.operations.records import RecordsOperation
 
         return RecordsOperation(self.explain(), self.node.loop)
+
+    def _history(self) -> FigureHistory:
+        from diamant.broker.operations.history import FigureHistory
+
+        history = FigureHistory(self.node, self.server, self.cleaning)
+        history.start()
+        return history
 
     def _segment_figures(self) -> SegmentFigures:
         from diamant.broker.operations.segment_figures import SegmentFigures

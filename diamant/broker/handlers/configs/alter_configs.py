@@ -14,9 +14,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.config.virtual_topic_table import ROWS
+from diamant.broker.handlers.configs import clock_by_config
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
-from diamant.broker.operations import clock_by_config
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields

@@ -3,7 +3,7 @@
 Behaviour: all or nothing per resource; one operation per configuration. Changes are in effect when the answer comes.
 Deviations: `diamant.compact=now` on a topic is no configuration but a command (`operations/compact_by_config.py`): the
 topic is compacted, after the changes that come with it, before the answer; so is `diamant.clock.advance.ms` on the
-broker (`operations/clock_by_config.py`), which moves a manual clock.
+broker (`handlers/configs/clock_by_config.py`), which moves a manual clock.
 
 Source: ConfigurationControlManager.incrementalAlterConfigs.
 """
@@ -18,9 +18,9 @@ from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.config_key import ConfigType, format_value
 from diamant.broker.config.topic_values import append_to_list, subtract_from_list
 from diamant.broker.config.virtual_topic_table import COMPACT, NOW, READ_ONLY
+from diamant.broker.handlers.configs import clock_by_config
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
-from diamant.broker.operations import clock_by_config
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields

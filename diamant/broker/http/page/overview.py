@@ -11,6 +11,8 @@ from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.status import BrokerStatus, broker_status
 
 MAX_ROWS = 20
+RATE_SAMPLES = 30
+"""A quarter of an hour."""
 
 
 def _status(call: Call) -> BrokerStatus:
@@ -24,6 +26,7 @@ def _context(call: Call) -> dict[str, object]:
     faults = call.services.faults.made
     return {
         "status": status,
+        "rates": call.services.history().means(RATE_SAMPLES),
         "overdue": overdue[:MAX_ROWS],
         "overdue_more": max(0, len(overdue) - MAX_ROWS),
         "troubled": [one for one in status.cleaner.partitions if one.trouble is not None][:MAX_ROWS],

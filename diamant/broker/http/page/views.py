@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diamant.broker.http.page import assets, faults, forget, groups, login, overview, records, topic, topics
+from diamant.broker.http.page import assets, faults, forget, groups, history, login, overview, records, topic, topics
 from diamant.broker.http.page.rendering import refused
 from diamant.broker.http.serving.route import Route
 
@@ -14,6 +14,7 @@ ROUTES = (
     *groups.ROUTES,
     *forget.ROUTES,
     *faults.ROUTES,
+    *history.ROUTES,
     *login.ROUTES,
     Route("GET", "/static/{digest}/{name}", assets.serve, "A file of the page.", takes_any_query=True, refuse=refused),
 )

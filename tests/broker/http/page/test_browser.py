@@ -14,7 +14,7 @@ from tests.broker.http.page.conftest import Watch, watched
 
 VIEWS = (
     "/", "/topics", "/topics/users", "/topics/users/0", "/topics/users/1", "/topics/large/0", "/topics/users/0/99",
-    "/groups", "/groups/readers%2F1", "/groups/readers%2F1/tombstones", "/forget", "/faults",
+    "/groups", "/groups/readers%2F1", "/groups/readers%2F1/tombstones", "/forget", "/faults", "/history",
 )  # fmt: skip
 AXE_OPTIONS = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
 
@@ -121,6 +121,19 @@ def test_a_fault_is_added_seen_and_removed(page: Page, broker: BlockingBroker) -
     page.get_by_role("button", name="Remove").click()
     expect(page.locator("main")).to_contain_text("None is armed")
     assert broker.faults.list() == []
+
+
+def test_charts_of_the_history(page: Page, broker: BlockingBroker) -> None:
+    """Each is drawn; a topic has its own."""
+    page.goto("/history")
+    broker.produce("users", "more", key="k")
+    broker.call(broker.services.history().sample())
+    page.goto("/history")
+    expect(page.locator(".chart canvas")).to_have_count(6)
+    page.get_by_label("Of").select_option("users")
+    page.get_by_role("button", name="Show").click()
+    expect(page).to_have_url(re.compile("topic=users"))
+    expect(page.locator(".chart canvas")).to_have_count(4)
 
 
 def test_a_group_and_the_tombstones_before_it(page: Page) -> None:

@@ -1,0 +1,35 @@
+"""The history of figures over HTTP: `GET /v1/history`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from diamant.broker.client.errors import NotFound
+from diamant.broker.http.serving.route import Call, Param, Route
+
+
+async def show(call: Call) -> Mapping[str, Any]:
+    """Return the series of the broker, or of a topic. NotFound."""
+    history = call.services.history()
+    found = history.to_fields(call.query["topic"], call.query["since_ms"])
+    if found is None:
+        raise NotFound(
+            "there is no history of such a topic: the largest topics have one, from the first use of the history on"
+        )
+    return {**found, "topics": history.topics()}
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/history",
+        show,
+        "Figures of the last 24 hours, every 30 seconds: bytes, rates, 99th percentiles, records removed by reason, memory.",
+        query=(
+            Param("topic", "string", "One topic; the whole broker without it."),
+            Param("since_ms", "integer", "Only from this time on, in real time.", default=0),
+        ),
+        answer="`times_ms`, and `series` with as many values by name; null where nothing is known. Kept from its first use on.",
+    ),
+)

@@ -1,0 +1,209 @@
+"""History: figures of the last 24 hours, of the broker and of its largest topics, in memory, from the first use on.
+
+A sample is taken every `INTERVAL_S` in real time: counters become rates, latencies the 99th percentile of the interval. It is
+lost with the process, and with a reset to a snapshot.
+
+Memory: 8 bytes for each of `KEPT` samples of a series, so 230 kB for the broker and 115 kB for each of `MAX_TOPICS` topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import resource
+import time
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS
+from diamant.broker.network.server import Server
+from diamant.broker.node.cleaner import NodeCleaner
+from diamant.broker.node.node import Node
+from diamant.cleaner.rules.result import REASONS
+from diamant.storage.env.clock import SystemClock
+
+INTERVAL_S = 30.0
+KEPT = 2_880
+MAX_TOPICS = 100
+LOGS_PER_TURN = 500
+PRODUCE, FETCH = 0, 1
+TOPIC_SERIES = ("bytes", "bytes_in_per_s", "bytes_out_per_s", "dirty_ratio", "records_removed_per_s")
+BROKER_SERIES = (
+    *TOPIC_SERIES, "records_in_per_s", "produce_p99_ms", "fetch_p99_ms", "memory_bytes",
+    *(f"removed_{reason.replace('-', '_')}_per_s" for reason in REASONS),
+)  # fmt: skip
+
+_real_clock = SystemClock()
+
+
+class Rings:
+    """The last `KEPT` values of some series; NaN where nothing was known."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._values = {name: array("d", [math.nan]) * KEPT for name in names}
+
+    def put(self, at: int, values: Mapping[str, float]) -> None:
+        """Set the values of sample `at`; those that are not given are not known."""
+        for name, ring in self._values.items():
+            ring[at % KEPT] = values.get(name, math.nan)
+
+    def take(self, samples: range) -> dict[str, list[float | None]]:
+        """Return the values of these samples, as JSON has them."""
+        return {
+            name: [None if math.isnan(value := ring[at % KEPT]) else round(value, 4) for at in samples]
+            for name, ring in self._values.items()
+        }
+
+
+class FigureHistory:
+    """See the module. Belongs to the loop thread."""
+
+    def __init__(self, node: Node, server: Server, cleaning: NodeCleaner) -> None:
+        self._node = node
+        self._server = server
+        self._cleaning = cleaning
+        self._times_ms = array("q", [0]) * KEPT
+        self._count = 0
+        """Samples taken."""
+        self._broker = Rings(BROKER_SERIES)
+        self._topics: dict[str, Rings] = {}
+        self._before: _Counters | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Take samples from now on."""
+        if self._task is None:
+            self._task = self._node.loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Take no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        while True:
+            await self.sample()
+            await asyncio.sleep(INTERVAL_S)
+
+    async def sample(self) -> None:
+        """Take a sample."""
+        now = _Counters(self._node, self._server, self._cleaning)
+        sizes: Counter[str] = Counter()
+        for count, log in enumerate([*self._node.directory.logs.values()], 1):
+            sizes[log.topic] += log.size
+            if count % LOGS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        before, self._before = self._before, now
+        at, self._count = self._count, self._count + 1
+        self._times_ms[at % KEPT] = _real_clock.now_ms()
+        self._broker.put(at, {"bytes": sizes.total(), **now.of_broker(before)})
+        for name in [name for name in self._topics if name not in self._node.topics.by_name]:
+            del self._topics[name]
+        for name, _ in sizes.most_common(MAX_TOPICS):
+            if name not in self._topics and len(self._topics) < MAX_TOPICS:
+                self._topics[name] = Rings(TOPIC_SERIES)
+        for name, rings in self._topics.items():
+            rings.put(at, {"bytes": sizes[name], **now.of_topic(name, before)})
+
+    def means(self, samples: int) -> dict[str, float]:
+        """Return the means of the broker's last samples, of those that are known."""
+        taken = self._broker.take(range(max(0, self._count - min(samples, KEPT)), self._count))
+        known = {name: [value for value in values if value is not None] for name, values in taken.items()}
+        return {name: sum(values) / len(values) for name, values in known.items() if values}
+
+    def topics(self) -> list[str]:
+        """Return the topics that there is a history of."""
+        return sorted(self._topics)
+
+    def to_fields(self, topic: str | None, since_ms: int) -> Mapping[str, Any] | None:
+        """Return the series from a time on, as JSON has them; None if there are none of that topic."""
+        rings = self._broker if topic is None else self._topics.get(topic)
+        if rings is None:
+            return None
+        samples = range(max(0, self._count - KEPT), self._count)
+        times = [self._times_ms[at % KEPT] for at in samples]
+        samples = samples[bisect_left(times, since_ms) :]
+        return {
+            "topic": topic,
+            "interval_ms": int(INTERVAL_S * 1000),
+            "times_ms": times[len(times) - len(samples) :],
+            "series": rings.take(samples),
+        }
+
+
+class _Counters:
+    """What only grows, at one moment."""
+
+    def __init__(self, node: Node, server: Server, cleaning: NodeCleaner) -> None:
+        self.at_s = time.monotonic()
+        self.total = node.topic_metrics.all_topics()
+        self.by_topic = node.topic_metrics.by_topic()
+        self.traffic = {name: (one.bytes_in, one.bytes_out) for name, one in self.by_topic.items()}
+        self.buckets = {PRODUCE: [0] * (len(LATENCY_BOUNDS_MS) + 1), FETCH: [0] * (len(LATENCY_BOUNDS_MS) + 1)}
+        for row in server.metrics.rows():
+            if row.api_key in self.buckets:
+                self.buckets[row.api_key] = [
+                    sum(pair) for pair in zip(self.buckets[row.api_key], row.buckets, strict=True)
+                ]
+        self.removed: Counter[str] = Counter()
+        self.removed_of: Counter[str] = Counter()
+        self.dirty: dict[str, float] = {}
+        for one in cleaning.status().partitions:
+            self.removed.update(one.records_removed)
+            self.removed_of[one.topic] += sum(one.records_removed.values())
+            self.dirty[one.topic] = max(self.dirty.get(one.topic, 0.0), one.dirty_ratio)
+
+    def of_broker(self, before: _Counters | None) -> dict[str, float]:
+        """Return the values of now, and the rates since."""
+        found: dict[str, float] = {
+            "memory_bytes": _memory_bytes(),
+            "dirty_ratio": max(self.dirty.values(), default=0.0),
+        }
+        if before is None:
+            return found
+        seconds = max(0.001, self.at_s - before.at_s)
+        for name in ("bytes_in", "bytes_out"):
+            found[f"{name}_per_s"] = (getattr(self.total, name) - getattr(before.total, name)) / seconds
+        found["records_in_per_s"] = (self.total.messages_in - before.total.messages_in) / seconds
+        found["records_removed_per_s"] = (self.removed.total() - before.removed.total()) / seconds
+        for reason in REASONS:
+            name = f"removed_{reason.replace('-', '_')}_per_s"
+            found[name] = (self.removed[reason] - before.removed[reason]) / seconds
+        for key, name in ((PRODUCE, "produce_p99_ms"), (FETCH, "fetch_p99_ms")):
+            found[name] = _p99_ms(before.buckets[key], self.buckets[key])
+        return found
+
+    def of_topic(self, name: str, before: _Counters | None) -> dict[str, float]:
+        """Return the same of a topic."""
+        found = {"dirty_ratio": self.dirty.get(name, math.nan)}
+        if before is None:
+            return found
+        seconds = max(0.001, self.at_s - before.at_s)
+        received, sent = self.traffic.get(name, (0, 0))
+        received_before, sent_before = before.traffic.get(name, (0, 0))
+        found["bytes_in_per_s"] = max(0, received - received_before) / seconds
+        found["bytes_out_per_s"] = max(0, sent - sent_before) / seconds
+        found["records_removed_per_s"] = max(0, self.removed_of[name] - before.removed_of[name]) / seconds
+        return found
+
+
+def _p99_ms(before: Sequence[int], now: Sequence[int]) -> float:
+    """Return the end of the bucket that has the 99th percentile of what came since; NaN without any."""
+    counts = [after - earlier for earlier, after in zip(before, now, strict=True)]
+    total = sum(counts)
+    seen = 0
+    for count, bound in zip(counts, (*LATENCY_BOUNDS_MS, LATENCY_BOUNDS_MS[-1]), strict=True):
+        seen += count
+        if total and seen >= 0.99 * total:
+            return float(bound)
+    return math.nan
+
+
+def _memory_bytes() -> int:
+    """Return the resident memory of the process."""
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
