@@ -203,7 +203,7 @@ def test_names_of_modules_exist_in_text_too() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize(("page", "most"), [("README.md", 150), ("ARCHITECTURE.md", 210)])
+@pytest.mark.parametrize(("page", "most"), [("README.md", 150), ("ARCHITECTURE.md", 220)])
 def test_the_first_pages_are_short(page: str, most: int) -> None:
     """They are read from top to bottom; what is more lies in docs/."""
     assert len((ROOT / page).read_text().splitlines()) <= most

@@ -7,7 +7,9 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from diamant.broker.config.listeners import PLAINTEXT
 from diamant.broker.network.response_writer import Buffer, Part
+from diamant.broker.security.identity.principal import ANONYMOUS, Principal
 from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.connection import Request
@@ -114,8 +116,13 @@ class ConnectionInfo(NamedTuple):
 
     listener_name: str
     peer: str
+    """Address and port."""
+    host: str
+    """The address alone: what ACLs and quotas know."""
     advertised_host: str
     advertised_port: int
+    security_protocol: str = PLAINTEXT
+    principal: Principal = ANONYMOUS
 
 
 Dispatch: TypeAlias = Callable[[ConnectionInfo, Request], Answer]

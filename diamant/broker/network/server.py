@@ -307,6 +307,7 @@ class Connection(asyncio.BufferedProtocol):
         self.info = ConnectionInfo(
             self._listener_name,
             f"{peer[0]}:{peer[1]}" if peer else "unknown peer",
+            peer[0].removeprefix("::ffff:") if peer else "",
             self._advertised_host or local[0].removeprefix("::ffff:"),
             self._advertised_port or local[1],
         )

@@ -1,0 +1,1 @@
+"""Principals: the names that authentication gives to clients, and that authorization and quotas look at."""
