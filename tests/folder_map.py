@@ -19,14 +19,21 @@ def purpose(folder: Path) -> str:
 
 
 def folder_map() -> str:
-    """A line for each folder of the product, floor by floor from the ground up."""
+    """Floor by floor from the ground up: a line for each folder, and below it the names of the folders in it."""
     lines = []
     for floor in FLOORS:
         root = ROOT / "diamant" / floor
-        for folder in sorted(path.parent for path in root.rglob("__init__.py")):
-            path = folder.relative_to(ROOT / "diamant")
-            lines.append(f"{'  ' * (len(path.parts) - 1) + path.name + '/':18} {purpose(folder)}".rstrip())
+        lines.append(f"{floor + '/':18} {purpose(root)}")
+        for folder in inner(root):
+            lines.append(f"{'  ' + folder.name + '/':18} {purpose(folder)}")
+            names = ", ".join(path.name for path in inner(folder))
+            lines += [f"{'':18}   {names}"] if names else []
     return "\n".join(lines) + "\n"
+
+
+def inner(folder: Path) -> list[Path]:
+    """The folders in a folder, by name."""
+    return sorted(path.parent for path in folder.glob("*/__init__.py"))
 
 
 def shown() -> str:

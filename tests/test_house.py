@@ -150,9 +150,9 @@ def test_the_top_level_links_lead_into_the_package() -> None:
 
 
 def test_the_map_of_the_folders_is_what_they_say() -> None:
-    """ARCHITECTURE.md has a line for each folder, from its `__init__`; `make docs` writes it."""
+    """ARCHITECTURE.md has a line for each folder, from its `__init__`, or its name below that line; `make docs` writes it."""
     assert folder_map.shown() == folder_map.folder_map()
-    assert all(line.endswith(".") for line in folder_map.shown().splitlines())
+    assert [folder.name for folder in folders() if not folder_map.purpose(folder).endswith(".")] == []
 
 
 def folders() -> list[Path]:
@@ -203,7 +203,7 @@ def test_names_of_modules_exist_in_text_too() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize(("page", "most"), [("README.md", 150), ("ARCHITECTURE.md", 220)])
+@pytest.mark.parametrize(("page", "most"), [("README.md", 150), ("ARCHITECTURE.md", 200)])
 def test_the_first_pages_are_short(page: str, most: int) -> None:
     """They are read from top to bottom; what is more lies in docs/."""
     assert len((ROOT / page).read_text().splitlines()) <= most
