@@ -37,6 +37,7 @@ PINNED = re.compile(r"[a-z0-9-]+==[0-9][0-9a-z.]*")
 MAX_MODULES = 15
 MIXED = ("diamant", "diamant/broker", "diamant/kernels", "diamant/protocol", "diamant/storage")
 """Folders with modules beside their folders."""
+LATER = ("bz2", "lzma", "secrets", "shutil", "tempfile", "zipfile")
 HEAVY = ("aiohttp", "jinja2", "pandas", "pyarrow", "pyspark")
 
 
@@ -417,6 +418,20 @@ import diamant.broker.broker, diamant.broker.cli, diamant.broker.handlers as han
 for module in pkgutil.walk_packages(handlers.__path__, handlers.__name__ + "."):
     importlib.import_module(module.name)
 print(*[name for name in {HEAVY} if name in sys.modules])
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (result.returncode, result.stdout.split()) == (0, []), result.stderr
+
+
+@pytest.mark.slow
+def test_a_start_imports_nothing_of_the_standard_library_that_costs_and_waits() -> None:
+    """`diamant start` has no archives, compressors or temporary files before it needs them: 2 MB and 5 ms."""
+    program = f"""
+import sys
+import diamant.broker.launch.start, diamant.broker.running
+print(*[name for name in {LATER} if name in sys.modules])
 """
     result = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
-import shutil
-import tempfile
-from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
+from diamant.broker import facade
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import Addresses
 from diamant.broker.dispatch.services import Services
@@ -30,20 +28,10 @@ from diamant.broker.running import RunningBroker, start_broker
 from diamant.storage.env.env import Env, RealEnv
 
 if TYPE_CHECKING:
-    from diamant.broker.erasure.erase.erase_result import Erasure
-    from diamant.broker.erasure.redact.redact_result import Redaction
     from diamant.broker.faults.faults import Faults
     from diamant.broker.operations.clock import BlockingClock, BrokerClock
-    from diamant.broker.operations.count import TopicRecords
-    from diamant.broker.operations.explain import Explanation
-    from diamant.broker.operations.produce import Data, Headers, Produced
-    from diamant.broker.operations.progress import Progress
     from diamant.broker.operations.records import RecordPage
-    from diamant.broker.schedules.history import History
-    from diamant.broker.schedules.schedule import Schedule
     from diamant.broker.snapshots.fork_directory import ForkDirectory
-    from diamant.broker.snapshots.store import BrokerSnapshot
-    from diamant.cleaner.on_demand.report import CompactionReport
     from diamant.protocol.batches.header import Record
 
 T = TypeVar("T")
@@ -64,7 +52,9 @@ class Broker:
         self._temporary_directory: str | None = None
         if config is None:
             if settings.get("data_dir") is None:
-                self._temporary_directory = os.path.join(tempfile.gettempdir(), f"diamant-{secrets.token_hex(8)}")
+                from tempfile import gettempdir  # with what it imports, it would delay each start that needs none
+
+                self._temporary_directory = os.path.join(gettempdir(), f"diamant-{os.urandom(8).hex()}")
                 settings["data_dir"] = self._temporary_directory
             config = BrokerConfig(**{"listen": "127.0.0.1:0", **settings})
         self._static_config = config
@@ -131,160 +121,21 @@ class Broker:
         """Wait in a thread that is not the broker's: ``broker.call(broker.clock.advance("8d"))``. Raises TimeoutError."""
         return call(self.loop, coroutine, timeout_s)
 
-    async def create_topic(
-        self, topic: str, /, partitions: int | None = None, *, compact: bool = False, **configs: object
-    ) -> None:
-        """Create a topic: `create_topic("users", 3, compact=True, segment_ms=60_000)`.
-
-        `configs` are Kafka's topic configurations with underscores; `compact` is `cleanup_policy="compact"`. KafkaError.
-        """
-        if compact:
-            configs["cleanup_policy"] = "compact"
-        await on_loop(self.loop, lambda: self.services.produce().create_topic(topic, partitions, configs))
-
-    async def produce(
-        self,
-        topic: str,
-        value: Data,
-        key: Data = None,
-        *,
-        partition: int | None = None,
-        headers: Headers = (),
-        timestamp_ms: int | None = None,
-    ) -> Produced:
-        """Write one record, and return where it is; `ProduceOperation` says what the arguments mean. None is a tombstone."""
-        return await on_loop(
-            self.loop, lambda: self.services.produce().produce(topic, value, key, partition, headers, timestamp_ms)
-        )
-
-    def records(self, topic: str, partition: int | None = None) -> AsyncGenerator[tuple[int, Record], None]:
-        """Yield each committed record that a consumer would read now, with its partition; as `latest`."""
-        operation = self.services.records()
-        return operation.records(operation.pages(topic, partition))
-
-    async def compact(
-        self,
-        topic: str,
-        partition: int | None = None,
-        *,
-        until: str = "clean",
-        timeout_ms: int | None = None,
-        is_forced: bool = False,
-        return_at_horizon: bool = False,
-        engine: str | None = None,
-        progress: Progress | None = None,
-    ) -> CompactionReport:
-        """Clean a topic, or one partition, now, and return what was done; `CompactRequest` says what the arguments mean."""
-        from diamant.cleaner.on_demand.request import CompactRequest
-
-        request = CompactRequest(topic, partition, until, timeout_ms, is_forced, return_at_horizon, engine)
-        services = self.services
-        return await on_loop(services.node.loop, lambda: services.compactions().compact(request, progress))
-
-    async def explain(
-        self,
-        topic: str,
-        *,
-        partition: int | None = None,
-        key: bytes | str | None = None,
-        offset: int | None = None,
-        is_tombstones: bool = False,
-    ) -> Explanation:
-        """Say what keeps records on the disk, and when they go; `ExplainRequest` says what the arguments mean."""
-        from diamant.broker.operations.explain import ExplainRequest
-
-        request = ExplainRequest(topic, partition, key, offset, is_tombstones)
-        return await on_loop(self.loop, lambda: self.services.explain().explain(request))
-
-    async def count(self, topic: str, partition: int | None = None, *, is_exact: bool = False) -> TopicRecords:
-        """Return how many records a topic has, by kind: at once with bounds, or exactly, once every record was read."""
-        return await on_loop(self.loop, lambda: self.services.count().count(topic, partition, is_exact=is_exact))
-
-    def latest(
-        self, topic: str, partition: int | None = None, *, with_tombstones: bool = False
-    ) -> AsyncGenerator[tuple[int, Record], None]:
-        """Yield the latest committed record of each key, with its partition: what a log has that is compacted to its end.
-
-        Of one moment for each partition, read as it is asked for; `contextlib.aclosing` for who ends it early.
-        """
-        operation = self.services.records()
-        return operation.records(operation.latest_pages(topic, partition, with_tombstones=with_tombstones))
-
-    async def erase(
-        self,
-        key: bytes,
-        topics: str | Sequence[str],
-        *,
-        reason: str,
-        reference: str = "",
-        timeout_ms: int | None = None,
-        is_now: bool = False,
-        is_confirmed: bool = False,
-        is_forced: bool = False,
-        engine: str | None = None,
-        progress: Progress | None = None,
-    ) -> Erasure:
-        """Erase a key from compacted topics, and return a signed certificate; `EraseRequest` says what the arguments mean."""
-        from diamant.broker.erasure.jobs.requests import EraseRequest
-
-        names = tuple(sorted({topics} if isinstance(topics, str) else {*topics}))
-        request = EraseRequest(
-            bytes(key), names, reason, reference, is_now, is_confirmed, is_forced, engine, timeout_ms
-        )
-        return await self.services.erasures().erase(request, progress)
-
-    async def erase_now(
-        self,
-        erasure_id: str,
-        *,
-        is_confirmed: bool = False,
-        timeout_ms: int | None = None,
-        progress: Progress | None = None,
-    ) -> Erasure:
-        """Resume now an erasure that waits for its tombstones' horizon, as if `erase` had had `is_now`.
-
-        Without `is_confirmed` nothing is changed if groups are behind the tombstones: `is_now_refused` says so.
-        """
-        return await self.services.erasures().erase_now(
-            erasure_id, is_confirmed=is_confirmed, timeout_ms=timeout_ms, progress=progress
-        )
-
-    async def redact(
-        self,
-        topic: str,
-        *,
-        where: str,
-        reason: str,
-        reference: str = "",
-        yes_all: bool = False,
-        undecided: str = "hold",
-        timeout_ms: int | None = None,
-        progress: Progress | None = None,
-    ) -> Redaction:
-        """Remove the records that match, and return a signed certificate; `RedactRequest` says what the arguments mean."""
-        from diamant.broker.erasure.jobs.requests import RedactRequest
-
-        request = RedactRequest(topic, where, reason, reference, yes_all, undecided, timeout_ms)
-        return await self.services.redactions().redact(request, progress)
-
-    async def cancel(self, job_id: str, *, reason: str) -> Erasure | Redaction:
-        """End an erasure or a redaction that is not over, and return its last certificate, which has the `reason`."""
-        from diamant.broker.erasure.jobs.cancel import cancel_job
-
-        found: Erasure | Redaction = await cancel_job(self.services.jobs, job_id, reason=reason)
-        return found
-
-    async def snapshot(self) -> BrokerSnapshot:
-        """Keep the present state, for `reset`, beside the data directory until it is deleted. NotPossible, TooMany."""
-        return await on_loop(self.loop, lambda: self.services.snapshots().create())
-
-    async def reset(self, snapshot: BrokerSnapshot | str, *, seamless: bool = False) -> None:
-        """Put everything back to a snapshot, or the one of that id; clients see what a restart looks like.
-
-        With `seamless` their connections stay. NotFound, NotPossible.
-        """
-        snapshot_id = snapshot if isinstance(snapshot, str) else snapshot.id
-        await on_loop(self.loop, lambda: self.running.reset(snapshot_id, seamless))
+    # The operations: `facade.py` has them with their arguments.
+    create_topic = facade.create_topic
+    produce = facade.produce
+    records = facade.records
+    compact = facade.compact
+    explain = facade.explain
+    count = facade.count
+    latest = facade.latest
+    erase = facade.erase
+    erase_now = facade.erase_now
+    redact = facade.redact
+    cancel = facade.cancel
+    snapshot = facade.snapshot
+    reset = facade.reset
+    play = facade.play
 
     async def fork(self, /, **settings: Any) -> Broker:
         """Return another broker with a copy of all that this one has now; it starts when it is entered, on free ports.
@@ -299,12 +150,6 @@ class Broker:
         fork = Broker(self._static_config.elsewhere(directory, **settings), env=env)
         fork._fork = await on_loop(self.loop, lambda: make_fork(self.node, directory))
         return fork
-
-    async def play(self, schedule: Schedule) -> History:
-        """Have the cleaner run between clients' fetches as a schedule says (`diamant.schedules`); return what happens then."""
-        from diamant.broker.schedules.play import play
-
-        return await on_loop(self.loop, lambda: play(self.node, schedule))
 
     async def start(self) -> None:
         """Open the directory and listen. Raises CannotStart, and holds nothing then."""
@@ -330,6 +175,8 @@ class Broker:
         if self._fork is not None:
             self._fork.remove()
         if self._temporary_directory is not None:
+            import shutil
+
             for directory in (self._temporary_directory, f"{self._temporary_directory}.snapshots"):
                 shutil.rmtree(directory, ignore_errors=True)
 

@@ -10,9 +10,6 @@ a directory beside it, once: `<zip>.kernels`.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-import zipfile
 import zipimport
 from contextlib import suppress
 from importlib import import_module
@@ -22,6 +19,10 @@ from typing import NoReturn
 
 def _unpack(archive: str) -> str:
     """Unpack the kernels of a zip beside it, unless another process has; return their directory."""
+    import shutil
+    import tempfile
+    import zipfile
+
     place = f"{archive}.kernels"
     if not os.path.isdir(place):
         unpacked = tempfile.mkdtemp(prefix=f"{os.path.basename(place)}.", dir=os.path.dirname(archive) or ".")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import secrets
 import weakref
 from contextlib import suppress
 
@@ -37,7 +36,7 @@ async def make_fork(node: Node, path: str) -> ForkDirectory:
 
 def new_fork_of(data_dir: str) -> str:
     """Return a free path for a fork."""
-    return f"{os.path.abspath(data_dir)}.fork-{secrets.token_hex(6)}"
+    return f"{os.path.abspath(data_dir)}.fork-{os.urandom(6).hex()}"
 
 
 def _remove(env: Env, path: str) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -72,7 +71,7 @@ class SnapshotFiles:
 
     def new_trash(self) -> str:
         """Return a free path for what is about to be removed."""
-        return f"{self.path}/{secrets.token_hex(6)}{_TRASH}"
+        return f"{self.path}/{os.urandom(6).hex()}{_TRASH}"
 
     def describe(self, snapshot_id: str) -> BrokerSnapshot:
         """Return what a list says of one."""
@@ -127,7 +126,7 @@ class Snapshots:
         found = self.files.ids()
         if len(found) >= MAX_SNAPSHOTS:
             raise TooMany(f"there are {len(found)} snapshots, the most that can be: delete one first")
-        snapshot_id = f"{SystemClock().now_ms()}-{secrets.token_hex(3)}"
+        snapshot_id = f"{SystemClock().now_ms()}-{os.urandom(3).hex()}"
         making = self.files.making(snapshot_id)
         try:
             (await copy_directory(self._node, making)).release()

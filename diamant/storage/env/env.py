@@ -19,7 +19,6 @@ import errno
 import mmap
 import os
 import re
-import shutil
 import stat
 import threading
 from collections import OrderedDict
@@ -433,6 +432,8 @@ class RealEnv:
             self._forget_map(path)
 
     def remove_tree(self, path: str) -> None:
+        import shutil  # imports every compressor of the standard library, which no start needs
+
         if os.path.islink(path):
             self._forget_map(path)
             _remove_linked(path)

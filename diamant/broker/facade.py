@@ -1,0 +1,217 @@
+"""The operations of a broker for programs: functions that `Broker` has as methods.
+
+They may be awaited in any event loop, and raise VerbError (`client/errors.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from diamant.broker.dispatch.services import Services
+from diamant.broker.node.node import Node
+from diamant.broker.operations.cross_loop import on_loop
+from diamant.broker.running import RunningBroker
+
+if TYPE_CHECKING:
+    from diamant.broker.erasure.erase.erase_result import Erasure
+    from diamant.broker.erasure.redact.redact_result import Redaction
+    from diamant.broker.operations.count import TopicRecords
+    from diamant.broker.operations.explain import Explanation
+    from diamant.broker.operations.produce import Data, Headers, Produced
+    from diamant.broker.operations.progress import Progress
+    from diamant.broker.schedules.history import History
+    from diamant.broker.schedules.schedule import Schedule
+    from diamant.broker.snapshots.store import BrokerSnapshot
+    from diamant.cleaner.on_demand.report import CompactionReport
+    from diamant.protocol.batches.header import Record
+
+
+class AnyBroker(Protocol):
+    """A broker, as far as its operations look at it. Its parts raise RuntimeError before the start."""
+
+    @property
+    def running(self) -> RunningBroker: ...
+
+    @property
+    def services(self) -> Services: ...
+
+    @property
+    def node(self) -> Node: ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+
+async def create_topic(
+    broker: AnyBroker, topic: str, /, partitions: int | None = None, *, compact: bool = False, **configs: object
+) -> None:
+    """Create a topic: `create_topic("users", 3, compact=True, segment_ms=60_000)`.
+
+    `configs` are Kafka's topic configurations with underscores; `compact` is `cleanup_policy="compact"`. KafkaError.
+    """
+    if compact:
+        configs["cleanup_policy"] = "compact"
+    await on_loop(broker.loop, lambda: broker.services.produce().create_topic(topic, partitions, configs))
+
+
+async def produce(
+    broker: AnyBroker,
+    topic: str,
+    value: Data,
+    key: Data = None,
+    *,
+    partition: int | None = None,
+    headers: Headers = (),
+    timestamp_ms: int | None = None,
+) -> Produced:
+    """Write one record, and return where it is; `ProduceOperation` says what the arguments mean. None is a tombstone."""
+    return await on_loop(
+        broker.loop,
+        lambda: broker.services.produce().produce(topic, value, key, partition, headers, timestamp_ms),
+    )
+
+
+def records(broker: AnyBroker, topic: str, partition: int | None = None) -> AsyncGenerator[tuple[int, Record], None]:
+    """Yield each committed record that a consumer would read now, with its partition; as `latest`."""
+    operation = broker.services.records()
+    return operation.records(operation.pages(topic, partition))
+
+
+async def compact(
+    broker: AnyBroker,
+    topic: str,
+    partition: int | None = None,
+    *,
+    until: str = "clean",
+    timeout_ms: int | None = None,
+    is_forced: bool = False,
+    return_at_horizon: bool = False,
+    engine: str | None = None,
+    progress: Progress | None = None,
+) -> CompactionReport:
+    """Clean a topic, or one partition, now, and return what was done; `CompactRequest` says what the arguments mean."""
+    from diamant.cleaner.on_demand.request import CompactRequest
+
+    request = CompactRequest(topic, partition, until, timeout_ms, is_forced, return_at_horizon, engine)
+    return await on_loop(broker.loop, lambda: broker.services.compactions().compact(request, progress))
+
+
+async def explain(
+    broker: AnyBroker,
+    topic: str,
+    *,
+    partition: int | None = None,
+    key: bytes | str | None = None,
+    offset: int | None = None,
+    is_tombstones: bool = False,
+) -> Explanation:
+    """Say what keeps records on the disk, and when they go; `ExplainRequest` says what the arguments mean."""
+    from diamant.broker.operations.explain import ExplainRequest
+
+    request = ExplainRequest(topic, partition, key, offset, is_tombstones)
+    return await on_loop(broker.loop, lambda: broker.services.explain().explain(request))
+
+
+async def count(broker: AnyBroker, topic: str, partition: int | None = None, *, is_exact: bool = False) -> TopicRecords:
+    """Return how many records a topic has, by kind: at once with bounds, or exactly, once every record was read."""
+    return await on_loop(broker.loop, lambda: broker.services.count().count(topic, partition, is_exact=is_exact))
+
+
+def latest(
+    broker: AnyBroker, topic: str, partition: int | None = None, *, with_tombstones: bool = False
+) -> AsyncGenerator[tuple[int, Record], None]:
+    """Yield the latest committed record of each key, with its partition: what a log has that is compacted to its end.
+
+    Of one moment for each partition, read as it is asked for; `contextlib.aclosing` for who ends it early.
+    """
+    operation = broker.services.records()
+    return operation.records(operation.latest_pages(topic, partition, with_tombstones=with_tombstones))
+
+
+async def erase(
+    broker: AnyBroker,
+    key: bytes,
+    topics: str | Sequence[str],
+    *,
+    reason: str,
+    reference: str = "",
+    timeout_ms: int | None = None,
+    is_now: bool = False,
+    is_confirmed: bool = False,
+    is_forced: bool = False,
+    engine: str | None = None,
+    progress: Progress | None = None,
+) -> Erasure:
+    """Erase a key from compacted topics, and return a signed certificate; `EraseRequest` says what the arguments mean."""
+    from diamant.broker.erasure.jobs.requests import EraseRequest
+
+    names = tuple(sorted({topics} if isinstance(topics, str) else {*topics}))
+    request = EraseRequest(bytes(key), names, reason, reference, is_now, is_confirmed, is_forced, engine, timeout_ms)
+    return await broker.services.erasures().erase(request, progress)
+
+
+async def erase_now(
+    broker: AnyBroker,
+    erasure_id: str,
+    *,
+    is_confirmed: bool = False,
+    timeout_ms: int | None = None,
+    progress: Progress | None = None,
+) -> Erasure:
+    """Resume now an erasure that waits for its tombstones' horizon, as if `erase` had had `is_now`.
+
+    Without `is_confirmed` nothing is changed if groups are behind the tombstones: `is_now_refused` says so.
+    """
+    return await broker.services.erasures().erase_now(
+        erasure_id, is_confirmed=is_confirmed, timeout_ms=timeout_ms, progress=progress
+    )
+
+
+async def redact(
+    broker: AnyBroker,
+    topic: str,
+    *,
+    where: str,
+    reason: str,
+    reference: str = "",
+    yes_all: bool = False,
+    undecided: str = "hold",
+    timeout_ms: int | None = None,
+    progress: Progress | None = None,
+) -> Redaction:
+    """Remove the records that match, and return a signed certificate; `RedactRequest` says what the arguments mean."""
+    from diamant.broker.erasure.jobs.requests import RedactRequest
+
+    request = RedactRequest(topic, where, reason, reference, yes_all, undecided, timeout_ms)
+    return await broker.services.redactions().redact(request, progress)
+
+
+async def cancel(broker: AnyBroker, job_id: str, *, reason: str) -> Erasure | Redaction:
+    """End an erasure or a redaction that is not over, and return its last certificate, which has the `reason`."""
+    from diamant.broker.erasure.jobs.cancel import cancel_job
+
+    found: Erasure | Redaction = await cancel_job(broker.services.jobs, job_id, reason=reason)
+    return found
+
+
+async def snapshot(broker: AnyBroker) -> BrokerSnapshot:
+    """Keep the present state, for `reset`, beside the data directory until it is deleted. NotPossible, TooMany."""
+    return await on_loop(broker.loop, lambda: broker.services.snapshots().create())
+
+
+async def reset(broker: AnyBroker, snapshot: BrokerSnapshot | str, *, seamless: bool = False) -> None:
+    """Put everything back to a snapshot, or the one of that id; clients see what a restart looks like.
+
+    With `seamless` their connections stay. NotFound, NotPossible.
+    """
+    snapshot_id = snapshot if isinstance(snapshot, str) else snapshot.id
+    await on_loop(broker.loop, lambda: broker.running.reset(snapshot_id, seamless))
+
+
+async def play(broker: AnyBroker, schedule: Schedule) -> History:
+    """Have the cleaner run between clients' fetches as a schedule says (`diamant.schedules`); return what happens then."""
+    from diamant.broker.schedules.play import play
+
+    return await on_loop(broker.loop, lambda: play(broker.node, schedule))
