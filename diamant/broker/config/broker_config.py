@@ -13,6 +13,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from diamant.broker.config.authorization_table import check_authorization
 from diamant.broker.config.broker_table import BROKER_CONFIGS, SPARK_CONF_PREFIX
 from diamant.broker.config.config_key import (
     HIDDEN,
@@ -138,6 +139,9 @@ class BrokerConfig:
     transaction_remove_expired_transaction_cleanup_interval_ms: int
     transaction_partition_verification_enable: bool
     max_incremental_fetch_session_cache_slots: int
+    authorizer_class_name: str
+    super_users: str
+    allow_everyone_if_no_acl_found: bool
 
     # Not rows but what rows amount to.
     data_dir: str
@@ -170,6 +174,7 @@ class BrokerConfig:
             static["log.dirs"] = os.fspath(data_dir)
         self._resolve(static, {}, {})
         check_no_security(static, self.listeners)
+        check_authorization(static)
         _check_compaction_lags(self._topic_defaults)
         check_cleaner_memory(self._values)
         for warning in self.warnings:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from diamant.broker.config.authorization_table import AUTHORIZATION_CONFIGS
 from diamant.broker.config.config_key import (
     DOUBLE_MAX,
     INT_MAX,
@@ -477,7 +478,8 @@ def _topic_defaults(explained: Iterable[str]) -> list[ConfigKey]:
 
 
 BROKER_CONFIGS: Mapping[str, ConfigKey] = {
-    key.name: key for key in (*_KEYS, *COORDINATOR_CONFIGS, *_topic_defaults([key.name for key in _KEYS]))
+    key.name: key
+    for key in (*_KEYS, *AUTHORIZATION_CONFIGS, *COORDINATOR_CONFIGS, *_topic_defaults([key.name for key in _KEYS]))
 }
 """The table, by name: first what is the broker's own, then the defaults of topics."""
 
@@ -485,7 +487,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = {
 _NAMES = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-authorizer.class.name auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.session.timeout.ms
+auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.session.timeout.ms
 client.quota.callback.class connection.failed.authentication.delay.ms connections.max.reauth.ms
 controlled.shutdown.enable controller.quorum.append.linger.ms controller.quorum.auto.join.enable
 controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms

@@ -2,7 +2,7 @@
 
 What stands at Kafka's default, or is empty, asks for nothing, and neither does what concerns a listener that is not opened.
 
-Source: what Kafka 4.3.1 answers to DescribeConfigs; StandardAuthorizer for its own two.
+Source: what Kafka 4.3.1 answers to DescribeConfigs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from diamant.protocol.kraft.records import BROKER_RESOURCE
 from diamant.storage.kraft.image import MetadataImage
 
 _KAFKA_DEFAULTS = """
-allow.everyone.if.no.acl.found=true
 connections.max.reauth.ms=0
 principal.builder.class=org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
 sasl.enabled.mechanisms=GSSAPI
@@ -60,7 +59,7 @@ ssl.trustmanager.algorithm=PKIX
 ssl.truststore.type=JKS
 """
 _DEFAULTS = dict(line.lower().partition("=")[::2] for line in _KAFKA_DEFAULTS.split())
-_WITHOUT_DEFAULT = frozenset(["authorizer.class.name", "delegation.token.secret.key", "super.users"])
+_WITHOUT_DEFAULT = frozenset(["delegation.token.secret.key"])
 _PREFIXES = ("sasl.", "ssl.")
 _OF_A_LISTENER = re.compile(r"listener\.name\.([^.]+)\.(.+)")
 
@@ -86,13 +85,15 @@ def security_settings(properties: Mapping[str, str], listeners: Collection[str])
     return [name for name, value in properties.items() if any(_asks(one, value) for one in _meant(name, listeners))]
 
 
-def kept_for_kafka(image: MetadataImage, node_id: int, listeners: Sequence[Listener]) -> list[str]:
+def kept_for_kafka(
+    image: MetadataImage, node_id: int, listeners: Sequence[Listener], *, has_authorizer: bool
+) -> list[str]:
     """Return a line for the log on what a metadata log has for a Kafka with security; none if it has nothing of the kind."""
     names = [listener.name for listener in listeners]
     kept = []
     for resource in ("", str(node_id)):
         kept += security_settings(image.configs.get((BROKER_RESOURCE, resource), {}), names)
-    if image.acls:
+    if image.acls and not has_authorizer:
         kept.append(f"{len(image.acls)} ACLs")
     return [without_effect(kept)] if kept else []
 

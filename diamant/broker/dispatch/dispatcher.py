@@ -21,6 +21,7 @@ from diamant.broker.network.api import (
 )
 from diamant.broker.network.pending_answer import PendingAnswer
 from diamant.broker.node.flusher import Flusher, after_flush
+from diamant.broker.security.authorization.access import OPEN
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.connection import Request
@@ -59,7 +60,7 @@ class Dispatcher:
             raise CloseConnection(
                 f"{apis.API_NAMES[key]} v{version} is not served, v{min_version} to v{max_version} are"
             )
-        context = _new(RequestContext, (version, request.client_id, connection))
+        context = _new(RequestContext, (version, request.client_id, connection, OPEN))
         flusher = self._flusher
         if flusher.owed:
             flusher.owed = set()  # no answer reports what timers have appended

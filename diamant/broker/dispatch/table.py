@@ -72,9 +72,9 @@ TABLE: dict[int, Row] = {
     26: Row("transactions.end_txn", _transactions),
     27: Row("transactions.write_txn_markers", lambda s: (s.groups, s.node)),
     28: Row("transactions.txn_offset_commit", lambda s: (s.groups(), s.transactions(), s.node)),
-    29: Row("security.describe_acls", _nothing),
-    30: Row("security.create_acls", _nothing),
-    31: Row("security.delete_acls", _nothing),
+    29: Row("security.describe_acls", lambda s: (s.node.acls,)),
+    30: Row("security.create_acls", lambda s: (s.node.acls, s.node.topics)),
+    31: Row("security.delete_acls", lambda s: (s.node.acls, s.node.topics)),
     32: Row("configs.describe_configs", lambda s: (s.node, s.compactions)),
     33: Row("configs.alter_configs", _node),
     34: Row("data.alter_replica_log_dirs", _node),
@@ -116,6 +116,14 @@ def api_of(key: int) -> Api:
 
 
 def load(services: Services, key: int) -> tuple[Decode, Handler]:
-    """The decoder of an API, and its handler with what it needs. KeyError if it is not served."""
+    """The decoder of an API, and its handler with what it needs; behind a guard if there is an authorizer.
+
+    KeyError if it is not served.
+    """
     api = api_of(key)
-    return api.decode, partial(api.handle, *TABLE[key].needs(services))
+    handle: Handler = partial(api.handle, *TABLE[key].needs(services))
+    if services.node.authorizer is None:
+        return api.decode, handle
+    from diamant.broker.dispatch.guard import guarded
+
+    return guarded(key, services.node.authorizer, api.decode, handle)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from diamant.broker.config.listeners import PLAINTEXT
 from diamant.broker.network.response_writer import Buffer, Part
+from diamant.broker.security.authorization.access import OPEN, Access
 from diamant.broker.security.identity.principal import ANONYMOUS, Principal
 from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError
 from diamant.protocol.wire import apis
@@ -35,6 +36,8 @@ class RequestContext(NamedTuple):
     api_version: int
     client_id: str | None
     connection: ConnectionInfo
+    access: Access = OPEN
+    """What the client may; a handler asks it for nothing that its row in `api_needs.py` does not declare."""
 
 
 Decode: TypeAlias = Callable[[int, memoryview], Any]

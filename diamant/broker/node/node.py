@@ -33,6 +33,8 @@ from diamant.storage.recovery.log_directory import LogDirectory
 
 if TYPE_CHECKING:
     from diamant.broker.node.fetch_sessions import FetchSessions
+    from diamant.broker.security.authorization.acl_store import AclStore
+    from diamant.broker.security.authorization.authorizer import Authorizer
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ class Node:
         self.addresses = addresses
         self.config = self._dynamic_config()
         self.is_stopping = False
+        self.authorizer, self.acls = _open_authorizer(self.config, metadata)
+        """None without `authorizer.class.name`: everybody may do everything."""
         self.started_s: float | None = None
         """Time at which it was ready, on the monotonic clock."""
         self.on_reconfigured: list[Callable[[BrokerConfig], None]] = []
@@ -97,7 +101,12 @@ class Node:
 
     def adopt_loaded(self) -> None:
         """Take over the partitions that were opened, and log what was found wrong."""
-        of_kafka = kept_for_kafka(self.metadata.image, self.config.node_id, self.config.listeners)
+        of_kafka = kept_for_kafka(
+            self.metadata.image,
+            self.config.node_id,
+            self.config.listeners,
+            has_authorizer=self.authorizer is not None,
+        )
         for message in (*self.metadata.messages, *self.directory.messages, *of_kafka):
             logger.warning("%s", message)
         self.directory.messages.clear()
@@ -171,6 +180,24 @@ class Node:
             ]
         )
         await self.topics.sync()
+
+
+def _open_authorizer(config: BrokerConfig, metadata: MetadataLog) -> tuple[Authorizer | None, AclStore | None]:
+    if not config.authorizer_class_name:
+        return None, None
+    from diamant.broker.config.authorization_table import super_users_of
+    from diamant.broker.security.authorization.acl_store import AclStore
+    from diamant.broker.security.authorization.authorizer import Authorizer
+
+    authorizer = Authorizer(super_users_of(config.super_users), allows_by_default=config.allow_everyone_if_no_acl_found)
+    acls = AclStore(metadata, authorizer)
+    if not authorizer.super_users and not len(acls) and not authorizer.allows_by_default:
+        logger.warning(
+            "there is an authorizer, no ACL and no super user: every request is denied. Stop the broker, add "
+            "super.users=User:NAME to its configuration (User:ANONYMOUS is everybody on a listener without authentication), "
+            "start it, and let that user make ACLs (diamant acl add, kafka-acls.sh)"
+        )
+    return authorizer, acls
 
 
 def open_clock(env: Env, config: BrokerConfig) -> None:

@@ -42,7 +42,7 @@ Names, types and meanings are Apache Kafka's (4.3).
 A broker configuration that is not in this list is accepted and has no effect. The broker logs each one when it starts.
 
 Configurations that ask for security are refused. There is none yet, so every client that reaches the port would have access.
-These are `authorizer.class.name`, `super.users`, `allow.everyone.if.no.acl.found=false`, `sasl.*`, `ssl.*` and
+These are `sasl.*`, `ssl.*` and
 `security.inter.broker.protocol`, also for a listener (`listener.name.NAME.ssl.*`), and listeners that are not PLAINTEXT.
 Kafka's defaults and empty values pass (`--set super.users=` empties what a file sets), and so do listeners that are not
 opened.

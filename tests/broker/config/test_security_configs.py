@@ -34,9 +34,6 @@ log.dirs=/tmp/kraft-combined-logs
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
-        ("super.users", "User:admin"),
-        ("allow.everyone.if.no.acl.found", "false"),
         ("security.inter.broker.protocol", "SASL_SSL"),
         ("sasl.enabled.mechanisms", "PLAIN"),
         ("sasl.jaas.config", "module required password=hush;"),
@@ -112,14 +109,13 @@ def test_kafkas_own_file_passes(tmp_path: Path) -> None:
 
 def test_the_command_names_all_of_them_in_one_line(tmp_path: Path) -> None:
     """It ends with 1, and the data directory is not made."""
-    asked = ["authorizer.class.name=a.B", "super.users=User:a", "allow.everyone.if.no.acl.found=false"]
+    asked = ["ssl.client.auth=required", "sasl.enabled.mechanisms=PLAIN"]
     settings = [word for setting in asked for word in ("--set", setting)]
     result = CliRunner().invoke(main, ["start", "--data", str(tmp_path / "data"), "--listen", "SSL://:0", *settings])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        "diamant: listeners (SSL://:0 is SSL), authorizer.class.name, super.users, allow.everyone.if.no.acl.found ask for "
-        "security, which Diamant does not have yet: everybody who reaches the port would come in. Remove them; listeners can be "
-        "PLAINTEXT only\n"
+        "diamant: listeners (SSL://:0 is SSL), ssl.client.auth, sasl.enabled.mechanisms ask for security, which Diamant does "
+        "not have yet: everybody who reaches the port would come in. Remove them; listeners can be PLAINTEXT only\n"
     )
     assert not (tmp_path / "data").exists()
 

@@ -1,31 +1,54 @@
-"""CreateAcls (key 30), versions 1 to 3: there is no authorizer, so the answer is SECURITY_DISABLED.
+"""CreateAcls (key 30), versions 1 to 3: make ACLs, each for itself; one that is there already is no error.
 
-Deviations: none known; a Kafka without `authorizer.class.name` answers the same.
+Behaviour: SECURITY_DISABLED without an authorizer. An ACL may be about what does not exist. Version 3 knows the resource
+type USER (KIP-373).
+Deviations: a principal without a colon is INVALID_REQUEST; in Kafka it stops the metadata log from being read.
 
-Source: AclApis.handleCreateAcls.
+Source: AclApis.handleCreateAcls, AclControlManager.createAcls.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.handlers.security.acl_fields import requested_acl
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.create_acls.v3.request import CreateAclsRequest
 
-    pass
+    from diamant.broker.security.authorization.acl import Acl
+    from diamant.broker.security.authorization.acl_store import AclStore
+    from diamant.broker.topics.topics import Topics
 
 KEY = 30
 
 
-def handle(context: RequestContext, request: CreateAclsRequest) -> Answer:
-    """Refuse."""
-    refusal = {"error_code": int(ErrorCode.SECURITY_DISABLED), "error_message": "No Authorizer is configured."}
-    fields = {"results": [refusal] * len(request.creations)}
-    return encode_response_fields(KEY, context.api_version, fields)
+def handle(acls: AclStore | None, topics: Topics, context: RequestContext, request: CreateAclsRequest) -> Answer:
+    """Make; a coroutine, as the metadata log has to be synced."""
+    wanted = [requested_acl(creation) for creation in request.creations]
+    if acls is None:
+        refusal = {"error_code": int(ErrorCode.SECURITY_DISABLED), "error_message": "No Authorizer is configured."}
+        return encode_response_fields(KEY, context.api_version, {"results": [refusal] * len(wanted)})
+    return _create(acls, topics, context.api_version, wanted)
+
+
+async def _create(acls: AclStore, topics: Topics, version: int, wanted: list[Acl]) -> bytes:
+    results: list[dict[str, object]]
+    try:
+        errors = acls.create(wanted)
+        await topics.sync()
+        results = [_result(None) if error is None else _result(error) for error in errors]
+    except REQUEST_ERRORS as error:
+        results = [_result(error)] * len(wanted)
+    return encode_response_fields(KEY, version, {"results": results})
+
+
+def _result(error: BaseException | None) -> dict[str, object]:
+    code, message = (0, None) if error is None else error_of(error)
+    return {"error_code": code, "error_message": message}
 
 
 API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

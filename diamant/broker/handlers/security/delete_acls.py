@@ -1,35 +1,55 @@
-"""DeleteAcls (key 31), versions 1 to 3: there is no authorizer, so the answer is SECURITY_DISABLED.
+"""DeleteAcls (key 31), versions 1 to 3: remove the ACLs that filters mean, all at once.
 
-Deviations: none known; a Kafka without `authorizer.class.name` answers the same.
+Behaviour: SECURITY_DISABLED without an authorizer. What two filters mean is in the results of both.
+Deviations: none known.
 
-Source: AclApis.handleDeleteAcls.
+Source: AclApis.handleDeleteAcls, AclControlManager.deleteAcls.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.handlers.security.acl_fields import entry_fields, pattern_fields, requested_filter
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.delete_acls.v3.request import DeleteAclsRequest
 
-    pass
+    from diamant.broker.security.authorization.acl_filter import AclFilter
+    from diamant.broker.security.authorization.acl_store import AclStore
+    from diamant.broker.topics.topics import Topics
 
 KEY = 31
 
 
-def handle(context: RequestContext, request: DeleteAclsRequest) -> Answer:
-    """Refuse."""
-    refusal = {
-        "error_code": int(ErrorCode.SECURITY_DISABLED),
-        "error_message": "No Authorizer is configured.",
-        "matching_acls": [],
-    }
-    fields = {"filter_results": [refusal] * len(request.filters)}
-    return encode_response_fields(KEY, context.api_version, fields)
+def handle(acls: AclStore | None, topics: Topics, context: RequestContext, request: DeleteAclsRequest) -> Answer:
+    """Remove; a coroutine, as the metadata log has to be synced."""
+    filters = [requested_filter(one) for one in request.filters]
+    if acls is None:
+        refusal = _failed(int(ErrorCode.SECURITY_DISABLED), "No Authorizer is configured.")
+        return encode_response_fields(KEY, context.api_version, {"filter_results": [refusal] * len(filters)})
+    return _delete(acls, topics, context.api_version, filters)
+
+
+async def _delete(acls: AclStore, topics: Topics, version: int, filters: list[AclFilter]) -> bytes:
+    no_error: dict[str, object] = {"error_code": 0, "error_message": None}
+    try:
+        found = acls.delete(filters)
+        await topics.sync()
+        results = [
+            no_error | {"matching_acls": [no_error | pattern_fields(acl) | entry_fields(acl) for acl in matching]}
+            for matching in found
+        ]
+    except REQUEST_ERRORS as error:
+        results = [_failed(*error_of(error))] * len(filters)
+    return encode_response_fields(KEY, version, {"filter_results": results})
+
+
+def _failed(code: int, message: str | None) -> dict[str, object]:
+    return {"error_code": code, "error_message": message, "matching_acls": []}
 
 
 API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

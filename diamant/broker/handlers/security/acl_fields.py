@@ -1,0 +1,71 @@
+"""ACLs and filters of ACLs in the fields of requests and answers."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from diamant.broker.network.api import CloseConnection
+from diamant.broker.security.authorization.acl import Acl, Operation, PatternType, Permission, ResourceType
+from diamant.broker.security.authorization.acl_filter import AclFilter
+
+_Number = TypeVar("_Number", bound=IntEnum)
+
+
+def requested_acl(creation: Any) -> Acl:
+    """An ACL that is to be made. CloseConnection for numbers that no Kafka knows: it does not read such a request."""
+    return Acl(
+        _known(ResourceType, creation.resource_type),
+        str(creation.resource_name),
+        _known(PatternType, creation.resource_pattern_type),
+        str(creation.principal),
+        str(creation.host),
+        _known(Operation, creation.operation),
+        _known(Permission, creation.permission_type),
+    )
+
+
+def requested_filter(fields: Any) -> AclFilter:
+    """A filter of DeleteAcls (an element) or DescribeAcls (the request). CloseConnection as above."""
+    return AclFilter(
+        _known(ResourceType, fields.resource_type_filter),
+        _text(fields.resource_name_filter),
+        _known(PatternType, fields.pattern_type_filter),
+        _text(fields.principal_filter),
+        _text(fields.host_filter),
+        _known(Operation, fields.operation),
+        _known(Permission, fields.permission_type),
+    )
+
+
+def entry_fields(acl: Acl) -> dict[str, object]:
+    """What answers say of an ACL beside its pattern."""
+    return {
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": int(acl.operation),
+        "permission_type": int(acl.permission),
+    }
+
+
+def pattern_fields(acl: Acl) -> dict[str, object]:
+    """What answers say of an ACL's pattern."""
+    return {
+        "resource_type": int(acl.resource_type),
+        "resource_name": acl.resource_name,
+        "pattern_type": int(acl.pattern_type),
+    }
+
+
+def _known(kind: type[_Number], number: int) -> _Number:
+    try:
+        value = kind(number)
+    except ValueError:
+        value = kind(0)
+    if not value:
+        raise CloseConnection(f"a request about ACLs with {kind.__name__} {number}, which there is not")
+    return value
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

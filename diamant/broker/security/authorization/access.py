@@ -1,0 +1,108 @@
+"""Access: what a handler asks before it does something for a client, within the needs that its row of the table declares."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from diamant.broker.security.authorization.acl import CLUSTER_NAME, SUPPORTED_OPERATIONS, ResourceType
+from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.identity.principal import Principal
+from diamant.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from diamant.broker.security.authorization.authorizer import Authorizer
+
+
+class Access(Protocol):
+    """The decisions about one client's requests of one API."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if everything is allowed, as there is no authorizer; saves asking about many things one by one."""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for requests that may see the same: part of the key of cached answers."""
+
+    def allows(self, need: Need, name: str = CLUSTER_NAME, *, is_asked: bool = True) -> bool:
+        """True if the client may. Not `is_asked`: nothing is refused if it may not, so a denial is not logged."""
+
+    def allows_any(self, need: Need) -> bool:
+        """True if the client may with a resource of any name (KIP-679)."""
+
+    def operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """What the client may with a resource, bit n for operation n (KIP-430)."""
+
+
+class OpenAccess:
+    """Everything is allowed: there is no authorizer."""
+
+    is_open = True
+    key: tuple[object, ...] = ()
+
+    def allows(self, need: Need, name: str = CLUSTER_NAME, *, is_asked: bool = True) -> bool:
+        return True
+
+    def allows_any(self, need: Need) -> bool:
+        return True
+
+    def operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
+        return sum(1 << operation for operation in SUPPORTED_OPERATIONS[resource])
+
+
+OPEN = OpenAccess()
+
+
+class UndeclaredNeed(Exception):
+    """A handler asked for what its row of the table does not declare; a bug of ours."""
+
+
+class ClientAccess:
+    """What the authorizer says of one principal at one host. Valid until the authorizer's `generation` changes."""
+
+    is_open = False
+
+    __slots__ = ("_authorizer", "_client", "_known", "_of_row", "key")
+
+    def __init__(
+        self, authorizer: Authorizer, client: tuple[Principal, str], needs: Collection[Need], of_row: object
+    ) -> None:
+        """`of_row`: what to name if a need is asked for that is none of `needs`."""
+        self._authorizer = authorizer
+        self._client = client
+        self._of_row = of_row
+        self._known = {need: authorizer.decisions(client, need) for need in needs}
+        self.key: tuple[object, ...] = (client, authorizer.generation)
+
+    def allows(self, need: Need, name: str = CLUSTER_NAME, *, is_asked: bool = True) -> bool:
+        known = self._known.get(need)
+        if known is None:
+            raise UndeclaredNeed(f"{need} is not declared in the row of {self._of_row}")
+        is_allowed = known.get(name)
+        if is_allowed is None:
+            is_allowed = self._authorizer.decide(self._client, need, name, known)
+        if not is_allowed and is_asked:
+            self._authorizer.denied(self._client, need, name)
+        return is_allowed
+
+    def allows_any(self, need: Need) -> bool:
+        known = self._known.get(need)
+        if known is None:
+            raise UndeclaredNeed(f"{need} is not declared in the row of {self._of_row}")
+        return self._authorizer.decide_any(self._client, need, known)
+
+    def operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
+        return self._authorizer.operations(self._client, resource, name)
+
+
+def check(access: Access, need: Need, name: str = CLUSTER_NAME, message: str = "") -> None:
+    """Raise the need's KafkaError unless the client may."""
+    if not access.allows(need, name):
+        raise KafkaError(need.denial, message)
+
+
+def allowed_names(access: Access, need: Need, names: Iterable[str], *, is_asked: bool = True) -> set[str]:
+    """Those of `names` with which the client may; each is asked about once."""
+    unique = set(names)
+    return unique if access.is_open else {name for name in unique if access.allows(need, name, is_asked=is_asked)}

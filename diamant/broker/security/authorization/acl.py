@@ -1,0 +1,114 @@
+"""ACLs as values, in the numbers of Kafka's ResourceType, PatternType, AclOperation and AclPermissionType."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+WILDCARD = "*"
+"""As the name of a literal pattern: any resource. As a host: any. As a principal's name: any user."""
+CLUSTER_NAME = "kafka-cluster"
+"""The only resource of type CLUSTER."""
+
+
+class ResourceType(IntEnum):
+    """Kinds of resources; UNKNOWN and ANY occur in requests only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How a pattern names resources. MATCH, in filters: every pattern that covers the resource of this name (KIP-290)."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Operation(IntEnum):
+    """What is done with a resource; ALL covers every other."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class Permission(IntEnum):
+    """A DENY that matches wins over every ALLOW."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+class Acl(NamedTuple):
+    """One entry: a principal, from a host, may (or may not) do something with the resources of a pattern."""
+
+    resource_type: ResourceType
+    resource_name: str
+    pattern_type: PatternType
+    principal: str
+    host: str
+    operation: Operation
+    permission: Permission
+
+    def __str__(self) -> str:
+        """As `diamant acl list` shows it: `User:alice ALLOW READ topic users`."""
+        kind = self.resource_type.name.lower()
+        name = f"{self.resource_name}*" if self.pattern_type == PatternType.PREFIXED else self.resource_name
+        host = "" if self.host == WILDCARD else f" from {self.host}"
+        return f"{self.principal} {self.permission.name} {self.operation.name} {kind} {name}{host}"
+
+
+SUPPORTED_OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
+    ResourceType.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
+"""What `authorized_operations` of an answer tells of (AclEntry.supportedOperations)."""

@@ -1,0 +1,140 @@
+"""The ACLs of a broker, ready for questions: which decide about an operation on a resource.
+
+Theory of operation. A question touches the patterns that cover the resource, and of these only the entries of the principal
+and of `User:*`. The patterns are found by name: the literal one, the wildcard, and one prefix for each length that any prefixed
+pattern of that type has. So a question costs the number of different lengths of prefixes (at most that of the name), however
+many ACLs there are.
+
+Memory: about 1 KiB an ACL.
+
+Source: StandardAuthorizerData.findAclRule and findResult; Authorizer.authorizeByResourceType (KIP-679).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from diamant.broker.security.authorization.acl import (
+    WILDCARD,
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+
+_IMPLIED_BY = {
+    Operation.DESCRIBE: frozenset(
+        {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.ALL}
+    ),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.ALL}),
+}
+"""The operations whose ALLOW covers one; a DENY covers its own operation only."""
+
+Pattern: TypeAlias = tuple[ResourceType, PatternType, str]
+
+
+class AclIndex:
+    """All ACLs by resource and principal. Belongs to the loop thread."""
+
+    def __init__(self, acls: Iterable[Acl] = ()) -> None:
+        self._entries: dict[tuple[Pattern, str], set[Acl]] = defaultdict(set)
+        self._patterns: Counter[Pattern] = Counter()
+        self._prefix_lengths: dict[ResourceType, Counter[int]] = defaultdict(Counter)
+        self._by_principal: dict[tuple[ResourceType, str], set[Acl]] = defaultdict(set)
+        for acl in acls:
+            self.add(acl)
+
+    def add(self, acl: Acl) -> None:
+        """Take an ACL in; harmless if it is there."""
+        pattern = _pattern(acl)
+        entries = self._entries[pattern, acl.principal]
+        if acl in entries:
+            return
+        entries.add(acl)
+        self._by_principal[acl.resource_type, acl.principal].add(acl)
+        self._patterns[pattern] += 1
+        if acl.pattern_type == PatternType.PREFIXED:
+            self._prefix_lengths[acl.resource_type][len(acl.resource_name)] += 1
+
+    def remove(self, acl: Acl) -> None:
+        """Take an ACL out; harmless if it is not there."""
+        pattern = _pattern(acl)
+        entries = self._entries.get((pattern, acl.principal), set())
+        if acl not in entries:
+            return
+        entries.remove(acl)
+        if not entries:
+            del self._entries[pattern, acl.principal]
+        of_principal = self._by_principal[acl.resource_type, acl.principal]
+        of_principal.remove(acl)
+        if not of_principal:
+            del self._by_principal[acl.resource_type, acl.principal]
+        _count_down(self._patterns, pattern)
+        if acl.pattern_type == PatternType.PREFIXED:
+            _count_down(self._prefix_lengths[acl.resource_type], len(acl.resource_name))
+
+    def decision(
+        self, principals: Sequence[str], hosts: Sequence[str], operation: Operation, resource: ResourceType, name: str
+    ) -> bool | None:
+        """True if allowed, False if denied; None if no ACL of anybody is about this resource.
+
+        `principals` and `hosts` are all that an entry may have to concern the client, wildcards among them.
+        """
+        is_allowed = has_acls = False
+        covering = _IMPLIED_BY.get(operation, (operation, Operation.ALL))
+        for pattern in self._covering(resource, name):
+            if pattern not in self._patterns:
+                continue
+            has_acls = True
+            for principal in principals:
+                for acl in self._entries.get((pattern, principal), ()):
+                    if acl.host not in hosts:
+                        continue
+                    if acl.permission == Permission.ALLOW:
+                        is_allowed = is_allowed or acl.operation in covering
+                    elif acl.operation in (operation, Operation.ALL):
+                        return False
+        return is_allowed if has_acls else None
+
+    def allows_any(
+        self, principals: Sequence[str], hosts: Sequence[str], operation: Operation, resource: ResourceType
+    ) -> bool:
+        """True if there is a resource of this type, whatever its name, on which the operation is allowed."""
+        allowed: set[tuple[PatternType, str]] = set()
+        denied: set[tuple[PatternType, str]] = set()
+        for principal in principals:
+            for acl in self._by_principal.get((resource, principal), ()):
+                if acl.host in hosts and acl.operation in (operation, Operation.ALL):
+                    patterns = allowed if acl.permission == Permission.ALLOW else denied
+                    patterns.add((acl.pattern_type, acl.resource_name))
+        everything = (PatternType.LITERAL, WILDCARD)
+        if everything in denied:
+            return False
+        if everything in allowed:
+            return True
+        return any(pattern not in denied and not _is_below_prefix(pattern[1], denied) for pattern in allowed)
+
+    def _covering(self, resource: ResourceType, name: str) -> Iterator[Pattern]:
+        yield resource, PatternType.LITERAL, name
+        if name != WILDCARD:
+            yield resource, PatternType.LITERAL, WILDCARD
+        for length in self._prefix_lengths.get(resource, ()):
+            if length <= len(name):
+                yield resource, PatternType.PREFIXED, name[:length]
+
+
+def _pattern(acl: Acl) -> Pattern:
+    return acl.resource_type, acl.pattern_type, acl.resource_name
+
+
+def _count_down(counts: Counter[Any], key: Any) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
+
+
+def _is_below_prefix(name: str, denied: set[tuple[PatternType, str]]) -> bool:
+    return any((PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1))

@@ -1,0 +1,129 @@
+"""The ACLs that there are: found, made and removed in the metadata log, and told to the authorizer.
+
+Source: AclControlManager and AclApis.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+
+from diamant.broker.security.authorization.acl import (
+    CLUSTER_NAME,
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from diamant.broker.security.authorization.acl_filter import AclFilter
+from diamant.broker.security.authorization.authorizer import Authorizer
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.kraft.records import AccessControlEntryRecord, MetadataRecord, RemoveAccessControlEntryRecord
+from diamant.storage.kraft.image import MetadataImage
+from diamant.storage.kraft.metadata_log import MAX_RECORDS_PER_BATCH, MetadataLog
+
+
+def acls_of(image: MetadataImage) -> dict[Acl, uuid.UUID]:
+    """The ACLs of the metadata log, and the id of each. What a later Kafka has is left out: it decides nothing here."""
+    found = {}
+    for acl_id, record in image.acls.items():
+        try:
+            found[_acl_of(record)] = acl_id
+        except ValueError:
+            continue
+    return found
+
+
+class AclStore:
+    """All ACLs by value. A change is in the metadata log and in force when a method returns; the caller syncs the log."""
+
+    def __init__(self, metadata: MetadataLog, authorizer: Authorizer) -> None:
+        self._metadata = metadata
+        self._authorizer = authorizer
+        self._ids = acls_of(metadata.image)
+        authorizer.add(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def find(self, wanted: AclFilter) -> list[Acl]:
+        """Those that a filter means."""
+        return [acl for acl in self._ids if wanted.matches(acl)]
+
+    def create(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
+        """Make those that there are not; the error of each that cannot be. Errors of the metadata log as its `append`."""
+        results: list[KafkaError | None] = []
+        made: dict[Acl, uuid.UUID] = {}
+        for acl in acls:
+            error = _error_of(acl)
+            results.append(error)
+            if error is None and acl not in self._ids and acl not in made:
+                made[acl] = uuid.uuid4()
+        records: list[MetadataRecord] = [_record_of(acl, acl_id) for acl, acl_id in made.items()]
+        # Not atomic, as in Kafka: more than fits into one batch is written in several.
+        for start in range(0, len(records), MAX_RECORDS_PER_BATCH):
+            self._metadata.append(records[start : start + MAX_RECORDS_PER_BATCH])
+        self._ids |= made
+        if made:
+            self._authorizer.add(made)
+        return results
+
+    def delete(self, filters: Iterable[AclFilter]) -> list[list[Acl]]:
+        """Remove, at once, what any of the filters means; what each has found, the same ACL more than once if need be.
+
+        KafkaError POLICY_VIOLATION if it is more than one batch of the metadata log can hold; nothing is removed then.
+        """
+        found = [self.find(wanted) for wanted in filters]
+        gone = dict.fromkeys(acl for acls in found for acl in acls)
+        if gone:
+            self._metadata.append([RemoveAccessControlEntryRecord(id=self._ids[acl]) for acl in gone])
+            for acl in gone:
+                del self._ids[acl]
+            self._authorizer.remove(gone)
+        return found
+
+
+def _acl_of(record: AccessControlEntryRecord) -> Acl:
+    return Acl(
+        ResourceType(record.resource_type),
+        record.resource_name,
+        PatternType(record.pattern_type),
+        record.principal,
+        record.host,
+        Operation(record.operation),
+        Permission(record.permission_type),
+    )
+
+
+def _record_of(acl: Acl, acl_id: uuid.UUID) -> AccessControlEntryRecord:
+    return AccessControlEntryRecord(
+        id=acl_id,
+        resource_type=int(acl.resource_type),
+        resource_name=acl.resource_name,
+        pattern_type=int(acl.pattern_type),
+        principal=acl.principal,
+        host=acl.host,
+        operation=int(acl.operation),
+        permission_type=int(acl.permission),
+    )
+
+
+def _error_of(acl: Acl) -> KafkaError | None:
+    """The reason why an ACL cannot be (AclApis.handleCreateAcls, AclControlManager.validateNewAcl)."""
+    reason = ""
+    if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
+        reason = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    elif not acl.resource_name:
+        reason = "Invalid empty resource name"
+    elif acl.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
+        reason = f"Invalid resourceType {acl.resource_type.name}"
+    elif acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        reason = f"Invalid patternType {acl.pattern_type.name}"
+    elif acl.operation in (Operation.UNKNOWN, Operation.ANY):
+        reason = f"Invalid operation {acl.operation.name}"
+    elif acl.permission not in (Permission.DENY, Permission.ALLOW):
+        reason = f"Invalid permissionType {acl.permission.name}"
+    elif ":" not in acl.principal:
+        reason = f"Invalid principal {acl.principal}: expected TYPE:NAME, for instance User:alice"
+    return KafkaError(ErrorCode.INVALID_REQUEST, reason) if reason else None

@@ -1,0 +1,161 @@
+"""The authorizer: Kafka's StandardAuthorizer over the ACLs of the metadata log.
+
+A super user may do everything. For others a DENY that matches wins over every ALLOW; where no ACL of anybody is about the
+resource, `allow.everyone.if.no.acl.found` decides. Decisions are remembered by client (principal and host), need and name until
+an ACL changes: at most MAX_DECISIONS in all, then all are forgotten.
+
+    authorizer.allows((principal, host), READ_TOPIC, "users")
+
+Source: StandardAuthorizerData.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from diamant.broker.security.authorization.acl import (
+    CLUSTER_NAME,
+    SUPPORTED_OPERATIONS,
+    WILDCARD,
+    Acl,
+    Operation,
+    ResourceType,
+)
+from diamant.broker.security.authorization.acl_index import AclIndex
+from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.identity.principal import USER, Principal
+
+MAX_DECISIONS = 100_000
+"""Remembered decisions of all clients together, about 20 MB with names of 100 letters."""
+
+Client: TypeAlias = tuple[Principal, str]
+"""A principal and the address that it comes from, without port."""
+
+ANY_USER = f"{USER}:{WILDCARD}"
+Known: TypeAlias = "dict[str | None, bool]"
+"""Remembered decisions by name; under None that for a resource of any name."""
+
+
+class Authorizer:
+    """Decides. Belongs to the loop thread.
+
+    `generation` grows whenever decisions are forgotten: what was made of them is out of date then.
+    """
+
+    def __init__(self, super_users: Iterable[str], *, allows_by_default: bool, acls: Iterable[Acl] = ()) -> None:
+        """`super_users`: principals as `User:alice`. `allows_by_default`: `allow.everyone.if.no.acl.found`."""
+        self.super_users = frozenset(super_users)
+        self.allows_by_default = allows_by_default
+        self.index = AclIndex(acls)
+        self.generation = 0
+        self.on_denial: Callable[[Client, Need, str], object] | None = None
+        """Told of every denial of what a client has asked for, also of one that was remembered."""
+        self._decisions: dict[Client, dict[Need, Known]] = {}
+        self._count = 0
+
+    # -- changes -------------------------------------------------------------------------------------------------
+
+    def add(self, acls: Iterable[Acl]) -> None:
+        """Take ACLs in."""
+        for acl in acls:
+            self.index.add(acl)
+        self._forget()
+
+    def remove(self, acls: Iterable[Acl]) -> None:
+        """Take ACLs out."""
+        for acl in acls:
+            self.index.remove(acl)
+        self._forget()
+
+    # -- questions -----------------------------------------------------------------------------------------------
+
+    def allows(self, client: Client, need: Need, name: str = CLUSTER_NAME) -> bool:
+        """True if the client may; a denial is told to `on_denial`."""
+        known = self.decisions(client, need)
+        is_allowed = known.get(name)
+        if is_allowed is None:
+            is_allowed = self.decide(client, need, name, known)
+        if not is_allowed:
+            self.denied(client, need, name)
+        return is_allowed
+
+    def operations(self, client: Client, resource: ResourceType, name: str) -> int:
+        """What the client may with a resource, bit n for operation n (KIP-430)."""
+        return sum(
+            1 << operation
+            for operation in SUPPORTED_OPERATIONS[resource]
+            if self._is_allowed(client, operation, resource, name)
+        )
+
+    # -- for `ClientAccess` --------------------------------------------------------------------------------------
+
+    def decisions(self, client: Client, need: Need) -> Known:
+        """The remembered decisions, by name of the resource."""
+        by_need = self._decisions.get(client)
+        if by_need is None:
+            by_need = self._decisions[client] = {}
+            self._count += 1
+        known = by_need.get(need)
+        if known is None:
+            known = by_need[need] = {}
+            self._count += 1
+        return known
+
+    def decide(self, client: Client, need: Need, name: str, known: Known) -> bool:
+        """Decide, and remember it in `known`, which is one of `decisions`."""
+        is_allowed = self._is_allowed(client, need.operation, need.resource, name)
+        self._remember(known, name, is_allowed)
+        return is_allowed
+
+    def decide_any(self, client: Client, need: Need, known: Known) -> bool:
+        """As `decide`, for a resource of any name."""
+        is_allowed = known.get(None)
+        if is_allowed is None:
+            # Kafka asks for a name that no topic has, for super users and allow.everyone.if.no.acl.found.
+            is_allowed = self._is_allowed(client, need.operation, need.resource, "hardcode") or self.index.allows_any(
+                _principals(client), _hosts(client), need.operation, need.resource
+            )
+            self._remember(known, None, is_allowed)
+        return is_allowed
+
+    def denied(self, client: Client, need: Need, name: str) -> None:
+        """Tell of a denial."""
+        if self.on_denial is not None:
+            self.on_denial(client, need, name)
+
+    def _is_allowed(self, client: Client, operation: Operation, resource: ResourceType, name: str) -> bool:
+        if str(client[0]) in self.super_users:
+            return True
+        decision = self.index.decision(_principals(client), _hosts(client), operation, resource, name)
+        return self.allows_by_default if decision is None else decision
+
+    def _remember(self, known: Known, name: str | None, is_allowed: bool) -> None:
+        if self._count >= MAX_DECISIONS:
+            self._forget()
+        self._count += 1
+        known[name] = is_allowed
+
+    def _forget(self) -> None:
+        self._decisions.clear()
+        self._count = 0
+        self.generation += 1
+
+
+def _principals(client: Client) -> tuple[str, str]:
+    return str(client[0]), ANY_USER
+
+
+def _hosts(client: Client) -> tuple[str, ...]:
+    """What an ACL may say for the client's address: Java writes all eight groups of an IPv6 address, people do not."""
+    host = client[1]
+    if ":" not in host:
+        return host, WILDCARD
+    from ipaddress import IPv6Address
+
+    try:
+        address = IPv6Address(host)
+    except ValueError:
+        return host, WILDCARD
+    groups = ":".join(f"{int(group, 16):x}" for group in address.exploded.partition("%")[0].split(":"))
+    return host, groups, WILDCARD

@@ -1,0 +1,65 @@
+"""Needs: an operation on a kind of resource, and the error code of a client that may not carry it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diamant.broker.security.authorization.acl import Operation, ResourceType
+from diamant.protocol.errors import ErrorCode
+
+_DENIALS = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    ResourceType.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Need:
+    """One need. There is one object for each, which is compared and hashed by identity: it is asked with every request."""
+
+    operation: Operation
+    resource: ResourceType
+
+    @property
+    def denial(self) -> ErrorCode:
+        """The error code that names what was denied."""
+        return _DENIALS[self.resource]
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} on {self.resource.name}"
+
+
+READ_TOPIC = Need(Operation.READ, ResourceType.TOPIC)
+WRITE_TOPIC = Need(Operation.WRITE, ResourceType.TOPIC)
+CREATE_TOPIC = Need(Operation.CREATE, ResourceType.TOPIC)
+DELETE_TOPIC = Need(Operation.DELETE, ResourceType.TOPIC)
+ALTER_TOPIC = Need(Operation.ALTER, ResourceType.TOPIC)
+DESCRIBE_TOPIC = Need(Operation.DESCRIBE, ResourceType.TOPIC)
+DESCRIBE_CONFIGS_TOPIC = Need(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC)
+ALTER_CONFIGS_TOPIC = Need(Operation.ALTER_CONFIGS, ResourceType.TOPIC)
+
+READ_GROUP = Need(Operation.READ, ResourceType.GROUP)
+DELETE_GROUP = Need(Operation.DELETE, ResourceType.GROUP)
+DESCRIBE_GROUP = Need(Operation.DESCRIBE, ResourceType.GROUP)
+DESCRIBE_CONFIGS_GROUP = Need(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP)
+ALTER_CONFIGS_GROUP = Need(Operation.ALTER_CONFIGS, ResourceType.GROUP)
+
+CREATE_CLUSTER = Need(Operation.CREATE, ResourceType.CLUSTER)
+DELETE_CLUSTER = Need(Operation.DELETE, ResourceType.CLUSTER)
+ALTER_CLUSTER = Need(Operation.ALTER, ResourceType.CLUSTER)
+DESCRIBE_CLUSTER = Need(Operation.DESCRIBE, ResourceType.CLUSTER)
+CLUSTER_ACTION = Need(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+DESCRIBE_CONFIGS_CLUSTER = Need(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+ALTER_CONFIGS_CLUSTER = Need(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
+IDEMPOTENT_WRITE = Need(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
+
+WRITE_TRANSACTIONAL_ID = Need(Operation.WRITE, ResourceType.TRANSACTIONAL_ID)
+DESCRIBE_TRANSACTIONAL_ID = Need(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+
+DESCRIBE_TOKEN = Need(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN)
+CREATE_TOKENS_USER = Need(Operation.CREATE_TOKENS, ResourceType.USER)
+DESCRIBE_TOKENS_USER = Need(Operation.DESCRIBE_TOKENS, ResourceType.USER)

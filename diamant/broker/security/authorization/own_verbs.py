@@ -1,0 +1,39 @@
+"""The needs of Diamant's own verbs, in Kafka's operations: over HTTP, and where a configuration stands for a verb.
+
+Compactions, the clock, faults, snapshots and resets change the whole broker. Reading keys and values is reading the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.needs import Need
+
+VERB_NEEDS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
+    {
+        "compact": (needs.ALTER_CLUSTER,),
+        "clock": (needs.DESCRIBE_CLUSTER,),
+        "set clock": (needs.ALTER_CLUSTER,),
+        "faults": (needs.ALTER_CLUSTER,),
+        "snapshot": (needs.ALTER_CLUSTER,),
+        "reset": (needs.ALTER_CLUSTER,),
+        "cancel": (needs.ALTER_CLUSTER,),
+        "status": (needs.DESCRIBE_CLUSTER,),
+        "history": (needs.DESCRIBE_CLUSTER,),
+        "metrics": (needs.DESCRIBE_CLUSTER,),
+        "certificates": (needs.DESCRIBE_CLUSTER,),
+        "explain": (needs.DESCRIBE_TOPIC,),
+        "explain keys": (needs.READ_TOPIC,),
+        "count": (needs.DESCRIBE_TOPIC,),
+        "latest": (needs.READ_TOPIC,),
+        "records": (needs.READ_TOPIC,),
+        "produce": (needs.WRITE_TOPIC,),
+        "erase": (needs.DELETE_TOPIC,),
+        "erase now": (needs.DELETE_TOPIC, needs.ALTER_CLUSTER),
+        "redact": (needs.DELETE_TOPIC,),
+        "redact now": (needs.DELETE_TOPIC, needs.ALTER_CLUSTER),
+    }
+)
+"""By verb: all of its needs must be met, those on topics for each topic that the request is about."""

@@ -1,0 +1,150 @@
+"""CreateAcls, DescribeAcls and DeleteAcls with an authorizer; what they change is in force at once, and after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.protocol.errors import ErrorCode
+from tests.broker.wire import WireClient
+
+DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_QUORUM = 29, 30, 31, 55
+ANY_FILTER = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+READ_USERS = {
+    "resource_type": 2,
+    "resource_name": "users",
+    "resource_pattern_type": 3,
+    "principal": "User:alice",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 3,
+}
+DENY_ALL = {
+    "resource_type": 4,
+    "resource_name": "kafka-cluster",
+    "resource_pattern_type": 3,
+    "principal": "User:*",
+    "host": "*",
+    "operation": 8,
+    "permission_type": 2,
+}
+
+
+def config(data_dir: Path, **settings: Any) -> BrokerConfig:
+    """A broker with an authorizer, whose unauthenticated clients may do everything unless `settings` say otherwise."""
+    settings = {"super_users": "User:ANONYMOUS"} | settings
+    return BrokerConfig(listen="127.0.0.1:0", data_dir=data_dir, authorizer_class_name="StandardAuthorizer", **settings)
+
+
+@pytest.fixture
+async def wire(tmp_path: Path) -> AsyncIterator[WireClient]:
+    """A connection to a broker with an authorizer."""
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as client:
+        yield client
+
+
+async def create(wire: WireClient, *creations: dict[str, Any], version: int = 3) -> list[ErrorCode]:
+    """The error codes of ACLs that are to be made."""
+    response = await wire.call(CREATE_ACLS, version, {"creations": list(creations)})
+    return [ErrorCode(result.error_code) for result in response.results]
+
+
+async def described(wire: WireClient, **fields: Any) -> set[tuple[Any, ...]]:
+    """The ACLs that a filter finds."""
+    response = await wire.call(DESCRIBE_ACLS, 3, ANY_FILTER | fields)
+    assert response.error_code == 0
+    return {
+        (
+            int(resource.resource_type),
+            resource.resource_name,
+            int(resource.pattern_type),
+            acl.principal,
+            acl.host,
+            int(acl.operation),
+            int(acl.permission_type),
+        )
+        for resource in response.resources
+        for acl in resource.acls
+    }
+
+
+async def test_acls_are_made_found_and_removed(wire: WireClient) -> None:
+    """The same one twice is one; one removal may be in the results of two filters."""
+    group = READ_USERS | {"resource_type": 3, "resource_name": "g", "resource_pattern_type": 4}
+    assert await create(wire, READ_USERS, READ_USERS, group) == [ErrorCode.NONE] * 3
+    assert await described(wire) == {tuple(READ_USERS.values()), tuple(group.values())}
+    assert await described(wire, resource_type_filter=2) == {tuple(READ_USERS.values())}
+    assert await described(wire, resource_type_filter=3, resource_name_filter="gg", pattern_type_filter=2) == {
+        tuple(group.values())
+    }
+    response = await wire.call(DELETE_ACLS, 3, {"filters": [ANY_FILTER, ANY_FILTER | {"resource_type_filter": 2}]})
+    assert [len(result.matching_acls) for result in response.filter_results] == [2, 1]
+    assert await described(wire) == set()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"resource_type": 1},
+        {"resource_name": ""},
+        {"resource_type": 4},
+        {"resource_pattern_type": 1},
+        {"resource_pattern_type": 2},
+        {"operation": 1},
+        {"permission_type": 1},
+        {"principal": "alice"},
+    ],
+)
+async def test_an_acl_that_cannot_be_is_an_invalid_request(wire: WireClient, wrong: dict[str, Any]) -> None:
+    """The others of its request are made."""
+    assert await create(wire, READ_USERS | wrong, READ_USERS) == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+    assert await described(wire) == {tuple(READ_USERS.values())}
+
+
+async def test_numbers_that_no_kafka_knows_close_the_connection(wire: WireClient) -> None:
+    """As in Kafka, which does not read such a request."""
+    wire.send(CREATE_ACLS, 3, {"creations": [READ_USERS | {"operation": 99}]})
+    assert await wire.is_closed()
+
+
+async def test_acls_survive_a_restart_and_decide(tmp_path: Path) -> None:
+    """Without super user, the ACLs in the directory alone say what may be done."""
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        allow = DENY_ALL | {"permission_type": 3}
+        assert await create(wire, READ_USERS, allow) == [ErrorCode.NONE] * 2
+    settings = config(tmp_path, super_users="")
+    async with Broker(settings) as broker, WireClient(broker.bootstrap_servers) as wire:
+        assert await described(wire) == {tuple(READ_USERS.values()), tuple(allow.values())}
+        assert await create(wire, DENY_ALL) == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED]
+
+
+async def test_a_denial_is_in_force_with_the_answer_that_made_it(wire: WireClient, tmp_path: Path) -> None:
+    """The next request of a client that was allowed before is denied."""
+    settings = config(tmp_path / "other", super_users="", allow_everyone_if_no_acl_found=True)
+    async with Broker(settings) as broker, WireClient(broker.bootstrap_servers) as client:
+        assert await described(client) == set()
+        assert await create(client, DENY_ALL) == [ErrorCode.NONE]
+        response = await client.call(DESCRIBE_ACLS, 3, ANY_FILTER)
+        assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+async def test_a_broker_that_denies_everything_says_how_to_get_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No ACL, no super user: the log names the setting."""
+    async with Broker(config(tmp_path, super_users="")):
+        pass
+    assert any("super.users=User:NAME" in record.getMessage() for record in caplog.records)

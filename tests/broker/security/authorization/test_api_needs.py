@@ -1,0 +1,18 @@
+"""Every API that the broker serves has a row in the table of needs."""
+
+from __future__ import annotations
+
+from diamant.broker.dispatch.table import TABLE
+from diamant.broker.security.authorization.api_needs import API_NEEDS
+from diamant.protocol.wire.apis import API_NAMES
+
+
+def test_every_api_of_the_dispatch_table_has_a_row() -> None:
+    """An API without one could not be served: the guard has no row for it."""
+    assert {API_NAMES[key] for key in TABLE.keys() - API_NEEDS.keys()} == set()
+
+
+def test_every_row_needs_something_or_says_why_not() -> None:
+    """What is open to all has its reason in the table."""
+    open_rows = {API_NAMES[key] for key, row in API_NEEDS.items() if not row.needs and not row.is_open}
+    assert open_rows == set()

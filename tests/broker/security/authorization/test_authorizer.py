@@ -1,0 +1,196 @@
+"""The authorizer decides as Kafka's StandardAuthorizer: held against a plain reading of its rules, and its memory is bounded."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from diamant.broker.security.authorization import authorizer as module
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import ClientAccess, UndeclaredNeed, allowed_names, check
+from diamant.broker.security.authorization.acl import Acl, Operation, PatternType, Permission, ResourceType
+from diamant.broker.security.authorization.authorizer import Authorizer, Client
+from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.identity.principal import Principal
+from diamant.protocol.errors import ErrorCode, KafkaError
+from tests.effort import examples
+
+TOPIC = ResourceType.TOPIC
+ALICE: Client = (Principal("User", "alice"), "10.0.0.1")
+BOB: Client = (Principal("User", "bob"), "10.0.0.2")
+IMPLIES_DESCRIBE = {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
+
+
+def acl(
+    principal: str = "User:alice",
+    operation: Operation = Operation.READ,
+    name: str = "users",
+    *,
+    kind: ResourceType = TOPIC,
+    pattern: PatternType = PatternType.LITERAL,
+    host: str = "*",
+    permission: Permission = Permission.ALLOW,
+) -> Acl:
+    """An ACL; by default alice may read topic users."""
+    return Acl(kind, name, pattern, principal, host, operation, permission)
+
+
+def authorizer(*acls: Acl, super_users: Sequence[str] = (), allows_by_default: bool = False) -> Authorizer:
+    """An authorizer with these ACLs."""
+    return Authorizer(super_users, allows_by_default=allows_by_default, acls=acls)
+
+
+def naive(acls: Sequence[Acl], client: Client, need: Need, name: str, *, allows_by_default: bool) -> bool:
+    """The rules as they are told: every ACL is looked at."""
+    about = [one for one in acls if one.resource_type == need.resource and _covers(one, name)]
+    mine = [one for one in about if one.principal in (str(client[0]), "User:*") and one.host in (client[1], "*")]
+    for one in mine:
+        if one.permission == Permission.DENY and one.operation in (need.operation, Operation.ALL):
+            return False
+    for one in mine:
+        if one.permission == Permission.ALLOW and (
+            one.operation in (need.operation, Operation.ALL)
+            or (need.operation == Operation.DESCRIBE and one.operation in IMPLIES_DESCRIBE)
+            or (need.operation == Operation.DESCRIBE_CONFIGS and one.operation == Operation.ALTER_CONFIGS)
+        ):
+            return True
+    return allows_by_default and not about
+
+
+def _covers(one: Acl, name: str) -> bool:
+    if one.pattern_type == PatternType.PREFIXED:
+        return name.startswith(one.resource_name)
+    return one.resource_name in (name, "*")
+
+
+def test_random_acls_decide_as_the_rules_say() -> None:
+    """Literal, prefixed and wildcard patterns, allow and deny, hosts, implied operations; ACLs come and go."""
+    asked = [needs.READ_TOPIC, needs.DESCRIBE_TOPIC, needs.DESCRIBE_CONFIGS_TOPIC, needs.WRITE_TOPIC, needs.READ_GROUP]
+    for seed in range(examples(300)):
+        rng = random.Random(seed)
+        acls = list(
+            {
+                acl(
+                    rng.choice(["User:alice", "User:bob", "User:*", "Group:alice"]),
+                    rng.choice([Operation.ALL, Operation.READ, Operation.DESCRIBE, Operation.ALTER_CONFIGS]),
+                    rng.choice(["*", "a", "ab", "abc", "b"]),
+                    kind=rng.choice([TOPIC, TOPIC, ResourceType.GROUP]),
+                    pattern=rng.choice([PatternType.LITERAL, PatternType.PREFIXED]),
+                    host=rng.choice(["*", "*", "10.0.0.1"]),
+                    permission=rng.choice([Permission.ALLOW, Permission.ALLOW, Permission.DENY]),
+                )
+                for _ in range(rng.randrange(8))
+            }
+        )
+        allows_by_default = rng.random() < 0.3
+        decides = authorizer(*acls, allows_by_default=allows_by_default)
+        gone = acls[: rng.randrange(len(acls) + 1)]
+        for current in (acls, acls[len(gone) :]):
+            for client in (ALICE, BOB):
+                for need in asked:
+                    for name in ("a", "ab", "abcd", "b", "c", "*"):
+                        expected = naive(current, client, need, name, allows_by_default=allows_by_default)
+                        assert decides.allows(client, need, name) == expected, (seed, current, client, need, name)
+            decides.remove(gone)
+
+
+def test_a_super_user_may_do_what_is_denied() -> None:
+    """Also without any ACL."""
+    decides = authorizer(acl(permission=Permission.DENY, operation=Operation.ALL), super_users=["User:alice"])
+    assert decides.allows(ALICE, needs.READ_TOPIC, "users")
+    assert decides.allows(ALICE, needs.ALTER_CLUSTER)
+    assert not decides.allows(BOB, needs.ALTER_CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("acls", "expected"),
+    [
+        ([], False),
+        ([acl(operation=Operation.WRITE)], True),
+        ([acl(operation=Operation.ALL, pattern=PatternType.PREFIXED, name="u")], True),
+        ([acl("User:bob", Operation.WRITE)], False),
+        ([acl(operation=Operation.WRITE, host="10.0.0.9")], False),
+        ([acl(operation=Operation.WRITE), acl(operation=Operation.WRITE, name="*", permission=Permission.DENY)], False),
+        ([acl(operation=Operation.WRITE), acl(operation=Operation.WRITE, permission=Permission.DENY)], False),
+        (
+            [
+                acl(operation=Operation.WRITE),
+                acl(operation=Operation.ALL, name="us", pattern=PatternType.PREFIXED, permission=Permission.DENY),
+            ],
+            False,
+        ),
+        ([acl(operation=Operation.WRITE, name="*"), acl(operation=Operation.WRITE, permission=Permission.DENY)], True),
+    ],
+)
+def test_an_operation_on_a_resource_of_any_name(acls: list[Acl], expected: bool) -> None:
+    """An idempotent producer needs WRITE on some topic; a DENY that covers all that is allowed takes it away."""
+    decides = authorizer(*acls)
+    access = ClientAccess(decides, ALICE, [needs.WRITE_TOPIC], "a test")
+    assert access.allows_any(needs.WRITE_TOPIC) is expected
+    assert access.allows_any(needs.WRITE_TOPIC) is expected
+
+
+def test_hosts_of_ipv6_are_known_in_both_notations() -> None:
+    """Kafka compares the eight groups that Java writes, people write fewer."""
+    client = (ALICE[0], "::1")
+    for host in ("::1", "0:0:0:0:0:0:0:1"):
+        assert authorizer(acl(host=host)).allows(client, needs.READ_TOPIC, "users")
+    assert not authorizer(acl(host="::2")).allows(client, needs.READ_TOPIC, "users")
+
+
+def test_authorized_operations_are_those_that_are_allowed() -> None:
+    """Bit n for operation n; READ brings DESCRIBE."""
+    access = ClientAccess(authorizer(acl()), ALICE, [], "a test")
+    assert access.operations(TOPIC, "users") == 1 << Operation.READ | 1 << Operation.DESCRIBE
+    assert access.operations(TOPIC, "others") == 0
+
+
+def test_a_need_that_is_not_declared_cannot_be_asked_for() -> None:
+    """A handler that asks for more than its row of the table says fails its tests."""
+    access = ClientAccess(authorizer(), ALICE, [needs.READ_TOPIC], "Fetch")
+    assert not access.allows(needs.READ_TOPIC, "users")
+    with pytest.raises(UndeclaredNeed, match="WRITE on TOPIC is not declared in the row of Fetch"):
+        access.allows(needs.WRITE_TOPIC, "users")
+    with pytest.raises(UndeclaredNeed):
+        access.allows_any(needs.WRITE_TOPIC)
+
+
+def test_a_change_of_acls_is_followed_at_once() -> None:
+    """Remembered decisions go with it, and the generation tells those who keep what was made of them."""
+    decides = authorizer()
+    assert not decides.allows(ALICE, needs.READ_TOPIC, "users")
+    before = decides.generation
+    decides.add([acl()])
+    assert decides.allows(ALICE, needs.READ_TOPIC, "users")
+    decides.remove([acl()])
+    assert not decides.allows(ALICE, needs.READ_TOPIC, "users")
+    assert decides.generation > before
+
+
+def test_denials_are_told_each_time_and_filters_are_not() -> None:
+    """Also of a remembered decision; what only filters a list is no denial."""
+    told: list[tuple[Client, Need, str]] = []
+    decides = authorizer()
+    decides.on_denial = lambda client, need, name: told.append((client, need, name))
+    access = ClientAccess(decides, ALICE, [needs.READ_TOPIC], "a test")
+    assert not access.allows(needs.READ_TOPIC, "users", is_asked=False)
+    assert told == []
+    assert not access.allows(needs.READ_TOPIC, "users")
+    with pytest.raises(KafkaError) as caught:
+        check(access, needs.READ_TOPIC, "users")
+    assert caught.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert told == [(ALICE, needs.READ_TOPIC, "users")] * 2
+    assert allowed_names(access, needs.READ_TOPIC, ["users", "users"]) == set()
+    assert len(told) == 3
+
+
+def test_remembered_decisions_are_bounded() -> None:
+    """A client that asks about ever new names makes the authorizer forget, not grow."""
+    decides = authorizer(acl(name="t", pattern=PatternType.PREFIXED))
+    before = decides.generation
+    for number in range(module.MAX_DECISIONS + 10):
+        decides.allows(ALICE, needs.READ_TOPIC, f"t{number}")
+    assert decides.generation == before + 1
+    assert decides.allows(ALICE, needs.READ_TOPIC, "t1")
