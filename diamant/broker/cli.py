@@ -38,6 +38,7 @@ COMMANDS = {
     "explain": LazyCommand(
         "diamant.broker.commands.admin.explain:explain", "Explain why records are still there, and until when."
     ),
+    "fault": LazyCommand("diamant.broker.commands.admin.fault:fault", "Let a broker do wrong what a test asks for."),
     "group": LazyCommand(
         "diamant.broker.commands.cluster.group:group",
         "List, describe, reset and delete consumer groups of any cluster.",
@@ -47,6 +48,7 @@ COMMANDS = {
     ),
     "redact": LazyCommand("diamant.broker.commands.admin.redact:redact", "Remove records that match from a topic."),
     "reset": LazyCommand("diamant.broker.commands.admin.snapshot:reset", "Put a broker back to a snapshot."),
+    "roll": LazyCommand("diamant.broker.commands.admin.roll:roll", "Close the active segments of a topic."),
     "snapshot": LazyCommand(
         "diamant.broker.commands.admin.snapshot:snapshot", "Keep states of a broker, list or delete them."
     ),

@@ -228,6 +228,10 @@ class Admin:
         fields = _given(topic=topic, partition=partition, exact=exact)
         return self.call("POST", "/v1/count", fields, timeout_s=timeout_s, on_progress=on_progress)
 
+    def roll(self, topic: str, partition: int | None = None, *, timeout_s: float | None = None) -> Fields:
+        """Close the active segment of each partition of a topic; returns those that were closed."""
+        return self.call("POST", "/v1/roll", _given(topic=topic, partition=partition), timeout_s=timeout_s)
+
     def latest(
         self, topic: str, partition: int | None = None, *, tombstones: bool = False, timeout_s: float | None = None
     ) -> Generator[dict[str, Any], None, None]:

@@ -1,4 +1,4 @@
-"""The committed records of a topic as a stream: all of them (`broker.records`), or the latest of each key (`broker.latest`).
+"""Records of a topic as a stream: the committed ones (`broker.records`), the latest of each key (`broker.latest`), what matches.
 
 The files of one moment are read in a thread, a page at a time, and only when the caller asks for the next page: writing
 and cleaning continue, and a slow reader holds up only itself.
@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Protocol
+from time import monotonic
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from diamant.broker.client.errors import NotPossible, TooMany
 from diamant.broker.operations.cross_loop import on_loop
@@ -24,11 +26,16 @@ from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:
     from diamant.broker.operations.explain import ExplainOperation, LogFiles, Taken
+    from diamant.cleaner.queries.matching_records import SearchStep, Wanted
+
+T = TypeVar("T")
 
 MAX_AT_ONCE = 2
 PAGE_RECORDS = 1_000
 PAGE_BYTES = 256 * 1024
 """A page ends with the record that reaches it."""
+FOUND_S = 0.25
+"""A page of what was found ends after so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +46,17 @@ class RecordPage:
     records: tuple[Record, ...]
 
 
-class RecordQuery(Protocol):
-    """Which records of a partition's files are wanted; runs in a thread, and calls `check_done` now and then."""
+@dataclass(frozen=True, slots=True)
+class FoundPage:
+    """Some records of a partition that match, and how far the search is."""
 
-    def __call__(self, taken: Taken, files: LogFiles, check_done: Callable[[], None]) -> Generator[Record]: ...
+    partition: int
+    found: tuple[Record | SearchStep, ...]
+
+
+Check: TypeAlias = Callable[[], None]
+Query: TypeAlias = "Callable[[Taken, LogFiles, Check], Generator[T]]"
+"""Which records of a partition's files are wanted; runs in a thread, and calls the check now and then."""
 
 
 def _all(taken: Taken, files: LogFiles, check_done: Callable[[], None]) -> Generator[Record]:
@@ -79,9 +93,28 @@ class RecordsOperation:
         return self.pages(topic, partition, partial(_latest, with_tombstones=with_tombstones))
 
     async def pages(
-        self, topic: str, partition: int | None = None, query: RecordQuery = _all
+        self, topic: str, partition: int | None = None, query: Query[Record] = _all
     ) -> AsyncGenerator[RecordPage, None]:
         """Yield pages, partition by partition; to be closed by who ends it early. Raises VerbError."""
+        async with aclosing(self._pages(topic, partition, query, _page)) as pages:
+            async for number, page in pages:
+                yield RecordPage(number, page)
+
+    async def found(self, topic: str, partition: int | None, wanted: Wanted) -> AsyncGenerator[FoundPage, None]:
+        """Yield what matches, committed or not, and how much was read; as `pages`."""
+
+        def query(taken: Taken, files: LogFiles, check_done: Check) -> Generator[Record | SearchStep]:
+            from diamant.cleaner.queries.matching_records import matching_records
+
+            return matching_records(files.present, taken.state.log_start_offset, wanted, check_done=check_done)
+
+        async with aclosing(self._pages(topic, partition, query, _found_page)) as pages:
+            async for number, page in pages:
+                yield FoundPage(number, page)
+
+    async def _pages(
+        self, topic: str, partition: int | None, query: Query[T], page_of: Callable[[Iterator[T]], tuple[T, ...]]
+    ) -> AsyncGenerator[tuple[int, tuple[T, ...]], None]:
         explaining = self._explaining
         logs = explaining.logs(topic, partition)
         if self._running >= MAX_AT_ONCE:
@@ -100,8 +133,8 @@ class RecordsOperation:
                 with files:
                     records = query(taken, files, check)
                     try:
-                        while page := await self._next(records, is_over):
-                            yield RecordPage(log.partition, page)
+                        while page := await self._next(records, is_over, page_of):
+                            yield log.partition, page
                     finally:
                         records.close()
         except CorruptLog as error:
@@ -125,9 +158,11 @@ class RecordsOperation:
         finally:
             await on_loop(self._loop, close)
 
-    async def _next(self, records: Iterator[Record], is_over: Event) -> tuple[Record, ...]:
+    async def _next(
+        self, records: Iterator[T], is_over: Event, page_of: Callable[[Iterator[T]], tuple[T, ...]]
+    ) -> tuple[T, ...]:
         """Return the next page, an empty one at the end. After this the thread no longer uses the files."""
-        reading = asyncio.ensure_future(self._explaining.read(lambda: _page(records)))
+        reading = asyncio.ensure_future(self._explaining.read(lambda: page_of(records)))
         try:
             return await asyncio.shield(reading)
         except asyncio.CancelledError:
@@ -144,3 +179,13 @@ def _page(records: Iterator[Record]) -> tuple[Record, ...]:
         found.append(record)
         size += len(record.key or b"") + len(record.value or b"")
     return tuple(found)
+
+
+def _found_page(found: Iterator[Record | SearchStep]) -> tuple[Record | SearchStep, ...]:
+    page: list[Record | SearchStep] = []
+    size, until_s = 0, monotonic() + FOUND_S
+    while size < PAGE_BYTES and monotonic() < until_s and (one := next(found, None)) is not None:
+        page.append(one)
+        if isinstance(one, Record):
+            size += len(one.key or b"") + len(one.value or b"")
+    return tuple(page)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from diamant.broker.faults.fault import Fault
-from diamant.broker.http.page.live import stream
+from diamant.broker.http.page.live import live_view, stream
 from diamant.broker.http.page.rendering import ShownCall, fragment, page, shown_call, view
 from diamant.broker.http.serving.route import Call
 from diamant.protocol.errors import ErrorCode
@@ -43,19 +43,22 @@ def _context(call: Call) -> dict[str, object]:
 
 def _remove(call: Call, fault_id: int) -> ShownCall:
     path = f"/v1/faults/{fault_id}"
-    return shown_call(call, "DELETE", path, {}, "", f"broker.faults.remove({fault_id})")
+    return shown_call(call, "DELETE", path, {}, f"diamant fault remove {fault_id}", f"broker.faults.remove({fault_id})")
 
 
 def _release(call: Call, fault_id: int) -> ShownCall:
     path = f"/v1/faults/{fault_id}/release"
-    return shown_call(call, "POST", path, {}, "", f"broker.faults.get({fault_id}).release()")
+    return shown_call(
+        call, "POST", path, {}, f"diamant fault release {fault_id}", f"broker.faults.get({fault_id}).release()"
+    )
 
 
 async def show(call: Call) -> web.StreamResponse:
     """Return the view."""
     example = shown_call(
         call, "POST", "/v1/faults", {"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2},
-        "", 'broker.faults.add(api="Produce", error="NOT_LEADER_OR_FOLLOWER", times=2)',
+        "diamant fault add api=Produce error=NOT_LEADER_OR_FOLLOWER times=2",
+        'broker.faults.add(api="Produce", error="NOT_LEADER_OR_FOLLOWER", times=2)',
     )  # fmt: skip
     errors = [one.name for one in ErrorCode if one > 0]
     context = {**_context(call), "apis": sorted(API_NAMES[key] for key in SERVED), "errors": errors, "example": example}
@@ -71,4 +74,4 @@ async def live(call: Call) -> web.StreamResponse:
     return await stream(call, parts)
 
 
-ROUTES = (view("/faults", show, "Faults."), view("/live/faults", live, "Its changes."))
+ROUTES = (view("/faults", show, "Faults."), live_view("/live/faults", live))

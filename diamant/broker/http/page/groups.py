@@ -10,7 +10,7 @@ from diamant.broker.client.errors import NotFound
 from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.offsets import committed_offset_of
-from diamant.broker.http.page.live import stream
+from diamant.broker.http.page.live import live_view, stream
 from diamant.broker.http.page.rendering import fragment, page, view
 from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.explain import ExplainRequest
@@ -239,7 +239,7 @@ async def tombstones(call: Call) -> web.StreamResponse:
 
 ROUTES = (
     view("/groups", show, "The list of groups."),
-    view("/live/groups", live, "Its changes."),
+    live_view("/live/groups", live),
     view("/groups/{group}", show_group, "A group."),
     view("/groups/{group}/tombstones", tombstones, "Tombstones that a group has not passed."),
 )

@@ -13,9 +13,10 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from diamant.broker.client.errors import TooMany, VerbError
-from diamant.broker.http.page.rendering import HEADERS
-from diamant.broker.http.serving.route import Call
+from diamant.broker.client.errors import VerbError
+from diamant.broker.http.page.rendering import HEADERS, refused
+from diamant.broker.http.serving.json_body import JsonError
+from diamant.broker.http.serving.route import Call, Route
 
 MAX_STREAMS = 32
 """Of the 64 connections of the port."""
@@ -25,6 +26,11 @@ COST = 100
 PULSE_S = 15.0
 """After so long without an event a comment is sent: it tells who has gone."""
 
+LATER_S = 15
+"""After so long a page that is not live asks again."""
+NOTICE = "notice"
+"""Name of the event that says why a page is not live."""
+
 Parts = Callable[[], Awaitable[Mapping[str, str]]]
 """Makes the HTML of each part, by the name of its event."""
 
@@ -32,20 +38,49 @@ _open: set[object] = set()
 
 
 async def stream(call: Call, parts: Parts) -> web.StreamResponse:
-    """Send parts as they change, until the browser or the broker goes. TooMany."""
+    """Send parts as they change, until the browser or the broker goes, or a notice of why there are none."""
     if len(_open) >= MAX_STREAMS:
-        raise TooMany(f"{MAX_STREAMS} pages are live already: this one shows what was when it was loaded")
+        return await _not_live(call, f"Not live: {MAX_STREAMS} other pages are. This is what was when it was loaded.")
     token = object()
     _open.add(token)
     try:
-        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
-        await response.prepare(call.request)
-        await response.write(b"retry: 1000\n\n")
-        with suppress(ConnectionError, VerbError):  # the browser has gone, or what is shown
-            await _send(call, parts, response)
+        response = await _begin(call, "retry: 1000\n\n")
+        with suppress(ConnectionError):  # the browser has gone
+            try:
+                await _send(call, parts, response)
+            except VerbError as error:  # what is shown has gone
+                await response.write(_notice(f"Not live any more: {error}.").encode())
     finally:
         _open.discard(token)
     return response
+
+
+def live_view(path: str, handle: Callable[[Call], Awaitable[web.StreamResponse]]) -> Route:
+    """Return the row of a stream; what cannot be shown is told by a notice."""
+
+    async def answer(call: Call) -> web.StreamResponse:
+        try:
+            return await handle(call)
+        except (VerbError, JsonError) as error:
+            return await _not_live(call, f"Not live any more: {error}.")
+
+    return Route("GET", path, answer, "Changes of a view.", takes_any_query=True, refuse=refused)
+
+
+async def _begin(call: Call, text: str) -> web.StreamResponse:
+    response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+    await response.prepare(call.request)
+    await response.write(text.encode())
+    return response
+
+
+async def _not_live(call: Call, text: str) -> web.StreamResponse:
+    return await _begin(call, _notice(text))
+
+
+def _notice(text: str) -> str:
+    line = " ".join(text.split())
+    return f"retry: {LATER_S * 1000}\nevent: {NOTICE}\ndata: {line}\n\n"
 
 
 async def _send(call: Call, parts: Parts, response: web.StreamResponse) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from diamant.broker.http.page.faults import fault_text
-from diamant.broker.http.page.live import stream
+from diamant.broker.http.page.live import live_view, stream
 from diamant.broker.http.page.rendering import ShownCall, fragment, page, shown_call, view
 from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.status import BrokerStatus, broker_status
@@ -39,25 +39,23 @@ def _context(call: Call) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _advances(call: Call) -> list[tuple[str, ShownCall]]:
+def _clock_actions(call: Call) -> list[tuple[str, ShownCall]]:
     found = []
     for label, duration in (("Advance by 1 minute", "1m"), ("Advance by 1 hour", "1h"), ("Advance by 1 day", "1d")):
-        fields = {"by": duration}
-        found.append(
-            (
-                label,
-                shown_call(
-                    call, "POST", "/v1/clock/advance", fields, f"diamant clock advance {duration}",
-                    f'broker.clock.advance("{duration}")',
-                ),
-            )
+        shown = shown_call(
+            call, "POST", "/v1/clock/advance", {"by": duration}, f"diamant clock advance {duration}",
+            f'broker.clock.advance("{duration}")',
         )  # fmt: skip
+        found.append((label, shown))
+    for label, verb in (("Freeze", "freeze"), ("Let it run", "resume")):
+        shown = shown_call(call, "POST", f"/v1/clock/{verb}", {}, f"diamant clock {verb}", f"broker.clock.{verb}()")
+        found.append((label, shown))
     return found
 
 
 async def show(call: Call) -> web.StreamResponse:
     """Return the view."""
-    context = {**_context(call), "advances": _advances(call)}
+    context = {**_context(call), "clock_actions": _clock_actions(call)}
     return page("overview.html.j2", context, title="Overview", view="Overview")
 
 
@@ -70,4 +68,4 @@ async def live(call: Call) -> web.StreamResponse:
     return await stream(call, parts)
 
 
-ROUTES = (view("/", show, "The overview."), view("/live/overview", live, "Its changes."))
+ROUTES = (view("/", show, "The overview."), live_view("/live/overview", live))

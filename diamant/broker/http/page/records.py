@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from diamant.broker.client.errors import NotPossible
-from diamant.broker.http.page.rendering import page, view
+from diamant.broker.client.errors import NotFound, NotPossible
+from diamant.broker.http.page.rendering import HEADERS, page, shown_call, view
 from diamant.broker.http.page.topic import query_number
 from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.explain import ExplainRequest
@@ -29,8 +29,12 @@ PAGE_RECORDS = 50
 READ_BYTES = 1024 * 1024
 MAX_READS = 64
 """For one page: so much may lie between records that compaction has left."""
+MIN_BYTES_PER_SECOND = 256 * 1024
+"""At which a value is taken by its reader."""
 MAX_SHOWN = 64 * 1024
 """Of a value, in bytes."""
+MAX_LINE = 160
+"""Characters of a value that are seen before it is opened."""
 CODECS = ("not compressed", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -41,7 +45,11 @@ class ShownRecord(NamedTuple):
     time: str
     key: str
     value: str | None
+    preview: str
+    """Its beginning in one line; empty if the value is as short."""
     value_more: str
+    value_href: str
+    """Where all of it is, if a part is left out."""
     headers: tuple[tuple[str, str], ...]
     badges: tuple[str, ...]
     batch: str
@@ -51,14 +59,16 @@ class ShownRecord(NamedTuple):
 
 
 def text_of(data: bytes) -> str:
-    """Return bytes as text: JSON in lines, other text as it is, else hexadecimal; control characters as escapes."""
+    """Return bytes as text: long JSON in lines, other text as it is, else hexadecimal; control characters as escapes."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
         return data.hex(" ")
     if text[:1] in ("{", "["):
         try:
-            return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+            parsed = json.loads(text)
+            line = json.dumps(parsed, ensure_ascii=False)
+            text = line if len(line) <= MAX_LINE else json.dumps(parsed, indent=2, ensure_ascii=False)
         except (ValueError, RecursionError):
             pass
     return "".join(one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode() for one in text)
@@ -79,14 +89,17 @@ def _shown(record: Record, header: BatchHeader, outcome: Outcome, href: str) -> 
         badges.append("committed")
     if record.value is None:
         badges.append("tombstone")
-    value = None if record.value is None else record.value[:MAX_SHOWN]
+    value = None if record.value is None else text_of(record.value[:MAX_SHOWN])
+    line = " ".join(value[: 10 * MAX_LINE].split()) if value else ""
     left = 0 if record.value is None else len(record.value) - MAX_SHOWN
     return ShownRecord(
         record.offset,
         moment(record.timestamp) if record.timestamp >= 0 else "no time",
         "null" if record.key is None else text_of(record.key[:MAX_SHOWN]),
-        None if value is None else text_of(value),
+        value,
+        f"{line[:MAX_LINE]} …" if value and (len(line) > MAX_LINE or "\n" in value) else "",
         f"{size(left)} more of {size(len(record.value or b''))}" if left > 0 else "",
+        f"{href}/value" if left > 0 else "",
         tuple((name, "null" if one is None else text_of(one[:1024])) for name, one in record.headers),
         tuple(badges),
         _batch_text(header),
@@ -177,6 +190,14 @@ async def show(call: Call) -> web.StreamResponse:
         {
             "topic": log.topic,
             "partition": log.partition,
+            "find": shown_call(
+                call,
+                "POST",
+                "/v1/find",
+                {"topic": log.topic, "text": "TEXT"},
+                f"diamant consume {log.topic} --key KEY --exit",
+                f'[one for _, one in broker.records("{log.topic}") if b"TEXT" in (one.value or b"")]',
+            ),
             "log_start_offset": log.log_start_offset,
             "log_end_offset": log.log_end_offset,
             "last_stable_offset": log.last_stable_offset,
@@ -194,23 +215,51 @@ async def show(call: Call) -> web.StreamResponse:
 
 async def fate(call: Call) -> web.StreamResponse:
     """Return why a record is there, and all of its key. NotFound, NotPossible."""
-    log = _log(call)
-    text = call.path["offset"]
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise NotPossible(f"{text[:40]!r} is no offset")
-    found = await call.services.explain().explain(ExplainRequest(log.topic, log.partition, offset=int(text)))
+    log, offset = _log(call), _offset(call)
+    found = await call.services.explain().explain(ExplainRequest(log.topic, log.partition, offset=offset))
     records = [record for one in found.partitions for record in one.records]
     return page(
         "fate.html.j2",
         {
             "topic": log.topic,
             "partition": log.partition,
-            "offset": int(text),
+            "offset": offset,
             "records": records,
         },
-        title=f"{log.topic}-{log.partition}, offset {text}",
+        title=f"{log.topic}-{log.partition}, offset {offset}",
         view="Topics",
     )
+
+
+async def value(call: Call) -> web.StreamResponse:
+    """Return the whole value of a record, as a file. NotFound, NotPossible."""
+    log, offset = _log(call), _offset(call)
+    result = log.read(offset, 1, isolation_level=0, min_one_message=True) if offset < log.log_end_offset else None
+    data = await asyncio.to_thread(_bytes_of, result.slices) if result is not None else b""
+    found = await asyncio.to_thread(_value, data, offset)
+    if found is None:
+        raise NotFound(f"{log.topic}-{log.partition} has no record with a value at offset {offset}")
+    name = f"{log.topic}-{log.partition}-{offset}.bin"
+    headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{name}"'}
+    call.extend(len(found) / MIN_BYTES_PER_SECOND)
+    return web.Response(body=found, content_type="application/octet-stream", headers=headers)
+
+
+def _value(data: bytes, offset: int) -> bytes | None:
+    position = 0
+    while position < len(data):
+        header = parse_header(data, position)
+        if header.base_offset <= offset <= header.last_offset and not header.is_control and header.record_count:
+            return next((one.value for one in iter_records(data, position) if one.offset == offset), None)
+        position += header.size
+    return None
+
+
+def _offset(call: Call) -> int:
+    text = call.path["offset"]
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise NotPossible(f"{text[:40]!r} is no offset")
+    return int(text)
 
 
 def _log(call: Call) -> Log:
@@ -223,4 +272,5 @@ def _log(call: Call) -> Log:
 ROUTES = (
     view("/topics/{topic}/{partition}", show, "Records.", shows_records=True),
     view("/topics/{topic}/{partition}/{offset}", fate, "Why a record is there.", shows_records=True),
+    view("/topics/{topic}/{partition}/{offset}/value", value, "The value of a record.", shows_records=True),
 )

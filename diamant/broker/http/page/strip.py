@@ -20,6 +20,7 @@ MAX_BINS = 240
 KINDS = (
     ("live", "live"),
     ("tombstones", "tombstones"),
+    ("expired", "expired tombstones"),
     ("superseded", "superseded"),
     ("aborted", "aborted"),
     ("undecided", "transaction open"),
@@ -27,7 +28,10 @@ KINDS = (
     ("markers", "markers"),
     ("unknown", "not counted"),
 )
-"""From the bottom to the top; the labels of the legend."""
+"""From the bottom to the top; the labels of the legend. All tombstones of a segment count as expired once the last has."""
+COUNTED = tuple(kind for kind, _ in KINDS if kind != "unknown")
+TICKS = 4
+"""On the axis, from the left, as far apart as the others."""
 
 
 class ShownSegment(NamedTuple):
@@ -53,6 +57,14 @@ class Bin(NamedTuple):
     """Kind, y, height."""
     classes: str
     title: str
+    base_offset: int
+
+
+class Tick(NamedTuple):
+    """A place on the axis; without texts beyond the end of the log."""
+
+    offset: int | None
+    newest_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +81,19 @@ class Strip:
     """First dirty offset and last stable offset, where they lie: kind, x."""
     label: str
     figures: str
-    oldest_text: str
-    newest_text: str
+    ticks: tuple[Tick, ...]
+    newest_ms: int
     round: RoundStatus | None
     is_exchanging: bool
     trouble: str | None
+    outputs: tuple[tuple[float, float], ...] = ()
+    """What the round in progress has written so far: x, width."""
+    written_bytes: int = 0
+    ghost: tuple[float, float] | None = None
+    """What a round has just freed: x, width."""
+    ghost_text: str = ""
+    reading: tuple[float, float] | None = None
+    """The segments that the round in progress is over: x, width."""
 
 
 def make_strip(
@@ -84,14 +104,25 @@ def make_strip(
     first_dirty: int,
     scale_bytes: int,
     now_ms: int,
+    written: Sequence[int] = (),
+    bytes_before: int | None = None,
 ) -> Strip:
-    """Return the strip of a log; `scale_bytes` is what the whole width stands for."""
+    """Return the strip of a log.
+
+    `scale_bytes` is what the whole width stands for, `written` are the sizes of what a round has written and not yet put into
+    place, `bytes_before` is the size before a round that has just ended.
+    """
     known = {} if counted is None else counted.by_base_offset
     segments = tuple(_segments(log, known, round_, first_dirty, now_ms))
     scale = WIDTH / max(1, scale_bytes)
     total = sum(one.size for one in segments)
     figures = _figures(segments)
-    times = [one.newest_ms for one in segments if one.newest_ms >= 0]
+    outputs = []
+    x = 0.0
+    for one_size in written:
+        outputs.append((round(x, 2), round(max(one_size * scale, 0.5), 2)))
+        x += one_size * scale
+    freed = 0 if bytes_before is None else bytes_before - total
     return Strip(
         log.partition,
         total,
@@ -102,12 +133,56 @@ def make_strip(
         tuple(_marks(log, segments, scale, first_dirty)),
         f"Partition {log.partition}: {size(total)} in {word(len(segments), 'segment')}; {figures or 'not counted'}",
         figures,
-        moment(times[0]) if times else "",
-        moment(times[-1]) if len(times) > 1 else "",
+        tuple(_ticks(log, segments, scale_bytes)),
+        max((one.newest_ms for one in segments), default=-1),
         round_,
         log.is_exchanging,
-        None if status is None else status.trouble,
+        _trouble(log, status),
+        tuple(outputs),
+        sum(written),
+        (round(total * scale, 2), round(freed * scale, 2)) if freed > 0 else None,
+        f"A round has freed {size(freed)} of {size(bytes_before or 0)}." if freed > 0 else "",
+        _reading(segments, scale),
     )
+
+
+def _reading(segments: Sequence[ShownSegment], scale: float) -> tuple[float, float] | None:
+    places, x = [], 0
+    for one in segments:
+        if one.is_in_round:
+            places.append((x, x + one.size))
+        x += one.size
+    if not places:
+        return None
+    return round(places[0][0] * scale, 2), round((places[-1][1] - places[0][0]) * scale, 2)
+
+
+def _trouble(log: Log, status: PartitionStatus | None) -> str | None:
+    if log.write_failure is not None:
+        return f"It takes no writes any more: {log.write_failure}"
+    if status is None or status.trouble is None:
+        return None
+    return f"{'Not cleaned' if status.uncleanable_reason is not None else 'In quarantine'}: {status.trouble}"
+
+
+def _ticks(log: Log, segments: Sequence[ShownSegment], scale_bytes: int) -> Iterator[Tick]:
+    """Yield the offsets at the same distances along the whole width."""
+    ends = [one.base_offset for one in segments[1:]] + [log.log_end_offset]
+    for step in range(TICKS):
+        place, x = step * scale_bytes / TICKS, 0
+        for one, end in zip(segments, ends, strict=True):
+            if x <= place < x + one.size:
+                share = (place - x) / one.size
+                offset = (
+                    max(log.log_start_offset, one.base_offset)
+                    if not step
+                    else one.base_offset + share * (end - one.base_offset)
+                )
+                yield Tick(int(offset), one.newest_ms)
+                break
+            x += one.size
+        else:
+            yield Tick(None, -1)
 
 
 def _segments(
@@ -130,12 +205,24 @@ def _segments(
             segment.base_offset,
             segment.size,
             segment.largest_timestamp,
-            {kind: getattr(one, kind) for kind, _ in KINDS if kind != "unknown"} if is_current else None,
+            _counts(one, now_ms) if is_current and one is not None else None,
             ", ".join(words),
             is_active,
             is_dirty,
             is_in_round,
         )
+
+
+def _counts(one: SegmentRecords, now_ms: int) -> Mapping[str, int]:
+    found = {kind: getattr(one, kind) for kind in COUNTED if kind != "expired"}
+    is_expired = one.last_horizon_ms is not None and one.last_horizon_ms <= now_ms
+    # In the order of KINDS, in which they are drawn.
+    return {
+        kind: (found["tombstones"] if is_expired else 0) if kind == "expired"
+        else 0 if kind == "tombstones" and is_expired
+        else found[kind]
+        for kind in COUNTED
+    }  # fmt: skip
 
 
 def _horizon(one: SegmentRecords, now_ms: int) -> str:
@@ -152,7 +239,7 @@ def _figures(segments: Sequence[ShownSegment]) -> str:
     counted = [one.counts for one in segments if one.counts is not None]
     if not counted:
         return ""
-    sums = {kind: sum(one[kind] for one in counted) for kind, _ in KINDS if kind != "unknown"}
+    sums = {kind: sum(one[kind] for one in counted) for kind in COUNTED}
     text = ", ".join(f"{number(sums[kind])} {label}" for kind, label in KINDS if sums.get(kind))
     left = len(segments) - len(counted)
     return (text or "no records") + (f"; {word(left, 'segment')} not counted" if left else "")
@@ -172,13 +259,20 @@ def _bins(segments: Sequence[ShownSegment], scale: float) -> Iterator[Bin]:
     x = 0.0
     for group in groups:
         width = sum(one.size for one in group) * scale
-        yield Bin(round(x, 2), round(max(width, 0.5), 2), tuple(_bands(group)), _classes(group), _title(group))
+        yield Bin(
+            round(x, 2),
+            round(max(width, 0.5), 2),
+            tuple(_bands(group)),
+            _classes(group),
+            _title(group),
+            group[0].base_offset,
+        )
         x += width
 
 
 def _bands(group: Sequence[ShownSegment]) -> Iterator[tuple[str, float, float]]:
     counted = [one.counts for one in group if one.counts is not None]
-    sums = {kind: sum(one[kind] for one in counted) for kind, _ in KINDS if kind != "unknown"}
+    sums = {kind: sum(one[kind] for one in counted) for kind in COUNTED}
     total = sum(sums.values())
     if not total or len(counted) < len(group):
         if any(one.size for one in group):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from aiohttp import web
 
 from diamant.broker.client.errors import VerbError
-from diamant.broker.http.page.live import stream
+from diamant.broker.http.page.live import live_view, stream
 from diamant.broker.http.page.rendering import ShownCall, fragment, page, shown_call, view
 from diamant.broker.http.page.strip import KINDS, Strip, make_strip
 from diamant.broker.http.serving.route import Call
@@ -15,9 +18,12 @@ from diamant.broker.operations.explain import ExplainRequest
 from diamant.cleaner.explain.explanation import PartitionExplanation
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.storage.log.log import Log
+from diamant.storage.names import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, parse_segment_file
 
 MAX_STRIPS = 12
 """Partitions on one page."""
+GHOST_S = 20.0
+"""For so long a strip shows what a round has freed."""
 MAX_NUMBER = (1 << 31) - 1
 
 
@@ -34,7 +40,24 @@ def _logs(call: Call) -> list[Log]:
     return [log for log in found if log.partition >= first][:MAX_STRIPS]
 
 
-async def _strips(call: Call, logs: list[Log], scale_bytes: int) -> list[Strip]:
+def _offline(call: Call) -> list[tuple[int, str]]:
+    """Return the partitions that could not be opened, and why."""
+    failures = call.services.node.directory.failures
+    return sorted((one.partition, str(one.error)) for one in failures if one.topic == call.path["topic"])
+
+
+def _written(log: Log) -> list[int]:
+    """Return the sizes of what a round has written and not yet put into place. Blocks."""
+    found = []
+    for name in sorted(log.env.list_dir(log.path)):
+        parsed = parse_segment_file(name)
+        if parsed is not None and parsed.suffix == LOG_SUFFIX and parsed.stage in (CLEANED_SUFFIX, SWAP_SUFFIX):
+            with suppress(OSError):
+                found.append(log.env.file_size(f"{log.path}/{name}"))
+    return found
+
+
+async def _strips(call: Call, logs: list[Log], scale_bytes: int, before: Mapping[int, int]) -> list[Strip]:
     services = call.services
     cleaner = services.cleaning.status()
     status = {one.partition: one for one in cleaner.partitions if one.topic == call.path["topic"]}
@@ -53,40 +76,82 @@ async def _strips(call: Call, logs: list[Log], scale_bytes: int) -> list[Strip]:
         first_dirty = log.log_start_offset
         if log.config.is_compacted:
             first_dirty = (await services.cleaning.service()).states.first_dirty(log)
+        in_progress = rounds.get(log.partition)
         found.append(
             make_strip(
-                log, counted, status.get(log.partition), rounds.get(log.partition), first_dirty, scale_bytes, now_ms
+                log,
+                counted,
+                status.get(log.partition),
+                in_progress,
+                first_dirty,
+                scale_bytes,
+                now_ms,
+                await asyncio.to_thread(_written, log) if in_progress is not None or log.is_exchanging else (),
+                before.get(log.partition),
             )
         )
     return found
+
+
+class _Shrinking:
+    """The sizes that partitions had before a round has freed a part, for `GHOST_S` after it."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+        self._before: dict[int, tuple[int, float]] = {}
+
+    def before(self, logs: Sequence[Log]) -> dict[int, int]:
+        """Return them; called for each look."""
+        now_s = time.monotonic()
+        for log in logs:
+            last = self._sizes.get(log.partition, log.size)
+            if log.size < last:
+                first = self._before[log.partition][0] if log.partition in self._before else last
+                self._before[log.partition] = first, now_s + GHOST_S
+            self._sizes[log.partition] = log.size
+        self._before = {one: found for one, found in self._before.items() if found[1] > now_s}
+        return {one: size for one, (size, _) in self._before.items()}
 
 
 def _scale(logs: list[Log]) -> int:
     return max((log.size for log in logs), default=1)
 
 
-def _actions(call: Call) -> list[tuple[str, ShownCall]]:
+def _actions(call: Call, *, is_compacted: bool) -> list[tuple[str, ShownCall, str]]:
     topic = call.path["topic"]
     path = "/v1/compact"
+    roll = (
+        "Roll",
+        shown_call(
+            call, "POST", "/v1/roll", {"topic": topic}, f"diamant roll {topic}", f'diamant.Admin().roll("{topic}")'
+        ),
+        "Closes the active segments, so that they can be cleaned, or removed by retention.",
+    )
+    if not is_compacted:
+        return [roll]
     return [
         (
             "Compact now",
             shown_call(call, "POST", path, {"topic": topic}, f"diamant compact {topic}", f'broker.compact("{topic}")'),
+            "Removes what is superseded, and waits for the end. Consumers lose no latest value.",
         ),
         (
-            "Compact what min.compaction.lag.ms protects, too",
+            "Force",
             shown_call(
                 call, "POST", path, {"topic": topic, "forced": True}, f"diamant compact {topic} --force",
-                f'broker.compact("{topic}", force=True)',
+                f'broker.compact("{topic}", is_forced=True)',
             ),
+            "The same, and what min.compaction.lag.ms protects, too.",
         ),
         (
-            "Compact until tombstones are gone",
+            "Until tombstones are gone",
             shown_call(
                 call, "POST", path, {"topic": topic, "until": "tombstones-gone"},
                 f"diamant compact {topic} --until tombstones-gone", f'broker.compact("{topic}", until="tombstones-gone")',
             ),
+            "Waits for their delete horizons, by the broker's clock.",
         ),
+        roll,
     ]  # fmt: skip
 
 
@@ -96,7 +161,7 @@ async def show(call: Call) -> web.StreamResponse:
     partitions = len(call.services.explain().logs(topic, None))
     logs = _logs(call)
     scale = _scale(logs)
-    strips = await _strips(call, logs, scale)
+    strips = await _strips(call, logs, scale, {})
     explanations: list[PartitionExplanation] = []
     for log in logs:
         found = await call.services.explain().explain(ExplainRequest(topic, log.partition))
@@ -112,9 +177,10 @@ async def show(call: Call) -> web.StreamResponse:
             "partitions": partitions,
             "scale": scale,
             "strips": strips,
+            "offline": _offline(call),
             "explanations": explanations,
             "settings": sorted(configs.items()),
-            "actions": _actions(call) if logs and logs[0].config.is_compacted else [],
+            "actions": _actions(call, is_compacted=logs[0].config.is_compacted) if logs else [],
         },
         title=topic,
         view="Topics",
@@ -126,13 +192,15 @@ async def live(call: Call) -> web.StreamResponse:
     least = query_number(call, "scale", 1)
     _logs(call)
 
+    shrinking = _Shrinking()
+
     async def parts() -> dict[str, str]:
         logs = _logs(call)
-        strips = await _strips(call, logs, max(least, _scale(logs)))
+        strips = await _strips(call, logs, max(least, _scale(logs)), shrinking.before(logs))
         html = await asyncio.to_thread(fragment, "strips.html.j2", {"topic": call.path["topic"], "strips": strips})
         return {"strips": html}
 
     return await stream(call, parts)
 
 
-ROUTES = (view("/topics/{topic}", show, "A topic."), view("/live/topics/{topic}", live, "Its changes."))
+ROUTES = (view("/topics/{topic}", show, "A topic."), live_view("/live/topics/{topic}", live))

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from diamant.broker.http.page import assets, faults, forget, groups, history, login, overview, records, topic, topics
+from diamant.broker.http.page import (
+    assets,
+    faults,
+    forget,
+    groups,
+    history,
+    login,
+    overview,
+    records,
+    settings,
+    topic,
+    topics,
+)
 from diamant.broker.http.page.rendering import refused
 from diamant.broker.http.serving.route import Route
 
@@ -10,6 +22,7 @@ ROUTES = (
     *overview.ROUTES,
     *topics.ROUTES,
     *topic.ROUTES,
+    *settings.ROUTES,
     *records.ROUTES,
     *groups.ROUTES,
     *forget.ROUTES,

@@ -61,7 +61,7 @@ def watched(context: BrowserContext, origin: str) -> tuple[Page, Watch]:
             watch.errors.append(message.text)
 
     def look(response: Response) -> None:
-        if response.status >= 400 and "/v1/" not in response.url:
+        if response.status >= 400 and response.request.method == "GET" and "/v1/" not in response.url:
             watch.errors.append(f"{response.status} {response.url}")
 
     page.on("console", note)

@@ -16,6 +16,9 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.http.page.live import MAX_STREAMS
 from diamant.broker.http.page.records import text_of
+from diamant.broker.topics.deletion import delete_topics
+from diamant.storage.errors import CorruptLog
+from diamant.storage.recovery.log_directory import LoadFailure
 
 TIMEOUT_S = 60
 HOSTILE = "<script>alert('x')</script>\u202e\x00 & \"quoted\""
@@ -94,7 +97,8 @@ async def test_what_comes_from_outside_is_text(broker: Broker) -> None:
 
 async def test_values_as_people_read_them(broker: Broker) -> None:
     """JSON in lines, bytes in hexadecimal, of a large one the beginning and how much is left."""
-    assert text_of(b'{"a": 1}') == '{\n  "a": 1\n}'
+    assert text_of(b'{"a":1}') == '{"a": 1}'
+    assert text_of(b'{"a": "%s"}' % (b"x" * 200)).startswith('{\n  "a": "x')
     assert text_of(b"\xff\x00") == "ff 00"
     assert text_of(b"{no json") == "{no json"
     await broker.create_topic("large")
@@ -105,6 +109,9 @@ async def test_values_as_people_read_them(broker: Broker) -> None:
     assert "x" * 65537 not in text
     assert "134 kB more of 200 kB" in text
     assert "null: a tombstone" in text
+    found = await get(broker, "/topics/large/0/0/value")
+    assert (found.text, found.headers["Content-Disposition"]) == ("x" * 200_000, 'attachment; filename="large-0-0.bin"')
+    assert {(await get(broker, f"/topics/large/0/{offset}/value")).status for offset in (1, 2)} == {404}
 
 
 async def test_records_from_an_offset_and_a_time(broker: Broker) -> None:
@@ -124,7 +131,7 @@ async def test_records_from_an_offset_and_a_time(broker: Broker) -> None:
 async def test_the_fate_of_a_record(broker: Broker) -> None:
     """All of its key, with what holds each, in words."""
     found = await get(broker, "/topics/users/0/5")
-    assert "superseded by 15" in found.text
+    assert re.search(r"superseded</strong> by <a [^>]*>15</a>", found.text)
     assert (await get(broker, "/topics/users/0/99")).status == 404
     assert (await get(broker, "/topics/users/0/x")).status == 409
     assert (await get(broker, "/topics/users/7")).status == 404
@@ -145,19 +152,59 @@ async def test_strips_follow_what_happens(broker: Broker) -> None:
             await until("50 superseded")
             await broker.compact("users")
             await until("730 bytes in 6 segments")
+            await until("A round has freed")
             await broker.produce("users", "new", key="k99", partition=1)
             await until("1 live")
+            await delete_topics(broker.node.topics, ["users"])
+            await until("event: notice")
+        assert "there is no topic 'users'" in (await get(broker, "/live/topics/users")).text
+
+
+async def test_a_setting_is_explained_before_it_is_changed(broker: Broker) -> None:
+    """With its documentation; the preview says what retention would remove, and what is refused is said in Kafka's words."""
+    assert "How long a compacted topic keeps a tombstone" in (await get(broker, "/topics/users/settings")).text
+    async with aiohttp.ClientSession() as session:
+
+        async def preview(name: str, value: str) -> tuple[int, str]:
+            body = {"name": name, "value": value}
+            async with session.post(f"{broker.http_url}/topics/users/settings", json=body) as answer:
+                return answer.status, unescape(await answer.text())
+
+        await broker.clock.advance("1d")
+        status, text = await preview("cleanup.policy", "delete")
+        assert (status, "would remove nothing" in text, "not compacted any more" in text) == (200, True, True)
+        async with session.post(
+            f"{broker.http_url}/v1/configs", json={"topic": "users", "set": {"retention.ms": "60000"}}
+        ):
+            pass
+        status, text = await preview("cleanup.policy", "delete")
+        assert re.search(r"Retention would remove \d+ segments with .* It cannot be undone", text)
+        assert "diamant topic alter users --config cleanup.policy=delete" in text
+        status, text = await preview("retention.ms", "soon")
+        assert (status, "soon for configuration retention.ms" in text) == (400, True)
+        assert (await preview("no.such", "1"))[0] == 400
+        assert broker.node.topics.by_name["users"].logs[0].config.is_compacted
+
+
+async def test_a_partition_in_trouble_says_so(broker: Broker) -> None:
+    """One that takes no writes, and one that could not be opened."""
+    broker.node.topics.by_name["users"].logs[0].write_failure = OSError("no space left")
+    broker.node.directory.failures.append(LoadFailure("users", 7, CorruptLog("/data/users-7", 0, "a hole")))
+    text = (await get(broker, "/topics/users")).text
+    assert "It takes no writes any more: no space left" in text
+    assert re.search(r"Partition 7 is offline:</strong> .*a hole", text)
 
 
 async def test_streams_are_bounded_and_end_with_the_broker(broker: Broker) -> None:
-    """One more than there may be is refused; a stop waits for none."""
+    """One more than there may be is told why it is not live; a stop waits for none."""
     async with aiohttp.ClientSession() as session, asyncio.timeout(TIMEOUT_S), AsyncExitStack() as opened:
         answers = [
             await opened.enter_async_context(session.get(f"{broker.http_url}/live/overview"))
             for _ in range(MAX_STREAMS)
         ]
         assert {await answer.content.readline() for answer in answers} == {b"retry: 1000\n"}
-        assert (await get(broker, "/live/overview")).status == 429
+        refused = await get(broker, "/live/overview")
+        assert (refused.status, "event: notice" in refused.text, "other pages" in refused.text) == (200, True, True)
         await broker.stop()
         for answer in answers:
             async for _ in answer.content:

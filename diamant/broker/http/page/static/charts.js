@@ -39,7 +39,10 @@ function draw(figure, history) {
       })),
     ],
     axes: [axis, { ...axis, size: 70, values: (_, values) => values.map((value) => short(value, unit)) }],
-    scales: { y: { range: (_, least, most) => [0, most > 0 ? most * 1.1 : 1] } },
+    scales: { x: { range: (chart, first, last) => {
+      const end = chart.data[0].length > 1 ? last : first; // of a single point uPlot would make years
+      return [Math.min(first, end - 600), end];
+    } }, y: { range: (_, least, most) => [0, most > 0 ? most * 1.1 : 1] } },
   };
   charts.push([figure, new uPlot(options, data, figure), series]);
 }

@@ -18,13 +18,17 @@ class TabSource {
   open() {
     if (this.source || this.isClosed) return;
     this.source = new EventSource(this.url);
-    for (const [type, listener] of this.listeners) this.source.addEventListener(type, listener);
+    this.notice = "";
+    for (const [type, listener] of this.listeners) this.listen(type, listener);
+    this.source.addEventListener("notice", (event) => {
+      this.notice = event.data;
+      tell(this.notice);
+    });
     this.source.onopen = (event) => {
-      tellConnected(true);
       if (this.onopen) this.onopen(event);
     };
     this.source.onerror = () => {
-      tellConnected(false);
+      tell(this.notice || "The broker does not answer. Trying again …");
       if (this.source && this.source.readyState === EventSource.CLOSED) {
         this.pause();
         this.timer = setTimeout(this.look, 2000);
@@ -44,20 +48,32 @@ class TabSource {
     document.removeEventListener("visibilitychange", this.look);
   }
 
+  // A part has come: the broker is there, and the page is live.
+  listen(type, listener) {
+    this.source.addEventListener(type, (event) => {
+      this.notice = "";
+      tell("");
+      listener(event);
+    });
+  }
+
   addEventListener(type, listener) {
     this.listeners.push([type, listener]);
-    if (this.source) this.source.addEventListener(type, listener);
+    if (this.source) this.listen(type, listener);
   }
 
   removeEventListener(type, listener) {
     this.listeners = this.listeners.filter((one) => one[0] !== type || one[1] !== listener);
-    if (this.source) this.source.removeEventListener(type, listener);
   }
 }
 
-function tellConnected(is) {
-  document.getElementById("connection").hidden = is;
+function tell(text) {
+  const place = document.getElementById("connection");
+  place.hidden = !text;
+  if (place.textContent !== text) place.textContent = text;
 }
+
+document.documentElement.classList.add("js");
 
 htmx.createEventSource = (url) => new TabSource(url);
 
@@ -91,6 +107,8 @@ function progressText(job) {
   if (left) text += `, ${Math.ceil(left)} s left`;
   return `${text} …`;
 }
+
+const JOBS = /^\/v1\/(compact|erase|redact|verify|clock\/(advance|set))$/;
 
 async function carryOut(method, path, fields, tell) {
   let [status, found] = await call(method, path, fields);
@@ -138,6 +156,19 @@ async function html(path, fields) {
   return answer.text();
 }
 
+// What an answer says, in a sentence or two.
+function summary(found) {
+  if (found.outcome) return `Verified: ${found.outcome}.`;
+  if (Array.isArray(found.rolled)) return `${found.rolled.length} closed.`;
+  if (found.is_changed) return "Changed.";
+  if (found.is_clean === undefined || !Array.isArray(found.partitions)) return found.state ? `Done: ${found.state}.` : "Done.";
+  const sum = (name) => found.partitions.reduce((total, one) => total + (one[name] || 0), 0);
+  const removed = Object.entries(found.removed || {}).filter(([, count]) => count);
+  const what = removed.map(([reason, count]) => `${count.toLocaleString("en")} ${reason.replaceAll("_", " ")}`).join(", ");
+  const bytes = `${sum("bytes_before").toLocaleString("en")} bytes before, ${sum("bytes_after").toLocaleString("en")} after`;
+  return `Done: ${what ? `removed ${what}` : "nothing was to be removed"}; ${bytes}${found.is_clean ? "" : "; something is held back"}.`;
+}
+
 function certificateLinks(found) {
   const id = found && (found.id || (found.certificate && found.certificate.id));
   if (!found || !found.certificate || !id) return [];
@@ -172,18 +203,140 @@ document.addEventListener("submit", async (event) => {
       outcome.innerHTML = await html(form.dataset.path, fields);
       return;
     }
-    const wait = form.dataset.path.startsWith("/v1/") && !form.dataset.path.startsWith("/v1/clock") ? "?wait_ms=300" : "";
+    const wait = JOBS.test(form.dataset.path) ? "?wait_ms=300" : "";
     const found = await carryOut(form.dataset.method, form.dataset.path + wait, fields, tell);
     if (form.classList.contains("login")) return location.reload();
     const shown = document.createElement("pre");
     shown.tabIndex = 0;
     const { certificate, ...rest } = found; // it is linked; here its integers would be rounded
     shown.textContent = JSON.stringify(rest, null, 2);
-    tell(found.state ? `Done: ${found.state}.` : "Done.");
-    outcome.append(...certificateLinks(found), shown);
+    const all = document.createElement("details");
+    const name = document.createElement("summary");
+    name.textContent = "The whole answer";
+    all.append(name, shown);
+    tell(summary(found));
+    outcome.append(...certificateLinks(found), all);
+    if ("reload" in form.dataset) setTimeout(() => location.reload(), 800);
   } catch (error) {
     tell(error.message, true);
   } finally {
     button.disabled = false;
   }
+});
+
+// -- commands to copy ---------------------------------------------------------------------------------------------------
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button.copy");
+  if (!button) return;
+  const shown = button.parentElement.querySelector("pre");
+  try {
+    await navigator.clipboard.writeText(shown.textContent);
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = "Copy"), 1500);
+  } catch {
+    getSelection().selectAllChildren(shown); // by Ctrl-C then: the browser does not let pages of this address copy
+  }
+});
+
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+const inPython = (value) => (value === true ? "True" : JSON.stringify(value));
+
+// A form's commands follow what is typed into it.
+async function showCommands(form) {
+  const fields = await typedIn(form);
+  const list = Object.entries(fields);
+  const set = (name, text) => (form.querySelector(`[data-as="${name}"]`).textContent = text);
+  set("shell", `diamant ${form.dataset.shell} ${list.map(([name, value]) => `${name}=${/^[\w.-]+$/.test(value) ? value : quoted(String(value))}`).join(" ")}`);
+  set("python", `${form.dataset.python}(${list.map(([name, value]) => `${name}=${inPython(value)}`).join(", ")})`);
+  set("curl", `curl ${location.origin}${form.dataset.path} -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(fields))}`);
+}
+
+document.addEventListener("input", (event) => {
+  const form = event.target.closest("form[data-python]");
+  if (form) showCommands(form);
+});
+
+// -- the search ---------------------------------------------------------------------------------------------------------
+
+// Text that shows what it is: no control characters, nothing that turns the direction of writing.
+const plain = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (one) => `\\u${one.codePointAt(0).toString(16).padStart(4, "0")}`);
+
+function textOf(data, size, shown) {
+  if (data === null) return "null";
+  const text = plain("text" in data ? data.text : `base64 ${data.base64}`);
+  return text.length > shown ? `${text.slice(0, shown)} …` : text;
+}
+
+function foundRow(topic, one) {
+  const row = document.createElement("tr");
+  const link = document.createElement("a");
+  link.href = `/topics/${encodeURIComponent(topic)}/${one.partition}?offset=${one.offset}`;
+  link.textContent = `${one.partition}: ${one.offset.toLocaleString("en")}`;
+  const time = one.timestamp >= 0 ? new Date(one.timestamp).toISOString().replace("T", " ").slice(0, 19) : "no time";
+  const cells = [link, time, textOf(one.key, one.key_bytes, 80), one.value === null ? "null: a tombstone" : textOf(one.value, one.value_bytes, 160)];
+  cells.forEach((cell, index) => {
+    const place = row.insertCell();
+    place.append(cell);
+    if (index > 1) place.className = "wrap mono";
+  });
+  return row;
+}
+
+async function* linesOf(answer) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    yield* lines.filter(Boolean).map((line) => JSON.parse(line));
+  }
+}
+
+const MAX_ROWS = 1000;
+
+async function search(form, signal) {
+  const place = document.getElementById("found");
+  const [status, rows] = [place.querySelector(".tell"), place.querySelector("tbody")];
+  const { topic, partition } = form.dataset;
+  place.hidden = false;
+  rows.replaceChildren();
+  status.textContent = "Searching …";
+  const fields = { topic, limit: MAX_ROWS, [form.elements.by.value]: form.elements.by.value === "key" ? { text: form.elements.what.value } : form.elements.what.value };
+  if (!form.elements.all.checked) fields.partition = Number(partition);
+  let count = 0;
+  try {
+    const answer = await fetch("/v1/find", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(fields), signal });
+    if (!answer.ok) throw new Error(answer.status === 401 ? "this needs the broker's token: log in at /login" : (await answer.json()).error);
+    for await (const one of linesOf(answer)) {
+      if (one.error) throw new Error(one.error);
+      if ("offset" in one) {
+        rows.append(foundRow(topic, one));
+        count += 1;
+      } else if (one.is_done) {
+        const problems = one.problems.length ? ` Not read: ${one.problems.join("; ")}` : "";
+        status.textContent = `${one.is_cut ? `The first ${count.toLocaleString("en")}` : count.toLocaleString("en")} found.${problems}`;
+      } else {
+        status.textContent = `Searching: ${Math.floor((100 * one.read_bytes) / Math.max(1, one.total_bytes))} % read, ${count.toLocaleString("en")} found …`;
+      }
+    }
+  } catch (error) {
+    status.textContent = signal.aborted ? `Cancelled. ${count.toLocaleString("en")} found so far.` : error.message;
+  }
+}
+
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (!form.classList.contains("find")) return;
+  event.preventDefault();
+  const stop = new AbortController();
+  const [button, cancel] = [form.querySelector("button"), form.querySelector("[data-cancel]")];
+  cancel.onclick = () => stop.abort();
+  button.disabled = true;
+  cancel.hidden = false;
+  await search(form, stop.signal);
+  button.disabled = false;
+  cancel.hidden = true;
 });

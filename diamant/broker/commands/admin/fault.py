@@ -1,0 +1,85 @@
+"""`diamant fault`: let a broker do wrong what a test asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.commands.terminal.remote import Asked, asking
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_COUNTS = ("id", "matched", "count", "held", "fired")
+_ID = click.argument("fault_id", type=click.IntRange(min=1), metavar="ID")
+
+
+@click.group()
+def fault() -> None:
+    """Add, list, release and remove faults of a broker, for tests."""
+
+
+@fault.command()
+@click.argument("fields", nargs=-1, required=True, metavar="NAME=VALUE...")
+@asking
+def add(fields: tuple[str, ...], asked: Asked) -> None:
+    """Add a fault, and print its id: diamant fault add api=Produce error=NOT_LEADER_OR_FOLLOWER times=2.
+
+    The fields are those of POST /v1/faults. A VALUE that is JSON (a number, true, an object) is taken as such, any other as text.
+
+    Exit codes: 0 done; 1 failed; 2 usage, or refused.
+    """
+    made = asked.admin.call("POST", "/v1/faults", dict(map(_field, fields)), timeout_s=asked.timeout_s)
+    asked.show(made, lambda console: console.print(str(made["id"])))
+
+
+@fault.command(name="list")
+@asking
+def show(asked: Asked) -> None:
+    """List the faults there are, with how often each has fired."""
+    found = asked.admin.call("GET", "/v1/faults", timeout_s=asked.timeout_s)
+    asked.show(found, lambda console: _print(console, found))
+
+
+@fault.command()
+@_ID
+@asking
+def release(fault_id: int, asked: Asked) -> None:
+    """Release the requests that the fault ID holds."""
+    found = asked.admin.call("POST", f"/v1/faults/{fault_id}/release", {}, timeout_s=asked.timeout_s)
+    asked.show(found, lambda console: console.print(f"released {fault_id}"))
+
+
+@fault.command()
+@_ID
+@asking
+def remove(fault_id: int, asked: Asked) -> None:
+    """Remove the fault ID."""
+    found = asked.admin.call("DELETE", f"/v1/faults/{fault_id}", timeout_s=asked.timeout_s)
+    asked.show(found, lambda console: console.print(f"removed {fault_id}"))
+
+
+def _field(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{text!r}: expected NAME=VALUE, as in times=2")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _print(console: Console, found: Mapping[str, Any]) -> None:
+    from rich.markup import escape
+
+    for one in found["faults"]:
+        spec = {
+            name: value for name, value in one.items() if name not in _COUNTS and value not in (None, False, [], {})
+        }
+        text = ", ".join(f"{name}={value}" for name, value in spec.items())
+        console.print(f"[bold]{one['id']}[/]: {escape(text)}; fired {one['count']:,} times")
+    if not found["faults"]:
+        console.print("no fault is armed")

@@ -1,0 +1,103 @@
+"""Changes of a topic over HTTP, and the search of its records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from diamant.broker.broker import Broker
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker with a topic of two partitions."""
+    settings: dict[str, Any] = {"diamant_http_listen": "127.0.0.1:0"}
+    async with Broker(data_dir=str(tmp_path / "data"), listen="127.0.0.1:0", **settings) as running:
+        await running.create_topic("users", 2, compact=True)
+        for number in range(40):
+            await running.produce("users", f'{{"city": "c{number % 4}"}}', key=f"k{number % 10}", partition=number % 2)
+        yield running
+
+
+async def post(broker: Broker, path: str, **fields: Any) -> tuple[int, Any]:
+    """Ask; the status, and the JSON of each line."""
+    async with aiohttp.ClientSession() as session:
+        async with session.post(f"{broker.http_url}{path}", json=fields) as answer:
+            found = [json.loads(line) for line in (await answer.text()).splitlines()]
+            return answer.status, found if answer.content_type == "application/x-ndjson" else found[0]
+
+
+def damage(path: Path) -> None:
+    """Overwrite a byte or two of the first batch."""
+    data = path.read_bytes()
+    path.write_bytes(data[:40] + b"\xff\xff" + data[42:])
+
+
+async def test_configurations_are_changed_all_or_none(broker: Broker) -> None:
+    """Null puts one back; what is refused changes nothing, and neither does a trial."""
+    config = broker.node.topics.by_name["users"].logs[0]
+    status, found = await post(broker, "/v1/configs", topic="users", set={"retention.ms": "60000"})
+    assert (status, found["is_changed"], config.config.retention_ms) == (200, True, 60_000)
+    status, _ = await post(broker, "/v1/configs", topic="users", set={"retention.ms": "1000"}, validate_only=True)
+    assert (status, config.config.retention_ms) == (200, 60_000)
+    for wrong in ({"retention.ms": "soon"}, {"retention.ms": 5}, {"no.such": "1"}, {"diamant.compact": "now"}):
+        status, found = await post(broker, "/v1/configs", topic="users", set={"segment.ms": "5", **wrong})
+        assert (status, "error" in found) == (400, True)
+    assert config.config.segment_ms == 604_800_000
+    assert (await post(broker, "/v1/configs", topic="users", set={"retention.ms": None}))[0] == 200
+    assert config.config.retention_ms == 604_800_000
+    assert (await post(broker, "/v1/configs", topic="none", set={}))[0] == 404
+
+
+async def test_roll_closes_active_segments(broker: Broker) -> None:
+    """Of one partition or all; an empty one stays as it is."""
+    expected = {"topic": "users", "rolled": [{"partition": 1, "active_segment": 20}]}
+    assert await post(broker, "/v1/roll", topic="users", partition=1) == (200, expected)
+    expected["rolled"] = [{"partition": 0, "active_segment": 20}]
+    assert await post(broker, "/v1/roll", topic="users") == (200, expected)
+    assert await post(broker, "/v1/roll", topic="users") == (200, {"topic": "users", "rolled": []})
+    assert (await post(broker, "/v1/roll", topic="users", partition=2))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"key": {"text": "k3"}}, [(1, 1), (1, 6), (1, 11), (1, 16)]),
+        ({"text": "c2"}, [(0, offset) for offset in range(1, 20, 2)]),
+        ({"where": 'value.city == "c0"', "partition": 0, "limit": 3}, [(0, 0), (0, 2), (0, 4)]),
+        ({"text": "nowhere"}, []),
+    ],
+)
+async def test_records_are_found(broker: Broker, fields: dict[str, Any], found: list[tuple[int, int]]) -> None:
+    """By key, text or description, in one partition or all; at the end the search says that it is over."""
+    status, lines = await post(broker, "/v1/find", topic="users", **fields)
+    assert (status, [(one["partition"], one["offset"]) for one in lines if "offset" in one]) == (200, found)
+    expected = {"is_done": True, "found": len(found), "is_cut": "limit" in fields, "problems": []}
+    assert lines[-1] == expected
+    assert any(one.get("read_bytes") for one in lines)
+
+
+async def test_a_search_takes_one_description(broker: Broker) -> None:
+    """None, two, or one that is none, are refused; of a long value the beginning is sent."""
+    for fields in ({}, {"text": ""}, {"text": "a", "where": "key exists"}, {"where": "value ="}):
+        assert (await post(broker, "/v1/find", topic="users", **fields))[0] == 400
+    await broker.produce("users", "ü" * 4000, key="long", partition=0)
+    _, lines = await post(broker, "/v1/find", topic="users", key={"text": "long"})
+    [record] = [one for one in lines if "offset" in one]
+    assert (record["value"], record["value_bytes"]) == ({"text": "ü" * 512}, 8000)
+
+
+async def test_a_damaged_segment_is_told_and_the_others_are_searched(broker: Broker) -> None:
+    """The end of the search says what was not read."""
+    log = broker.node.topics.by_name["users"].logs[0]
+    await post(broker, "/v1/roll", topic="users", partition=0)
+    await broker.produce("users", "after", key="k0", partition=0)
+    damage(Path(log.segments[0].path))
+    _, lines = await post(broker, "/v1/find", topic="users", key={"text": "k0"})
+    assert [(one["partition"], one["offset"]) for one in lines if "offset" in one] == [(0, 20)]
+    assert len(lines[-1]["problems"]) == 1
