@@ -192,6 +192,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
 async def _prepare(services: Services) -> None:
     """Have everything ready that requests need, except for who sends them."""
     services.housekeeping.schedule()
+    services.apply_quotas()
     services.node.scheduler.add(ScheduledTask("erasures", services.next_job_ms, services.run_due_jobs))
     await services.load_coordinators()
 

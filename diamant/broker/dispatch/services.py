@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from diamant.broker.dispatch.dispatcher import Dispatcher, Handler
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from diamant.broker.operations.produce import ProduceOperation
     from diamant.broker.operations.records import RecordsOperation
     from diamant.broker.operations.segment_figures import SegmentFigures
+    from diamant.broker.security.quotas.quotas import Quotas
     from diamant.broker.snapshots.store import Snapshots
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.cleaner.erasure.pending_erasures import PendingErasures
@@ -67,13 +69,14 @@ class Services:
         `server`: one that served others before, with its sockets.
         """
         self.node = node
+        self.quotas: Lazy[Quotas] = Lazy(self._quotas)
         self.housekeeping = Housekeeping(node)
         self.cleaning = NodeCleaner(node, self._hold)
         dispatch = Dispatcher(node.flusher, served_keys, partial(load, self))
         if server is None:
             server = Server(dispatch, frame_header, ServerLimits.of(node.config), RequestMetrics())
         else:
-            server.dispatch, server.limits = dispatch, ServerLimits.of(node.config)
+            server.dispatch, server.limits, server.quotas = dispatch, ServerLimits.of(node.config), None
         self.server = server
         node.on_reconfigured.append(self._set_limits)
         self.faults: Lazy[Faults] = Lazy(lambda: self._faults(served_keys))
@@ -108,6 +111,14 @@ class Services:
     def is_erasing(self) -> bool:
         """True if an erasure or a redaction is not over."""
         return any(queue.calls or queue.table.due or queue.attempts.in_progress for queue in self.jobs)
+
+    def apply_quotas(self) -> None:
+        """Make the limits hold that the metadata log has for users and client ids; without any, requests meet none of it."""
+        stored = self.node.metadata.image.quotas
+        if stored or self.quotas.made is not None:
+            quotas = self.quotas()
+            quotas.set_limits(stored)
+            self.server.quotas = quotas if quotas else None
 
     # -- erasures and redactions ---------------------------------------------------------------------------------
 
@@ -167,6 +178,12 @@ class Services:
 
     def _set_limits(self, config: BrokerConfig) -> None:
         self.server.limits = ServerLimits.of(config)
+
+    def _quotas(self) -> Quotas:
+        from diamant.broker.security.quotas.quotas import Quotas
+        from diamant.broker.security.quotas.rate import RateWindows
+
+        return Quotas(RateWindows(), monotonic)
 
     def _faults(self, served_keys: Collection[int]) -> Faults:
         from diamant.broker.faults.faults import Faults

@@ -49,7 +49,7 @@ def _transactions(services: Services) -> tuple[Any, ...]:
 
 TABLE: dict[int, Row] = {
     0: Row("data.produce", lambda s: (s.transactions, s.node)),
-    1: Row("data.fetch", _node),
+    1: Row("data.fetch", lambda s: (s.quotas, s.node)),
     2: Row("data.list_offsets", _topics),
     3: Row("topics.metadata", lambda s: (s.node, s.metadata_cache)),
     8: Row("groups.offset_commit", lambda s: (s.groups(), s.node.topics)),
@@ -91,7 +91,7 @@ TABLE: dict[int, Row] = {
     46: Row("topics.list_partition_reassignments", _nothing),
     47: Row("groups.offset_delete", lambda s: (s.groups(), s.node.topics)),
     48: Row("configs.describe_client_quotas", _metadata),
-    49: Row("configs.alter_client_quotas", _node),
+    49: Row("configs.alter_client_quotas", lambda s: (s.apply_quotas, s.node)),
     50: Row("security.describe_user_scram_credentials", _metadata),
     51: Row("security.alter_user_scram_credentials", _node),
     55: Row("cluster.describe_quorum", _node),

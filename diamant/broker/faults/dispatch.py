@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from struct import Struct
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from uuid import UUID
 
@@ -35,8 +34,8 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.connection import Request
 from diamant.protocol.wire.message_fields import decode_response_fields, message_fields
-from diamant.protocol.wire.schema_fields import schema_fields
-from diamant.protocol.wire.schemas import decode_request, encode_request_fields, encode_response_fields, response_class
+from diamant.protocol.wire.schemas import decode_request, encode_request_fields, encode_response_fields
+from diamant.protocol.wire.throttle_time import throttle_time_position, with_throttle_time
 from diamant.storage.segments.segment import FileSlice
 
 if TYPE_CHECKING:
@@ -44,9 +43,6 @@ if TYPE_CHECKING:
     from diamant.broker.node.node import Node
 
 Body: TypeAlias = "Buffer | Sequence[Part] | None"
-
-_THROTTLE = Struct(">i")
-_THROTTLE_FIELD = "throttle_time"
 
 
 class FaultDispatch:
@@ -183,7 +179,7 @@ class AskedRequest:
             return False  # no coordinator is asked for an idempotent producer's id
         if spec.topic is not None and not self._is_about_topic_of(spec):
             return False
-        if spec.throttle_time_ms and (self.is_without_answer or _throttle_position(self.key, self.version) is None):
+        if spec.throttle_time_ms and (self.is_without_answer or throttle_time_position(self.key, self.version) is None):
             return False
         return spec.error is None or self._has_place_for(spec, spec.error)
 
@@ -402,14 +398,9 @@ class HitRequest:
 
     async def _throttled(self, body: Buffer | Sequence[Part]) -> Buffer | Sequence[Part]:
         key, version = self._asked.key, self._asked.version
-        throttle_time_ms = self._spec.throttle_time_ms
-        if _throttle_position(key, version) == 0:  # the first field; the rest may be a range of a file and stays
-            parts = [body] if isinstance(body, bytes | bytearray | memoryview) else list(body)
-            first = parts[0]
-            assert not isinstance(first, FileSlice)
-            return [_THROTTLE.pack(throttle_time_ms), memoryview(first)[_THROTTLE.size :], *parts[1:]]
-        response = decode_response_fields(key, version, await _in_memory(body))
-        return self._encoded({**response, "throttle_time_ms": throttle_time_ms})
+        whole = body if throttle_time_position(key, version) == 0 else await _in_memory(body)
+        throttled: Buffer | Sequence[Part] = with_throttle_time(key, version, whole, self._spec.throttle_time_ms)
+        return throttled
 
     async def _cut(self, body: Buffer | Sequence[Part]) -> bytes:
         request = self._asked.request
@@ -421,14 +412,6 @@ class HitRequest:
 
 def _fetch_key(topic: Fields) -> Any:
     return topic.get("topic_id") or topic.get("topic")
-
-
-def _throttle_position(key: int, version: int) -> int | None:
-    """The number of fields before the throttle time; None if the version has none."""
-    for position, field in enumerate(schema_fields(response_class(key, version))):
-        if field.name == _THROTTLE_FIELD:
-            return position
-    return None
 
 
 async def _in_memory(body: Buffer | Sequence[Part]) -> bytes:

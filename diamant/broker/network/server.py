@@ -23,10 +23,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.network.api import CloseConnection, ConnectionInfo, Dispatch, FrameHeader
+from diamant.broker.network.client_wait import ClientWait
 from diamant.broker.network.pending_answer import Body, PendingAnswer
 from diamant.broker.network.refused_peers import RefusedPeers
 from diamant.broker.network.request_memory import MemoryShare, RequestMemory
@@ -35,6 +36,9 @@ from diamant.broker.network.response_writer import MAX_BYTES, AnswerWriter, Buff
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.wire.connection import SCRATCH_BYTES, Request, ServerConnection, count_bytes
 from diamant.storage.segments.segment import FileSlice
+
+if TYPE_CHECKING:
+    from diamant.broker.security.quotas.quotas import Quotas
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +121,8 @@ class Server:
         self.memory = RequestMemory(limits.max_request_memory_bytes) if limits.max_request_memory_bytes > 0 else None
         self.is_stopping = False
         self.refused = RefusedPeers()
+        self.quotas: Quotas | None = None
+        """The limits on what clients take; None while there are none."""
         self._listeners: list[_Listener] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -282,10 +288,10 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._queue: deque[Request] = deque()
-        self._queued_bytes = 0
+        self.queued_bytes = 0  # of all requests in the queue
         self._waiting: asyncio.Future[Any] | PendingAnswer | None = None  # the answer that is awaited or being written
         self._is_write_paused = False
-        self._is_read_paused = False
+        self.is_reading_paused = False  # while the queue is full and the socket is left alone
         self._is_finishing = False
         self._memory: MemoryShare | None = None
         if server.memory is not None:
@@ -295,6 +301,7 @@ class Connection(asyncio.BufferedProtocol):
             server.outbox = Outbox(self._loop)
         self._outbox = server.outbox
         self._metrics = server.metrics
+        self._client_wait = ClientWait(self._loop, self._drain)
         self._handled_since_s = 0.0  # the request that is being answered; there is one at a time
         self.last_active_s = monotonic()
 
@@ -322,12 +329,13 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         if self._memory is not None:
-            self._memory.close(self._queued_bytes)
+            self._memory.close(self.queued_bytes)
         self._queue.clear()
-        self._queued_bytes = 0
+        self.queued_bytes = 0
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             waiting.cancel()
+        self._client_wait.end()
         if self._answers is not None:
             self._answers.close()
         self._server.disconnected(self)
@@ -347,12 +355,13 @@ class Connection(asyncio.BufferedProtocol):
         now_s = self.last_active_s = monotonic()
         if self._is_finishing:
             return
-        if len(requests) == 1 and not (self._queue or self._waiting or self._is_write_paused or self._memory):
+        held = self._queue or self._waiting or self._client_wait.timer or self._is_write_paused or self._memory
+        if len(requests) == 1 and not held:
             self._handle(requests[0], now_s)  # what most reads bring: it needs no queue
             return
         for request in requests:
             self._queue.append(request)
-            self._queued_bytes += len(request.body) + REQUEST_OVERHEAD_BYTES
+            self.queued_bytes += len(request.body) + REQUEST_OVERHEAD_BYTES
         if self._memory is not None:
             sizes = (len(request.body) + REQUEST_OVERHEAD_BYTES for request in requests)
             self._memory.received(sizes, self._frames.announced_bytes)
@@ -372,22 +381,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_busy(self) -> bool:
-        """True while a request is being answered."""
-        return self._waiting is not None or self._is_write_paused
-
-    @property
-    def is_reading_paused(self) -> bool:
-        """True while the queue is full and the socket is left alone."""
-        return self._is_read_paused
-
-    @property
-    def queued_bytes(self) -> int:
-        """The bytes of all requests in the queue."""
-        return self._queued_bytes
+        """True while a request is being answered, or the client has to wait before the next one is."""
+        return self._waiting is not None or self._is_write_paused or self._client_wait.timer is not None
 
     def finish(self) -> None:
         """Answer what has been received, take nothing more, close."""
         self._is_finishing = True
+        self._client_wait.end()
         self._outbox.flush()
         if self._transport is not None and not self.is_busy and not self._queue:
             self._transport.close()
@@ -411,10 +411,10 @@ class Connection(asyncio.BufferedProtocol):
         is short.
         """
         queue = self._queue
-        while queue and self._waiting is None and not self._is_write_paused and self._transport is not None:
+        while queue and not self.is_busy and self._transport is not None:
             request = queue.popleft()
             size = len(request.body) + REQUEST_OVERHEAD_BYTES
-            self._queued_bytes -= size
+            self.queued_bytes -= size
             if self._memory is not None:
                 self._memory.begin_answer(size)
             self._handle(request, monotonic())
@@ -424,11 +424,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         is_full = (
             (self._memory is not None and self._memory.is_starved)
-            or self._queued_bytes > self._server.limits.max_queued_bytes
+            or self.queued_bytes > self._server.limits.max_queued_bytes
             or len(queue) > MAX_QUEUED_REQUESTS
         )
-        if is_full != self._is_read_paused:
-            self._is_read_paused = is_full
+        if is_full != self.is_reading_paused:
+            self.is_reading_paused = is_full
             if is_full:
                 self._transport.pause_reading()
             else:
@@ -443,6 +443,8 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             self._fail(request, error)
             return
+        if self._server.quotas is not None:
+            self._client_wait.busy_s = monotonic() - now_s
         if type(answer) is bytes or isinstance(answer, _BODIES):
             self._reply(request, answer)
             return
@@ -520,6 +522,8 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None:
             return
+        if self._server.quotas is not None:
+            body = cast(Body, self._client_wait.answer(self._server.quotas, self.info.principal.name, request, body))
         if type(body) is list and len(body) == 1 and type(body[0]) is not FileSlice:
             body = body[0]
         if type(body) is bytes or isinstance(body, _BUFFERS):
@@ -549,6 +553,8 @@ class Connection(asyncio.BufferedProtocol):
         writing.add_done_callback(partial(self._written, request, len(header) + body_size))
 
     def _count(self, request: Request, body: Buffer | Sequence[Part] | None, size: int) -> None:
+        if body is None and not size and self._server.quotas is not None:  # acks=0
+            self._client_wait.answer(self._server.quotas, self.info.principal.name, request, None)
         latency_s = monotonic() - self._handled_since_s
         self._metrics.answered(request.api_key, request.api_version, latency_s, body, size)
 

@@ -1,8 +1,8 @@
 """AlterClientQuotas (key 49), versions 0 to 1: set and remove limits for users, client ids and addresses (KIP-546).
 
 Behaviour: each entity for itself; what is removed need not be there.
-Deviations: limits are kept and described, nothing is throttled by them. Of an entity that is named twice nothing is changed;
-Kafka answers the same error and takes its first change nevertheless. NaN is no limit.
+Deviations: of an entity that is named twice nothing is changed; Kafka answers the same error and takes its first change
+nevertheless. NaN is no limit.
 
 Source: ClientQuotaControlManager.alterClientQuotas.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.coordinators.java_order import grown_capacity, in_java_order, string_hash
@@ -37,12 +38,16 @@ if TYPE_CHECKING:
 KEY = 49
 
 
-def handle(node: Node, context: RequestContext, request: AlterClientQuotasRequest) -> Answer:
-    """Change; always a coroutine, as the metadata log has to be synced."""
-    return _alter(node, context.api_version, request)
+def handle(
+    apply_quotas: Callable[[], None], node: Node, context: RequestContext, request: AlterClientQuotasRequest
+) -> Answer:
+    """Change; always a coroutine, as the metadata log has to be synced. `apply_quotas` makes the new limits hold."""
+    return _alter(apply_quotas, node, context.api_version, request)
 
 
-async def _alter(node: Node, version: int, request: AlterClientQuotasRequest) -> bytes:
+async def _alter(
+    apply_quotas: Callable[[], None], node: Node, version: int, request: AlterClientQuotasRequest
+) -> bytes:
     entries = [
         (in_parts_order([QuotaEntity(part.entity_type, part.entity_name) for part in entry.entity]), entry.ops)
         for entry in request.entries
@@ -71,6 +76,7 @@ async def _alter(node: Node, version: int, request: AlterClientQuotasRequest) ->
     if records and not request.validate_only:
         try:
             node.metadata.append(records)
+            apply_quotas()
             await node.topics.sync()
         except REQUEST_ERRORS as error:
             results.update((same_entity(entity), (entity, *error_of(error))) for entity in changed)

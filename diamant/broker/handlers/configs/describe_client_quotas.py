@@ -1,7 +1,7 @@
 """DescribeClientQuotas (key 48), versions 0 to 1: the limits of the entities that match a filter (KIP-546).
 
 Behaviour: an entity matches if it has every part that the filter names; with `strict`, and no other.
-Deviations: limits are kept and described, nothing is throttled by them.
+Deviations: none known.
 
 Source: ClientQuotasImage.describe.
 """
@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.coordinators.java_order import fitting_capacity
 from diamant.broker.handlers.configs.quota_rules import (
-    CLIENT_ID,
-    IP,
-    USER,
     Entity,
     in_entities_order,
     in_limits_order,
     in_parts_order,
 )
 from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.security.quotas.limits import CLIENT_ID, IP, USER
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 

@@ -1,7 +1,6 @@
 """Client quotas (KIP-546): the valid entities and limits.
 
-Quotas are kept in the metadata log and can be described, but throttle nothing. Answers have entities, their parts and
-their limits in the order of Kafka's hash maps.
+Answers have entities, their parts and their limits in the order of Kafka's hash maps.
 
 An entity is a user, a client id, both, or an address; a name of None stands for the default one.
 
@@ -16,21 +15,29 @@ from typing import TypeAlias
 
 from diamant.broker.config.metadata_text import check_text
 from diamant.broker.coordinators.java_order import fitting_capacity, in_java_order, string_hash
+from diamant.broker.security.quotas.limits import (
+    CLIENT_ID,
+    CONNECTION_CREATION_RATE,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    IP,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    USER,
+)
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import QuotaEntity
-
-USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
 Entity: TypeAlias = tuple[QuotaEntity, ...]
 """As a record has it. The order of its parts does not count, see `same_entity`."""
 
 _USER_LIMITS: Mapping[str, str] = {
-    "producer_byte_rate": "LONG",
-    "consumer_byte_rate": "LONG",
-    "request_percentage": "DOUBLE",
-    "controller_mutation_rate": "DOUBLE",
+    PRODUCER_BYTE_RATE: "LONG",
+    CONSUMER_BYTE_RATE: "LONG",
+    REQUEST_PERCENTAGE: "DOUBLE",
+    CONTROLLER_MUTATION_RATE: "DOUBLE",
 }
-_IP_LIMITS: Mapping[str, str] = {"connection_creation_rate": "INT"}
+_IP_LIMITS: Mapping[str, str] = {CONNECTION_CREATION_RATE: "INT"}
 _BITS = {"LONG": 63, "INT": 31}
 _FRACTION = 1e-6
 """The tolerance for whole numbers."""

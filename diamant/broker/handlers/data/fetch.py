@@ -25,13 +25,19 @@ from diamant.protocol.messages.fetch import (
 )
 
 if TYPE_CHECKING:
+    from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
+    from diamant.broker.security.quotas.fetch_throttle import FetchThrottle
+    from diamant.broker.security.quotas.quotas import Quotas
 
 
-def handle(node: Node, context: RequestContext, request: FetchRequest) -> Answer:
+def handle(quotas: Lazy[Quotas], node: Node, context: RequestContext, request: FetchRequest) -> Answer:
     """Read; answer now or when there is enough."""
+    throttle = (
+        None if quotas.made is None else quotas.made.throttle(context.connection.principal.name, context.client_id)
+    )
     if request.session_epoch != FINAL_EPOCH or request.session_id:
-        return _in_session()(node, context, request)
+        return _in_session()(node, context, request, throttle)
     fetch = PendingFetch(
         node.topics,
         node.topic_metrics,
@@ -39,6 +45,7 @@ def handle(node: Node, context: RequestContext, request: FetchRequest) -> Answer
         request,
         partitions_of(request),
         node.config.fetch_max_bytes,
+        throttle,
     )
     if fetch.read_all() or request.max_wait_ms <= 0:
         return fetch.encode()
@@ -46,7 +53,7 @@ def handle(node: Node, context: RequestContext, request: FetchRequest) -> Answer
 
 
 @cache
-def _in_session() -> Callable[[Node, RequestContext, FetchRequest], Answer]:
+def _in_session() -> Callable[[Node, RequestContext, FetchRequest, FetchThrottle | None], Answer]:
     from diamant.broker.handlers.data.fetch_in_session import handle_in_session
 
     return handle_in_session

@@ -30,16 +30,19 @@ from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
+    from diamant.broker.security.quotas.fetch_throttle import FetchThrottle
 
 
-def handle_in_session(node: Node, context: RequestContext, request: FetchRequest) -> Answer:
+def handle_in_session(
+    node: Node, context: RequestContext, request: FetchRequest, throttle: FetchThrottle | None
+) -> Answer:
     """Read; answer now or when there is enough."""
     sessions = node.fetch_sessions()
     version = context.api_version
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION:
             sessions.close(request.session_id)
-        fetch: PendingFetch = _FullFetch(node, version, request)
+        fetch: PendingFetch = _FullFetch(node, version, request, throttle)
     else:
         try:
             session = sessions.continued(request, version)
@@ -49,7 +52,7 @@ def handle_in_session(node: Node, context: RequestContext, request: FetchRequest
             # Nothing is left to fetch: the session has no use any more (`FetchManager.newContext`).
             sessions.close(session.session_id)
             return encode_fetch_response(version, ())
-        fetch = _IncrementalFetch(node, version, request, session)
+        fetch = _IncrementalFetch(node, version, request, session, throttle)
     if fetch.read_all() or request.max_wait_ms <= 0:
         return fetch.encode()
     return fetch.wait(node.purgatory)
@@ -60,14 +63,23 @@ class _FullFetch(PendingFetch):
 
     __slots__ = ("_node",)
 
-    def __init__(self, node: Node, version: int, request: FetchRequest) -> None:
+    def __init__(self, node: Node, version: int, request: FetchRequest, throttle: FetchThrottle | None) -> None:
         super().__init__(
-            node.topics, node.topic_metrics, version, request, partitions_of(request), node.config.fetch_max_bytes
+            node.topics,
+            node.topic_metrics,
+            version,
+            request,
+            partitions_of(request),
+            node.config.fetch_max_bytes,
+            throttle,
         )
         self._node = node
 
     def encode(self) -> list[Any]:
-        """The response body, with the id of the new session or 0."""
+        """The response body, with the id of the new session or 0. A throttled client gets no session."""
+        throttled = self._throttled()
+        if throttled is not None:
+            return throttled
         session = self._open_session() if self._request.session_epoch == INITIAL_EPOCH else None
         return self._encode(session_id=NO_SESSION if session is None else session.session_id)
 
@@ -98,8 +110,15 @@ class _IncrementalFetch(PendingFetch):
 
     __slots__ = ("_partitions", "_session")
 
-    def __init__(self, node: Node, version: int, request: FetchRequest, session: FetchSession) -> None:
-        super().__init__(node.topics, node.topic_metrics, version, request, [], node.config.fetch_max_bytes)
+    def __init__(
+        self,
+        node: Node,
+        version: int,
+        request: FetchRequest,
+        session: FetchSession,
+        throttle: FetchThrottle | None,
+    ) -> None:
+        super().__init__(node.topics, node.topic_metrics, version, request, [], node.config.fetch_max_bytes, throttle)
         self._is_urgent = False  # also without anything to read now
         self._session = session
         self._partitions: list[SessionPartition] = []
@@ -146,10 +165,15 @@ class _IncrementalFetch(PendingFetch):
 
     def wait(self, purgatory: Purgatory) -> Answer:
         """The answer once there is enough or the time is over."""
+        if self._throttle is not None:
+            self._throttle.wait()
         return self._session.watch.wait(self, self._request.max_wait_ms)
 
     def encode(self) -> list[Any]:
-        """The response body: what is news to the client."""
+        """The response body: what is news to the client. To a throttled one nothing is told, and all stays due."""
+        throttled = self._throttled(self._session.session_id)
+        if throttled is not None:
+            return throttled
         if not self._partitions:
             return encode_fetch_response(self._version, (), session_id=self._session.session_id)
         if self._size:

@@ -22,10 +22,14 @@ from diamant.storage.log.log import Log, ReadResult
 
 if TYPE_CHECKING:
     from diamant.broker.node.fetch_sessions import Wanted
+    from diamant.broker.security.quotas.fetch_throttle import FetchThrottle
 
 FETCH = 1
 FIRST_WITH_TOPIC_ID = 13
 
+
+PARTITION_BYTES = 48
+"""Of an answer without records, for each partition: what clients with a quota are charged for."""
 
 FINAL_EPOCH = -1
 """The session epoch of a client that wants no session."""
@@ -48,6 +52,7 @@ class PendingFetch:
         "_request",
         "_results",
         "_size",
+        "_throttle",
         "_topics",
         "_version",
         "_wanted",
@@ -61,12 +66,16 @@ class PendingFetch:
         request: FetchRequest,
         wanted: list[Wanted],
         fetch_max_bytes: int,
+        throttle: FetchThrottle | None = None,
     ) -> None:
         self._topics = topics
         self._metrics = metrics
         self._version = version
         self._request = request
+        self._throttle = throttle
         self._budget = min(request.max_bytes, fetch_max_bytes)
+        if throttle is not None:
+            self._budget = throttle.max_bytes(self._budget)
         self._min_bytes = min(request.min_bytes, self._budget)
         self._size = 0
         # An error or a divergence, of which the client should hear now, or nothing to wait for.
@@ -96,11 +105,22 @@ class PendingFetch:
         """The answer once there is enough or the time is over."""
         for position, (name, topic_id, partition) in enumerate(self._wanted):
             self._positions.setdefault(self._log(name, topic_id, partition.index), []).append(position)
+        if self._throttle is not None:
+            self._throttle.wait()
         return purgatory.wait(self, self._positions, self._request.max_wait_ms)
 
     def encode(self) -> list[Any]:
         """The response body: buffers and ranges of log files."""
-        return self._encode()
+        return self._throttled() or self._encode()
+
+    def _throttled(self, session_id: int = 0) -> list[Any] | None:
+        """The answer to a client that has to wait; None if it need not."""
+        if self._throttle is None:
+            return None
+        throttle_time_ms = self._throttle.throttle_time_ms(self._size + PARTITION_BYTES * len(self._results))
+        if not throttle_time_ms:
+            return None
+        return encode_fetch_response(self._version, (), session_id=session_id, throttle_time_ms=throttle_time_ms)
 
     def _encode(self, session_id: int = 0) -> list[Any]:
         if self._size:

@@ -1,0 +1,77 @@
+"""The limit that holds for a client: of all that match its user and its client id, the most specific one.
+
+    user and client id; user and any client id; user
+    any user and client id; any user and any client id; any user
+    client id; any client id
+
+Clients share a limit and what they took of it by what the limit names: a limit for users counts all clients of a user together,
+one for client ids all users of a client id, one for both each pair. "Any" joins none: each user or client id has its own count.
+A client without an id is matched by limits for users alone.
+
+Source: ClientQuotaManager.DefaultQuotaCallback (quotaMetricTags, quotaLimit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+from diamant.protocol.kraft.records import QuotaEntity
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+"""The kinds of entities."""
+
+PRODUCER_BYTE_RATE = "producer_byte_rate"
+CONSUMER_BYTE_RATE = "consumer_byte_rate"
+REQUEST_PERCENTAGE = "request_percentage"
+CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+CONNECTION_CREATION_RATE = "connection_creation_rate"
+
+
+StoredQuotas: TypeAlias = Mapping[tuple[QuotaEntity, ...], Mapping[str, float]]
+"""All limits by entity, then by name, as the metadata log has them."""
+
+_Entity: TypeAlias = tuple[tuple[str | None, ...], tuple[str | None, ...]]
+"""User and client id; empty: the entity has no such part, None: any."""
+
+
+class Shared(NamedTuple):
+    """Those who share a limit and one count: a user, a client id, or both. Empty: not named by it (Kafka's metric tags)."""
+
+    user: str
+    client_id: str
+
+
+class ClientLimits:
+    """All limits of one name for users and client ids."""
+
+    def __init__(self, name: str, quotas: StoredQuotas) -> None:
+        self._by_entity: dict[_Entity, float] = {}
+        for entity, limits in quotas.items():
+            parts = dict(entity)
+            if name in limits and IP not in parts:
+                user = (parts[USER],) if USER in parts else ()
+                client = (parts[CLIENT_ID],) if CLIENT_ID in parts else ()
+                self._by_entity[user, client] = limits[name]
+
+    def __bool__(self) -> bool:
+        return bool(self._by_entity)
+
+    def find(self, user: str, client_id: str) -> tuple[Shared, float] | None:
+        """The limit of a client, and who shares it; None if it has none."""
+        for entity, shared in _candidates(user, client_id):
+            limit = self._by_entity.get(entity)
+            if limit is not None:
+                return shared, limit
+        return None
+
+
+def _candidates(user: str, client_id: str) -> Iterator[tuple[_Entity, Shared]]:
+    for named_user in (user, None) if user else ():
+        if client_id:
+            yield ((named_user,), (client_id,)), Shared(user, client_id)
+            yield ((named_user,), (None,)), Shared(user, client_id)
+        yield ((named_user,), ()), Shared(user, "")
+    if client_id:
+        yield ((), (client_id,)), Shared("", client_id)
+        yield ((), (None,)), Shared("", client_id)

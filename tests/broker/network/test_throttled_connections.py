@@ -1,0 +1,99 @@
+"""Connections of clients that have to wait: left alone for the time, and in no one's way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from diamant.broker.network.api import ConnectionInfo
+from diamant.broker.security.quotas.quotas import Quotas
+from diamant.protocol.wire.connection import Request
+from tests.broker.network.test_server import KEY, VERSION, serving
+from tests.broker.wire import WireClient
+from tests.waiting import wait_until
+
+
+class StubQuotas:
+    """Lets the answer to `slow` be followed by a wait."""
+
+    def __init__(self, throttle_time_ms: int) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.asked: list[tuple[str, Any]] = []
+
+    def answer(self, user: str, request: Request, body: Any, busy_s: float) -> tuple[Any, int]:
+        """As `Quotas.answer`."""
+        assert busy_s >= 0
+        self.asked.append((user, body))
+        return body, self.throttle_time_ms if request.body == b"slow" else 0
+
+
+class Handled:
+    """A dispatch function that remembers what it was asked; `none` gets no answer."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    def __call__(self, _: ConnectionInfo, request: Request) -> bytes | None:
+        self.bodies.append(bytes(request.body))
+        return None if request.body == b"none" else bytes(request.body)
+
+
+async def test_the_answer_goes_out_at_once_and_the_next_request_waits() -> None:
+    """A throttled connection is answered, then left alone; others are served meanwhile."""
+    handled, stub = Handled(), StubQuotas(3_600_000)
+    async with serving(handled) as (server, address), WireClient(address) as slow, WireClient(address) as other:
+        server.quotas = cast(Quotas, stub)
+        slow.writer.write(slow.frame(KEY, VERSION, b"slow") + slow.frame(KEY, VERSION, b"next"))
+        assert await slow.receive_frame() == (1, b"slow")
+        other.writer.write(other.frame(KEY, VERSION, b"other"))
+        assert await other.receive_frame() == (1, b"other")
+        assert handled.bodies == [b"slow", b"other"]
+        assert stub.asked == [("ANONYMOUS", b"slow"), ("ANONYMOUS", b"other")]
+
+
+async def test_the_wait_ends() -> None:
+    """After the time that was said the next request is handled, whether it came before or after the end."""
+    handled = Handled()
+    async with serving(handled) as (server, address), WireClient(address) as client:
+        server.quotas = cast(Quotas, StubQuotas(30))
+        before_s = asyncio.get_running_loop().time()
+        client.writer.write(client.frame(KEY, VERSION, b"slow") + client.frame(KEY, VERSION, b"next"))
+        assert await client.receive_frame() == (1, b"slow")
+        assert await client.receive_frame() == (2, b"next")
+        assert asyncio.get_running_loop().time() - before_s >= 0.03
+        client.writer.write(client.frame(KEY, VERSION, b"later"))
+        assert await client.receive_frame() == (3, b"later")
+
+
+async def test_a_stop_waits_for_no_throttle() -> None:
+    """What was received of a throttled client is answered when the server stops."""
+    handled = Handled()
+    async with serving(handled) as (server, address), WireClient(address) as client:
+        server.quotas = cast(Quotas, StubQuotas(3_600_000))
+        client.writer.write(client.frame(KEY, VERSION, b"slow") + client.frame(KEY, VERSION, b"next"))
+        assert await client.receive_frame() == (1, b"slow")
+        await server.close(60)
+        assert await client.receive_frame() == (2, b"next")
+        assert await client.is_closed()
+
+
+async def test_a_throttled_client_that_leaves_is_forgotten() -> None:
+    """Its timer goes with its connection."""
+    handled = Handled()
+    async with serving(handled) as (server, address):
+        server.quotas = cast(Quotas, StubQuotas(3_600_000))
+        async with WireClient(address) as client:
+            client.writer.write(client.frame(KEY, VERSION, b"slow"))
+            assert await client.receive_frame() == (1, b"slow")
+            assert len(server.connections) == 1
+        await wait_until(lambda: not server.connections)
+
+
+async def test_a_request_without_an_answer_is_charged() -> None:
+    """Produce with acks=0 is told to the quotas as an answer of None."""
+    handled, stub = Handled(), StubQuotas(0)
+    async with serving(handled) as (server, address), WireClient(address) as client:
+        server.quotas = cast(Quotas, stub)
+        client.writer.write(client.frame(KEY, VERSION, b"none") + client.frame(KEY, VERSION, b"next"))
+        assert await client.receive_frame() == (2, b"next")
+        assert stub.asked == [("ANONYMOUS", None), ("ANONYMOUS", b"next")]
