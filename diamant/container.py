@@ -1,4 +1,4 @@
-"""A broker with the methods of testcontainers' `KafkaContainer`, without Docker: for tests that are written for that.
+"""A broker with the methods of testcontainers' `KafkaContainer`, without Docker, for tests that use that class.
 
 with DiamantContainer() as kafka:
     producer = Producer({"bootstrap.servers": kafka.get_bootstrap_server()})
@@ -15,11 +15,11 @@ from diamant.broker.broker import BlockingBroker, Broker
 class DiamantContainer:
     """A broker in this process, started by `start` or `with`, in a temporary directory.
 
-    `settings` are those of a `BrokerConfig`. What only a container has (image, network, volumes, logs, commands) is not there.
+    `settings` are those of a `BrokerConfig`. The parts of a container (image, network, volumes, logs, commands) are missing.
     """
 
     def __init__(self, image: str = "", **settings: Any) -> None:
-        """`image` is not looked at: a call that names one need not change."""
+        """`image` is ignored: a call that names one need not change."""
         self._settings = settings
         self._properties: dict[str, str] = {}
         self._made: Broker | None = None
@@ -27,7 +27,7 @@ class DiamantContainer:
 
     @property
     def broker(self) -> BlockingBroker:
-        """The broker, for all that Kafka's container cannot do. RuntimeError before the start."""
+        """The broker, for operations that Kafka's container does not have. RuntimeError before the start."""
         if self._broker is None:
             raise RuntimeError("the broker does not run: start() it, or use `with`, first")
         return self._broker

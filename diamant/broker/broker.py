@@ -40,9 +40,9 @@ T = TypeVar("T")
 class Broker:
     """A Kafka broker with its controller, on one log directory.
 
-    All state belongs to the thread that runs the event loop: the caller's with `async with`, an own one with `with`, which gives
-    a `BlockingBroker`. The operations below may be awaited in any event loop, and raise VerbError (`client/errors.py`). `env`
-    replaces the operating system in tests.
+    All state belongs to the thread that runs the event loop: the caller's with `async with`, a thread of its own with `with`,
+    which gives a `BlockingBroker`. Its operations may be awaited in any event loop, and raise VerbError (`client/errors.py`).
+    `env` replaces the operating system in tests.
     """
 
     def __init__(self, config: BrokerConfig | None = None, *, env: Env | None = None, **settings: Any) -> None:
@@ -140,8 +140,8 @@ class Broker:
     async def fork(self, /, **settings: Any) -> Broker:
         """Return another broker with a copy of all that this one has now; it starts when it is entered, on free ports.
 
-        Finished segments are hard links, so it takes little time and room. The copy lies beside the data directory and goes
-        when the fork stops. `settings`: those of the `BrokerConfig` that differ. VerbError: nothing is left behind then.
+        Closed segments are hard links, so it takes little time and disk space. The copy lies beside the data directory and is
+        removed when the fork stops. `settings`: those of the `BrokerConfig` that differ. VerbError: nothing is left behind then.
         """
         from diamant.broker.snapshots.fork_directory import make_fork, new_fork_of
 
@@ -199,7 +199,7 @@ class Broker:
 
 
 class BlockingBroker:
-    """A running broker for programs without an event loop: its operations wait, and mean what stands at `Broker`.
+    """A running broker for programs without an event loop: each operation of `Broker` waits here.
 
     May be used from any thread but the broker's own.
     """
@@ -297,7 +297,7 @@ class BlockingBroker:
     def call(self, result: Any, timeout_s: float | None = None) -> Any:
         """Run a coroutine of your own on the broker's loop and wait for it. Raises TimeoutError.
 
-        Anything else is returned as it is, so that ``broker.call(broker.compact("users"))``, which was needed once, still works.
+        Anything else is returned as it is: ``broker.call(broker.compact("users"))`` was once needed, and still works.
         """
         return call(self.loop, result, timeout_s) if isinstance(result, Coroutine) else result
 

@@ -124,7 +124,7 @@ def latest(
 ) -> AsyncGenerator[tuple[int, Record], None]:
     """Yield the latest committed record of each key, with its partition: what a log has that is compacted to its end.
 
-    Of one moment for each partition, read as it is asked for; `contextlib.aclosing` for who ends it early.
+    As of one moment for each partition, read page by page. A caller that may stop early closes it (`contextlib.aclosing`).
     """
     operation = broker.services.records()
     return operation.records(operation.latest_pages(topic, partition, with_tombstones=with_tombstones))
@@ -160,7 +160,7 @@ async def erase_now(
     timeout_ms: int | None = None,
     progress: Progress | None = None,
 ) -> Erasure:
-    """Resume now an erasure that waits for its tombstones' horizon, as if `erase` had had `is_now`.
+    """Resume an erasure that waits for its tombstones' horizon at once, as `erase` with `is_now` does.
 
     Without `is_confirmed` nothing is changed if groups are behind the tombstones: `is_now_refused` says so.
     """
@@ -202,7 +202,7 @@ async def snapshot(broker: AnyBroker) -> BrokerSnapshot:
 
 
 async def reset(broker: AnyBroker, snapshot: BrokerSnapshot | str, *, seamless: bool = False) -> None:
-    """Put everything back to a snapshot, or the one of that id; clients see what a restart looks like.
+    """Put everything back to a snapshot, given itself or its id; to clients it looks like a restart.
 
     With `seamless` their connections stay. NotFound, NotPossible.
     """
@@ -211,7 +211,7 @@ async def reset(broker: AnyBroker, snapshot: BrokerSnapshot | str, *, seamless: 
 
 
 async def play(broker: AnyBroker, schedule: Schedule) -> History:
-    """Have the cleaner run between clients' fetches as a schedule says (`diamant.schedules`); return what happens then."""
+    """Run the cleaner between clients' fetches as a schedule says (`diamant.schedules`); return the history, which grows."""
     from diamant.broker.schedules.play import play
 
     return await on_loop(broker.loop, lambda: play(broker.node, schedule))

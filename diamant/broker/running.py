@@ -87,8 +87,8 @@ class RunningBroker:
     async def reset(self, snapshot_id: str, seamless: bool) -> None:
         """Put everything back to a snapshot. The sockets stay; connections are closed unless it is `seamless`.
 
-        Continues if its caller is cancelled. NotFound, NotPossible while something is erased, VerbError if the disk refuses: the
-        broker answers nothing any more then, and its next start finishes the reset.
+        Continues if its caller is cancelled. NotFound; NotPossible during an erasure; VerbError if the disk refuses: then the
+        broker answers nothing until its next start, which finishes the reset.
         """
         snapshots = self.services.snapshots()
         copy = snapshots.find(snapshot_id)
@@ -124,7 +124,7 @@ class RunningBroker:
             server.stop_accepting()
             old.directory, old.is_stopping = directory, False
             raise VerbError(
-                f"the reset to {copy} has come to no end: {error}. Stop the broker; its next start tries again"
+                f"the reset to {copy} has failed: {error}. Stop the broker; its next start tries again"
             ) from error
         node.started_s = old.started_s
         self.node, self.services = node, Services(node, TABLE, load, server)
@@ -137,7 +137,7 @@ class RunningBroker:
         logger.info("reset to %s", copy)
 
     async def _wind_down(self) -> None:
-        """End what is in progress, without syncing what is about to be thrown away."""
+        """End what is in progress, without syncing data that is about to be removed."""
         node, services = self.node, self.services
         node.topics.makes_no_logs = True
         node.purgatory.close()
@@ -145,7 +145,7 @@ class RunningBroker:
         await node.scheduler.stop()
         await services.cleaning.stop()
         await node.stop()
-        # Threads that make partitions would do so in the new state.
+        # Threads that make partitions would make them in the new state.
         if node.topics.making:
             await asyncio.wait(set(node.topics.making))
         await services.server.settled(STOP_TIMEOUT_S)
@@ -190,7 +190,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
 
 
 async def _prepare(services: Services) -> None:
-    """Have everything ready that requests need, except for who sends them."""
+    """Prepare all that requests need, before clients are served."""
     services.housekeeping.schedule()
     services.apply_quotas()
     services.node.scheduler.add(ScheduledTask("erasures", services.next_job_ms, services.run_due_jobs))
@@ -198,7 +198,7 @@ async def _prepare(services: Services) -> None:
 
 
 def _tidy_up(directory: LogDirectory) -> None:
-    """Do what a killed process has left of a reset, and remove what it has left of copies; blocks."""
+    """Finish the reset of a killed process, and remove the copies that it has left; blocks."""
     env = directory.env
     snapshots = f"{os.path.abspath(directory.path)}.snapshots"
     if not env.exists(f"{directory.path}/{names.META_PROPERTIES}") and not env.is_dir(snapshots):
@@ -214,8 +214,8 @@ def _tidy_up(directory: LogDirectory) -> None:
         snapshot_id = env.read_bytes(files.mark).decode().rpartition("/")[2]
         if snapshot_id not in files.ids():
             raise StorageError(
-                f"{directory.path}: a reset to the snapshot {snapshot_id!r} was not finished, and there is none such in "
-                f"{files.path}. Remove {files.mark} to start with what is there, perhaps parts of two states"
+                f"{directory.path}: a reset to the snapshot {snapshot_id!r} was not finished, and {files.path} "
+                f"has no such snapshot. Remove {files.mark} to start with what is there, perhaps parts of two states"
             )
         restore_directory(env, f"{files.path}/{snapshot_id}", files.data_dir, files.new_trash(), files.mark)
         directory.was_clean = True

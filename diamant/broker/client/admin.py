@@ -139,7 +139,7 @@ class Admin:
             if job["state"] == "done":
                 if not job["is_result_kept"]:
                     raise AdminError(
-                        f"{job['verb']} is done, but its result is not kept any more", status=410, code="gone"
+                        f"{job['verb']} is done, but its result is no longer kept", status=410, code="gone"
                     )
                 result: dict[str, Any] = job["result"]
                 return result

@@ -1,4 +1,4 @@
-"""The address of a broker that commands and clients ask if nothing else is said."""
+"""The default address of the broker that commands and clients ask."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ BOOTSTRAP_VARIABLE = "DIAMANT_BOOTSTRAP_SERVERS"
 
 
 def default_bootstrap() -> str:
-    """Return the address for commands: that of the environment if it has one."""
+    """Return the address for commands: the environment's, if it is set."""
     return os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP

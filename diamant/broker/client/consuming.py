@@ -1,4 +1,4 @@
-"""Reading a topic of any Kafka cluster from given offsets: batches as they come, aborted transactions left out.
+"""Reads a topic of any Kafka cluster from given offsets, batch by batch, without aborted transactions.
 
 One fetch of at most `MAX_FETCH_BYTES` is in memory, and one batch of it decompressed (a broker sends a whole batch even if it
 is larger).
@@ -54,7 +54,7 @@ class TopicReader:
     ) -> Iterator[ReadRecord]:
         """Yield records as they come, for ever, or up to `ends` (partition to the offset after the last one).
 
-        `idle` is called before each request: what was printed until then is to be seen while the broker is waited for.
+        `idle` is called before each request, to flush output before a wait for the broker.
         """
         while left := self._left(ends):
             idle()
@@ -64,7 +64,7 @@ class TopicReader:
                 wanted = [one for one in led if one in left]
                 if not wanted:
                     continue
-                # With several leaders none is waited for long.
+                # With several leaders no single one may take long.
                 wait_ms = WAIT_MS // len(self._leaders)
                 try:
                     answer = self._fetch(leader, wanted, wait_ms)
@@ -106,7 +106,7 @@ class TopicReader:
         return connection.ask(FETCH, fields, most=LAST_VERSION_WITH_NAMES, timeout_s=self._client.timeout_s)
 
     def _failed(self, what: str, code: int) -> None:
-        """Wait before the partitions are looked for again; KafkaRefusal for an error that stays."""
+        """Wait before the leaders are looked up again; KafkaRefusal for a permanent error."""
         now = time.monotonic()
         self._deadline = self._deadline or now + self._client.timeout_s
         self._client.pause(self._deadline, what, code)
@@ -119,7 +119,7 @@ class TopicReader:
             start = self._client.offsets(self._topic, [number], EARLIEST)[number]
             if self.offsets[number] >= start:
                 raise KafkaRefusal(f"{what} at offset {self.offsets[number]}", code)
-            self.offsets[number] = start  # Retention or a deletion was quicker.
+            self.offsets[number] = start  # Retention or a deletion has removed the offset.
             return
         if code in RETRIED:
             return self._failed(what, code)
@@ -147,7 +147,7 @@ class TopicReader:
             self.offsets[number] = max(self.offsets[number], header.next_offset)
 
     def _is_shown(self, data: bytes, position: int, header: BatchHeader, aborting: set[int]) -> bool:
-        """Tell whether a batch holds records for readers; an abort marker ends what is left out of its producer."""
+        """Tell whether a batch holds records for readers. An abort marker ends the aborted transaction of its producer."""
         if header.is_control:
             if any(parse_control_type(one.key) == ABORT for one in iter_records(data, position)):
                 aborting.discard(header.producer_id)

@@ -1,4 +1,4 @@
-"""A small synchronous client of any Kafka cluster: who leads what, requests to the right broker, retries.
+"""A small synchronous client of any Kafka cluster: metadata, requests to the right broker, retries.
 
 Bounded: one connection to each broker of the cluster. What a broker refuses is a `KafkaRefusal`, what fails on the way a
 `ConnectionFailed`.
@@ -32,7 +32,7 @@ RETRIED = {
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
     ErrorCode.REQUEST_TIMED_OUT,
 }
-"""Errors that pass by themselves, usually with a look at the metadata."""
+"""Transient errors; a look at new metadata usually helps."""
 
 
 class KafkaRefusal(Exception):
@@ -45,7 +45,7 @@ class KafkaRefusal(Exception):
 
 
 class LedPartition(NamedTuple):
-    """A partition, and who has it; `leader` is -1 while none leads it."""
+    """A partition and its brokers; `leader` is -1 while there is none."""
 
     number: int
     leader: int
@@ -106,7 +106,7 @@ class KafkaClient:
         return self._any
 
     def broker(self, node_id: int) -> KafkaConnection:
-        """Return the connection to a broker of the cluster, by its id."""
+        """Return the connection to the broker with this id."""
         if node_id not in self._addresses:
             self.topics([])
         if node_id not in self._connections:
@@ -117,12 +117,12 @@ class KafkaClient:
         return self._connections[node_id]
 
     def controller(self) -> KafkaConnection:
-        """Return a connection to the broker that takes changes of topics."""
+        """Return a connection to the controller, which changes topics."""
         self.topics([])
         return self.any_broker() if self.controller_id < 0 else self.broker(self.controller_id)
 
     def broker_ids(self) -> list[int]:
-        """Return the ids of the brokers that are there now."""
+        """Return the ids of the live brokers."""
         self.topics([])
         return sorted(self._addresses)
 
@@ -147,7 +147,7 @@ class KafkaClient:
         return self.topics([name])[0]
 
     def led(self, topic: str, numbers: Iterable[int]) -> dict[int, list[int]]:
-        """Return leaders and those of these partitions that they lead, waiting up to the timeout for all to have one."""
+        """Return these partitions by leader; wait up to the timeout for each to have one."""
         wanted = set(numbers)
         deadline = time.monotonic() + self.timeout_s
         while True:
@@ -162,7 +162,7 @@ class KafkaClient:
         return found
 
     def pause(self, deadline: float, what: str, code: int) -> None:
-        """Wait before a retry; KafkaRefusal if the error does not pass by itself, or if it is past the deadline."""
+        """Wait before a retry; KafkaRefusal if the error is permanent, or the deadline has passed."""
         if code not in RETRIED or time.monotonic() > deadline:
             raise KafkaRefusal(what, code)
         time.sleep(RETRY_S)

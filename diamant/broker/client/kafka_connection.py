@@ -30,7 +30,7 @@ from diamant.protocol.wire.schemas import encode_request_fields
 Fields: TypeAlias = Mapping[str, Any]
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
-"""More than any answer that was asked for: fetches ask for a few MiB, and for one batch, which may be larger."""
+"""More than any expected answer: a fetch asks for a few MiB, but gets a whole batch, which may be larger."""
 CLIENT_ID = "diamant-cli"
 
 
@@ -39,7 +39,7 @@ class ConnectionFailed(Exception):
 
 
 class KafkaConnection:
-    """A connection, made at once. Raises ConnectionFailed; so does every call after which it is of no more use."""
+    """A connection, opened by the constructor. ConnectionFailed from any method leaves it unusable."""
 
     def __init__(self, host: str, port: int, *, timeout_s: float) -> None:
         self.address = f"{host}:{port}"
@@ -82,7 +82,7 @@ class KafkaConnection:
     def ask(self, api_key: int, fields: Fields, *, most: int | None = None, timeout_s: float | None = None) -> Fields:
         """Send a request in the highest version up to `most`, and return the fields of its answer.
 
-        `timeout_s`: how long the broker may take to say anything; as for the connection if it is None.
+        `timeout_s`: how long the broker may be silent; None: the connection's timeout.
         """
         return self._ask(api_key, self.version(api_key, most), fields, timeout_s)
 

@@ -1,6 +1,6 @@
-"""Consumer groups of any Kafka cluster: which there are, their members, what they have committed, and commits without a member.
+"""Consumer groups of any Kafka cluster: list, members, committed offsets, and commits without a member.
 
-What is asked about a group goes to its coordinator, which is looked for again when it has moved.
+Requests about a group go to its coordinator, which is looked up again after it has moved.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LAST_VERSION_WITH_NAMES = 9
 """Later commits and fetches of offsets name topics by their ids."""
 GROUP_KEY = 0
 NO_MEMBER = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None, "retention_time_ms": -1}
-"""Commits like this are taken while a group has no members."""
+"""The fields of a commit without a member, accepted while the group is empty."""
 
 Place: TypeAlias = tuple[str, int]
 """A topic and the number of a partition."""
@@ -33,7 +33,7 @@ _MEANINGS: Mapping[int, str] = {
 
 
 class ListedGroup(NamedTuple):
-    """A group of the cluster. What brokers are too old to say is empty."""
+    """A group of the cluster. Fields that older brokers do not send are empty."""
 
     name: str
     group_type: str
@@ -52,7 +52,7 @@ class MemberOfGroup(NamedTuple):
 
 
 class DescribedGroup(NamedTuple):
-    """A group that is there. `group_type` is consumer (KIP-848) or classic, `coordinator` the id of a broker."""
+    """A group that exists. `group_type` is consumer (KIP-848) or classic, `coordinator` the id of a broker."""
 
     name: str
     group_type: str
@@ -77,7 +77,7 @@ def list_groups(client: KafkaClient) -> list[ListedGroup]:
 
 
 class KafkaGroup:
-    """A consumer group, which need not be there."""
+    """A consumer group, which need not exist."""
 
     def __init__(self, client: KafkaClient, name: str) -> None:
         if not name:
@@ -92,7 +92,7 @@ class KafkaGroup:
         return (self._describe_consumer() if is_new else None) or self._describe_classic()
 
     def check_inactive(self) -> None:
-        """KafkaRefusal while the group has members: what is committed is theirs then."""
+        """KafkaRefusal while the group has members: only they may commit then."""
         found = self.describe()
         if found is not None and (found.members or found.state not in ("Empty", "Dead")):
             count = len(found.members)
@@ -102,7 +102,7 @@ class KafkaGroup:
             )
 
     def committed(self, *, stable: bool = False) -> dict[Place, int]:
-        """Return all that the group has committed. `stable`: wait for transactions that are about to commit more."""
+        """Return the committed offsets. `stable`: wait for open transactions that will commit more."""
         asked = {"group_id": self.name, "topics": None}
         fields = {**asked, "groups": [{**asked, "member_id": None, "member_epoch": -1}], "require_stable": stable}
         answer = self._ask(OFFSET_FETCH, fields, _offset_codes, most=LAST_VERSION_WITH_NAMES)
@@ -150,7 +150,7 @@ class KafkaGroup:
     def _describe_classic(self) -> DescribedGroup | None:
         asked = {"groups": [self.name], "include_authorized_operations": False}
         found = self._ask(DESCRIBE_GROUPS, asked, _group_codes)["groups"][0]
-        # Before version 6 a group that is not there is dead.
+        # Before version 6 a missing group is described as dead.
         if found["error_code"] == ErrorCode.GROUP_ID_NOT_FOUND or found["group_state"] == "Dead":
             return None
         self._check([found["error_code"]])
@@ -178,7 +178,7 @@ class KafkaGroup:
     def _ask(
         self, api_key: int, fields: Fields, codes: Callable[[Fields], list[int]], most: int | None = None
     ) -> Fields:
-        """Ask the coordinator until none of the `codes` of its answer is of those that pass by themselves."""
+        """Ask the coordinator until none of the `codes` of its answer is transient."""
         deadline = self._deadline()
         while True:
             answer = self._client.broker(self._coordinated(deadline)).ask(api_key, fields, most=most)
@@ -193,7 +193,7 @@ class KafkaGroup:
         while self._coordinator is None:
             fields = {"key": self.name, "key_type": GROUP_KEY, "coordinator_keys": [self.name]}
             answer = self._client.any_broker().ask(FIND_COORDINATOR, fields)
-            # From version 4 on there are several in an answer.
+            # From version 4 on an answer is a list.
             found = answer.get("coordinators", [answer])[0]
             if found["error_code"]:
                 self._client.pause(deadline, f"the coordinator of group {self.name!r}", found["error_code"])
@@ -210,7 +210,7 @@ class KafkaGroup:
 
 
 def _of_group(answer: Fields) -> Fields:
-    """Return what an OffsetFetch answers of its one group; from version 8 on there are several in an answer."""
+    """Return the one group of an OffsetFetch answer; from version 8 on an answer is a list of groups."""
     found: Fields = answer.get("groups", [answer])[0]
     return found
 

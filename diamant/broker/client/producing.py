@@ -1,7 +1,7 @@
-"""Writing records to a topic of any Kafka cluster, in batches, with acks=all.
+"""Writes records to a topic of any Kafka cluster, in batches, with acks=all.
 
-At most `MAX_PENDING_BYTES` of keys and values wait, and one record that exceeds them. A batch is sent again only after an error
-that says that it was not written: there is no idempotence, and no record is written twice.
+At most `MAX_PENDING_BYTES` of keys and values are pending, and one record that exceeds them. A batch is sent again only after an
+error that says it was not written. So no record is written twice, although the producer is not idempotent.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _MAYBE_WRITTEN = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFT
 
 
 class PendingRecord(NamedTuple):
-    """A record to be written; `line` is where it comes from, for errors."""
+    """A record to write; `line` is its number in the input, for errors."""
 
     line: int
     record: Record
 
 
 class TopicWriter:
-    """Collects records of a topic and writes them. Keys choose partitions as in Kafka's producer; without a key all of a
-    request go to one partition, and the next one's to the next.
+    """Collects records of a topic and writes them. Keys choose partitions as in Kafka's producer; records without a key go to
+    one partition per request, in turn.
     """
 
     def __init__(self, client: KafkaClient, topic: str, *, codec: int) -> None:
@@ -48,7 +48,7 @@ class TopicWriter:
         self._pending_bytes = 0
 
     def add(self, line: int, record: Record, partition: int | None) -> None:
-        """Take a record; what waits is written first when it is enough."""
+        """Add a record; pending ones are written first when there are enough."""
         if partition is None:
             partition = self._next if record.key is None else murmur2(record.key) % self.partition_count
         self._pending.setdefault(partition, []).append(PendingRecord(line, record))
@@ -57,7 +57,7 @@ class TopicWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write all that waits. KafkaRefusal, ConnectionFailed; the text names the lines."""
+        """Write all pending records. KafkaRefusal, ConnectionFailed; the text names the lines."""
         for partition, pending in self._pending.items():
             self._write(partition, pending)
         self._pending.clear()

@@ -3,7 +3,7 @@
     {"topic": "users", "key": "42", "value": {"json": {"name": "Ada"}}, "headers": [{"key": "h", "value": "v"}], "timestamp": 0}
 
 Only `topic` must be there. A key or a value is null, a text, or an object with one of `text`, `hex`, `base64` and `json` (any
-JSON, stored without spaces). `partition` is left to the key, `timestamp` (ms) to the clock; `offset` is not looked at.
+JSON, stored without spaces). Without `partition` the key decides, without `timestamp` (ms) the clock; `offset` is ignored.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class RecordLine(NamedTuple):
 
 
 def parse_record_line(line: str | bytes, *, topic: str | None = None) -> RecordLine:
-    """The record of one line; `topic` is that of a line without one.
+    """Return the record of a line; `topic` is for lines that name none.
 
-    Raises BadArgument: what was expected; the text holds no key and no value.
+    Raises BadArgument, whose text says what was expected and holds neither key nor value.
     """
     try:
         found = json.loads(line)
@@ -61,7 +61,7 @@ def parse_record_line(line: str | bytes, *, topic: str | None = None) -> RecordL
 
 
 def format_record_line(topic: str, partition: int, record: Record) -> str:
-    """The line of a record that was read, without its end, as `parse_record_line` reads it."""
+    """Return a record as a line that `parse_record_line` reads, without a newline."""
     return json.dumps(
         {
             "topic": topic,

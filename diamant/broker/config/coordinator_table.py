@@ -139,7 +139,7 @@ COORDINATOR_CONFIGS = (
         "offsets.retention.minutes",
         _INT,
         10_080,
-        "How long the offsets of a group without members, or of topics it does not read any more, are kept.",
+        "How long the offsets of a group without members, or of topics that it no longer reads, are kept.",
         at_least(1),
     ),
     ConfigKey(

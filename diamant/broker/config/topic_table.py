@@ -86,8 +86,8 @@ _KEYS = (
         "diamant.tombstone.hold.max.ms",
         ConfigType.LONG,
         604_800_000,
-        "With `diamant.tombstone.hold=groups`: how long after its delete horizon a tombstone is held at most. It may go then, "
-        "whichever group is behind.",
+        "With `diamant.tombstone.hold=groups`: the longest time that a tombstone is held after its delete horizon. "
+        "Then it may go, even if a group is behind.",
         at_least(0),
         is_internal=True,
     ),

@@ -171,7 +171,7 @@ class PartitionLoader(Generic[_Read]):
         except _FOR_NOW as error:
             self._put_off(partition, error)
             return False
-        # No await since the end of the log was seen: what is appended from here on is not read any more.
+        # No await since the end of the log was seen: what is appended from here on is no longer read.
         self._is_read.add(partition)
         await self._take_over(partition, read)
         self._pauses_s.pop(partition, None)

@@ -66,7 +66,7 @@ class Services:
     ) -> None:
         """`load(services, key)` gives the decoder and the handler of one of the APIs that are served.
 
-        `server`: one that served others before, with its sockets.
+        `server`: one that has served other services, with its sockets.
         """
         self.node = node
         self.quotas: Lazy[Quotas] = Lazy(self._quotas)
@@ -95,7 +95,7 @@ class Services:
         self.history: Lazy[FigureHistory] = Lazy(self._history)
         self.segment_figures: Lazy[SegmentFigures] = Lazy(self._segment_figures)
         self.reset: Callable[[str, bool], Awaitable[None]]
-        """Puts the broker back to the snapshot of an id; if told to, with its connections. `RunningBroker` sets it."""
+        """Puts the broker back to the snapshot with an id, and may keep connections. Set by `RunningBroker`."""
         self.snapshots: Lazy[Snapshots] = Lazy(self._snapshots)
         self.clock: Lazy[BrokerClock] = Lazy(self._clock)
         self.evidence: Lazy[Evidence] = Lazy(self._evidence)
@@ -109,7 +109,7 @@ class Services:
         return [kind.queue for kind in (self.erasures.made, self.redactions.made) if kind is not None]
 
     def is_erasing(self) -> bool:
-        """True if an erasure or a redaction is not over."""
+        """True while an erasure or a redaction is pending."""
         return any(queue.calls or queue.table.due or queue.attempts.in_progress for queue in self.jobs)
 
     def apply_quotas(self) -> None:

@@ -1,4 +1,4 @@
-"""`diamant exec --any-compaction`: a command that is run under many schedules of compactions, each time with a new broker."""
+"""`diamant exec --any-compaction`: runs a command under many schedules of compactions, each time with a new broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from diamant.broker.schedules.schedule import Schedule
 from diamant.broker.schedules.search import RunOutcome, find_failing
 
 ANY_COMPACTION = ("log.cleaner.enable=false", "log.cleanup.policy=compact")
-"""Settings of the broker: its own cleaner keeps away, and topics are compacted."""
+"""Settings of the broker: its own cleaner is off, and topics are compacted."""
 
 
 class RunOnce(Protocol):
@@ -30,7 +30,7 @@ class RunOnce(Protocol):
 
 
 class _Ended(Exception):
-    """A signal has ended the command, or it proves nothing: there is nothing more to try."""
+    """A signal has ended the command, or the run proves nothing: no other schedule is tried."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -47,7 +47,7 @@ class _Runs:
         self._count = 0
 
     def run(self, schedule: Schedule, output: IO[bytes] | None = None) -> tuple[int, History]:
-        """Run the command under a schedule: its exit code, and what happened."""
+        """Run the command under a schedule; return its exit code and the history."""
         histories: list[History] = []
         data = os.path.join(self._directory, "data")
         try:
@@ -57,7 +57,7 @@ class _Runs:
         return code, histories[0]
 
     def carry_out(self, schedule: Schedule) -> RunOutcome:
-        """Run the command as one of many times; its output is shown only if it is ended by a signal."""
+        """Run the command once of many times; its output is shown only if a signal ends it."""
         self._count += 1
         if sys.stderr.isatty():
             click.echo(f"\r{self._count} of {self._examples} runs\x1b[K\r", err=True, nl=False)

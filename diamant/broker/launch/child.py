@@ -1,4 +1,4 @@
-"""A command that is run beside a broker: its start, the signals that it gets, and its exit code as a shell tells it."""
+"""A command beside a broker: its start, the signals that it gets, and its exit code as of a shell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CANNOT_RUN, NOT_FOUND, SIGNALLED = 126, 127, 128
 """Exit codes of a shell: for a file that cannot be run, for one that is not there, and to be added to a signal's number."""
 
 GRACE_S = 10.0
-"""The time that it has after SIGTERM, before SIGKILL. A second SIGTERM ends it at once."""
+"""The time between SIGTERM and SIGKILL. A second SIGTERM ends the command at once."""
 
 
 class CannotRun(Exception):
@@ -30,8 +30,8 @@ def run_child(command: Sequence[str], environment: Mapping[str, str], output: IO
 
     `output`: a file that takes its output and its errors.
 
-    SIGTERM and SIGHUP are passed on, SIGINT where no terminal sends it to both: the child decides when to end. Those after its
-    end do nothing: an orderly stop follows.
+    SIGTERM and SIGHUP are passed on, and SIGINT where no terminal sends it to both: the child decides when to end. After its
+    end signals do nothing, since an orderly stop follows.
     """
     stops = 0
     early: list[int] = []

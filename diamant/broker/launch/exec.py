@@ -87,7 +87,7 @@ class SeedLine(NamedTuple):
 
 
 class KeptLog(logging.Handler):
-    """Keeps the last lines of the broker's log, for a failure."""
+    """Keeps the last lines of the broker's log, to show them after a failure."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class KeptLog(logging.Handler):
     "-c",
     "file",
     type=click.Path(exists=True, dir_okay=False),
-    help="A server.properties file, as of Kafka.",
+    help="A server.properties file, as for Kafka.",
 )
 @click.option("--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="One configuration. Repeatable.")
 @click.option(
@@ -155,7 +155,7 @@ class KeptLog(logging.Handler):
     "examples",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Run the command N times, each with a broker whose cleaner works at other times between its fetches.",
+    help="Run the command N times, each with a new broker that compacts at other moments between its fetches.",
 )
 @click.option("--in-time", is_flag=True, help="With --any-compaction: consumers read within delete.retention.ms.")
 @click.option("--random-seed", type=int, default=0, help="For other schedules of --any-compaction. Default: 0.")
@@ -173,15 +173,15 @@ def exec_(
     in_time: bool,
     random_seed: int,
 ) -> None:
-    """Run COMMAND with a broker of its own, as diamant exec -- npm test.
+    """Run COMMAND with a broker of its own: diamant exec -- npm test.
 
     The broker takes free ports and a temporary directory, and stops when the command ends. The command finds it by variables:
-    KAFKA_BOOTSTRAP_SERVERS (and DIAMANT_BOOTSTRAP_SERVERS), DIAMANT_HTTP_URL, DIAMANT_DATA. --env adds others, as
+    KAFKA_BOOTSTRAP_SERVERS (and DIAMANT_BOOTSTRAP_SERVERS), DIAMANT_HTTP_URL, DIAMANT_DATA. --env adds others:
     SPRING_KAFKA_BOOTSTRAP_SERVERS=bootstrap. The broker's log is shown only if the command or the broker fails.
 
-    --any-compaction is for tests of consumers of compacted topics: they have to be right whatever the cleaner has removed. Topics
-    are compacted unless told otherwise. What the command prints is shown for the last run alone: the one without any compaction,
-    or the one with the fewest compactions under which it fails, which are then explained.
+    --any-compaction is for tests of consumers of compacted topics: they must be right whatever the cleaner has removed. Topics
+    are compacted by default. Only the output of the last run is shown: the one without any compaction, or the one with the
+    fewest compactions under which the command fails, which are then explained.
 
     Exit codes: the command's; 128 and the number of the signal that ended it; 126 and 127 if it cannot be run, as of a shell;
     1 the broker cannot start, or a topic or a seed is refused; 2 usage.
@@ -238,13 +238,13 @@ class CommandRun:
     def once(
         self, data: str, prepare: Callable[[BlockingBroker], object] | None = None, output: IO[bytes] | None = None
     ) -> int:
-        """Run it with a broker on the directory `data`, and return its exit code; `prepare` is given the broker first."""
+        """Run the command with a broker on the directory `data`, after `prepare(broker)`; return its exit code."""
         if self.source is not None:
             _copy(self.source, data)
         config = make_config(self.file, self.settings, ["127.0.0.1:0"], data)
         with Broker(config) as broker:
             http = broker.config.http_listener
-            if http is not None and broker.http_url is None:  # a broker does without, tests may not
+            if http is not None and broker.http_url is None:  # a broker can do without HTTP, tests may need it
                 raise BadArgument(
                     f"no HTTP at {http.address}: it is in use, perhaps. Expected a free port, as port 0 takes one"
                 )
@@ -264,7 +264,7 @@ class CommandRun:
             configs: dict[str, object] = {} if topic.policy is None else {"cleanup_policy": topic.policy}
             broker.call(broker.services.produce().create_topic(topic.name, topic.partitions, configs))
         try:
-            # Of all files or of none.
+            # All files are written, or none.
             broker.call(broker.services.produce().produce_all([line.record for line in self.seeds]))
         except KafkaError as error:
             number, _, reason = error.detail.partition(": ")
@@ -275,7 +275,7 @@ class CommandRun:
 
 
 def read_seed(path: str) -> list[SeedLine]:
-    """The records of a file; empty lines are left out. BadArgument names file and line; OSError."""
+    """Yield the records of a file, without empty lines. BadArgument names file and line; OSError."""
     found = []
     for number, line in enumerate(read_input(path, MAX_SEED_BYTES).splitlines(), 1):
         if line.strip():

@@ -44,7 +44,7 @@ def make_config(
 def raise_file_limit() -> None:
     """Raise this process's soft limit of open files to its hard limit.
 
-    Each connection and each open segment takes a descriptor, and the usual soft limit of 1024 is for the sake of programs
+    Each connection and each open segment takes a descriptor, and the usual soft limit of 1024 exists for programs
     that call select(). What the system refuses (macOS: "unlimited") leaves the limit as it was.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

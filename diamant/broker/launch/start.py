@@ -45,7 +45,7 @@ _REMEDIES = {
     "-c",
     "file",
     type=click.Path(exists=True, dir_okay=False),
-    help="A server.properties file, as of Kafka.",
+    help="A server.properties file, as for Kafka.",
 )
 @click.option(
     "--set",
@@ -112,7 +112,7 @@ def start(
 
     Exit codes: 0 stopped in order; 1 it cannot start, and says why in one line; 2 usage.
     """
-    # At once: when it has gone, its place is taken by the one who takes in orphans.
+    # At once: when the parent has ended, orphans get another one.
     parent = os.getppid() if exit_with_parent else None
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -128,7 +128,7 @@ def start(
     except OSError as error:
         _fail(one_line(error))
     raise_file_limit()
-    # A thread that reads segments or checks a batch would otherwise keep the loop waiting for 5 ms.
+    # A thread that reads segments or checks a batch would otherwise delay the loop by 5 ms.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         asyncio.run(_run(config, parent, as_json=as_json, ready_file=ready_file))
@@ -141,13 +141,13 @@ def start(
 
 
 GC_THRESHOLD = 10_000
-"""Containers by which the heap may grow before the young ones are looked through. With Python's 700 every few dozen requests that
-wait have that done, an eighth of the time that a thousand idle consumers cost; what waits is no garbage."""
+"""New containers after which the garbage collector looks at young ones. With Python's 700 it ran after every few dozen
+pending requests, an eighth of the cost of a thousand idle consumers, and found nothing."""
 
 
 async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready_file: str | None) -> None:
-    # Modules stay. Looking through them for garbage takes 25-50 ms each time, while they are loaded and ever after. Only of
-    # `diamant start`: embedded, the collector is the host's.
+    # Modules stay. Each search through them for garbage would take 25-50 ms. Only in `diamant start`: in an embedded broker the
+    # collector belongs to the host.
     gc.disable()
     from diamant.broker.broker import Broker
 
@@ -171,7 +171,7 @@ async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready
         line = ready_line(broker)
         if ready_file is not None:
             _write_whole(ready_file, line)
-        # In one go: who reads the first line only, and closes the pipe, is no reason to end.
+        # In one write: a reader that closes the pipe after the first line must not end the broker.
         text = f"Diamant listens on {broker.bootstrap_servers}, data in {config.data_dir}{_http_line(broker)}"
         click.echo(line if as_json else text)
         await stop.wait()
@@ -181,7 +181,7 @@ async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready
 
 
 def ready_line(broker: Broker) -> str:
-    """Where a broker is, as a line of JSON."""
+    """Return the addresses of a broker as a line of JSON."""
     where = {
         "kafka": broker.bootstrap_servers,
         "http": broker.http_url,

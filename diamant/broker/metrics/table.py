@@ -128,7 +128,7 @@ _ROWS = (
     _own(
         "cleaner_must_clean_partitions",
         GAUGE,
-        "Partitions in which something closed has outlived max.compaction.lag.ms, also if it is held back.",
+        "Partitions in which something closed has outlived max.compaction.lag.ms, even if it is held back.",
         "partitions",
         per_partition=False,
     ),

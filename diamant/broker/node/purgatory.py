@@ -105,7 +105,7 @@ class Watch:
             answer.give(body)
 
     def refresh(self) -> None:
-        """Let the waiter look at what changed; without one that is remembered."""
+        """Let the waiter look at the change; without a waiter the change is remembered."""
         waiter, answer = self.waiter, self._answer
         if waiter is None or answer is None:
             return
@@ -119,7 +119,7 @@ class Watch:
             self.complete()
 
     def close(self) -> None:
-        """Watch nothing any more; who waits is answered."""
+        """Watch nothing from now on; pending waiters are answered."""
         self.complete()
         for log in list(self.logs):
             self.remove(log)
@@ -163,7 +163,7 @@ class Purgatory:
         self._by_log.setdefault(log, set()).add(watch)
 
     def remove_log(self, watch: Watch, log: Log) -> None:
-        """Do not tell `watch` of a log any more."""
+        """Stop telling `watch` of a log."""
         watching = self._by_log.get(log)
         if watching is not None:
             watching.discard(watch)

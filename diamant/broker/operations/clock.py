@@ -335,7 +335,7 @@ class BrokerClock:
 
 
 class BlockingClock:
-    """The clock for threads without an event loop; what its methods mean stands at `BrokerClock`."""
+    """The clock for threads without an event loop: each method of `BrokerClock` waits here."""
 
     def __init__(self, awaited: BrokerClock, loop: asyncio.AbstractEventLoop) -> None:
         self.awaited = awaited

@@ -107,7 +107,7 @@ class LogFiles(Iterable[OpenSegment]):
         if self._aside:
             problems.append(
                 f"{self._aside} files that a start has taken out of the log were not read ({names.ASIDE_SUFFIX}): they may have "
-                "older records; read them with `diamant log dump`, and remove them when you do not need them any more"
+                "older records; read them with `diamant log dump`, and remove them when you no longer need them"
             )
         return replace(found, problems=(*found.problems, *problems)) if problems else found
 
@@ -144,7 +144,7 @@ class LogFiles(Iterable[OpenSegment]):
     def __iter__(self) -> Iterator[OpenSegment]:
         yield from self.present()
         for path, base_offset in self._removed:
-            # One that is gone when its turn comes is not on the disk any more.
+            # One that is gone when its turn comes is no longer on the disk.
             try:
                 opened = OpenSegment.of(self._env, path, base_offset, self._env.file_size(path), is_removed=True)
             except FileNotFoundError:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_BATCH_BYTES = 512 * 1024
 _MAX_OVERHEAD = 32
-"""Bytes that a record, or a header, has at most beside its data: lengths, deltas and attributes."""
+"""The most bytes that a record, or a header, has beside its data: lengths, deltas and attributes."""
 
 Data: TypeAlias = "bytes | str | None"
 """A key or a value. Text is encoded as UTF-8."""
@@ -67,7 +67,7 @@ class ProduceOperation:
         """Append one record; returns once it is in the log. KafkaError, and nothing is stored then.
 
         Without `partition` the key decides as in Kafka's producer (BuiltInPartitioner); records without one take turns. A
-        topic that is not there is created if the broker does that for clients.
+        missing topic is created if the broker does so for clients.
         """
         node = self._node
         found = await self._topic(topic)

@@ -95,7 +95,7 @@ class RecordsOperation:
     async def pages(
         self, topic: str, partition: int | None = None, query: Query[Record] = _all
     ) -> AsyncGenerator[RecordPage, None]:
-        """Yield pages, partition by partition; to be closed by who ends it early. Raises VerbError."""
+        """Yield pages, partition by partition; a caller that stops early closes it. Raises VerbError."""
         async with aclosing(self._pages(topic, partition, query, _page)) as pages:
             async for number, page in pages:
                 yield RecordPage(number, page)

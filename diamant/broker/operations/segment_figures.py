@@ -1,4 +1,4 @@
-"""The records of a partition by kind and segment, counted now and then: what the page draws.
+"""The records of a partition by kind and segment, counted from time to time for the page.
 
 The files of one moment are read in a thread, as `explain` reads them, while writing and cleaning continue. Counts are kept until
 a segment they are of is replaced; those of segments that grew are told as such.
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 MAX_KEPT = 256
 UNASKED_BYTES = 64 * 1024 * 1024
-"""Larger partitions are first counted on request."""
+"""Larger partitions are counted only on request."""
 PAUSE = 100
-"""A count is not repeated unasked before so many times its duration: it costs one percent of a core at most."""
+"""A count is repeated on its own only after this multiple of its duration: at most one percent of a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class SegmentFigures:
         return found if found is not None and found.log is log else None
 
     async def refreshed(self, log: Log) -> CountedPartition | None:
-        """Return the counts of now if they are cheap, else those that are known. VerbError."""
+        """Return present counts if they are cheap, else the last ones. VerbError."""
         found = self.known(log)
         if found is None:
             return None if log.size > UNASKED_BYTES else await self.count(log)
@@ -90,7 +90,7 @@ class SegmentFigures:
             progress.begin("counting", log.size, "bytes")
             taken, files = await explaining.open(log)
             with files:
-                # After a wait for other counts the log may be another.
+                # After the wait for other counts the log may have been replaced.
                 start = taken.state.log_start_offset
 
                 def read() -> tuple[SegmentCensus, float]:

@@ -1,4 +1,4 @@
-"""The history of a schedule that was played: fetches and compactions of each partition, and in words what a consumer missed."""
+"""The history of a schedule: fetches and compactions of each partition, and in words the records that a consumer missed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from diamant.broker.client.duration import duration_text
 
 VALUE, TOMBSTONE, MARKER = "value", "tombstone", "transaction marker"
 MAX_EVENTS = 10_000
-"""Fetches and compactions that are kept; what comes later is not told."""
+"""The number of fetches and compactions that are kept; later ones are left out."""
 MAX_NAMED = 12
-"""Records of a compaction that are named, and offsets of fetches in a row."""
+"""The number of a compaction's records, and of offsets of successive fetches, that are named."""
 MAX_KEY_CHARS = 40
 
 
@@ -47,7 +47,7 @@ class Compacted:
     partition: str
     end_offset: int
     passed_ms: int
-    """Time that went by before it."""
+    """The time that passed before it."""
     removed: Sequence[StoredRecord]
     error: str | None = None
     """Why it could not be carried out."""
@@ -55,20 +55,20 @@ class Compacted:
 
 @dataclass(slots=True)
 class History:
-    """What happened, in its order. Belongs to the broker's thread, until the broker has stopped."""
+    """The events, in their order. Belongs to the broker's thread until the broker has stopped."""
 
     events: list[Fetched | Compacted] = field(default_factory=list)
     topics: dict[str, bool] = field(default_factory=dict)
     """The topics that clients have fetched from or written to, and whether they are compacted."""
 
     def add(self, event: Fetched | Compacted) -> None:
-        """Keep an event, as long as there is room."""
+        """Keep an event, up to `MAX_EVENTS`."""
         if len(self.events) < MAX_EVENTS:
             self.events.append(event)
 
     @property
     def fetches(self) -> int:
-        """How often a partition was fetched, the one that was most often."""
+        """The number of fetches of the partition that was fetched most."""
         counts = Counter(event.partition for event in self.events if isinstance(event, Fetched))
         return max(counts.values(), default=0)
 
@@ -83,7 +83,7 @@ class History:
         )
 
     def lines(self) -> Iterator[str]:
-        """Tell what happened, partition by partition, and at last what a consumer cannot have seen."""
+        """Yield lines about the events of each partition, and then about the records that no consumer can have seen."""
         missed: list[str] = []
         for partition in sorted({event.partition for event in self.events}):
             events = [event for event in self.events if event.partition == partition]
@@ -118,7 +118,7 @@ def _compaction_lines(event: Compacted) -> Iterator[str]:
 
 
 def _missed(events: Sequence[Fetched | Compacted]) -> Iterator[str]:
-    """Tell of tombstones that went between two fetches: after one of a value that they delete, before one of themselves."""
+    """Yield a line for each tombstone that was removed after its value was fetched and before it was itself."""
     values: dict[bytes | None, int] = {}
     for position, event in enumerate(events):
         if not isinstance(event, Compacted):

@@ -35,7 +35,7 @@ class _Untried(Exception):
 
 
 class MarkedTest:
-    """A marked test, while it runs."""
+    """A marked test at work."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
@@ -49,8 +49,8 @@ class MarkedTest:
         return reports, example.history or History()
 
     def carry_out(self, schedule: Schedule) -> RunOutcome:
-        """Run the test once, as one of several times."""
-        # What is named as the next item keeps its fixtures: those that other tests share stay, the test's own end.
+        """Run the test once of several times."""
+        # Fixtures of the item that is named as the next one stay: shared ones live on, the test's own end.
         reports, history = self.run(schedule, cast(pytest.Item, self._item.parent))
         has_passed = not any(report.failed for report in reports)
         if has_passed and (any(report.skipped for report in reports) or history.why_untried()):
@@ -72,7 +72,7 @@ def run_marked(item: pytest.Item, nextitem: pytest.Item | None) -> None:
 
 
 def check_mark(item: pytest.Item) -> None:
-    """Raise UsageError for a mark that cannot be carried out."""
+    """Raise UsageError for a mark with wrong arguments."""
     mark = item.get_closest_marker(MARK)
     if mark is None:
         return
@@ -102,7 +102,7 @@ def _reports(
     if schedule is None:
         seed = zlib.crc32(item.nodeid.encode()) if seed is None else seed
         try:
-            # The last example, that nothing happens, is the one after which fixtures that others do not share end.
+            # After the last example, in which nothing happens, the fixtures that no other test shares end.
             found = find_failing(test.carry_out, examples - 1, seed, may_be_late=late)
         except _Untried:
             found = FoundSchedule(None, 0)

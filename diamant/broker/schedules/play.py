@@ -1,10 +1,10 @@
 """A schedule at work in a broker: it stands between the clients and the logs of compacted topics.
 
 Everything happens within the turn of the loop that answers a fetch, so the same requests meet the same logs. The cleaner is the
-plain engine in mode kafka; it sees a time of its own, which runs ahead of the broker's by what a schedule lets go by.
+plain engine in mode kafka. Its clock runs ahead of the broker's by the times that the schedule lets pass.
 
-A log that is cleaned to its end has its last batch in a closed segment, which in Kafka only a later batch can do. So one is
-appended: the marker of an aborted transaction without records, of a producer of its own. Consumers never see it.
+To clean a log to its end, its last batch must lie in a closed segment, which in Kafka takes a later batch. So one is appended:
+the marker of an aborted transaction without records, of a separate producer. Consumers never see it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import Replacement
 
 MAX_PRODUCER_PARTS = 5
-"""Batches that one of an idempotent producer becomes at most: as many as are remembered, so that a retry is recognized."""
+"""The most parts of an idempotent producer's batch: as many as are remembered, so that a retry is recognized."""
 MAX_TOLD_BYTES = 16 * 1024 * 1024
-"""Of the segments of a compaction whose records are named; of larger ones it is not told what was removed."""
+"""Removed records are named only in compactions of up to so many bytes of segments."""
 FIRST_PRODUCER_ID = 1 << 62
 """Of the producers of the markers; real ones count from 0."""
 
@@ -74,7 +74,7 @@ class SchedulePlay:
         node.topics.on_created = on_created
 
     def divided(self, log: Log, checked: CheckedBatch) -> Iterator[CheckedBatch]:
-        """Divide a batch that is larger than the schedule has them, and begin a segment if it is time."""
+        """Divide a batch that has more records than the schedule allows, and begin a segment if one is due."""
         most = self._schedule.segment_records
         is_concerned = self._is_concerned(log)
         for part in _parts(checked, self._schedule.batch_records) if is_concerned else (checked,):
@@ -113,7 +113,7 @@ class SchedulePlay:
             self._passed_ms += log.config.min_compaction_lag_ms
             self._clean(log, end)
             if compaction.is_late:
-                # The first run has said from when on tombstones may go.
+                # The first run has set the delete horizons.
                 self._passed_ms += log.config.delete_retention_ms
                 self._clean(log, end)
             after = {record.offset for record in _records(log, end)}
@@ -170,7 +170,7 @@ class SchedulePlay:
 
 
 async def play(node: Node, schedule: Schedule) -> History:
-    """Have a broker's logs played with from now on; return what happens, as it happens. On the loop thread."""
+    """Play a schedule with a broker's logs from now on; return the history, which grows. On the loop thread."""
     return SchedulePlay(node, schedule).history
 
 
@@ -201,7 +201,7 @@ def _parts(checked: CheckedBatch, most: int) -> Iterator[CheckedBatch]:
 
 
 def _records(log: Log, end: int) -> list[StoredRecord]:
-    """Return the records in the segments below `end`; none if they are many bytes, or of an old format."""
+    """Return the records in the segments below `end`; none if the segments are large, or of an old format."""
     segments = [segment for segment in log.segments if segment.base_offset < end]
     found: list[StoredRecord] = []
     if sum(segment.size for segment in segments) > MAX_TOLD_BYTES:

@@ -17,11 +17,11 @@ class Compaction:
     """One run of the cleaner over a partition."""
 
     fetches: int = 0
-    """How many fetches of the partition come before it, since the compaction before it."""
+    """The number of fetches of the partition between the compaction before and this one."""
     share: int = 100
-    """Up to where it cleans: percent of the segments that are closed, 1 to 99; 100 is everything that was written."""
+    """The share of the closed segments that it cleans, in percent, 1 to 99; 100 is everything that was written."""
     is_late: bool = False
-    """Whether `delete.retention.ms` goes by before it, so that tombstones and transaction markers are removed, too."""
+    """True if `delete.retention.ms` passes before it, so that tombstones and transaction markers are removed, too."""
 
     __repr__ = _short
 
@@ -32,16 +32,16 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What happens to each partition of each compacted topic. The default is that nothing happens."""
+    """The events of each partition of each compacted topic. By default there are none."""
 
     compactions: tuple[Compaction, ...] = ()
-    """In their order; each partition counts its own fetches."""
+    """In order; each partition counts its own fetches."""
     batch_records: int = 0
-    """How many records a batch has at most: larger ones are stored as several, as if they had been sent so. 0: as sent."""
+    """The most records of a batch; a larger one is stored as several, as if it had been sent so. 0: as sent."""
     segment_records: int = 0
-    """How many offsets a segment has before the next batch begins another; 0: as configured."""
+    """The number of offsets after which the next batch begins a new segment; 0: as configured."""
     is_one_batch_per_fetch: bool = False
-    """Whether each fetch of a partition gets one batch."""
+    """True if each fetch of a partition gets one batch."""
 
     __repr__ = _short
 

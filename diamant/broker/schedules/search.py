@@ -1,7 +1,7 @@
 """The search for a schedule under which a test fails, and for the smallest of those.
 
-First nothing happens, then each batch is fetched for itself, which tells how many fetches there are. Half of the examples have
-everything compacted, with tombstones gone, after one of these fetches; the rest are random.
+The first example has no compaction, the second fetches batch by batch, which counts the fetches. Half of the others compact
+everything, tombstones included, after one of these fetches; the rest are random.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from diamant.broker.schedules.schedule import Compaction, Schedule
 ONE_BY_ONE = Schedule(batch_records=1, is_one_batch_per_fetch=True)
 MAX_COMPACTIONS = 4
 MAX_FETCHES = 1000
-"""How late a compaction comes at most."""
+"""The most fetches before a compaction."""
 MAX_SHRINKS = 60
-"""Runs that look for a smaller schedule once one has been found that fails."""
+"""The most runs that look for a smaller schedule than the first that fails."""
 SHARES = (100, 75, 50, 25)
 FEW_RECORDS = (0, 1, 2, 3, 5)
 
 
 class RunOutcome(NamedTuple):
-    """How a test has ended under a schedule."""
+    """The end of a test under a schedule."""
 
     has_passed: bool
     fetches: int
-    """Of the partition that was fetched most often."""
+    """Of the partition that was fetched most."""
 
 
 class FoundSchedule(NamedTuple):
     """The outcome of a search."""
 
     schedule: Schedule | None
-    """The smallest that fails, as far as was looked; None if none does."""
+    """The smallest schedule found that fails; None if none does."""
     examples: int
-    """Schedules that were tried until the first one failed, or all of them."""
+    """The number of schedules tried until the first one failed, or of all."""
 
 
 def find_failing(
@@ -61,7 +61,7 @@ def find_failing(
 
 
 class _Search:
-    """What was tried so far. Tries no schedule twice."""
+    """The schedules tried so far. None is tried twice."""
 
     def __init__(self, carry_out: Callable[[Schedule], RunOutcome]) -> None:
         self._carry_out = carry_out
@@ -103,7 +103,7 @@ class _Search:
 
 
 def random_schedule(source: random.Random, fetches: int) -> Schedule:
-    """Return a schedule for a consumer that fetches so often."""
+    """Return a random schedule for a consumer with this number of fetches."""
     count = source.randint(1, MAX_COMPACTIONS)
     return Schedule(
         tuple(
@@ -121,7 +121,7 @@ def random_schedule(source: random.Random, fetches: int) -> Schedule:
 
 
 def simplifications(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield schedules that are smaller by one thing, the smallest first."""
+    """Yield schedules that are simpler in one respect, the simplest first."""
     compactions = schedule.compactions
     for position in range(len(compactions)):
         yield replace(schedule, compactions=compactions[:position] + compactions[position + 1 :])

@@ -1,4 +1,4 @@
-"""A copy of a broker's log directory while it runs: what forks and snapshots are made of."""
+"""A copy of a running broker's log directory, for forks and snapshots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 async def copy_directory(node: Node, target: str) -> Lock:
-    """Copy the directory as of one moment to `target`, which must not exist; on the loop, which stops while files are linked.
+    """Copy the directory as of one moment to `target`, which must not exist. On the loop, which stops while files are linked.
 
     Returns the lock of the copy. NotPossible when the broker stops, VerbError if the disk refuses; nothing is left behind then.
     """
@@ -28,16 +28,16 @@ async def copy_directory(node: Node, target: str) -> Lock:
     try:
         node.env.make_dirs(parent(target))
         if isinstance(node.env, RealEnv):
-            os.mkdir(target, 0o700)  # it may lie in a directory that others can read
+            os.mkdir(target, 0o700)  # its parent may be readable for others
         node.env.make_dirs(target)
         lock = node.env.lock(f"{target}/{names.LOCK}")
         while any(log.is_exchanging for log in node.directory.logs.values()):  # noqa: ASYNC110
-            await asyncio.sleep(0)  # the renames of a swap, some in each turn
+            await asyncio.sleep(0)  # a swap renames files over several turns
         if node.is_stopping:
             raise NotPossible("the broker stops, or is being reset: there is no state to copy")
         copy.take(node.directory, node.metadata.content(), node.metadata.broker_epoch)
         if copy.has_unlinked:
-            logger.info("%s: no hard links from %s to there: the data is copied", target, node.directory.path)
+            logger.info("%s: no hard links from %s to this place: the data is copied", target, node.directory.path)
             await asyncio.to_thread(copy.finish)
     except BaseException as error:
         await asyncio.to_thread(copy.abandon)

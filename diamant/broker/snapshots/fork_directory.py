@@ -1,6 +1,6 @@
 """Directories of forks: beside the data directory, and removed with the fork.
 
-<data>.fork-<12 hex digits>    a fork; locked from its making to its end, but for the moment in which it starts
+<data>.fork-<12 hex digits>    a fork; locked until its end, except for the moment of its start
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class ForkDirectory:
-    """The directory of a fork that is made. Owns it: `remove` is called at the latest when the object goes."""
+    """Owns the directory of a fork: `remove` is called when the object is garbage, at the latest."""
 
     def __init__(self, env: Env, path: str, lock: Lock) -> None:
         self.lock = lock
@@ -46,10 +46,10 @@ def _remove(env: Env, path: str) -> None:
 
 
 def remove_left_forks(env: Env, data_dir: str) -> None:
-    """Remove the forks, and forks of these, that a killed process has left; those that live are locked, and stay. Blocks."""
+    """Remove the forks, and their forks, that a killed process has left. Those in use are locked, and stay. Blocks."""
     data = os.path.abspath(data_dir)
     is_fork = re.compile(rf"{re.escape(os.path.basename(data))}(\.fork-[0-9a-f]{{12}})+")
-    with suppress(OSError):  # who may not look there has made none
+    with suppress(OSError):  # a process that may not list the directory has made no fork in it
         for name in filter(is_fork.fullmatch, env.list_dir(parent(data))):
             path = f"{parent(data)}/{name}"
             try:

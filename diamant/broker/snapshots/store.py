@@ -2,12 +2,11 @@
 
     <data>                         the data directory
     <data>.snapshots/<id>          a snapshot: a copy that an orderly stop could have left
-    <data>.snapshots/reset         while a reset is in progress, or has come to no end: the snapshot's path
-    <data>.snapshots/<id>.making   a snapshot in the making; a start removes it
-    <data>.snapshots/<id>.trash    what a reset has replaced, or a snapshot that was deleted, until it is removed
+    <data>.snapshots/reset         while a reset is in progress or unfinished: the snapshot's path
+    <data>.snapshots/<id>.making   an unfinished snapshot; a start removes it
+    <data>.snapshots/<id>.trash    what a reset has replaced, or a deleted snapshot, until it is removed
 
-A snapshot keeps what it has until it is deleted. So nothing is erased while there is one, and none is made while something is
-erased.
+A snapshot keeps its data until it is deleted. So nothing is erased while there is a snapshot, and none is made during an erasure.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _TRASH = ".trash"
 
 
 class BrokerSnapshot(NamedTuple):
-    """A state of a broker. `size_bytes` are shared with the broker as long as it has the same segments."""
+    """A state of a broker. Of `size_bytes`, segments that the broker still has are shared with it."""
 
     id: str
     created_ms: int
@@ -46,7 +45,7 @@ class BrokerSnapshot(NamedTuple):
 
 def snapshots_of(data_dir: str) -> str:
     """Return the directory of a data directory's snapshots."""
-    return f"{os.path.abspath(data_dir)}.snapshots"  # of "." this lies beside it only if its name is known
+    return f"{os.path.abspath(data_dir)}.snapshots"  # "." has a place beside it only by its full name
 
 
 class SnapshotFiles:
@@ -59,37 +58,37 @@ class SnapshotFiles:
         self.mark = f"{self.path}/{_MARK}"
 
     def ids(self) -> list[str]:
-        """Return the ids of those that are whole."""
+        """Return the ids of the complete ones."""
         return [name for name in self._names() if name != _MARK and not name.endswith((_MAKING, _TRASH, ".tmp"))]
 
     def _names(self) -> list[str]:
         return self.env.list_dir(self.path) if self.env.is_dir(self.path) else []
 
     def making(self, snapshot_id: str) -> str:
-        """Return the path at which one is made, before it is renamed."""
+        """Return the path of a snapshot before it is complete."""
         return f"{self.path}/{snapshot_id}{_MAKING}"
 
     def new_trash(self) -> str:
-        """Return a free path for what is about to be removed."""
+        """Return a free path for data that is about to be removed."""
         return f"{self.path}/{os.urandom(6).hex()}{_TRASH}"
 
     def describe(self, snapshot_id: str) -> BrokerSnapshot:
-        """Return what a list says of one."""
+        """Return the entry of one for a list."""
         return BrokerSnapshot(
             snapshot_id, int(snapshot_id.partition("-")[0]), _size(self.env, f"{self.path}/{snapshot_id}")
         )
 
     async def discard(self, path: str) -> None:
-        """Remove what lies at a path below, and the directory of all if nothing else is in it. On the loop."""
+        """Remove a path below, and the whole directory if nothing else is in it. On the loop."""
         await asyncio.to_thread(self.env.remove_tree, path)
-        self._leave()  # not in the thread: a snapshot might be begun there in between
+        self._leave()  # not in the thread: a snapshot might begin in between
 
     def _leave(self) -> None:
         if not self._names():
             self.env.remove_tree(self.path)
 
     def sweep(self) -> None:
-        """Remove what a killed process has left."""
+        """Remove the leftovers of a killed process."""
         self.env.remove(f"{self.mark}.tmp", missing_ok=True)
         for name in self._names():
             if name.endswith((_MAKING, _TRASH)):
@@ -97,7 +96,7 @@ class SnapshotFiles:
         self._leave()
 
     def check_none(self) -> None:
-        """Raise NotPossible, naming them, if there are any: they hold what an erasure has to remove."""
+        """Raise NotPossible, which names them, if there are any: they hold data that an erasure has to remove."""
         found = self._names()
         if found:
             raise NotPossible(
@@ -115,17 +114,17 @@ class Snapshots:
     """Makes, lists and deletes snapshots. Belongs to the loop thread."""
 
     def __init__(self, node: Node, is_erasing: Callable[[], bool]) -> None:
-        """`is_erasing()`: true if an erasure or a redaction is not over."""
+        """`is_erasing()`: true while an erasure or a redaction is pending."""
         self._node = node
         self._is_erasing = is_erasing
         self.files = SnapshotFiles(node.env, node.config.data_dir)
 
     async def create(self) -> BrokerSnapshot:
-        """Make one of this moment. NotPossible while something is erased, TooMany, VerbError if the disk refuses."""
+        """Make a snapshot of this moment. NotPossible during an erasure, TooMany, VerbError if the disk refuses."""
         self.check_not_erasing()
         found = self.files.ids()
         if len(found) >= MAX_SNAPSHOTS:
-            raise TooMany(f"there are {len(found)} snapshots, the most that can be: delete one first")
+            raise TooMany(f"there are {len(found)} snapshots, the maximum: delete one first")
         snapshot_id = f"{SystemClock().now_ms()}-{os.urandom(3).hex()}"
         making = self.files.making(snapshot_id)
         try:
@@ -148,7 +147,7 @@ class Snapshots:
                 "the broker stops, or is being reset, perhaps to this snapshot: try again when that is over"
             )
         trash = self.files.new_trash()
-        self._node.env.rename(path, trash)  # in one step: no reset finds a part of it
+        self._node.env.rename(path, trash)  # in one step, so that no reset finds part of it
         await self.files.discard(trash)
 
     def find(self, snapshot_id: str) -> str:
@@ -158,9 +157,9 @@ class Snapshots:
         return f"{self.files.path}/{snapshot_id}"
 
     def check_not_erasing(self) -> None:
-        """NotPossible while an erasure or a redaction is not over: what it removes would come back."""
+        """NotPossible while an erasure or a redaction is pending: what it removes would come back."""
         if self._is_erasing():
             raise NotPossible(
-                "an erasure or a redaction is not over, and a snapshot or a reset would bring back what it removes: "
+                "an erasure or a redaction is pending, and a snapshot or a reset would bring back what it removes: "
                 "wait for it, or end it (`diamant cancel`)"
             )

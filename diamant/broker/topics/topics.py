@@ -45,9 +45,9 @@ class Topics:
         self.in_creation: dict[str, asyncio.Future[None]] = {}
         """Topics that are in the metadata log but whose partitions are not all there, until they are."""
         self.making: set[asyncio.Future[None]] = set()
-        """Makings of partitions that are in progress."""
+        """Tasks that create partitions."""
         self.makes_no_logs = False
-        """True once the directory is about to be put back to a snapshot."""
+        """True before the directory is put back to a snapshot."""
         self.timed_logs: set[Log] = set()  # those with flush.ms
         self.listeners: list[TopicListener] = []
         self.on_created: Callable[[Log], object] | None = None

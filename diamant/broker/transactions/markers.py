@@ -1,7 +1,7 @@
 """The markers that end transactions, written to the logs of their partitions.
 
 There is one broker, so the coordinator is where the partitions are, and a marker is an append. A partition that cannot
-take its marker now is left for later; one that does not exist any more, or knows a newer epoch of the producer, needs
+take its marker now is left for later; one that no longer exists, or knows a newer epoch of the producer, needs
 none. (Kafka gives up the whole transaction in the last case until its next start. Here it would then never end.)
 
 Source: TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler, KafkaApis.handleWriteTxnMarkersRequest.

@@ -26,7 +26,7 @@ REMOVING = "removing"
 WAITING = "waiting"
 """Values are certified to be gone; tombstones wait for their horizon."""
 CLOSING = "closing"
-"""The tombstones are gone too, and nothing names the key any more; the last scan and its certificate are to come."""
+"""The tombstones are gone too, and nothing names the key; the last scan and its certificate are to come."""
 
 OVERRIDDEN = "delete.retention.ms was overridden: the tombstone went before its horizon"
 
@@ -81,7 +81,7 @@ class Intent:
     key_bytes: int = 0
     """Size of the key."""
     key_digest: str = ""
-    """In hexadecimal; once the key is not here any more."""
+    """In hexadecimal; once the key is no longer here."""
     is_now: bool = False
     is_confirmed: bool = False
     """With `is_now`: the requester accepts that groups may miss the tombstone."""

@@ -45,7 +45,7 @@ def smallest_change(
     if (explanation.HORIZON in by_kind or explanation.NOT_STAMPED in by_kind) and (found := erasure()):
         return Change("its erasure waits for the horizon; have it not wait", f"erase-now {found}")
     if explanation.HELD in by_kind and explanation.HORIZON not in by_kind:
-        return Change("have the group read on, or delete it if it is not used any more; the tombstone goes then")
+        return Change("let the group read on, or delete it if it is no longer used; the tombstone goes then")
     if explanation.HORIZON in by_kind:
         if is_marker:
             return None

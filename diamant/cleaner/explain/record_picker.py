@@ -1,6 +1,6 @@
-"""Picks from rows the records worth a look, by a kernel.
+"""Picks the records that matter from rows, by a kernel.
 
-    for row, record in picker.pick(rows):       None: the batch of that row is odd, and to be read plainly
+    for row, record in picker.pick(rows):       None: the batch of that row is odd: read it with the plain reader
 
 Memory: 100 kB, or 24 bytes for each record of one larger batch; 32 to 64 bytes for each key that is watched.
 """
@@ -28,7 +28,7 @@ class RecordPicker:
         """See `kernels.constants.picking`."""
         self.hash = RandomHash(is_compiled=True)
         self.watched = 0
-        """Keys that are watched: those that were asked for, and others of records that were picked."""
+        """The keys watched: those asked for, and those of picked records."""
         self._wanted = wanted
         self._table = _slots(_FIRST_SLOTS)
         self._picked = _places(_PICKED_AT_ONCE)

@@ -225,7 +225,7 @@ def _add(found: KeyScan, record: FoundRecord, log_start_offset: int) -> None:
 
 MAX_TOMBSTONES = 100_000
 _WATCHED_FACTOR = 4
-"""When so many times more keys are watched, those are forgotten that have no tombstone any more."""
+"""When this many times more keys are watched, those without a tombstone are forgotten."""
 
 
 @dataclass(slots=True)

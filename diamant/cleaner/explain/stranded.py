@@ -1,4 +1,4 @@
-"""Values that nothing supersedes any more because their keys go to another partition since the topic got more of them.
+"""Values that nothing supersedes, because their keys now go to another partition since the topic got more of them.
 
 Compaction looks at one partition. Producers choose it by the key's hash and the number of partitions, so when that grows the
 latest value of many a key stays in a partition to which that key is never written again.

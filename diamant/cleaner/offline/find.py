@@ -5,8 +5,8 @@ order. Until then they lie in a temporary file, and only the latest offset of ea
 keys, some 200 bytes each. Matches of further keys are left for another round over the rest of the partition, as many as
 it takes. Keys are known by 128 bits of a hash under a random key.
 
-A kernel picks the records worth a look: those of the key, or with a text that is in every match of the pattern, and the later
-ones of their keys. A pattern without such a text is held against every record.
+A kernel picks the records that matter: those of the key, or with a text that every match of the pattern contains, and the later
+ones of their keys. A pattern without such a text is tried on every record.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ KEYLESS = "keyless"
 BELOW_LOG_START = "below log start"
 
 _LEAST_NEEDLE_BYTES = 3
-"""What is shorter is nearly everywhere."""
+"""Shorter texts occur nearly everywhere."""
 _PART = re.compile(rb"\[\^?\]?(?:\\.|[^\]\\])*\]|\{[^}]*\}|\\x..|\\[0-9]{1,3}|\\.|.", re.DOTALL)
-"""Of a regular expression: a set, a number of times, an escape, or a single byte."""
+"""A token of a regular expression: a set, a repetition, an escape, or a single byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +237,9 @@ class _Round:
 
 
 def text_in(pattern: bytes) -> bytes:
-    """Return the longest text that is in every match of a regular expression without flags, as far as that is plain to see.
+    """Return the longest text that every match of a regular expression without flags contains, as far as is easy to tell.
 
-    What is in groups is not looked at. Empty if there is none, or only one that is nearly everywhere.
+    Groups are ignored. Empty if there is no such text, or only one that occurs nearly everywhere.
     """
     longest = text = b""
     depth = 0
@@ -250,7 +250,7 @@ def text_in(pattern: bytes) -> bytes:
         if is_literal and not depth:
             text += part[-1:]
         else:
-            # The last byte may be there no time.
+            # The last byte may occur zero times.
             longest = max(longest, text[:-1] if part[:1] in b"*?{" else text, key=len)
             text = b""
         depth += (part == b"(") - (part == b")")

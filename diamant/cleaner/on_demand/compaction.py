@@ -207,7 +207,7 @@ class _PartitionJob:
     async def _next_round(self, request: RoundRequest) -> None:
         """Wait for a round that begins after this call, shared with all that want one."""
         future = self._service.request(self._partition, request)
-        # No one may be waiting for it any more when it fails.
+        # Perhaps no caller waits for it when it fails.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         await self._watch.until_done(future)
         self._check()

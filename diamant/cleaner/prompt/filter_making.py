@@ -1,13 +1,13 @@
 """Makes the filters of closed segments that have none: those that were rolled, and those that Spark or a thread has written.
 
-A round makes the filters of what it writes itself, while it is in the page cache. A segment that was rolled may wait long for
-its first round, and an erasure, an explanation or a look for superseded records would read all of it. So its filter is made
-as soon as the cleaner has nothing else to do, about a second after the roll; after a crash or an upgrade those that
-are missing are made likewise.
+A round makes the filters of its own outputs, while they are in the page cache. A rolled segment may wait long for its first
+round, and until then an erasure, an explanation or a search for superseded records would read all of it. So its filter is made
+as soon as the cleaner is idle, about a second after the roll. Filters that are missing after a crash or an upgrade are made in
+the same way.
 
 One segment at a time, in the worker process, at low priority and within `log.cleaner.io.max.bytes.per.second`: a thread of the
-broker would share its interpreter with every produce, and its memory with all. A round that begins, a stop or the end of
-the segment ends it; the next look at the logs continues. Each segment is tried once in the life of a broker.
+broker would share its interpreter and its memory with every produce. A round, a stop or the end of the segment ends the work;
+the next look at the logs continues it. Each segment is tried once in the life of a broker.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class FilterMaking:
 
     @property
     def is_busy(self) -> bool:
-        """True while filters are being made."""
+        """True while filters are made."""
         return self._making is not None and not self._making.done()
 
     def begin(self, logs: Sequence[PromptLog], settings: CleanerSettings) -> None:
-        """Have the missing filters of some logs made, as long as nothing else is to be done."""
+        """Make the missing filters of some logs, while nothing else is due."""
         if ARE_COMPILED and logs and not self.is_busy and not self._has_other_work():
             self._making = asyncio.get_running_loop().create_task(self._make_all(logs, settings))
 
@@ -100,9 +100,9 @@ class FilterMaking:
                 await self._file_facts(task, self._check_done)
         except CleaningAborted:
             raise
-        except Exception as error:  # whatever it is, the others are made
+        except Exception as error:  # the other filters are made all the same
             if not segment.is_deleted:
-                logger.warning("%s: it gets no filter of its keys: %s", segment.path, error)
+                logger.warning("%s: no filter of its keys is made: %s", segment.path, error)
         finally:
             if segment.is_deleted and not known.log.is_deleted:
                 bases = {one.base_offset for one in known.log.segments}

@@ -153,7 +153,7 @@ class PromptLogs:
         self._logs.pop(partition, None)
 
     def release(self, log: Log) -> None:
-        """Try again what could not be read of a log, whose configuration has changed; drop it if it is not compacted any more."""
+        """Try again what could not be read of a log, whose configuration has changed; drop it if it is no longer compacted."""
         if log.config.is_compacted:
             self.of(log).release()
         else:

@@ -122,7 +122,7 @@ class Quarantine:
 
     @property
     def is_over(self) -> bool:
-        """True if nothing needs to be remembered any more, as far as it does not depend on the time."""
+        """True if nothing needs to be remembered, as far as it does not depend on the time."""
         return not self._corrupt and not self._let_out and not self._healing
 
     def add(self, log: Log, error: CorruptLog, first_dirty_offset: int, now_ms: int) -> CorruptSegment | None:
@@ -187,7 +187,7 @@ class Quarantine:
             if one is None or isinstance(found := _look(log.env, segment), str):
                 continue
             if one.obstacle or found != (one.modified_ms, one.birth_ms):
-                segment.let_go_of_file()  # as in `refresh`, which does not see it any more
+                segment.let_go_of_file()  # as in `refresh`, which no longer sees it
             self._release(one.base_offset)
 
     def _release(self, base_offset: int) -> None:

@@ -67,7 +67,7 @@ MARKER = 1
 STAMPED_MARKER = 2
 """A marker that has its horizon."""
 OTHER = 3
-"""A control batch that ends no transaction, or has no record any more."""
+"""A control batch that ends no transaction, or has lost its record."""
 
 
 class Step(NamedTuple):

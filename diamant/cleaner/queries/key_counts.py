@@ -1,8 +1,8 @@
 """Counts keys: how many there are, how many of their records are the latest, which keys live on several sources.
 
 A source is a partition of one topic. Records are told by source, one source after the other and in offset order, so that
-of two equal entries the later one is the newer. A key is known by 128 bits of a hash under a random key: two keys that pass for
-one are as likely as a 128-bit random number guessed right, and cannot be made up by a producer.
+of two equal entries the later one is the newer. A key is known by 128 bits of a hash under a random key: a collision
+is as likely as a guess of a 128-bit random number, and no producer can make one up.
 
 Memory: `max_bytes`, whatever the number of keys. When the table (`key_tables`) is full it goes to 16 temporary files by 4 bits of
 the hash, which are counted one by one, or, where one is too large, split by the next 4; from then on a table holds entries of one

@@ -108,5 +108,5 @@ def _with_horizons(env: Env, path: str, one: SegmentRecords, log_start_offset: i
     try:
         counted = count_segment(env, path, one.size, log_start_offset)
     except (StorageError, OSError):
-        return one  # what is wrong with it is among the problems, or it is gone
+        return one  # its fault is among the problems, or it is gone
     return one._replace(first_horizon_ms=counted.first_horizon_ms, last_horizon_ms=counted.last_horizon_ms)

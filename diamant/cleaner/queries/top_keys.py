@@ -1,7 +1,7 @@
 """The keys that take the most room, found in one pass and in bounded memory.
 
-Exact as long as there are at most `MAX_KEYS` different keys. With more, keys that have little so far are forgotten now and then
-and count from 0 when they come again; `missed_bytes` says how much any key may have been short-counted by.
+Exact up to `MAX_KEYS` different keys. With more, small keys are forgotten from time to time and count from 0 when they come
+again; `missed_bytes` says by how much any key may be counted short.
 
 Memory: `MAX_KEYS` keys of at most `MAX_KEY_BYTES` and two numbers each, about 40 MB; longer keys count by their hash and show
 their beginning.

@@ -28,7 +28,7 @@ class EngineLimits:
     notes: int = 4 * 1024 * 1024
     """Batches beyond have no note: 16 MiB at most."""
     stretch_bytes: int = 128 * 1024
-    """Runs of batches of this size are left out of the second pass if nothing of them stays. Smaller ones are not worth it."""
+    """Runs of batches of this size are left out of the second pass if nothing of them stays; smaller ones are not worth it."""
     stretches: int = 256 * 1024
     """What is beyond is read twice: 14 MiB at most."""
     table_slots: int = 64

@@ -142,5 +142,5 @@ def batch_action(*, verdict: int, kept: int, records: int, sets_horizon: bool, m
         return DROP
     if kept == 0:
         return HEADER_ONLY if verdict == RETAIN_EMPTY else DROP
-    # Old formats are not written any more (KIP-724).
+    # Old formats are no longer written (KIP-724).
     return COPY if kept == records and not sets_horizon and magic >= 2 else REBUILD

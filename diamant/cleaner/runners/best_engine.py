@@ -1,4 +1,4 @@
-"""The best engine at hand: the compiled one, the plain one where there are no kernels."""
+"""The best engine: the compiled one, or the plain one where there are no kernels."""
 
 from __future__ import annotations
 

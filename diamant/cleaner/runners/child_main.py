@@ -48,7 +48,7 @@ def run_child(module: str, description: str, run: Callable[[Send], None]) -> int
         try:
             run(send)
         except BrokenPipeError:
-            return 1  # no one listens any more
+            return 1  # the parent is gone
     return 0
 
 

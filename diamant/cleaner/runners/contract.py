@@ -46,7 +46,7 @@ class Runner(Protocol):
         ...
 
     async def close(self) -> None:
-        """End the work in progress and release everything. May be called twice; `run` must not be called any more."""
+        """End the work in progress and release everything. May be called twice; `run` must not be called again."""
         ...
 
 

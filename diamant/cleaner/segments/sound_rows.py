@@ -1,8 +1,7 @@
-"""Reads a segment for kernels as far as it is sound, and leaves to the tolerant reader whatever is not.
+"""Reads the sound parts of a segment for kernels, and leaves the others to the tolerant reader.
 
-What is sound comes in rows: batches of magic 2 with the right checksum, whose offsets lie above those before, decompressed
-where that is asked for. Old formats and everything odd come as single batches, judged by the one reader that says what is wrong.
-Without kernels that is all of them.
+Sound parts come as rows: batches of magic 2 with the right checksum, whose offsets lie above those before, decompressed on
+demand. Old formats and odd batches come one by one from the reader that says what is wrong. Without kernels all batches do.
 
 Memory: as `row_reader` and `tolerant_reader`, and 1 MiB of decompressed records or those of one batch.
 """

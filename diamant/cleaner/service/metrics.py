@@ -110,7 +110,7 @@ class CleanerStatus:
     uncleanable_bytes: int = 0
     """Bytes that could be cleaned in those partitions, or bytes of those segments."""
     must_clean_partitions: int = 0
-    """Those in which something closed has outlived max.compaction.lag.ms, also if it is held back (KIP-354)."""
+    """Those in which something closed has outlived max.compaction.lag.ms, even if it is held back (KIP-354)."""
     must_clean_ratio: float = 0.0
     """As of a partition, of all together."""
     max_dirty_percent: int = 0

@@ -126,7 +126,7 @@ class PartitionStates:
         self.give_up_pause(partition)
 
     def give_up_pause(self, partition: TopicPartition) -> None:
-        """Take back one pause whose caller does not wait for it any more: as `resume`, but a round may still be in
+        """Take back one pause whose caller no longer waits for it: as `resume`, but a round may still be in
         progress.
 
         That round has been told to stop, and ends without effect.

@@ -206,7 +206,7 @@ async def run_plan(
     """Carry out `plan`, made of `log` in this same turn of the loop, and swap its outputs in.
 
     `on_freed` is told of each output how many bytes smaller it is than its sources.
-    Raises what `Runner.run` raises, and SourcesChanged if the log is not as planned any more. Outputs swapped before stay.
+    Raises what `Runner.run` raises, and SourcesChanged if the log is no longer as planned. Outputs swapped before stay.
     """
     sizes = {segment.base_offset: segment.size for segment in plan.segments}
 

@@ -14,7 +14,7 @@ from diamant.storage.errors import StorageError
 
 
 class UnknownPartition(StorageError):
-    """There is no such log, or not any more."""
+    """There is no such log, or no longer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,7 +236,7 @@ class CleanerService:
             self._look_now()
 
     def config_changed(self, log: Log, before: LogConfig) -> None:
-        """Apply a log's new configuration: one that is not compacted any more is released at once.
+        """Apply a log's new configuration: one that is no longer compacted is released at once.
 
         In mode prompt a log that could not be cleaned is tried again, and everything is looked at.
         """

@@ -51,7 +51,7 @@ class Wakeup:
         if self._is_due(due_ms):
             return True
         self._event.clear()
-        # Who moves a frozen clock wakes us; without that, what is due in 1 ms would have us look all the time.
+        # A move of a frozen clock wakes the loop; without that, work that is due in 1 ms would keep it looking all the time.
         delay_s = (
             MAX_SLEEP_S if is_frozen(self._clock) else min(max(due_ms - self._clock.now_ms(), 1) / 1000, MAX_SLEEP_S)
         )

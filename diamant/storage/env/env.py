@@ -192,7 +192,7 @@ class Env(Protocol):
         ...
 
     def map_file(self, path: str) -> View:
-        """Return a view of a file that is not being written any more.
+        """Return a view of a file that is no longer being written.
 
         Views are cached, up to a limit. Opening the file for writing, renaming or removing it forgets its view.
         """

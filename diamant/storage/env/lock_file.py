@@ -59,7 +59,7 @@ class LockFile:
             return False
 
     def try_lock(self) -> bool:
-        """Do as `lock`, and have no descriptor any more if it fails: closed later, it would drop the lock of the next try."""
+        """Do as `lock`, and close the descriptor if it fails: closed later, it would drop the lock of the next try."""
         is_locked = False
         try:
             is_locked = self.lock()

@@ -136,7 +136,7 @@ class MetadataFiles:
             if path == active:
                 found[name] = self._file.pread(self._file.size(), 0) + end
             elif not name.endswith((PART_SUFFIX, names.DELETED_SUFFIX, ".tmp")):
-                with suppress(FileNotFoundError):  # a snapshot is being written in a thread, which removes older ones
+                with suppress(FileNotFoundError):  # a thread that writes a snapshot removes older ones
                     found[name] = self._env.read_bytes(path)
         return found
 

@@ -75,7 +75,7 @@ class Interposer(Protocol):
         ...
 
     def before_read(self, log: Log, offset: int, max_bytes: int) -> int:
-        """Return how many bytes a read that will find something may give; the log's segments may be others afterwards."""
+        """Return the most bytes that a read with data may give. The log's segments may have changed afterwards."""
         ...
 
 

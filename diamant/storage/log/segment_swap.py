@@ -57,7 +57,7 @@ _FILE_NAMES = (names.log_file, names.index_file, names.time_index_file, names.tx
 
 
 class SourcesChanged(StorageError):
-    """The segments are not those any more that the new one was made from; the log is as it was."""
+    """The segments are no longer those that the new one was made from; the log is as it was."""
 
 
 class Replacement:
@@ -194,7 +194,7 @@ class Replacement:
         """Exchange the segments, on disk and in memory; nothing happens if retention has removed all sources.
 
         For the owner, which may do other work whenever something is yielded, but must continue to the end in any case.
-        Raises, before anything is yielded, SourcesChanged if the sources are not those of `__init__` any more: the log is then
+        Raises, before anything is yielded, SourcesChanged if the sources are no longer those of `__init__`: the log is then
         as it was and the `.cleaned` files are gone. OSError in step 1 likewise; OSError later leaves a log that reads the new
         segment, refuses appends, and is put in order by the next start.
 

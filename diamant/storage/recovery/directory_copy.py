@@ -1,11 +1,12 @@
-"""A copy of a log directory in use, as an orderly stop at this moment would have left it.
+"""A copy of a log directory in use, in the state that an orderly stop at this moment would leave.
 
     closed segments' `.log`         hard links: nothing writes to them again
-    the rest                        copies: indexes, snapshots of producers, epochs and the metadata log are changed in place
+    the rest                        copies: indexes, snapshots of producers, epochs and the metadata log change in place
 
-So the work does not grow with the data: a tail of more than `MAX_TAIL_BYTES` is rolled first. What a crash or the cleaner has
-left (`.deleted`, `.cleaned`, `.swap`, `.aside`, directories set aside) stays out. Nothing is synced: a copy survives the process,
-not a loss of power. Without hard links closed segments are copied as well; they stay open until then, so that their names may go.
+So the work does not grow with the data: a tail of more than `MAX_TAIL_BYTES` is rolled first. Leftovers of a crash or of the
+cleaner (`.deleted`, `.cleaned`, `.swap`, `.aside`, directories set aside) are not copied. Nothing is synced: a copy survives the
+process, not a loss of power. Without hard links closed segments are copied, too; they are kept open until then, in case their
+names are removed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class CopySize(NamedTuple):
 
 
 class DirectoryCopy:
-    """A copy in the making at `target`, which must not exist yet. `take`, then `finish`; `abandon` if anything fails."""
+    """An unfinished copy at `target`, which must not exist yet. `take`, then `finish`; `abandon` if anything fails."""
 
     def __init__(self, env: Env, target: str) -> None:
         self._env = env
@@ -53,7 +54,7 @@ class DirectoryCopy:
 
     @property
     def size(self) -> CopySize:
-        """What was linked and copied so far."""
+        """The bytes linked and copied so far."""
         return CopySize(self._linked_bytes, self._copied_bytes)
 
     @property
@@ -62,7 +63,7 @@ class DirectoryCopy:
         return bool(self._unlinked)
 
     def take(self, directory: LogDirectory, metadata: Mapping[str, bytes], broker_epoch: int) -> None:
-        """Hold the present moment, on the loop thread. No log is exchanging segments. OSError if the disk refuses.
+        """Capture the present state, on the loop thread. No log is exchanging segments. OSError if the disk refuses.
 
         `metadata` are the files of the metadata log, as of now.
         """
@@ -101,7 +102,7 @@ class DirectoryCopy:
                 file.close()
 
     def abandon(self) -> None:
-        """Remove what is there; blocks."""
+        """Remove the copy; blocks."""
         for file, _ in self._unlinked:
             file.close()
         self._unlinked.clear()
@@ -140,7 +141,7 @@ class DirectoryCopy:
             self._unlinked.append((self._env.open(path, read_only=True), new))
 
     def _copy(self, path: str, new: str) -> None:
-        with suppress(FileNotFoundError):  # a thread may be replacing a checkpoint, or removing what is out of use
+        with suppress(FileNotFoundError):  # a thread may replace a checkpoint, or remove an unused file
             self._write(new, self._env.read_bytes(path))
 
     def _write(self, path: str, content: bytes) -> None:

@@ -1,6 +1,6 @@
-"""Putting a log directory back to a copy that `directory_copy` has made.
+"""Puts a log directory back to a copy that `directory_copy` has made.
 
-What is there is moved to `trash`, for the caller to remove, and the copy's files come in its place: closed segments as hard
+The present files are moved to `trash`, for the caller to remove, and the copy's take their place: closed segments as hard
 links, the rest as copies. A mark beside both names the copy until the caller removes it, once the directory is open. A start that
 finds the mark does all of it again, so a killed process leaves the old state or the new one. A loss of power in the middle may
 leave parts of both.
@@ -13,7 +13,7 @@ from diamant.storage.env.env import Env
 
 
 def restore_directory(env: Env, copy: str, path: str, trash: str, mark: str) -> None:
-    """Have `path`, whose lock the caller holds, be as `copy` is. OSError if the disk refuses: then the next start tries again."""
+    """Replace what is in `path`, whose lock the caller holds, by `copy`. OSError: the next start tries again."""
     env.write_atomically(mark, copy.encode(), sync=False)
     env.make_dirs(trash)
     for name in env.list_dir(path):

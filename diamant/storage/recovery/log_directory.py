@@ -93,9 +93,9 @@ class LogDirectory:
         return cls(env, path, lock, was_clean=was_clean, producer_expiration_ms=producer_expiration_ms)
 
     def give_up(self) -> LogDirectory:
-        """Release all files without writing anything, and return the directory as one left in order, under the same lock.
+        """Release all files without writing anything, and return the directory as after an orderly stop, under the same lock.
 
-        For who puts other files in their place. Readers keep what they have open.
+        For a reset, which puts other files in their place. Readers keep what they have open.
         """
         for log in self.logs.values():
             log.is_deleted = True

@@ -209,7 +209,7 @@ class OffsetIndex:
     def stand_in(self, entries: tuple[array[int], array[int]]) -> None:
         """Use other entries, relative offsets and positions, than those of the file, which stays as it is.
 
-        For an index that takes no appends any more. Lookups in other threads see one or the other.
+        For an index that takes no more appends. Lookups in other threads see one or the other.
         """
         with self._file.lock:
             self._has_stand_in = True
@@ -258,7 +258,7 @@ class OffsetIndex:
             self._file.rename(path)
 
     def remove(self) -> None:
-        """Remove the file, if there is one; the index must not be used any more."""
+        """Remove the file, if there is one; the index must not be used again."""
         self._file.remove()
 
     def sanity_check(self) -> None:

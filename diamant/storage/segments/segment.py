@@ -306,7 +306,7 @@ class Segment:
         file = self._file if self._file is not None else self.file
         is_index_due = self.bytes_since_index_entry > interval_bytes
         if is_index_due:
-            # After the write below nothing may fail any more: a batch that counts here but was refused stays for ever.
+            # After the write below nothing may fail: a batch that counts here but was refused stays for ever.
             self.offset_index.load()
             self.time_index.load()
         file.append(batch)

@@ -201,7 +201,7 @@ class TimeIndex:
             self._file.rename(path)
 
     def remove(self) -> None:
-        """Remove the file, if there is one; the index must not be used any more."""
+        """Remove the file, if there is one; the index must not be used again."""
         self._file.remove()
 
     def sanity_check(self) -> None:

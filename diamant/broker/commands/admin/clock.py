@@ -63,7 +63,7 @@ def advance(by_ms: int, sessions: bool, asked: Asked) -> None:
 
     Returns when everything that is due by then has happened: segments closed, logs cleaned, expired data removed.
 
-    Exit codes: 0 done; 1 failed, also if a job on the way failed (it is named); 2 usage.
+    Exit codes: 0 done; 1 failed, or a job on the way failed (it is named); 2 usage.
     """
     moved = asked.admin.clock.advance(
         by_ms, sessions=sessions, timeout_s=asked.timeout_s, on_progress=asked.on_progress
@@ -78,7 +78,7 @@ def advance(by_ms: int, sessions: bool, asked: Asked) -> None:
 def set_to(to_ms: int, sessions: bool, asked: Asked) -> None:
     """Move the clock forward to TIME: milliseconds since 1970, or ISO 8601, in UTC unless it has a zone.
 
-    Exit codes: 0 done; 1 failed, also if a job on the way failed (it is named); 2 usage, also a time in the past.
+    Exit codes: 0 done; 1 failed, or a job on the way failed (it is named); 2 usage, also a time in the past.
     """
     moved = asked.admin.clock.set(to_ms, sessions=sessions, timeout_s=asked.timeout_s, on_progress=asked.on_progress)
     _show_move(asked, moved)

@@ -1,4 +1,4 @@
-"""Common parts of the commands on any Kafka cluster: their options, and errors as one line. Imports little: starts count."""
+"""Common parts of the commands on any Kafka cluster: options, and errors as one line. Imports little, for a quick start."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _USAGE = {
     ErrorCode.NON_EMPTY_GROUP,
     ErrorCode.UNKNOWN_MEMBER_ID,
 }
-"""What a broker refuses because of what was asked for."""
+"""Refusals that the command's arguments cause."""
 EXPECTED = (ValueError, BadArgument, KafkaRefusal, ConnectionFailed, CorruptBatch)
-"""Errors that are one line."""
+"""Errors that are reported as one line."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -72,7 +72,7 @@ def on_cluster(command: F) -> F:
         except EXPECTED as error:
             fail(str(error), exit_code_of(error))
         except BrokenPipeError:
-            # Who reads has seen enough. What is left in the buffer of standard output goes nowhere.
+            # The reader has closed the pipe: the rest of the buffer is discarded.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     return run  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Names of topics and groups for the completion of a shell. A broker has a second; whatever fails, there are none."""
+"""Names of topics and groups for shell completion. A broker has a second to answer; after any failure there are no names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_S = 1.0
 
 
 def topic_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the topics that begin so; internal ones only if that is an underscore."""
+    """Return the topics with this prefix; internal ones only if it begins with an underscore."""
     is_all = incomplete.startswith("_")
     return _asked(
         context,
@@ -25,7 +25,7 @@ def topic_names(context: click.Context, _: click.Parameter, incomplete: str) -> 
 
 
 def group_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the groups that begin so."""
+    """Return the groups with this prefix."""
     return _asked(context, incomplete, lambda client: (one.name for one in list_groups(client)))
 
 
@@ -37,9 +37,9 @@ def _asked(context: click.Context, incomplete: str, names: Callable[[KafkaClient
             with KafkaClient(context.params.get("bootstrap") or default_bootstrap(), timeout_s=MOST_S) as client:
                 found.extend(sorted(one for one in names(client) if one.startswith(incomplete)))
         except Exception:
-            pass  # A user is typing: an error would stand in the middle of the line.
+            pass  # The user is typing: an error would appear in the middle of the line.
 
-    # The time is for all of it, names of hosts included, which no timeout of a socket bounds.
+    # The limit covers everything, also the lookup of hosts, which no socket timeout bounds.
     thread = Thread(target=ask, daemon=True)
     thread.start()
     thread.join(MOST_S)

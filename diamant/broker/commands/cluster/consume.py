@@ -37,9 +37,9 @@ from diamant.broker.commands.terminal.key_options import key_options
     shell_complete=group_names,
 )
 @click.option("--count", "-n", type=click.IntRange(min=0), metavar="N", help="End after so many records.")
-@click.option("--exit", "-e", "ends", is_flag=True, help="End at what is the end now, instead of waiting for more.")
+@click.option("--exit", "-e", "ends", is_flag=True, help="End at the present end, instead of waiting for more.")
 @key_options("Only records of a key")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on each line, as `diamant latest` has it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on each line, as of `diamant latest`.")
 @click.option(
     "--format",
     "-f",
@@ -61,7 +61,7 @@ def consume(
     template: str | None,
     uncommitted: bool,
 ) -> None:
-    """Print the records of TOPIC: the value of each on a line, and then what comes, until Ctrl-C.
+    """Print the records of TOPIC, the value of each on a line, and then new ones until Ctrl-C.
 
     Records of transactions are printed once they are committed (unlike Kafka's console consumer, which has --uncommitted
     as its default). A tombstone is printed as null with --json, and as an empty line without; -f shows a length of -1.
@@ -97,7 +97,7 @@ def consume(
             (topic, one): position for one, position in positions.items() if committed.get((topic, one)) != position
         }
         if group is not None and moved:
-            # Ctrl-C may have left an answer unread, and brokers close connections that were idle for minutes.
+            # Ctrl-C may have left an answer unread, and brokers close idle connections.
             client.close()
             KafkaGroup(client, group).commit(moved)
 
@@ -129,7 +129,7 @@ def _print_records(
         if key is None or read.record.key == key:
             out.write(show(read))
             left = None if left is None else left - 1
-        # After the record: if Ctrl-C comes between the two it is printed again, and never left out.
+        # After the record: if Ctrl-C comes between the two, the record is printed again rather than lost.
         positions[read.partition] = read.record.offset + 1
         if left == 0:
             return

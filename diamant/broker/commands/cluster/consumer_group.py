@@ -42,7 +42,7 @@ def list_all(client: KafkaClient, as_json: bool) -> None:
 @json_option
 @on_cluster
 def describe(client: KafkaClient, names: Sequence[str], as_json: bool) -> None:
-    """Show members of groups, what was committed for each partition, its end, its lag, and the member that owns it.
+    """Show the members of groups, and for each partition the committed offset, the end, the lag and the owner.
 
     The end is that of the log, records of open transactions included. With --json a list of objects, one for each group.
 
@@ -97,9 +97,9 @@ def describe(client: KafkaClient, names: Sequence[str], as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Only print what would be committed.")
 @on_cluster
 def reset(client: KafkaClient, name: str, topics: Sequence[str], where: str, dry_run: bool) -> None:
-    """Commit other offsets for GROUP, which has no active members, and print those before and after.
+    """Commit other offsets for GROUP, which must have no active members, and print those before and after.
 
-    A group that is not there is created.
+    A group that does not exist is created.
 
     Exit codes: 0 done; 1 failed; 2 usage, no such topic, or the group has members; 130 Ctrl-C.
     """
@@ -124,7 +124,7 @@ def reset(client: KafkaClient, name: str, topics: Sequence[str], where: str, dry
 @names_argument
 @on_cluster
 def delete(client: KafkaClient, names: Sequence[str]) -> None:
-    """Delete groups, with all that they have committed. All that can be deleted are, also if another one cannot.
+    """Delete groups and their committed offsets. One that cannot be deleted does not keep the others.
 
     Exit codes: 0 done; 1 failed; 2 usage, no such group, or it has members; 130 Ctrl-C.
     """
@@ -137,7 +137,7 @@ def delete(client: KafkaClient, names: Sequence[str]) -> None:
 
 
 def _each(client: KafkaClient, names: Iterable[str], action: Callable[[str], None]) -> int:
-    """Do it for each group; an error is said and does not keep it from the next. Return the exit code of the last error."""
+    """Do it for each group; report an error and continue with the next. Return the exit code of the last error."""
     exit_code = EXIT_DONE
     for name in dict.fromkeys(names):
         try:
@@ -145,7 +145,7 @@ def _each(client: KafkaClient, names: Iterable[str], action: Callable[[str], Non
         except EXPECTED as error:
             exit_code = exit_code_of(error)
             say(str(error), group=name)
-            # The next group is to find no late answer about this one.
+            # The next group must not read a late answer about this one.
             client.close()
     return exit_code
 
@@ -178,7 +178,7 @@ def _moved(
 
 
 def _ends(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
-    """Return the ends of those partitions that are there and have a leader."""
+    """Return the ends of the partitions that exist and have a leader."""
     wanted: dict[str, set[int]] = {}
     for topic, number in places:
         wanted.setdefault(topic, set()).add(number)

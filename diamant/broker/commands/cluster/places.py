@@ -11,7 +11,7 @@ from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
 def place_offsets(
     client: KafkaClient, topic: str, numbers: list[int], where: str, *, committed: bool
 ) -> Mapping[int, int]:
-    """Return the offset of a place in each partition; ValueError for what is no place. Out of range is the nearer bound.
+    """Return the offset of a place in each partition; out of range, the nearer bound. ValueError for text that names no place.
 
     `committed`: the end is that of readers with read_committed.
     """

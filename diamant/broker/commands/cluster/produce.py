@@ -26,7 +26,7 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 @click.argument("topic", shell_complete=topic_names)
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="To this partition.")
-@click.option("--key-delimiter", "-K", metavar="TEXT", help="What is before it in a line is the key.")
+@click.option("--key-delimiter", "-K", metavar="TEXT", help="The text before it in a line is the key.")
 @key_options("The key of every record")
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be repeated.")
 @click.option(
@@ -56,14 +56,14 @@ def produce(
 ) -> None:
     """Write each line of FILE, or of standard input, to TOPIC, as the value of a record.
 
-    Keys choose partitions as in Kafka's own producer. The command is done when all replicas in sync have all of it. An error
-    names the lines that it is about and ends the command; of the lines around them some may be written, too. With --json, the
-    topic, the partition and the offset in a line are not looked at.
+    Keys choose partitions as in Kafka's own producer. The command ends when all replicas in sync have everything. An error
+    names its lines and ends the command; some of the lines around them may be written, too. With --json, the
+    topic, the partition and the offset in a line are ignored.
 
     Exit codes: 0 done; 1 failed; 2 usage, also a line that cannot be read, or no such topic; 130 Ctrl-C.
     """
     if as_json and (key_delimiter is not None or key is not None or is_null):
-        raise ValueError("--json: lines have their own keys and nulls, expected no --key, --key-delimiter and --null")
+        raise ValueError("--json: lines have their own keys and nulls: leave out --key, --key-delimiter and --null")
     if key_delimiter is not None and (not key_delimiter or key is not None):
         raise ValueError("--key-delimiter: expected a text, and no --key")
     delimiter = None if key_delimiter is None else key_delimiter.encode(errors="surrogateescape")
@@ -83,7 +83,7 @@ def produce(
 
 
 def lines_of(file: BinaryIO, idle: Callable[[], object]) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines with their numbers, without their ends; `idle` is called before more is waited for.
+    """Yield the lines with their numbers, without newlines; `idle` is called before a wait for more.
 
     BadArgument for one of more than `MAX_LINE_BYTES`.
     """

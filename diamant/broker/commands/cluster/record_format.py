@@ -26,7 +26,7 @@ _FIELDS: dict[bytes, Callable[[ReadRecord], bytes]] = {
 
 
 def record_format(topic: str, template: str) -> Callable[[ReadRecord], bytes]:
-    """Return a function from a record to its text. ValueError for a name that there is not."""
+    """Return a function from a record to its text. ValueError for an unknown name."""
     text = template.encode(errors="surrogateescape")
     parts: list[bytes | Callable[[ReadRecord], bytes]] = []
     position = 0

@@ -42,8 +42,8 @@ def list_topics(client: KafkaClient, is_all: bool, as_json: bool) -> None:
 
 @click.command()
 @click.argument("name")
-@click.option("--partitions", "-p", type=click.IntRange(min=1), help="Default: as the broker has it.")
-@click.option("--replicas", "-r", type=click.IntRange(1, 32767), help="Default: as the broker has it.")
+@click.option("--partitions", "-p", type=click.IntRange(min=1), help="Default: the broker's.")
+@click.option("--replicas", "-r", type=click.IntRange(1, 32767), help="Default: the broker's.")
 @config_option
 @on_cluster
 def create(
@@ -67,7 +67,7 @@ def create(
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=topic_names)
 @on_cluster
 def delete(client: KafkaClient, names: Sequence[str]) -> None:
-    """Delete topics. All that can be deleted are, also if another one cannot.
+    """Delete topics. One that cannot be deleted does not keep the others.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 130 Ctrl-C.
     """
@@ -111,7 +111,7 @@ def describe(client: KafkaClient, name: str, as_json: bool) -> None:
 @click.argument("name", shell_complete=topic_names)
 @click.option("--partitions", "-p", type=click.IntRange(min=1), help="The number of partitions; it can only grow.")
 @config_option
-@click.option("--unset", "-u", multiple=True, metavar="NAME", help="A configuration to be as the broker has it.")
+@click.option("--unset", "-u", multiple=True, metavar="NAME", help="A configuration to put back to the broker's value.")
 @on_cluster
 def alter(client: KafkaClient, name: str, partitions: int | None, configs: Sequence[str], unset: Sequence[str]) -> None:
     """Change configurations of the topic NAME, or give it more partitions. Configurations come first.
@@ -121,7 +121,7 @@ def alter(client: KafkaClient, name: str, partitions: int | None, configs: Seque
     changes = [{"name": one, "config_operation": SET, "value": value} for one, value in _configs(configs).items()]
     changes += [{"name": one, "config_operation": DELETE, "value": None} for one in unset]
     if not changes and partitions is None:
-        raise ValueError("expected --config, --unset or --partitions: nothing was to be changed")
+        raise ValueError("nothing to change: expected --config, --unset or --partitions")
     if changes:
         resource = {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configs": changes}
         answer = client.controller().ask(INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], "validate_only": False})

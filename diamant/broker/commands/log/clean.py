@@ -60,13 +60,13 @@ from diamant.storage.errors import StorageError
     type=click.Choice(list(ENGINES)),
     default="compiled",
     show_default=True,
-    help="What does the work: plain Python, compiled code, or that in a worker process, as in a broker.",
+    help="The engine: plain Python, compiled code, or compiled code in a worker process, as in a broker.",
 )
 @master_option
 @conf_option
 @staging_option
 @click.option("--first-dirty", type=click.IntRange(min=0), metavar="OFFSET", help="Counts in place of the checkpoint.")
-@click.option("--force", is_flag=True, help="Clean also if the log is not due, as long as anything is cleanable.")
+@click.option("--force", is_flag=True, help="Clean even if the log is not due, as long as anything is cleanable.")
 @click.option("--retention", is_flag=True, help="Afterwards remove whole segments as cleanup.policy=delete demands.")
 @click.option("--unclean", is_flag=True, help="Recover first, as after a crash: what lies above the recovery point.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; the directory stays as it is.")

@@ -212,7 +212,7 @@ class EraseAttempt:
     # -- without having been carried out ---------------------------------------------------------------------------------
 
     async def _end(self) -> Erasure:
-        """End it, as none of its topics is there any more; the scan tells where else the key was seen."""
+        """End it, as all of its topics are gone; the scan tells where else the key was seen."""
         await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, self._intent.topics, []))
         verdict = await self._judge(self._intent)
         ended = Ended(TOPICS_DELETED, self._evidence.env.clock.now_ms())

@@ -137,7 +137,7 @@ class EraseSteps:
         except BrokerStopping:
             raise
         except VerbError as error:
-            # Quarantined, uncleanable, not compacted any more, deleted: the scan says what is left there.
+            # Quarantined, uncleanable, no longer compacted, deleted: the scan says what is left there.
             step = replace(step, not_compacted=str(error))
             logger.warning("erasure %s: %s-%d cannot be compacted: %s", intent.id, *partition, error)
         compacted.is_over(*partition, rounds=rounds)
@@ -176,7 +176,7 @@ class EraseSteps:
         """Decide whether the tombstones go before their horizon, and note that, or take back what was noted in vain."""
         affected = claims_of(intent, self._evidence.topics).affected
         progress.begin("removing tombstones", len(affected), "partitions")
-        # If not all groups are known any more, as may be after a restart, the horizon counts again.
+        # If no longer all groups are known, as perhaps after a restart, the horizon counts again.
         is_now = intent.is_now and not await self._groups.not_known()
         behind = await self._groups.behind(intent) if is_now else {}
         # Perhaps no group was behind at the time of the request, and this may be a later attempt.

@@ -139,7 +139,7 @@ class JobTable(Generic[IntentT]):
             self.failed += 1
 
     def fate_of(self, job_id: str) -> str:
-        """Return, in words, what becomes of a job that no caller waits for any more."""
+        """Return, in words, what becomes of a job that its callers have left."""
         if job_id in self.due:
             return "it continues in the broker"
         return "it has ended just now, see its certificate" if self.is_over(job_id) else "nothing was changed"

@@ -130,7 +130,7 @@ class RedactAttempt:
     # -- without having been carried out ---------------------------------------------------------------------------------
 
     async def _end(self, intent: RedactionIntent, ended: Ended) -> Redaction:
-        """End it, as its topic is not there any more; the scan tells where else the bytes were seen."""
+        """End it, as its topic is no longer there; the scan tells where else the bytes were seen."""
         await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, [intent.topic], []))
         self._subject.topics = frozenset()
         report = await self._evidence.scan(self._subject, self._progress)

@@ -1,7 +1,7 @@
 """The tombstones of a log that wait for groups: those that the slowest committed offset has not passed.
 
-All groups are gone through once for a topic with `diamant.tombstone.hold=groups` in a turn of the loop, whatever the number of
-its partitions: some 5 ms for 10,000 groups. Then the log is looked into where a Fetch at that offset would read.
+For a topic with `diamant.tombstone.hold=groups` all groups are visited once in a turn of the loop, whatever the number of its
+partitions: some 5 ms for 10,000 groups. Then the log is read where a Fetch at that offset would begin.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GroupHolds:
     def hold(self, log: Log) -> TombstoneHold | None:
         """Return the hold on a log now; None if every group has read to its end.
 
-        While groups are not all known, everything is held: one of them may be behind.
+        Until all groups are loaded, everything is held: one of them may be behind.
         """
         max_ms = log.config.tombstone_hold_max_ms
         if GROUP_OFFSETS_TOPIC not in self._topics.by_name:

@@ -84,7 +84,7 @@ class _Step:
         self._current_epoch_of = current_epoch_of
 
     def owns_any(self, partitions: EpochedPartitions) -> bool:
-        """True if the member may still use one of these; also if it did not say what it owns."""
+        """True if the member may still use one of these, even if it did not say what it owns."""
         if self._owned is None:
             return True
         return any(
@@ -92,10 +92,10 @@ class _Step:
         )
 
     def without_unsubscribed(self) -> ConsumerGroupMember:
-        """Take away the topics that it does not subscribe to any more, before there is a new target.
+        """Take away the topics that it no longer subscribes to, before there is a new target.
 
         A member that subscribes to nothing has taken the step even if it had nothing, as in Kafka: the epoch that it had
-        before does not count any more.
+        before no longer counts.
         """
         member = self._member
         dropped = {topic_id for topic_id in member.assigned if topic_id not in self._subscribed}

@@ -181,7 +181,7 @@ class ConsumerGroupRunner:
             self.start_session(consumer.group_id, member)
 
     def release(self, consumer: ConsumerGroup) -> None:
-        """A group does not have these members any more (`GroupCoordinator.become`): timers stop, and so does what is computed in
+        """A group no longer has these members (`GroupCoordinator.become`): timers stop, and so does what is computed in
         threads, which would make it the group again.
         """
         for member_id in consumer.members:

@@ -14,9 +14,7 @@ async def show(call: Call) -> Mapping[str, Any]:
     history = call.services.history()
     found = history.to_fields(call.query["topic"], call.query["since_ms"])
     if found is None:
-        raise NotFound(
-            "there is no history of such a topic: the largest topics have one, from the first use of the history on"
-        )
+        raise NotFound("this topic has no history: the largest topics have one, from the first use of the history on")
     return {**found, "topics": history.topics()}
 
 
@@ -30,6 +28,6 @@ ROUTES = (
             Param("topic", "string", "One topic; the whole broker without it."),
             Param("since_ms", "integer", "Only from this time on, in real time.", default=0),
         ),
-        answer="`times_ms`, and `series` with as many values by name; null where nothing is known. Kept from its first use on.",
+        answer="`times_ms`, and `series` with as many values by name; null where unknown. Kept from its first use on.",
     ),
 )

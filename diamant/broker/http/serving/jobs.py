@@ -87,7 +87,7 @@ class HttpJob:
         self.result, self.result_bytes = None, 0
 
     def leave(self) -> None:
-        """No caller waits for the POST's own answer any more."""
+        """The caller has stopped waiting for the POST's own answer."""
         self._is_left = True
         self.result = self._kept
 

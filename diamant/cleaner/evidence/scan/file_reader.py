@@ -125,7 +125,7 @@ class FileReader:
         file = self._env.open(place.path, read_only=True)
         try:
             whole = file_size(file)
-            # If the limit cuts a batch, the file is not the one any more that it was recorded of.
+            # If the limit cuts a batch, the file is no longer the one that it was recorded of.
             limit = self._files.limit(found, whole) if has_limit else None
             size = whole if limit is None else limit
             search.counts.bytes = row.size = size

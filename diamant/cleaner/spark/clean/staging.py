@@ -109,9 +109,9 @@ def forget(env: Env, log_directory: str, place: Location) -> None:
 
 
 def forget_gone(env: Env, log_directory: str, root: Location, is_over: Callable[[str], bool]) -> None:
-    """Remove the notes of places that were in `root` and are not any more. OSError or StorageError.
+    """Remove the notes of places that were in `root` and are gone. OSError or StorageError.
 
-    `is_over`: whether a place of this name will not be made any more by the job that has noted it.
+    `is_over`: whether a place of this name will no longer be made by the job that has noted it.
     """
     notes = [note for note in read_notes(env, log_directory) if is_over(note.name) and note.is_seen_at(root)]
     if not notes:

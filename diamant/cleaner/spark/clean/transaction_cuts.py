@@ -164,7 +164,7 @@ class _Course:
         event = (last_offset, kind)
         if ControlType.ABORT in kinds:
             if kind != ControlType.ABORT:
-                # Nothing is aborted any more: the last one tells all.
+                # Nothing more is aborted: the last one tells all.
                 self._run = [*run[: kinds.index(ControlType.ABORT) + 1], event]
         elif kind == ControlType.ABORT:
             run.append(event)

@@ -8,7 +8,7 @@ directory is removed; what a broker that was killed has left goes with the next 
 
 A job that fails for a reason that is not the log's is not tried again for a while (`turns`), and the round goes to the
 local runner at once, if nothing was swapped in yet and the disk has room for its spill file (`room`). The log's own are corrupt
-batches, outputs that overflow, and segments that are not what they were any more, as the broker itself sees them: not a batch
+batches, outputs that overflow, and segments that are no longer what they were, as the broker itself sees them: not a batch
 whose CRC is right on its disk. Everything else is Spark's or the place's: no Java, no master, executors lost, a staging place
 that is full or cannot be reached, a disk that executors do not see. If it is the broker's disk after all, the local runner tells.
 

@@ -66,7 +66,7 @@ class SparkTurns:
                 lock.release()
 
     async def take(self, settings: SparkSettings) -> DriverProcess | None:
-        """Return a driver that was kept and has a session with `settings`. End the others that are of no use any more."""
+        """Return a driver that was kept and has a session with `settings`. End the others that are of no use."""
         while self._idle:  # others may take one while this one waits
             driver, timer = self._idle.popitem()
             timer.cancel()
