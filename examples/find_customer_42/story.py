@@ -135,7 +135,7 @@ class Story:
         say.claim(runners == {"spark"}, "the certificate names the runner of every partition: spark", runners)
         say.claim(found["state"] == "values-gone", "and says: values-gone", found["state"])
         left = [*search_bytes(self._data, PERSONAL), *search_records(self._data, PERSONAL)]
-        say.claim(not left, f"no file of the broker holds {' or '.join(PERSONAL)} any more", left)
+        say.claim(not left, f"no file of the broker holds {' or '.join(PERSONAL)}", left)
 
     def _erase_locally(self, broker: BrokerProcess) -> None:
         say = self._teller

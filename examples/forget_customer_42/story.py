@@ -196,7 +196,7 @@ class Story:
         left = self._sightings((CUSTOMERS, NEWSLETTER))
         say.claim(
             not [one for one in left if one.text in PERSONAL],
-            "the files of these two topics hold neither name nor e-mail any more",
+            "the files of these two topics hold neither name nor e-mail",
             left,
         )
         marks = {(one.partition, one.offset) for one in left if one.field == "key"}

@@ -16,17 +16,17 @@ class Progress:
     """`stage` is what is being done, in a few words without keys or values; `done` of `total` are counted in `unit`.
 
     A `total` of None: not known yet. `on_change` is called after each change, in the thread that made it.
-    `undertaking`: once there is one, the id of the erasure or redaction, which continues without the call.
+    `job_id`: once there is one, the id of the erasure or redaction, which continues without the call.
     """
 
-    __slots__ = ("_began_s", "_measure", "done", "on_change", "stage", "total", "undertaking", "unit")
+    __slots__ = ("_began_s", "_measure", "done", "job_id", "on_change", "stage", "total", "unit")
 
     def __init__(self, on_change: Callable[[Progress], object] | None = None) -> None:
         self.stage = ""
         self.done = 0
         self.total: int | None = None
         self.unit = ""
-        self.undertaking: str | None = None
+        self.job_id: str | None = None
         self.on_change = on_change
         self._measure: Measure | None = None
         self._began_s = time.monotonic()

@@ -78,7 +78,7 @@ class ProducerIdAndEpoch(NamedTuple):
     producer_epoch: int
 
 
-NOBODY = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class Transaction(NamedTuple):

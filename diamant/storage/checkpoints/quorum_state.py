@@ -21,15 +21,15 @@ from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog
 from diamant.storage.uuid_text import ZERO_ID, uuid_from_text, uuid_to_text
 
-NOBODY = -1
+NO_NODE = -1
 
 
 class QuorumState(NamedTuple):
     """The last known election. `voters` are those of version 0, None in version 1."""
 
-    leader_id: int = NOBODY
+    leader_id: int = NO_NODE
     leader_epoch: int = 0
-    voted_id: int = NOBODY
+    voted_id: int = NO_NODE
     voted_directory_id: UUID = ZERO_ID
     voters: tuple[int, ...] | None = None
 

@@ -79,7 +79,7 @@ def interrupted(broker: Broker, arguments: list[str], *, undertaking: bool = Fal
 
         def is_waiting() -> bool:
             """It waits for the job, so it has been told which."""
-            names = [one.progress.undertaking for one in jobs.list() if one.state == "running"]
+            names = [one.progress.job_id for one in jobs.list() if one.state == "running"]
             return jobs._waiters > 0 and (any(names) or not undertaking)
 
         broker.call(wait_until(is_waiting))
@@ -139,7 +139,7 @@ def test_an_interrupted_erasure_that_has_begun_is_named_by_its_id(
     assert erasure[1] in certificate
     [job] = running_jobs(Admin(broker.bootstrap_servers))
     refused = CliRunner().invoke(main, ["cancel", job["id"], "-b", broker.bootstrap_servers])
-    assert (refused.exit_code, f"ends its undertaking {erasure[1]}" in refused.output) == (1, True), refused.output
+    assert (refused.exit_code, f"/v1/cancel ends {erasure[1]}" in refused.output) == (1, True), refused.output
     assert erasure[1] in pasted(watch).output
     monkeypatch.undo()
     result = pasted(end)

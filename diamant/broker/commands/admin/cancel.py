@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("undertaking", metavar="[ID]", required=False)
+@click.argument("job_id", metavar="[ID]", required=False)
 @click.option("--reason", help="The reason. It stands in the certificate, so it must hold no key and no value.")
 @asking
-def cancel(undertaking: str | None, reason: str | None, asked: Asked) -> None:
+def cancel(job_id: str | None, reason: str | None, asked: Asked) -> None:
     """End the erasure or redaction ID, or the job of that number, without finishing it; without an ID list what is in progress.
 
     What was done stays done. The last certificate says that nothing is certified, and why. Jobs (diamant status) need no reason;
     one that has begun an erasure or a redaction is ended by the id of that. Exit codes: 0 done, 1 failed, 2 usage.
     """
-    if undertaking is None:
+    if job_id is None:
         answer = asked.admin.call("GET", "/v1/certificates")
         unfinished = {"unfinished": answer["unfinished"]}
         asked.show(unfinished, lambda console: _print_unfinished(console, answer["unfinished"]))
         return
-    if undertaking.isdecimal():
-        job = asked.admin.call("DELETE", f"/v1/jobs/{undertaking}", timeout_s=asked.timeout_s)
+    if job_id.isdecimal():
+        job = asked.admin.call("DELETE", f"/v1/jobs/{job_id}", timeout_s=asked.timeout_s)
         asked.show(job, lambda console: console.print(f"job {job['id']}, {job['verb']}: {_end_of(job)}"))
         return
     if reason is None:
         fail("--reason is missing: it stands in the certificate", EXIT_USAGE)
     with going_on(asked):
-        found = asked.admin.cancel(undertaking, reason=reason, timeout_s=asked.timeout_s)
+        found = asked.admin.cancel(job_id, reason=reason, timeout_s=asked.timeout_s)
     asked.show(found, lambda console: _print(console, found))
 
 

@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("undertaking", metavar="[ID]", required=False)
+@click.argument("job_id", metavar="[ID]", required=False)
 @click.option("--certificate", "file", type=OutputFile(), help="With an ID: write the certificate to this file.")
 @click.option("--page", type=OutputFile(), help="With an ID: write the certificate as an HTML page to this file.")
 @click.option("--as-it-is", is_flag=True, help="With an ID: also a certificate that is not as it was signed.")
 @asking
-def certificates(undertaking: str | None, file: str | None, page: str | None, *, as_it_is: bool, asked: Asked) -> None:
+def certificates(job_id: str | None, file: str | None, page: str | None, *, as_it_is: bool, asked: Asked) -> None:
     """List the certificates of erasures and redactions, and those in progress; with an ID show its last certificate.
 
     The broker checks each of them, with its own key. Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, or no such
     certificate, 3 one is not as it was signed, or could not be checked.
     """
-    if undertaking is None:
+    if job_id is None:
         if file is not None or page is not None or as_it_is:
             fail(
                 f"--certificate, --page and --as-it-is want an ID; this lists them: {asked.command('certificates')}",
@@ -49,20 +49,20 @@ def certificates(undertaking: str | None, file: str | None, page: str | None, *,
         asked.show(listed, lambda console: _print_list(console, asked, listed))
         is_genuine = all(one.get("check") in ("signed", None) for one in listed["certificates"])
         sys.exit(EXIT_DONE if is_genuine else EXIT_NOT_SO)
-    path, problem = f"/v1/certificates/{path_step(undertaking)}", ""
+    path, problem = f"/v1/certificates/{path_step(job_id)}", ""
     try:
         found = asked.admin.call("GET", path)
     except AdminError as error:
         if error.code != "not-genuine":
             raise
         # The option has another name here than over HTTP.
-        here = f"this shows it as it is: {asked.command('certificates', undertaking, '--as-it-is')}"
+        here = f"this shows it as it is: {asked.command('certificates', job_id, '--as-it-is')}"
         problem = str(error).replace("as_it_is=true hands it out as it is", here)
         if not as_it_is:
             fail(problem, EXIT_NOT_SO, code=error.code)
         found = asked.admin.call("GET", f"{path}?as_it_is=true")
         say(problem)
-    is_written = write_outputs({"certificate": found, "certificate_path": f"id {undertaking}"}, file, page, problem)
+    is_written = write_outputs({"certificate": found, "certificate_path": f"id {job_id}"}, file, page, problem)
     asked.show(found, lambda console: _print(console, found))
     if problem:
         sys.exit(EXIT_NOT_SO)

@@ -46,18 +46,18 @@ def fail_in_time(asked: Asked, error: AdminError, exit_code: int) -> NoReturn:
 
 def what_goes_on(asked: Asked, job: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     """Return a sentence about a job, and commands by what they are good for."""
-    undertaking, verb = job["undertaking"], job["verb"].partition("/v1/")[2]
+    job_id, verb = job["undertaking"], job["verb"].partition("/v1/")[2]
     hints = {}
-    if undertaking is not None:
+    if job_id is not None:
         noun = "redaction" if verb == "redact" else "erasure"
-        hints["its certificate, once it is there"] = asked.command("certificates", undertaking)
+        hints["its certificate, once it is there"] = asked.command("certificates", job_id)
         if job["state"] == "done":
-            return f"{noun} {undertaking} was certified by then", hints
+            return f"{noun} {job_id} was certified by then", hints
         hints["how far it is"] = asked.command("status")
-        hints["to end it"] = asked.command("cancel", undertaking, "--reason", "interrupted")
+        hints["to end it"] = asked.command("cancel", job_id, "--reason", "interrupted")
         if job["state"] == "failed":
-            return f"{noun} {undertaking}: {job['error']['error']}", hints
-        return f"{noun} {undertaking} continues in the broker ({progress_text(job['progress'])})", hints
+            return f"{noun} {job_id}: {job['error']['error']}", hints
+        return f"{noun} {job_id} continues in the broker ({progress_text(job['progress'])})", hints
     if job["state"] != "running":
         told = "was done by then" if job["state"] == "done" else f"had failed by then: {job['error']['error']}"
         return f"{verb} {told}", hints

@@ -58,7 +58,7 @@ async def begin(tools: EraseTools, intent: Intent, key: SigningKey, progress: Pr
         await tools.groups.check_known(progress)
     async with tools.queue.locked(intent.id):
         # A stop may interrupt what follows at any point; the next start resumes this intent.
-        progress.undertaking = intent.id
+        progress.job_id = intent.id
         await tools.queue.table.save(intent, key)
         return await EraseAttempt(tools, intent, key, progress).carry_out(is_patient=True, is_new=True)
 

@@ -193,7 +193,7 @@ class Erasures:
         self, erasure_id: str, is_confirmed: bool, timeout_ms: int | None, progress: Progress
     ) -> Erasure:
         with self.queue.call(is_new=False):
-            progress.undertaking = erasure_id
+            progress.job_id = erasure_id
             if erasure_id not in await self.table.ids_on_disk():
                 return await self._over_already(erasure_id)
             key = await self._evidence.keys.usable()

@@ -89,7 +89,7 @@ class RedactAttempt:
             ended = self._refused(intent, works)
             if ended is None:
                 intent = _leave_what_refuses_writes(intent, works)
-                self._progress.undertaking = intent.id
+                self._progress.job_id = intent.id
                 intent = await self._begin(intent, works)
                 await steps.rewrite(works, self._progress)
         if ended is not None:

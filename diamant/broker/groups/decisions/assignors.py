@@ -34,7 +34,7 @@ from diamant.broker.groups.consumer.member import NOTHING, Assignment
 MAX_ROUNDS = 16
 """Passes over all topics in search of a better balance (`MAX_ITERATION_COUNT` of Kafka)."""
 
-NOBODY = -1
+NO_OWNER = -1
 
 
 class MemberSpec(NamedTuple):
@@ -200,7 +200,7 @@ class _UniformHeterogeneous:
         self._owned: list[_Owned] = [{} for _ in self._member_ids]
         self._sizes = [0] * len(self._member_ids)
         self._subscribers = _subscribers(members, self._member_ids, is_homogeneous=False)
-        self._owners = {topic_id: [NOBODY] * partition_counts[topic_id] for topic_id in self._subscribers}
+        self._owners = {topic_id: [NO_OWNER] * partition_counts[topic_id] for topic_id in self._subscribers}
         self._queues: dict[int, _LoadQueue] = {}  # by the identity of a list of subscribers, as in the next one
         self._balanced_at: dict[int, int] = {}
         """After how many moves the loads of some subscribers were found to differ by one at most."""
@@ -211,9 +211,9 @@ class _UniformHeterogeneous:
             return {}
         self._keep_what_is_subscribed()
         for topic_id in self._ordered(
-            [topic_id for topic_id, owners in self._owners.items() if NOBODY in owners],
+            [topic_id for topic_id, owners in self._owners.items() if NO_OWNER in owners],
         ):
-            waiting = [partition for partition, owner in enumerate(self._owners[topic_id]) if owner == NOBODY]
+            waiting = [partition for partition, owner in enumerate(self._owners[topic_id]) if owner == NO_OWNER]
             takers = self._queue_of(topic_id).least_loaded(len(waiting))
             for partition, index in zip(waiting, takers, strict=True):
                 self._give(topic_id, partition, index)
@@ -257,7 +257,7 @@ class _UniformHeterogeneous:
 
     def _give(self, topic_id: UUID, partition: int, index: int) -> None:
         before = self._owners[topic_id][partition]
-        if before != NOBODY:
+        if before != NO_OWNER:
             self._owned[before][topic_id].discard(partition)
             self._sizes[before] -= 1
         self._owned[index].setdefault(topic_id, set()).add(partition)
@@ -289,10 +289,10 @@ class _UniformHeterogeneous:
         moved = 0
         while not ladder.is_balanced():
             giver = ladder.next_most_loaded()
-            while giver != NOBODY and not left.get(giver):
+            while giver != NO_OWNER and not left.get(giver):
                 ladder.exclude_most_loaded()
                 giver = ladder.next_most_loaded()
-            if giver == NOBODY:
+            if giver == NO_OWNER:
                 break
             partition = left[giver].pop()
             taker = ladder.next_least_loaded()
@@ -382,7 +382,7 @@ class _Ladder:
                 self._high_start -= 1
             self._high_next = self._high_end - 1
         if self._high_next < 0:
-            return NOBODY
+            return NO_OWNER
         found = self._sorted[self._high_next]
         self._high_next -= 1
         return found

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 KEY = 22
 FIRST_WITH_PRODUCER_FENCED = 4
-NOBODY = (-1, -1)
+NO_PRODUCER = (-1, -1)
 
 
 def handle(
@@ -39,10 +39,10 @@ def handle(
     """Hand out an id; a coroutine only when a new block of ids has to be recorded first."""
     version = context.api_version
     expected = (getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
-    if expected != NOBODY and -1 in expected:
+    if expected != NO_PRODUCER and -1 in expected:
         return _encode(version, ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return _transactional(transactions(), version, request, None if expected == NOBODY else expected)
+        return _transactional(transactions(), version, request, None if expected == NO_PRODUCER else expected)
     return producer_ids.give(
         lambda producer_id: _encode(version, ErrorCode.NONE, producer_id, 0),
         lambda: _encode(version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),

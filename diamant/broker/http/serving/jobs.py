@@ -107,7 +107,7 @@ class HttpJob:
     @property
     def can_be_ended(self) -> bool:
         """True if it may be ended early: an erasure that has begun would continue by itself."""
-        return self._can_be_ended and self.progress.undertaking is None and self.state == RUNNING
+        return self._can_be_ended and self.progress.job_id is None and self.state == RUNNING
 
     @property
     def href(self) -> str:
@@ -122,7 +122,7 @@ class HttpJob:
             "verb": self.verb,
             "state": self.state,
             "progress": self.progress.to_fields(),
-            "undertaking": self.progress.undertaking,
+            "undertaking": self.progress.job_id,
             "can_be_ended": self.can_be_ended,
             "started_ms": self.started_ms,
             "ended_ms": self.ended_ms,
@@ -191,8 +191,8 @@ class Jobs:
         if job.state != RUNNING or job.task is None:
             return
         if not job.can_be_ended:
-            undertaking = job.progress.undertaking
-            how = "it ends by itself" if undertaking is None else f"POST /v1/cancel ends its undertaking {undertaking}"
+            job_id = job.progress.job_id
+            how = "it ends by itself" if job_id is None else f"POST /v1/cancel ends {job_id}"
             raise NotPossible(f"job {job.id}, {job.verb}, cannot be ended half-way: {how}")
         job.is_ended = True
         job.task.cancel()
