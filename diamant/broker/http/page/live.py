@@ -49,7 +49,7 @@ async def stream(call: Call, parts: Parts) -> web.StreamResponse:
             try:
                 await _send(call, parts, response)
             except VerbError as error:  # what is shown has gone
-                await response.write(_notice(f"Not live any more: {error}.").encode())
+                await response.write(_notice(f"No longer live: {error}.").encode())
     finally:
         _open.discard(token)
     return response
@@ -62,7 +62,7 @@ def live_view(path: str, handle: Callable[[Call], Awaitable[web.StreamResponse]]
         try:
             return await handle(call)
         except (VerbError, JsonError) as error:
-            return await _not_live(call, f"Not live any more: {error}.")
+            return await _not_live(call, f"No longer live: {error}.")
 
     return Route("GET", path, answer, "Changes of a view.", takes_any_query=True, refuse=refused)
 

@@ -132,7 +132,7 @@ def _effects(logs: Sequence[Log], config: LogConfig, name: str, now_ms: int) -> 
         if config.is_compacted and not was_compacted:
             yield "From then on only the latest value of each key stays; records without a key are refused by Kafka's rules."
         if was_compacted and not config.is_compacted:
-            yield "The topic is not compacted any more: superseded values stay until retention removes their segments."
+            yield "The topic is no longer compacted: superseded values stay until retention removes their segments."
     if name == "min.compaction.lag.ms":
         yield "A value that is superseded can be read for at least so long after it was written."
     if name == "max.compaction.lag.ms" and config.is_compacted:

@@ -172,7 +172,7 @@ async def test_a_setting_is_explained_before_it_is_changed(broker: Broker) -> No
 
         await broker.clock.advance("1d")
         status, text = await preview("cleanup.policy", "delete")
-        assert (status, "would remove nothing" in text, "not compacted any more" in text) == (200, True, True)
+        assert (status, "would remove nothing" in text, "no longer compacted" in text) == (200, True, True)
         async with session.post(
             f"{broker.http_url}/v1/configs", json={"topic": "users", "set": {"retention.ms": "60000"}}
         ):
@@ -191,7 +191,7 @@ async def test_a_partition_in_trouble_says_so(broker: Broker) -> None:
     broker.node.topics.by_name["users"].logs[0].write_failure = OSError("no space left")
     broker.node.directory.failures.append(LoadFailure("users", 7, CorruptLog("/data/users-7", 0, "a hole")))
     text = (await get(broker, "/topics/users")).text
-    assert "It takes no writes any more: no space left" in text
+    assert "It takes no more writes: no space left" in text
     assert re.search(r"Partition 7 is offline:</strong> .*a hole", text)
 
 
