@@ -13,10 +13,12 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from diamant.broker.cannot_start import told
+from diamant.broker.cannot_start import CannotStart, told
 from diamant.broker.client.errors import NotPossible, VerbError
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.listeners import Addresses
+from diamant.broker.config.config_key import ConfigError
+from diamant.broker.config.listeners import SASL_PROTOCOLS, Addresses
+from diamant.broker.config.sasl_table import USERS, parse_users
 from diamant.broker.dispatch.services import Services
 from diamant.broker.dispatch.table import TABLE, load
 from diamant.broker.http.endpoints.table import ENDPOINTS
@@ -34,6 +36,7 @@ from diamant.storage.recovery.directory_restore import restore_directory
 from diamant.storage.recovery.log_directory import LogDirectory
 
 if TYPE_CHECKING:
+    from diamant.broker.security.sasl.listeners import SaslListeners
     from diamant.broker.snapshots.store import SnapshotFiles
 
 logger = logging.getLogger("diamant.broker.broker")
@@ -127,7 +130,7 @@ class RunningBroker:
                 f"the reset to {copy} has failed: {error}. Stop the broker; its next start tries again"
             ) from error
         node.started_s = old.started_s
-        self.node, self.services = node, Services(node, TABLE, load, server)
+        self.node, self.services = node, Services(node, TABLE, load, server, server.sasl)
         self.services.reset = self.reset
         if self.http is not None:
             self.http.hand_over(self.services)
@@ -154,6 +157,7 @@ class RunningBroker:
 async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> RunningBroker:
     """Open the directory and listen; `addresses` get those it listens at. Raises CannotStart, and holds nothing then."""
     with told(str(config.data_dir)), contextlib.ExitStack() as undo:
+        sasl = await asyncio.to_thread(open_sasl, config)
         sockets = []
         for listener in config.listeners:
             with told(listener.address):
@@ -169,11 +173,13 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
         undo.callback(metadata.close, clean=False)
         node = Node(config, env, directory, metadata, addresses)
         undo.callback(node.batch_checkers.shutdown)
-        services = Services(node, TABLE, load)
+        services = Services(node, TABLE, load, sasl=sasl)
         await node.load()
+        await _put_users(node)
         await _prepare(services)
         for (listener, sock), told_of in zip(sockets, config.advertised(addresses.kafka), strict=True):
-            services.server.listen(sock, listener.name, told_of.host, told_of.port)
+            protocol = listener.security_protocol
+            services.server.listen(sock, listener.name, told_of.host, told_of.port, protocol)
         # In the same turn of the loop: a client that the Kafka port answers finds HTTP there.
         node.started_s = time.monotonic()
         http = open_http(services, config.http_listener, ENDPOINTS)
@@ -195,6 +201,20 @@ async def _prepare(services: Services) -> None:
     services.apply_quotas()
     services.node.scheduler.add(ScheduledTask("erasures", services.next_job_ms, services.run_due_jobs))
     await services.load_coordinators()
+
+
+async def _put_users(node: Node) -> None:
+    """Put the credentials of `diamant.users` into the metadata log, as far as they are not there."""
+    if not node.config[USERS]:
+        return
+    from diamant.broker.security.sasl.scram_keys import changed_credentials
+
+    users = parse_users(USERS, str(node.config[USERS]))
+    known = dict(node.metadata.image.scram_credentials)
+    records = await asyncio.to_thread(changed_credentials, users, lambda mechanism, user: known.get((mechanism, user)))
+    if records:
+        node.metadata.append(records)
+        await node.topics.sync()
 
 
 def _tidy_up(directory: LogDirectory) -> None:
@@ -221,6 +241,18 @@ def _tidy_up(directory: LogDirectory) -> None:
         directory.was_clean = True
         env.remove(files.mark)
     files.sweep()
+
+
+def open_sasl(config: BrokerConfig) -> SaslListeners | None:
+    """The listeners with SASL, if there are any. Raises CannotStart; reads a file."""
+    if not any(listener.security_protocol in SASL_PROTOCOLS for listener in config.listeners):
+        return None
+    from diamant.broker.security.sasl.listeners import SaslListeners
+
+    try:
+        return SaslListeners(config)
+    except ConfigError as error:
+        raise CannotStart(str(error)) from None
 
 
 def _abandon(http: HttpServer, addresses: Addresses) -> None:

@@ -7,14 +7,16 @@ brokers over the wire, the properties it was started with, the default.
 from __future__ import annotations
 
 import difflib
+import json
 import logging
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from diamant.broker.config.authorization_table import check_authorization
-from diamant.broker.config.broker_table import BROKER_CONFIGS, SPARK_CONF_PREFIX
+from diamant.broker.config.broker_table import BROKER_CONFIGS, DEFAULT_LISTENER, SPARK_CONF_PREFIX
 from diamant.broker.config.config_key import (
     HIDDEN,
     LONG_MAX,
@@ -28,13 +30,15 @@ from diamant.broker.config.config_key import (
 from diamant.broker.config.listeners import (
     META_ADDRESSES,
     PLAINTEXT,
+    SASL_PLAINTEXT,
     Listener,
     listener_text,
     parse_address,
     parse_listeners,
     parse_protocol_map,
 )
-from diamant.broker.config.security_table import check_no_security
+from diamant.broker.config.sasl_table import USERS
+from diamant.broker.config.security_table import check_security, names_of_setting, setting_of_listener
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.input_file import read_input
@@ -52,7 +56,7 @@ class BrokerConfig:
     ``listen``: ``host:port`` or ``NAME://host:port``, one or several; port 0 takes a free port. ``data_dir``: the data
     directory. ``properties``: texts by Kafka's names. Further keywords are Kafka's names with underscores and may be
     Python values. Of two ways to say the same the more specific wins: ``listen`` and ``data_dir``, then keywords, then
-    properties.
+    properties. ``users``: names and passwords; addresses without a NAME are those of SASL_PLAINTEXT listeners then.
 
         BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, num_partitions=4, properties={"log.segment.bytes":
         "1048576"})
@@ -156,24 +160,28 @@ class BrokerConfig:
     """Whose time counts: "system" or "manual" (`diamant.clock`)."""
     spark_conf: Mapping[str, str]
     """Settings for Spark: `diamant.cleaner.spark.conf.*` without the prefix. May hold secrets."""
+    listener_settings: Mapping[str, str]
+    """Settings of single listeners, `listener.name.*`, in small letters up to their name. May hold secrets."""
 
     def __init__(
         self,
         listen: str | Sequence[str] | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         properties: Mapping[str, str] | None = None,
+        *,
+        users: Mapping[str, str] | None = None,
         **kafka_names: Any,
     ) -> None:
         static = dict(properties or {})
         for keyword, value in kafka_names.items():
             static[_name_of(keyword)] = _text(keyword, value)
-        if listen is not None:
-            addresses = [listen] if isinstance(listen, str) else list(listen)
-            static["listeners"] = ",".join(map(listener_text, addresses))
+        if users is not None:
+            static[USERS] = json.dumps(dict(users))
+        _name_listeners(static, listen)
         if data_dir is not None:
             static["log.dirs"] = os.fspath(data_dir)
         self._resolve(static, {}, {})
-        check_no_security(static, self.listeners)
+        check_security(static, self.listeners)
         check_authorization(static)
         _check_compaction_lags(self._topic_defaults)
         check_cleaner_memory(self._values)
@@ -196,20 +204,39 @@ class BrokerConfig:
         Both replace what an earlier call set. What does not parse, or is not dynamic, has no effect.
         """
         changed = BrokerConfig.__new__(BrokerConfig)
-        passed_on = {SPARK_CONF_PREFIX + name: text for name, text in self.spark_conf.items()}
-        changed._resolve(self._layers[ConfigSource.STATIC_BROKER_CONFIG] | passed_on, defaults, own)
+        changed._resolve(self._given(), defaults, own)
         return changed
 
     def elsewhere(self, data_dir: str, **kafka_names: Any) -> BrokerConfig:
         """This configuration, as given at the start, for another broker: in another directory, on free ports."""
-        given = dict(self._layers[ConfigSource.STATIC_BROKER_CONFIG])
+        given = self._given()
         for name in ("log.dir", "metadata.log.dir", "advertised.listeners"):
             given.pop(name, None)
         given["listeners"] = ",".join(str(listener._replace(port=0)) for listener in self.listeners)
         if self.http_listener is not None:
             given["diamant.http.listen"] = self.http_listener._replace(port=0).address
-        given |= {SPARK_CONF_PREFIX + name: text for name, text in self.spark_conf.items()}
         return BrokerConfig(data_dir=data_dir, properties=given, **kafka_names)
+
+    def of_listener(self, listener: str, setting: str, mechanism: str = "") -> tuple[str, Value]:
+        """The value of a setting on a listener, perhaps for one mechanism, and the full name that it is set by.
+
+        The most specific counts: that of listener and mechanism, of the listener, of the broker. ConfigError if it is not
+        allowed.
+        """
+        for name in names_of_setting(listener, setting, mechanism):
+            if name in self.listener_settings:
+                return name, replace(BROKER_CONFIGS[setting], name=name).parse(self.listener_settings[name])
+        return setting, self._values[setting]
+
+    def is_set(self, setting: str, listener: str) -> bool:
+        """True if a setting is set for a listener, or for the broker."""
+        is_of_listener = any(name in self.listener_settings for name in names_of_setting(listener, setting))
+        return is_of_listener or any(setting in layer for layer in self._layers.values())
+
+    def _given(self) -> dict[str, str]:
+        """The texts that it was started with, as far as they have an effect."""
+        passed_on = {SPARK_CONF_PREFIX + name: text for name, text in self.spark_conf.items()}
+        return {**self._layers[ConfigSource.STATIC_BROKER_CONFIG], **passed_on, **self.listener_settings}
 
     def __getitem__(self, name: str) -> Value:
         """The value of a row of `BROKER_CONFIGS`; KeyError for other names."""
@@ -283,11 +310,7 @@ class BrokerConfig:
         self, static: Mapping[str, str], dynamic_defaults: Mapping[str, str], dynamic: Mapping[str, str]
     ) -> None:
         """Fill in everything from the three layers of texts."""
-        warnings: list[str] = []
         known = {name: text for name, text in static.items() if name in BROKER_CONFIGS}
-        for name in static:
-            if name not in BROKER_CONFIGS and not name.startswith(SPARK_CONF_PREFIX):
-                warnings.append(_unknown(name))
         for name, text in known.items():
             BROKER_CONFIGS[name].parse(text)
         layers = {
@@ -308,7 +331,8 @@ class BrokerConfig:
             listeners=listeners,
             advertised_listeners=advertised,
             http_listener=_http_listener(values),
-            warnings=tuple(warnings),
+            listener_settings=_listener_settings(static),
+            warnings=tuple(map(_unknown, filter(_is_unknown, static))),
             clock=values["diamant.clock"],
             spark_conf={
                 name.removeprefix(SPARK_CONF_PREFIX): text
@@ -324,6 +348,31 @@ class BrokerConfig:
     _layers: dict[ConfigSource, dict[str, str]]
     _values: dict[str, Value]
     _topic_defaults: dict[str, Value]
+
+
+def _name_listeners(static: dict[str, str], listen: str | Sequence[str] | None) -> None:
+    """Fill in `listeners`; addresses without a name are those of listeners with SASL if there are users."""
+    protocol = SASL_PLAINTEXT if static.get(USERS) else PLAINTEXT
+    if listen is not None:
+        addresses = [listen] if isinstance(listen, str) else list(listen)
+        static["listeners"] = ",".join(listener_text(address, protocol) for address in addresses)
+    elif protocol != PLAINTEXT and "listeners" not in static:
+        static["listeners"] = DEFAULT_LISTENER.replace(PLAINTEXT, protocol)
+
+
+def _listener_settings(static: Mapping[str, str]) -> dict[str, str]:
+    """The settings of single listeners that have an effect, with the names of listeners and mechanisms in small letters."""
+    return {
+        f"{name[: -len(setting)].lower()}{setting}": text
+        for name, text in static.items()
+        if (setting := setting_of_listener(name)) in BROKER_CONFIGS
+    }
+
+
+def _is_unknown(name: str) -> bool:
+    return not (
+        name in BROKER_CONFIGS or name.startswith(SPARK_CONF_PREFIX) or setting_of_listener(name) in BROKER_CONFIGS
+    )
 
 
 def validate_dynamic_config(name: str, value: str | None) -> None:

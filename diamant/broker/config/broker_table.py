@@ -28,6 +28,7 @@ from diamant.broker.config.config_key import (
     list_of,
 )
 from diamant.broker.config.coordinator_table import COORDINATOR_CONFIGS
+from diamant.broker.config.sasl_table import SASL_CONFIGS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 
@@ -40,6 +41,8 @@ SYSTEM_CLOCK, MANUAL_CLOCK = "system", "manual"
 
 SPARK_CONF_PREFIX = "diamant.cleaner.spark.conf."
 """Begins the names of what is passed on to Spark."""
+
+DEFAULT_LISTENER = "PLAINTEXT://127.0.0.1:9092"
 
 DEFAULT_HTTP_LISTEN = "127.0.0.1:9644"
 """The default of `diamant start` for `diamant.http.listen`."""
@@ -70,7 +73,7 @@ _KEYS = (
     ConfigKey(
         "listeners",
         _LIST,
-        ["PLAINTEXT://127.0.0.1:9092"],
+        [DEFAULT_LISTENER],
         "Where to listen, as `NAME://host:port`; an empty host is every interface, port 0 a free port. Kafka's "
         "default is every interface; Diamant has no security yet and stays on this machine by default. "
         "Listeners named in `controller.listener.names` are not opened.",
@@ -479,7 +482,13 @@ def _topic_defaults(explained: Iterable[str]) -> list[ConfigKey]:
 
 BROKER_CONFIGS: Mapping[str, ConfigKey] = {
     key.name: key
-    for key in (*_KEYS, *AUTHORIZATION_CONFIGS, *COORDINATOR_CONFIGS, *_topic_defaults([key.name for key in _KEYS]))
+    for key in (
+        *_KEYS,
+        *AUTHORIZATION_CONFIGS,
+        *SASL_CONFIGS,
+        *COORDINATOR_CONFIGS,
+        *_topic_defaults([key.name for key in _KEYS]),
+    )
 }
 """The table, by name: first what is the broker's own, then the defaults of topics."""
 
@@ -487,8 +496,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = {
 _NAMES = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.session.timeout.ms
-client.quota.callback.class connection.failed.authentication.delay.ms connections.max.reauth.ms
+auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.session.timeout.ms client.quota.callback.class
 controlled.shutdown.enable controller.quorum.append.linger.ms controller.quorum.auto.join.enable
 controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
 controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
@@ -537,12 +545,11 @@ sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nb
 sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file
 sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file
 sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
-sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
 sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
 sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
-sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
-sasl.server.callback.handler.class sasl.server.max.receive.size security.inter.broker.protocol
+sasl.oauthbearer.token.endpoint.url
+security.inter.broker.protocol
 security.providers share.coordinator.append.linger.ms share.coordinator.load.buffer.size
 share.coordinator.snapshot.update.records.per.snapshot share.coordinator.state.topic.compression.codec
 share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions

@@ -15,7 +15,11 @@ from typing import NamedTuple
 from diamant.broker.config.config_key import ConfigError
 
 PLAINTEXT = "PLAINTEXT"
-SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SASL_PLAINTEXT = "SASL_PLAINTEXT"
+SASL_SSL = "SASL_SSL"
+SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", SASL_PLAINTEXT, SASL_SSL)
+"""In the order of their numbers (`SecurityProtocol`)."""
+SASL_PROTOCOLS = (SASL_PLAINTEXT, SASL_SSL)
 META_ADDRESSES = ("0.0.0.0", "::", "")
 """Hosts that mean "every interface": fine to bind, useless to a client."""
 
@@ -57,9 +61,9 @@ _LISTENER = re.compile(r"([^:/\s]+)://(?:\[([0-9A-Za-z:.%_-]*)\]|([0-9A-Za-z.%_-
 _ADDRESS = re.compile(r"(?:\[[0-9A-Za-z:.%_-]*\]|[0-9A-Za-z.%_-]*):[0-9]{1,5}", re.ASCII)
 
 
-def listener_text(address: str) -> str:
-    """``host:port``, as people type it, as a listener named PLAINTEXT; a listener's text stays as it is."""
-    return f"{PLAINTEXT}://{address}" if _ADDRESS.fullmatch(address) else address
+def listener_text(address: str, protocol: str = PLAINTEXT) -> str:
+    """``host:port``, as people type it, as a listener named as its protocol; a listener's text stays as it is."""
+    return f"{protocol}://{address}" if _ADDRESS.fullmatch(address) else address
 
 
 def parse_address(config_name: str, text: str, listener_name: str) -> Listener:

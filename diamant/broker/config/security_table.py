@@ -1,4 +1,6 @@
-"""Settings that ask for security, of which there is none yet: a broker that is told to keep clients out must not start.
+"""Settings that ask for security: a broker that is told to keep clients out, and cannot, must not start.
+
+There is SASL for listeners that are SASL_PLAINTEXT. TLS and ACLs there are none yet.
 
 What stands at Kafka's default, or is empty, asks for nothing, and neither does what concerns a listener that is not opened.
 
@@ -11,7 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from diamant.broker.config.config_key import ConfigError
-from diamant.broker.config.listeners import PLAINTEXT, Listener
+from diamant.broker.config.listeners import PLAINTEXT, SASL_PLAINTEXT, SASL_PROTOCOLS, Listener
 from diamant.protocol.kraft.records import BROKER_RESOURCE
 from diamant.storage.kraft.image import MetadataImage
 
@@ -62,22 +64,56 @@ _DEFAULTS = dict(line.lower().partition("=")[::2] for line in _KAFKA_DEFAULTS.sp
 _WITHOUT_DEFAULT = frozenset(["delegation.token.secret.key"])
 _PREFIXES = ("sasl.", "ssl.")
 _OF_A_LISTENER = re.compile(r"listener\.name\.([^.]+)\.(.+)")
+_MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
+"""In the names of settings, small."""
 
 
-def check_no_security(properties: Mapping[str, str], listeners: Sequence[Listener]) -> None:
-    """Raise ConfigError if a broker that opens `listeners` is asked for security: one line, names of settings, no values."""
+def check_security(properties: Mapping[str, str], listeners: Sequence[Listener]) -> None:
+    """Raise ConfigError if a broker that opens `listeners` is asked for security that it does not have: one line, names of
+    settings, no values.
+    """
     asked = [
         f"listeners ({listener} is {listener.security_protocol})"
         for listener in listeners
-        if listener.security_protocol != PLAINTEXT
+        if listener.security_protocol not in (PLAINTEXT, SASL_PLAINTEXT)
     ]
-    asked += security_settings(properties, [listener.name for listener in listeners])
+    with_sasl = {listener.name for listener in listeners if listener.security_protocol in SASL_PROTOCOLS}
+    settings = security_settings(properties, [listener.name for listener in listeners])
+    asked += [name for name in settings if not _is_for_sasl(name, properties[name], with_sasl)]
     if asked:
         verb, them = ("asks", "it") if len(asked) == 1 else ("ask", "them")
         raise ConfigError(
-            f"{', '.join(asked)} {verb} for security, which Diamant does not have yet: everybody who reaches the port would come "
-            f"in. Remove {them}; listeners can be PLAINTEXT only"
+            f"{', '.join(asked)} {verb} for security that Diamant does not have, or not on these listeners: everybody "
+            f"who reaches the port would come in. Remove {them}; listeners can be PLAINTEXT and SASL_PLAINTEXT"
         )
+
+
+def _is_for_sasl(name: str, value: str, with_sasl: Collection[str]) -> bool:
+    """True if a listener with SASL does what a setting asks for."""
+    if name == "security.inter.broker.protocol":
+        return value.strip() in SASL_PROTOCOLS and bool(with_sasl)
+    of_listener = _OF_A_LISTENER.fullmatch(name)
+    listeners = with_sasl if of_listener is None else {of_listener[1].upper()} & set(with_sasl)
+    return bool(listeners) and any(
+        meant == "connections.max.reauth.ms" or meant.startswith("sasl.") for meant in _meant(name, listeners)
+    )
+
+
+def setting_of_listener(name: str) -> str:
+    """The setting in `listener.name.NAME.SETTING` or `listener.name.NAME.MECHANISM.SETTING`; empty for other names."""
+    of_listener = _OF_A_LISTENER.fullmatch(name)
+    if of_listener is None:
+        return ""
+    mechanism, _, setting = of_listener[2].partition(".")
+    return setting if mechanism in _MECHANISMS else of_listener[2]
+
+
+def names_of_setting(listener: str, setting: str, mechanism: str = "") -> Iterable[str]:
+    """The names that a setting of a listener may be set by, the most specific first; the broker's own is not among them."""
+    prefix = f"listener.name.{listener.lower()}."
+    if mechanism:
+        yield f"{prefix}{mechanism.lower()}.{setting}"
+    yield f"{prefix}{setting}"
 
 
 def security_settings(properties: Mapping[str, str], listeners: Collection[str]) -> list[str]:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from diamant.broker.operations.records import RecordsOperation
     from diamant.broker.operations.segment_figures import SegmentFigures
     from diamant.broker.security.quotas.quotas import Quotas
+    from diamant.broker.security.sasl.listeners import SaslListeners
     from diamant.broker.snapshots.store import Snapshots
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.cleaner.erasure.pending_erasures import PendingErasures
@@ -63,10 +64,11 @@ class Services:
         served_keys: Collection[int],
         load: Callable[[Services, int], tuple[Decode, Handler]],
         server: Server | None = None,
+        sasl: SaslListeners | None = None,
     ) -> None:
         """`load(services, key)` gives the decoder and the handler of one of the APIs that are served.
 
-        `server`: one that has served other services, with its sockets.
+        `server`: one that has served other services, with its sockets. `sasl`: None without a listener that has it.
         """
         self.node = node
         self.quotas: Lazy[Quotas] = Lazy(self._quotas)
@@ -78,6 +80,10 @@ class Services:
         else:
             server.dispatch, server.limits, server.quotas = dispatch, ServerLimits.of(node.config), None
         self.server = server
+        server.sasl = sasl
+        if sasl is not None:
+            sasl.find = lambda mechanism, user: node.metadata.image.scram_credentials.get((mechanism, user))
+            sasl.now_ms = node.env.clock.now_ms
         node.on_reconfigured.append(self._set_limits)
         self.faults: Lazy[Faults] = Lazy(lambda: self._faults(served_keys))
         self.metadata_cache = MetadataCache()

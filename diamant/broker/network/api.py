@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from diamant.broker.config.listeners import PLAINTEXT
 from diamant.broker.network.response_writer import Buffer, Part
@@ -15,6 +15,9 @@ from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.connection import Request
 from diamant.storage.errors import CorruptLog, StorageError
+
+if TYPE_CHECKING:
+    from diamant.broker.security.sasl.session import SaslSession
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +129,8 @@ class ConnectionInfo(NamedTuple):
     advertised_port: int
     security_protocol: str = PLAINTEXT
     principal: Principal = ANONYMOUS
+    sasl: SaslSession | None = None
+    """The authentication in progress or done, on listeners with SASL."""
 
 
 Dispatch: TypeAlias = Callable[[ConnectionInfo, Request], Answer]

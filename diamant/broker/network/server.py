@@ -26,6 +26,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.listeners import PLAINTEXT, SASL_PROTOCOLS
 from diamant.broker.network.api import CloseConnection, ConnectionInfo, Dispatch, FrameHeader
 from diamant.broker.network.client_wait import ClientWait
 from diamant.broker.network.pending_answer import Body, PendingAnswer
@@ -38,7 +39,10 @@ from diamant.protocol.wire.connection import SCRATCH_BYTES, Request, ServerConne
 from diamant.storage.segments.segment import FileSlice
 
 if TYPE_CHECKING:
+    from diamant.broker.network.sasl_gate import SaslGate
     from diamant.broker.security.quotas.quotas import Quotas
+    from diamant.broker.security.sasl.listeners import SaslListeners
+    from diamant.protocol.wire.token_frames import TokenFrames
 
 logger = logging.getLogger(__name__)
 
@@ -123,14 +127,23 @@ class Server:
         self.refused = RefusedPeers()
         self.quotas: Quotas | None = None
         """The limits on what clients take; None while there are none."""
+        self.sasl: SaslListeners | None = None
+        """None without a listener that has SASL."""
         self._listeners: list[_Listener] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._idle_waiter: asyncio.Future[None] | None = None
 
-    def listen(self, sock: socket.socket, listener_name: str, advertised_host: str, advertised_port: int) -> None:
+    def listen(
+        self,
+        sock: socket.socket,
+        listener_name: str,
+        advertised_host: str,
+        advertised_port: int,
+        security_protocol: str = PLAINTEXT,
+    ) -> None:
         """Accept connections on a bound socket. Empty `advertised_host` = the address that a connection arrived at."""
-        make = partial(Connection, self, listener_name, advertised_host, advertised_port)
+        make = partial(Connection, self, _Place(listener_name, advertised_host, advertised_port, security_protocol))
         sock.setblocking(False)
         _set_buffers(sock, self.limits)  # inherited by what is accepted; the receive buffer must be known before
         sock.listen(max(self.limits.backlog, MIN_BACKLOG))
@@ -142,6 +155,10 @@ class Server:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def kept(self, answer: Awaitable[Any]) -> asyncio.Future[Any]:
+        """A future for an answer that is run to its end even if the future is cancelled."""
+        return asyncio.shield(self.keep(_as_coroutine(answer)))
 
     def abort_all(self) -> None:
         """Close every connection at once."""
@@ -274,17 +291,27 @@ class _Listener:
             logger.debug("a connection was gone before it was set up: %s", error)
 
 
+class _Place(NamedTuple):
+    """The listener that a connection has come to, as `Server.listen` was told of it."""
+
+    listener_name: str
+    advertised_host: str
+    advertised_port: int
+    security_protocol: str
+
+
 class Connection(asyncio.BufferedProtocol):
     """One client connection: receives in place, answers in order."""
 
     info: ConnectionInfo
 
-    def __init__(self, server: Server, listener_name: str, advertised_host: str, advertised_port: int) -> None:
+    def __init__(self, server: Server, place: _Place) -> None:
         self._server = server
-        self._listener_name = listener_name
-        self._advertised_host = advertised_host
-        self._advertised_port = advertised_port
-        self._frames = ServerConnection(max_frame_bytes=server.limits.max_frame_bytes, scratch=server.scratch)
+        self._place = place
+        self._gate: SaslGate | None = None
+        self.frames: ServerConnection | TokenFrames = ServerConnection(
+            max_frame_bytes=server.limits.max_frame_bytes, scratch=server.scratch
+        )
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._queue: deque[Request] = deque()
@@ -309,15 +336,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
-        local = transport.get_extra_info("sockname")
-        self.info = ConnectionInfo(
-            self._listener_name,
-            f"{peer[0]}:{peer[1]}" if peer else "unknown peer",
-            peer[0].removeprefix("::ffff:") if peer else "",
-            self._advertised_host or local[0].removeprefix("::ffff:"),
-            self._advertised_port or local[1],
-        )
+        self.info = _info(transport, self._place)
+        if self._server.sasl is not None and self._place.security_protocol in SASL_PROTOCOLS:
+            from diamant.broker.network.sasl_gate import SaslGate
+
+            self._gate = SaslGate(self, self._server, self._server.sasl)
         self._server.connected(self)
         if self._server.is_stopping:
             self.abort()
@@ -328,6 +351,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._gate = None
         if self._memory is not None:
             self._memory.close(self.queued_bytes)
         self._queue.clear()
@@ -341,14 +365,14 @@ class Connection(asyncio.BufferedProtocol):
         self._server.disconnected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._frames.get_buffer()
+        return self.frames.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._transport is None:
             return
         self._metrics.received_bytes += nbytes
         try:
-            requests = self._frames.received(nbytes)
+            requests = self.frames.received(nbytes)
         except ProtocolError as error:
             self._refuse(str(error))
             return
@@ -364,7 +388,7 @@ class Connection(asyncio.BufferedProtocol):
             self.queued_bytes += len(request.body) + REQUEST_OVERHEAD_BYTES
         if self._memory is not None:
             sizes = (len(request.body) + REQUEST_OVERHEAD_BYTES for request in requests)
-            self._memory.received(sizes, self._frames.announced_bytes)
+            self._memory.received(sizes, self.frames.announced_bytes)
         self._drain()
 
     def eof_received(self) -> bool:
@@ -404,6 +428,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def send(self, data: bytes) -> None:
+        """Write bytes as they are."""
+        self._outbox.flush()
+        if self._transport is not None:
+            self._transport.write(data)
+
     # Requests
 
     def _drain(self) -> None:
@@ -439,7 +469,8 @@ class Connection(asyncio.BufferedProtocol):
     def _handle(self, request: Request, now_s: float) -> None:
         self._handled_since_s = now_s
         try:
-            answer = self._server.dispatch(self.info, request)
+            gate = self._gate
+            answer = (self._server.dispatch if gate is None else gate)(self.info, request)
         except Exception as error:
             self._fail(request, error)
             return
@@ -455,13 +486,8 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting = answer
             answer.taker = partial(self._given, request)
             return
-        future: asyncio.Future[Any]
         # A future goes with its connection, as a pending answer does; a coroutine changes something and runs to its end.
-        future = (
-            answer
-            if isinstance(answer, asyncio.Future)
-            else asyncio.shield(self._server.keep(_as_coroutine(cast(Awaitable[Any], answer))))
-        )
+        future = answer if isinstance(answer, asyncio.Future) else self._server.kept(cast(Awaitable[Any], answer))
         self._waiting = future
         future.add_done_callback(partial(self._answered, request))
 
@@ -574,6 +600,19 @@ class Connection(asyncio.BufferedProtocol):
         if not isinstance(error, ConnectionError):
             logger.error("%s: answer could not be written, connection closed", self.info.peer, exc_info=error)
         self.abort()
+
+
+def _info(transport: asyncio.BaseTransport, place: _Place) -> ConnectionInfo:
+    peer = transport.get_extra_info("peername")
+    local = transport.get_extra_info("sockname")
+    return ConnectionInfo(
+        place.listener_name,
+        f"{peer[0]}:{peer[1]}" if peer else "unknown peer",
+        peer[0].removeprefix("::ffff:") if peer else "",
+        place.advertised_host or local[0].removeprefix("::ffff:"),
+        place.advertised_port or local[1],
+        place.security_protocol,
+    )
 
 
 def _set_buffers(sock: socket.socket, limits: ServerLimits) -> None:

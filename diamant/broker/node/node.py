@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import SYSTEM_CLOCK
-from diamant.broker.config.listeners import Addresses
+from diamant.broker.config.listeners import SECURITY_PROTOCOLS, Addresses
 from diamant.broker.config.security_table import kept_for_kafka
 from diamant.broker.node.flusher import Flusher
 from diamant.broker.node.index_repair import IndexRepair
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from diamant.broker.security.authorization.authorizer import Authorizer
 
 logger = logging.getLogger(__name__)
-
-PLAINTEXT_PROTOCOL = 0
-"""SecurityProtocol of a listener in the metadata log."""
 
 BATCH_CHECKERS = 2
 """Threads that check large batches; each may hold `append_checks.MAX_DECOMPRESSED_BYTES`."""
@@ -224,7 +221,12 @@ def open_metadata(env: Env, config: BrokerConfig, addresses: Addresses) -> Metad
         config.data_dir,
         node_id=config.node_id,
         endpoints=[
-            Endpoint(listener.name, told.host or listener.host, told.port, PLAINTEXT_PROTOCOL)
+            Endpoint(
+                listener.name,
+                told.host or listener.host,
+                told.port,
+                SECURITY_PROTOCOLS.index(listener.security_protocol),
+            )
             for listener, told in zip(addresses.kafka, config.advertised(addresses.kafka), strict=True)
         ],
         rack=config.broker_rack,

@@ -31,6 +31,7 @@ OTHER_DEFAULTS = {
     "offsets.topic.replication.factor",
     "transaction.state.log.replication.factor",
     "transaction.state.log.min.isr",
+    "sasl.server.max.receive.size",
 }
 # Their defaults in the real broker were covered by what its file set.
 NOT_ASKED = {"controller.listener.names", "listener.security.protocol.map"}

@@ -52,8 +52,8 @@ def test_a_setting_that_asks_for_security_is_refused(name: str, value: str) -> N
     with pytest.raises(ConfigError) as caught:
         BrokerConfig(properties={name: value})
     assert str(caught.value) == (
-        f"{name} asks for security, which Diamant does not have yet: everybody who reaches the port would come in. "
-        "Remove it; listeners can be PLAINTEXT only"
+        f"{name} asks for security that Diamant does not have, or not on these listeners: everybody who reaches the port would "
+        "come in. Remove it; listeners can be PLAINTEXT and SASL_PLAINTEXT"
     )
 
 
@@ -69,7 +69,7 @@ def test_a_setting_that_asks_for_security_is_refused(name: str, value: str) -> N
 )
 def test_listeners_with_security_are_refused(properties: dict[str, str]) -> None:
     """Each with its protocol, whatever it is called."""
-    with pytest.raises(ConfigError, match="for security, which Diamant does not have yet") as caught:
+    with pytest.raises(ConfigError, match="for security that Diamant does not have") as caught:
         BrokerConfig(properties=properties)
     assert f"listeners ({properties['listeners'].split(',')[0]} is SSL)" in str(caught.value)
     assert str(caught.value).count("listeners (") == len(properties["listeners"].split(","))
@@ -98,6 +98,73 @@ def test_what_keeps_nobody_out_passes(name: str, value: str) -> None:
     BrokerConfig(properties={name: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sasl.enabled.mechanisms", "PLAIN"),
+        ("sasl.mechanism.inter.broker.protocol", "PLAIN"),
+        ("security.inter.broker.protocol", "SASL_PLAINTEXT"),
+        ("connections.max.reauth.ms", "3600000"),
+        ("listener.name.sasl_plaintext.plain.sasl.jaas.config", "module required password=hush;"),
+        ("listener.name.sasl_plaintext.plain.connections.max.reauth.ms", "3600000"),
+    ],
+)
+def test_settings_of_sasl_pass_with_a_listener_that_has_it(name: str, value: str) -> None:
+    """Those for the other listener do not."""
+    listeners = "SASL_PLAINTEXT://:9092,PLAINTEXT://:9094"
+    BrokerConfig(properties={"listeners": listeners, name: value})
+    other = name.replace("sasl_plaintext", "plaintext")
+    if other != name:
+        with pytest.raises(ConfigError, match=f"^{other} asks for security"):
+            BrokerConfig(properties={"listeners": listeners, other: value})
+
+
+def test_a_setting_of_a_listener_and_a_mechanism_wins() -> None:
+    """Then that of the listener, then the broker's; names of listeners count in any case."""
+    setting = "connections.max.reauth.ms"
+    config = BrokerConfig(
+        properties={
+            "listeners": "SASL_PLAINTEXT://:9092",
+            setting: "1",
+            f"listener.name.SASL_PLAINTEXT.{setting}": "2",
+            f"listener.name.sasl_plaintext.plain.{setting}": "3",
+        }
+    ).with_dynamic({}, {})
+    found = [
+        config.of_listener("SASL_PLAINTEXT", setting, mechanism)[1] for mechanism in ("PLAIN", "SCRAM-SHA-256", "")
+    ]
+    assert found == [3, 2, 2]
+    assert config.of_listener("OTHER", setting) == (setting, 1)
+    assert config.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[]", "expected a JSON object"),
+        ("{", "no JSON at character 1"),
+        ('{"": "secret"}', "a name has a letter at least"),
+        ('{"a\\u0000": "secret"}', "and no NUL"),
+        ('{"a": ""}', "not empty"),
+        ('{"a": 1}', "expected a text"),
+    ],
+)
+def test_users_that_cannot_be_are_refused(text: str, reason: str) -> None:
+    """Without a password in the message."""
+    with pytest.raises(ConfigError, match=reason) as caught:
+        BrokerConfig(properties={"diamant.users": text})
+    assert "secret" not in str(caught.value).replace('{"alice": "secret"}', "")
+
+
+def test_with_users_addresses_are_those_of_sasl_listeners() -> None:
+    """Listeners with a name stay as they are, and passwords are shown nowhere."""
+    users = {"alice": "hush"}
+    assert [str(one) for one in BrokerConfig(users=users).listeners] == ["SASL_PLAINTEXT://127.0.0.1:9092"]
+    config = BrokerConfig(["127.0.0.1:0", "PLAINTEXT://:1"], users=users)
+    assert [str(one) for one in config.listeners] == ["SASL_PLAINTEXT://127.0.0.1:0", "PLAINTEXT://:1"]
+    assert "hush" not in f"{config}{config.describe()}"
+
+
 def test_kafkas_own_file_passes(tmp_path: Path) -> None:
     """Its map of protocols has entries with security that no listener uses."""
     file = tmp_path / "server.properties"
@@ -114,8 +181,9 @@ def test_the_command_names_all_of_them_in_one_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["start", "--data", str(tmp_path / "data"), "--listen", "SSL://:0", *settings])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        "diamant: listeners (SSL://:0 is SSL), ssl.client.auth, sasl.enabled.mechanisms ask for security, which Diamant does "
-        "not have yet: everybody who reaches the port would come in. Remove them; listeners can be PLAINTEXT only\n"
+        "diamant: listeners (SSL://:0 is SSL), ssl.client.auth, sasl.enabled.mechanisms ask for security that Diamant does not "
+        "have, or not on these listeners: everybody who reaches the port would come in. Remove them; listeners can be PLAINTEXT "
+        "and SASL_PLAINTEXT\n"
     )
     assert not (tmp_path / "data").exists()
 

@@ -335,7 +335,7 @@ async def test_memory_for_requests_is_limited_over_all_connections() -> None:
 
 def held_bytes(server: Server) -> list[int]:
     """What each connection has in memory for a request that is not complete, in ascending order."""
-    return sorted(len(connection._frames._frame or b"") for connection in server.connections)
+    return sorted(len(connection.frames._frame or b"") for connection in server.connections)
 
 
 @pytest.mark.parametrize("limit_bytes", [-1, 1_100_000, 1_800_000])
@@ -358,7 +358,7 @@ async def test_what_large_requests_of_many_connections_take(limit_bytes: int) ->
         waiting = 0 if limit_bytes < 0 else 4  # the second is admitted since the first has left something
 
         def is_received() -> bool:
-            there = [connection._frames.pending_bytes for connection in server.connections]
+            there = [connection.frames.pending_bytes for connection in server.connections]
             paused = sum(connection.is_reading_paused for connection in server.connections)
             return paused == waiting and there.count(len(frames[0]) - 10) == 6 - waiting
 

@@ -81,7 +81,7 @@ def describe_configs(node: Node, resource_type: int, resource_name: str) -> list
         described = [one for one in described if one.name != HTTP_ADDRESS]
         return [*described, _http_address(node), *clock_by_config.described(node.env.clock)]
     if resource_type == BROKER_LOGGER_RESOURCE:
-        from diamant.broker.config.logger_levels import describe_loggers
+        from diamant.broker.handlers.configs.logger_levels import describe_loggers
 
         if not resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
@@ -221,7 +221,7 @@ def change_configs(
     answered. Raises KafkaError.
     """
     if resource_type == BROKER_LOGGER_RESOURCE:
-        from diamant.broker.config.logger_levels import change_loggers, check_logger_changes
+        from diamant.broker.handlers.configs.logger_levels import change_loggers, check_logger_changes
 
         check_logger_changes(changes)
         if not validate_only:
@@ -306,7 +306,7 @@ def _validate(
 def _check_kafkas_own(resource_name: str, key: str) -> None:
     """KafkaError for configurations that mean nothing here, and that Kafka would not have set this way."""
     from diamant.broker.config.broker_table import KAFKA_STATIC_CONFIGS
-    from diamant.broker.config.dynamic_names import PER_LISTENER_CONFIGS, is_per_broker
+    from diamant.broker.handlers.configs.dynamic_names import PER_LISTENER_CONFIGS, is_per_broker
 
     reason = ""
     if key in KAFKA_STATIC_CONFIGS:

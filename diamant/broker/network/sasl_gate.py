@@ -1,0 +1,152 @@
+"""The gate of a connection to a listener with SASL: until its client has authenticated, only what that takes comes through.
+
+Requests pass it on their way to the dispatcher, so faults and metrics see SaslHandshake and SaslAuthenticate as they see others.
+An answer of the two that has an error ends the connection, after `connection.failed.authentication.delay.ms`.
+
+Source: SaslServerAuthenticator; Selector.maybeDelayCloseOnAuthenticationFailure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Protocol, cast
+
+from diamant.broker.network.api import Answer, CloseConnection, ConnectionInfo, Dispatch, frame_header
+from diamant.broker.network.response_writer import Buffer
+from diamant.broker.security.sasl.session import SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslSession, SaslState
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire import apis
+from diamant.protocol.wire.connection import Request, ServerConnection
+from diamant.protocol.wire.schemas import encode_response_fields
+from diamant.protocol.wire.token_frames import BARE_TOKEN, TokenFrames
+
+if TYPE_CHECKING:
+    from diamant.broker.security.sasl.listeners import SaslListeners
+
+_SASL = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
+
+
+class Gated(Protocol):
+    """A connection, as its gate sees it."""
+
+    info: ConnectionInfo
+    frames: ServerConnection | TokenFrames
+    """The reader of what comes in."""
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of requests that were read and are not handled yet."""
+
+    def send(self, data: bytes) -> None:
+        """Write bytes as they are."""
+
+
+class Dispatching(Protocol):
+    """A server, as a gate sees it."""
+
+    dispatch: Dispatch
+
+
+class SaslGate:
+    """Of one connection, whose frames are small until it has passed."""
+
+    def __init__(self, connection: Gated, server: Dispatching, sasl: SaslListeners) -> None:
+        self._connection = connection
+        self._server = server
+        self._frames = connection.frames
+        self._max_frame_bytes = connection.frames.max_frame_bytes
+        self.session: SaslSession = sasl.session(connection.info.listener_name)
+        self._failure_delay_ms = sasl.failure_delay_ms
+        connection.frames.max_frame_bytes = sasl.receive_max_bytes
+        connection.info = connection.info._replace(sasl=self.session)
+
+    def __call__(self, connection: ConnectionInfo, request: Request) -> Answer:
+        """Answer a request, as the dispatcher does; CloseConnection for one that is not served."""
+        session, key = self.session, request.api_key
+        reason = session.refusal(key)
+        if reason:
+            session.fail(reason)
+            raise CloseConnection(reason)
+        if request.api_version == BARE_TOKEN:
+            return self._take_bare(bytes(request.body))
+        if key in _SASL:
+            answer = self._server.dispatch(connection, request)
+            if isinstance(answer, bytes):
+                return self._settled(request, answer)
+            return self._settled_later(request, cast("Awaitable[Buffer]", answer))
+        if session.is_awaiting_token:
+            return self._illegal_api_versions(request)
+        return self._server.dispatch(connection, request)
+
+    # -- answers of the two -------------------------------------------------------------------------------------------
+
+    async def _settled_later(self, request: Request, answer: Awaitable[Buffer]) -> Buffer:
+        """As `_settled`, for an answer that a fault holds back."""
+        settled = self._settled(request, bytes(await answer))
+        return settled if isinstance(settled, bytes) else await settled
+
+    def _settled(self, request: Request, body: bytes) -> bytes | asyncio.Future[bytes]:
+        session = self.session
+        if session.state is SaslState.COMPLETE:
+            self._let_in()
+            return body
+        if body.startswith(b"\0\0"):  # both begin with their error code
+            if session.sends_bare_tokens:
+                self._replace_frames(TokenFrames(max_frame_bytes=self._frames.max_frame_bytes))
+            return body
+        if session.state is not SaslState.FAILED:
+            session.fail(f"{apis.API_NAMES[request.api_key]} was answered with an error")  # by a fault
+        return self._ended(request, body)
+
+    def _ended(self, request: Request, body: bytes) -> asyncio.Future[bytes]:
+        header = frame_header(request.api_key, request.api_version, request.correlation_id, len(body))
+        return self._end_later(header + body)
+
+    def _end_later(self, last_bytes: bytes) -> asyncio.Future[bytes]:
+        """A future that ends the connection with these bytes; it goes with the connection."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bytes] = loop.create_future()
+        error = CloseConnection(self.session.failure, last_bytes)
+        loop.call_later(self._failure_delay_ms / 1000, _end, future, error)
+        return future
+
+    def _illegal_api_versions(self, request: Request) -> Answer:
+        self.session.fail("ApiVersions during authentication")
+        if not apis.is_served(request.api_key, request.api_version):
+            raise CloseConnection(self.session.failure)
+        fields = {"error_code": int(ErrorCode.ILLEGAL_SASL_STATE)}
+        return self._ended(request, encode_response_fields(request.api_key, request.api_version, fields))
+
+    # -- tokens without a header --------------------------------------------------------------------------------------
+
+    def _take_bare(self, token: bytes) -> Answer:
+        reply = self.session.authenticate(token)
+        if reply.code is not ErrorCode.NONE:
+            return self._end_later(b"")
+        if self.session.state is SaslState.COMPLETE:
+            self._let_in()
+            self._replace_frames(self._frames)
+        self._connection.send(struct.pack(">i", len(reply.token)) + reply.token)
+        return None
+
+    def _replace_frames(self, frames: ServerConnection | TokenFrames) -> None:
+        """Read what comes now in another way."""
+        connection = self._connection
+        if connection.frames.pending_bytes or connection.queued_bytes:
+            raise CloseConnection("bytes that the client sent before it knew how they would be read")
+        connection.frames = frames
+
+    def _let_in(self) -> None:
+        """Everything is served from here on, to the principal that the session has found."""
+        connection, principal = self._connection, self.session.principal
+        assert principal is not None
+        self._frames.max_frame_bytes = self._max_frame_bytes
+        if principal != connection.info.principal:
+            connection.info = connection.info._replace(principal=principal)
+
+
+def _end(future: asyncio.Future[bytes], error: CloseConnection) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,133 @@
+"""SCRAM: client and broker prove to each other that they know a password, without sending it.
+
+    client: n,[a=AUTHZID],n=USER,r=NONCE                       server: r=NONCE+MORE,s=SALT,i=ITERATIONS
+    client: c=HEADER,r=NONCE+MORE,p=PROOF                      server: v=SIGNATURE
+
+Commas in names are =2C, equal signs =3D. Salt, header, proof and signature are base64.
+
+Behaviour: without channel binding, header `n`; extensions are ignored but for mandatory ones (`m=`), which are refused.
+Deviations from Kafka: a user that there is not gets a salt as others do and fails with the proof; Kafka fails at once, and so
+tells who is a user. Names may have letters beyond ASCII, as the RFC says. Delegation tokens (`tokenauth=true`) there are none.
+
+Source: RFC 5802; ScramSaslServer, ScramMessages.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from diamant.broker.security.sasl.mechanism import AuthenticationFailed, Identity
+from diamant.broker.security.sasl.scram_keys import (
+    FindCredential,
+    ScramMechanism,
+    invented_credential,
+    new_nonce,
+)
+from diamant.protocol.kraft.records import UserScramCredentialRecord
+
+_NAME = r"(?:[^\x00,=]|=2C|=3D)+"
+_EXTENSIONS = r"(?P<extensions>(?:,[A-Za-z]+=[^\x00,]+)*)"
+_BASE64 = r"[A-Za-z0-9/+]*={0,2}"
+_FIRST = re.compile(
+    rf"(?P<header>n,(?:a=(?P<authzid>{_NAME}))?,)(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+){_EXTENSIONS})"
+)
+_FINAL = re.compile(
+    rf"(?P<signed>c=(?P<header>{_BASE64}),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
+)
+_TOKEN_AUTH = re.compile(r",tokenauth=true(?:,|$)", re.IGNORECASE)
+
+
+class _Begun(NamedTuple):
+    """The facts of the first half that the second needs."""
+
+    user: str
+    credential: UserScramCredentialRecord
+    is_known: bool
+    header: str
+    nonce: str
+    messages: str
+    """The client's first message without its header, and the answer, with a comma between."""
+
+
+class ScramExchange:
+    """One attempt. `secret` is the broker's own: salts of unknown users are made of it."""
+
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        find: FindCredential,
+        secret: bytes,
+        make_nonce: Callable[[], str] = new_nonce,
+    ) -> None:
+        self.identity: Identity | None = None
+        self._mechanism = mechanism
+        self._find = find
+        self._secret = secret
+        self._make_nonce = make_nonce
+        self._begun: _Begun | None = None
+
+    def respond(self, token: bytes) -> bytes:
+        """Answer the first or the second message."""
+        try:
+            message = token.decode()
+        except UnicodeDecodeError:
+            raise AuthenticationFailed(f"{self._mechanism.name}: a message that is no UTF-8") from None
+        return self._first(message) if self._begun is None else self._final(self._begun, message)
+
+    def _first(self, message: str) -> bytes:
+        found = _FIRST.fullmatch(message)
+        if found is None:
+            raise AuthenticationFailed(f"{self._mechanism.name}: not a client's first message")
+        if _TOKEN_AUTH.search(found["extensions"]):
+            raise AuthenticationFailed(f"{self._mechanism.name}: a delegation token, of which there are none")
+        user = _unescaped(found["name"])
+        invented = invented_credential(self._secret, self._mechanism, user)  # always: it takes its time
+        credential = self._find(self._mechanism.number, user)
+        if found["authzid"] is not None and _unescaped(found["authzid"]) != user:
+            text = "Authentication failed: Client requested an authorization id that is different from username"
+            raise AuthenticationFailed(text, text)
+        is_known = credential is not None
+        credential = invented if credential is None else credential
+        nonce = found["nonce"] + self._make_nonce()
+        salt = base64.b64encode(credential.salt).decode()
+        answer = f"r={nonce},s={salt},i={credential.iterations}"
+        self._begun = _Begun(user, credential, is_known, found["header"], nonce, f"{found['bare']},{answer}")
+        return answer.encode()
+
+    def _final(self, begun: _Begun, message: str) -> bytes:
+        found = _FINAL.fullmatch(message)
+        if found is None:
+            raise AuthenticationFailed(f"{self._mechanism.name}: not a client's final message")
+        if found["nonce"] != begun.nonce:
+            raise AuthenticationFailed(f"{self._mechanism.name}: the nonce of another exchange")
+        if found["header"] != base64.b64encode(begun.header.encode()).decode():
+            raise AuthenticationFailed(f"{self._mechanism.name}: not the header that the first message had")
+        hash_name, credential = self._mechanism.hash_name, begun.credential
+        signed = f"{begun.messages},{found['signed']}".encode()
+        signature = hmac.digest(credential.stored_key, signed, hash_name)
+        proof = _decoded(found["proof"], len(signature))
+        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        is_proved = hmac.compare_digest(hashlib.new(hash_name, client_key).digest(), credential.stored_key)
+        if not (is_proved and begun.is_known):
+            raise AuthenticationFailed(f"{self._mechanism.name}: wrong user or password, user {begun.user!r:.80}")
+        self.identity = Identity(begun.user)
+        return b"v=" + base64.b64encode(hmac.digest(credential.server_key, signed, hash_name))
+
+
+def _unescaped(name: str) -> str:
+    return name.replace("=2C", ",").replace("=3D", "=")
+
+
+def _decoded(text: str, size: int) -> bytes:
+    """A proof of `size` bytes; one of another size proves nothing."""
+    try:
+        proof = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        proof = b""
+    return proof if len(proof) == size else bytes(size)

@@ -1,0 +1,247 @@
+"""Sequences of requests at a SASL listener, answered as Apache Kafka 4.3.1 answers them.
+
+What is expected was asked of a Kafka with the same users and mechanisms; where we differ, the test says so.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from tests.broker.security.sasl.sasl_wire import (
+    ALICE,
+    PROPERTIES,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    SaslClient,
+    bearer,
+    scram_final,
+    unsigned_token,
+)
+from tests.broker.wire import METADATA, WireClient
+
+ALL = ["OAUTHBEARER", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM, SASL_AUTHENTICATION_FAILED = 34, 33, 58
+ALREADY = "SaslAuthenticate request received after successful authentication"
+WRONG = "Authentication failed: Invalid username or password"
+AUTHZID = "Authentication failed: Client requested an authorization id that is different from username"
+
+
+def invalid_credentials(mechanism: str) -> str:
+    """Kafka's general text."""
+    return f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"
+
+
+@pytest.fixture(scope="module")
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Those of a broker's listeners, with SASL and without. Beside those of PLAIN it has users who may use SCRAM as well."""
+    config = BrokerConfig(
+        data_dir=tmp_path_factory.mktemp("data"), properties=PROPERTIES, users={"carol": "pw", "o,x=": "pw"}
+    )
+    with Broker(config) as running:
+        yield running.bootstrap_servers.split(",")
+
+
+@pytest.fixture
+async def client(addresses: list[str]) -> AsyncIterator[SaslClient]:
+    """A connection to the SASL listener."""
+    async with WireClient(addresses[0]) as wire:
+        yield SaslClient(wire)
+
+
+async def test_after_the_handshake_and_the_token_everything_is_served(client: SaslClient) -> None:
+    """The handshake lists the mechanisms, and a good PLAIN token is answered with an empty one."""
+    assert await client.api_versions(3) == 0
+    assert await client.handshake() == (0, ALL)
+    assert await client.authenticate(ALICE) == (0, "", b"", 0)
+    assert await client.is_served()
+    assert await client.api_versions() == 0
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("token", "message"),
+    [
+        (b"\0alice\0x", WRONG),
+        (b"\0zoe\0secret", WRONG),
+        (b"\0\xff\xfe\0secret", WRONG),
+        (b"bob\0alice\0secret", AUTHZID),
+        (b"\0\0secret", "Authentication failed: username not specified"),
+        (b"\0alice\0", "Authentication failed: password not specified"),
+        (b"alice\0secret", "Invalid SASL/PLAIN response: expected 3 tokens, got 2"),
+        (b"\0alice\0secret\0x", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
+        (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
+    ],
+)
+async def test_a_bad_plain_token_is_told_in_kafka_s_words(
+    client: SaslClient, version: int, token: bytes, message: str
+) -> None:
+    """And the connection is closed; a user that there is not gets the words of a wrong password."""
+    await client.handshake()
+    assert await client.authenticate(token, version) == (SASL_AUTHENTICATION_FAILED, message, b"", 0)
+    assert await client.wire.is_closed()
+
+
+async def test_the_authorization_id_may_be_the_user(client: SaslClient) -> None:
+    """As in Kafka."""
+    await client.handshake()
+    assert await client.authenticate(b"alice\0alice\0secret") == (0, "", b"", 0)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("mechanism", ["NOPE", "plain", "GSSAPI", "", "P" * 3000])
+async def test_an_unknown_mechanism_is_answered_with_the_known_ones(
+    client: SaslClient, version: int, mechanism: str
+) -> None:
+    """Names count by their case."""
+    assert await client.handshake(mechanism, version) == (UNSUPPORTED_SASL_MECHANISM, ALL)
+    assert await client.wire.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "body"),
+    [
+        (METADATA, 1, b"\0\0\0\0"),
+        (SASL_AUTHENTICATE, 1, struct.pack(">i", len(ALICE)) + ALICE),
+        (SASL_HANDSHAKE, 2, b"\0\5PLAIN"),
+        (999, 0, b""),
+        (0, 9, b"\xff" * 100),
+    ],
+)
+@pytest.mark.parametrize("is_asked_first", [False, True])
+async def test_nothing_else_is_served_before_the_handshake(
+    client: SaslClient, api_key: int, version: int, body: bytes, is_asked_first: bool
+) -> None:
+    """The connection is closed without an answer, after ApiVersions too."""
+    if is_asked_first:
+        assert await client.api_versions() == 0
+    client.wire.writer.write(client.wire.frame(api_key, version, body))
+    assert await client.wire.is_closed()
+
+
+async def test_a_second_handshake_in_place_of_a_token_is_an_illegal_state(client: SaslClient) -> None:
+    """It is answered without mechanisms."""
+    await client.handshake()
+    assert await client.handshake() == (ILLEGAL_SASL_STATE, [])
+    assert await client.wire.is_closed()
+
+
+async def test_api_versions_in_place_of_a_token_is_an_illegal_state(client: SaslClient) -> None:
+    """Before the handshake it is served; Kafka serves it once, we as often as it is asked."""
+    assert [await client.api_versions(), await client.api_versions(3)] == [0, 0]
+    await client.handshake()
+    assert await client.api_versions() == ILLEGAL_SASL_STATE
+    assert await client.wire.is_closed()
+
+
+async def test_another_request_in_place_of_a_token_closes_the_connection(client: SaslClient) -> None:
+    """Kafka reads it, and answers ILLEGAL_SASL_STATE first; here it is not read."""
+    await client.handshake()
+    client.wire.send(METADATA, 1, {"topics": []})
+    assert await client.wire.is_closed()
+
+
+async def test_tokens_without_a_header_follow_handshake_0(client: SaslClient) -> None:
+    """KIP-43: old clients send them so; then requests have headers again."""
+    assert await client.handshake(version=0) == (0, ALL)
+    assert await client.bare(ALICE) == b""
+    assert await client.is_served()
+
+
+async def test_a_bad_token_without_a_header_closes_the_connection(client: SaslClient) -> None:
+    """There is no place for an error."""
+    await client.handshake(version=0)
+    client.wire.writer.write(struct.pack(">i", 8) + b"\0alice\0x")
+    assert await client.wire.is_closed()
+
+
+async def test_bytes_right_behind_the_old_handshake_close_the_connection(client: SaslClient) -> None:
+    """The client could not know how they would be read."""
+    wire = client.wire
+    wire.writer.write(wire.frame(SASL_HANDSHAKE, 0, b"\0\5PLAIN") + b"\0\0")
+    assert await wire.is_closed()
+
+
+@pytest.mark.parametrize("size", [8193, -1, 0, 1 << 30])
+async def test_frames_are_small_before_authentication(client: SaslClient, size: int) -> None:
+    """More than `sasl.server.max.receive.size`, or none at all, ends the connection."""
+    client.wire.writer.write(struct.pack(">i", size))
+    assert await client.wire.is_closed()
+
+
+async def test_frames_may_be_large_after_authentication(client: SaslClient) -> None:
+    """They are bounded by `socket.request.max.bytes` then."""
+    await client.handshake()
+    await client.authenticate(ALICE)
+    answer = await client.wire.call(METADATA, 1, {"topics": [{"name": "t" * 249}] * 100})
+    assert len(answer.topics) >= 1
+
+
+async def test_the_two_are_refused_once_the_client_is_known(client: SaslClient) -> None:
+    """The connection stays."""
+    await client.handshake()
+    await client.authenticate(ALICE)
+    assert await client.handshake() == (ILLEGAL_SASL_STATE, [])
+    assert await client.authenticate(ALICE) == (ILLEGAL_SASL_STATE, ALREADY, b"", 0)
+    assert await client.is_served()
+
+
+async def test_the_two_are_refused_on_a_listener_without_sasl(addresses: list[str]) -> None:
+    """With the words for those who are known already, as Kafka does."""
+    async with WireClient(addresses[1]) as wire:
+        client = SaslClient(wire)
+        assert await client.handshake("NOPE", 0) == (ILLEGAL_SASL_STATE, [])
+        assert await client.authenticate(ALICE) == (ILLEGAL_SASL_STATE, ALREADY, b"", 0)
+        assert await client.is_served()
+
+
+@pytest.mark.parametrize(("mechanism", "hash_name"), [("SCRAM-SHA-256", "sha256"), ("SCRAM-SHA-512", "sha512")])
+@pytest.mark.parametrize(("name", "header"), [("carol", "n,,"), ("carol", "n,a=carol,"), ("o=2Cx=3D", "n,,")])
+async def test_scram_proves_both_sides(
+    client: SaslClient, mechanism: str, hash_name: str, name: str, header: str
+) -> None:
+    """Commas and equal signs in names are escaped."""
+    await client.handshake(mechanism)
+    first = f"n={name},r=abc"
+    code, _, answer, _ = await client.authenticate((header + first).encode())
+    assert code == 0
+    final = scram_final(first, answer.decode(), "pw", hash_name, header)
+    code, message, token, _ = await client.authenticate(final)
+    assert (code, message, token[:2]) == (0, "", b"v=")
+    assert await client.is_served()
+
+
+@pytest.mark.parametrize("name", ["carol", "zoe"])
+async def test_a_wrong_password_and_an_unknown_user_look_alike_to_scram_clients(client: SaslClient, name: str) -> None:
+    """Kafka tells them apart, by failing at once for a user that there is not."""
+    await client.handshake("SCRAM-SHA-256")
+    first = f"n={name},r=abc"
+    code, _, answer, _ = await client.authenticate(f"n,,{first}".encode())
+    assert (code, answer[:5], answer[-7:]) == (0, b"r=abc", b",i=4096")
+    failure = await client.authenticate(scram_final(first, answer.decode(), "no"))
+    assert failure == (SASL_AUTHENTICATION_FAILED, invalid_credentials("SCRAM-SHA-256"), b"", 0)
+    assert await client.wire.is_closed()
+
+
+async def test_an_unsigned_token_lets_in_where_that_is_configured(client: SaslClient) -> None:
+    """The session lasts as long as the token."""
+    await client.handshake("OAUTHBEARER")
+    now_s = int(time.time())
+    code, message, token, lifetime_ms = await client.authenticate(bearer(unsigned_token(sub="alice", exp=now_s + 100)))
+    assert (code, message, token) == (0, "", b"")
+    assert 90_000 < lifetime_ms <= 100_000
+    assert await client.is_served()
+
+
+async def test_a_token_that_is_refused_is_answered_without_an_error_first(client: SaslClient) -> None:
+    """RFC 7628: the client hears why, sends ^A, and fails with the same words."""
+    await client.handshake("OAUTHBEARER")
+    refusal = '{"status":"invalid_token"}'
+    assert await client.authenticate(bearer(unsigned_token(sub="alice", exp=1))) == (0, "", refusal.encode(), 0)
+    assert await client.authenticate(b"\x01") == (SASL_AUTHENTICATION_FAILED, refusal, b"", 0)
+    assert await client.wire.is_closed()
