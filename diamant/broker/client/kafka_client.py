@@ -192,6 +192,9 @@ class KafkaClient:
         return found
 
 
+_MEANINGS = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic"}
+
+
 def error_name(code: int) -> str:
     """Return Kafka's name of an error code."""
     try:
@@ -202,7 +205,8 @@ def error_name(code: int) -> str:
 
 def _topic(found: Fields) -> LedTopic:
     if found["error_code"] not in (0, ErrorCode.LEADER_NOT_AVAILABLE):
-        raise KafkaRefusal(f"topic {found['name']!r}", found["error_code"])
+        code = found["error_code"]
+        raise KafkaRefusal(f"topic {found['name']!r}", code, _MEANINGS.get(code))
     partitions = [
         LedPartition(
             one["partition_index"],

@@ -28,7 +28,7 @@ Place: TypeAlias = tuple[str, int]
 _MEANINGS: Mapping[int, str] = {
     ErrorCode.UNKNOWN_MEMBER_ID: "it has active members, expected none: stop them first",
     ErrorCode.NON_EMPTY_GROUP: "it has active members, expected none: stop them first",
-    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such consumer group; `diamant group list` shows which there are",
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such consumer group",
 }
 
 

@@ -6,16 +6,19 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from typing import IO, Protocol
 
 import click
 
 from diamant.broker.broker import BlockingBroker
+from diamant.broker.client.duration import duration_text
 from diamant.broker.launch.child import SIGNALLED
 from diamant.broker.schedules.history import History
 from diamant.broker.schedules.schedule import Schedule
 from diamant.broker.schedules.search import RunOutcome, find_failing
+from diamant.cleaner.rules.pace import pace
 
 ANY_COMPACTION = ("log.cleaner.enable=false", "log.cleanup.policy=compact")
 """Settings of the broker: its own cleaner is off, and topics are compacted."""
@@ -45,6 +48,7 @@ class _Runs:
         self._directory = directory
         self._examples = examples
         self._count = 0
+        self._began = time.monotonic()
 
     def run(self, schedule: Schedule, output: IO[bytes] | None = None) -> tuple[int, History]:
         """Run the command under a schedule; return its exit code and the history."""
@@ -60,7 +64,9 @@ class _Runs:
         """Run the command once of many times; its output is shown only if a signal ends it."""
         self._count += 1
         if sys.stderr.isatty():
-            click.echo(f"\r{self._count} of {self._examples} runs\x1b[K\r", err=True, nl=False)
+            _, left_s = pace(self._count - 1, self._examples, time.monotonic() - self._began)
+            left = "" if left_s is None else f", {duration_text(round(left_s) * 1000)} left at most"
+            click.echo(f"\r{self._count} of {self._examples} runs{left}\x1b[K\r", err=True, nl=False)
         with tempfile.TemporaryFile() as output:
             code, history = self.run(schedule, output)
             if code > SIGNALLED:

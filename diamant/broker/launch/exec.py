@@ -17,21 +17,18 @@ import click
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.client.errors import BadArgument
-from diamant.broker.client.record_line import RecordLine, parse_record_line
 from diamant.broker.commands.terminal.failures import EXIT_FAILED, EXIT_USAGE, fail
+from diamant.broker.commands.terminal.live_progress import LiveProgress
 from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.launch.any_compaction import ANY_COMPACTION, run_any_compaction
 from diamant.broker.launch.child import CannotRun, run_child
+from diamant.broker.launch.seeds import SeedLine, SeedType, read_seed
 from diamant.broker.launch.settings import ArgumentError, make_config, one_line, raise_file_limit
 from diamant.protocol.errors import KafkaError
 from diamant.storage.errors import StorageError
-from diamant.storage.input_file import read_input
 
 LOG_LINES = 200
-MAX_SEED_BYTES = 256 * 1024 * 1024
-"""Of each file; its records are in memory until they are written."""
-
 BOOTSTRAP, HTTP, DATA = "bootstrap", "http", "data"
 VARIABLES = {
     "KAFKA_BOOTSTRAP_SERVERS": BOOTSTRAP,
@@ -78,14 +75,6 @@ class VariableType(click.ParamType[tuple[str, str]]):
         return name, what
 
 
-class SeedLine(NamedTuple):
-    """A record, and where it stands."""
-
-    path: str
-    number: int
-    record: RecordLine
-
-
 class KeptLog(logging.Handler):
     """Keeps the last lines of the broker's log, to show them after a failure."""
 
@@ -119,8 +108,9 @@ class KeptLog(logging.Handler):
     help="Create a topic, as users:6:compact. Repeatable.",
 )
 @click.option(
-    "--seed", "seeds", type=click.Path(exists=True, dir_okay=False), multiple=True,
-    help='Write the records of a file, a JSON object on each line: {"topic": "users", "key": "42", "value": "..."}. Repeatable.',
+    "--seed", "seeds", type=SeedType(exists=True, dir_okay=False), multiple=True,
+    help='Write the records of a file, a JSON object on each line: {"topic": "users", "key": "42", "value": "..."}. Repeatable. '
+    "With --any-compaction a number is a --random-seed.",
 )  # fmt: skip
 @click.option(
     "--env",
@@ -189,6 +179,11 @@ def exec_(
     log = KeptLog()
     logging.basicConfig(level=logging.INFO, handlers=[log])
     raise_file_limit()
+    numbers = [int(one) for one in seeds if one.isdecimal()]
+    seeds = [one for one in seeds if not one.isdecimal()]
+    if numbers and (examples is None or len(numbers) > 1):
+        fail(f"--seed {numbers[-1]}: expected a file, or one number with --any-compaction", EXIT_USAGE)
+    random_seed = numbers[0] if numbers else random_seed
     if examples is not None:
         if data_dir is not None:
             fail("--any-compaction runs the command many times, each with new data: leave --data out", EXIT_USAGE)
@@ -274,19 +269,20 @@ class CommandRun:
             raise BadArgument(f"{line.path}, line {line.number}: {reason}") from None
 
 
-def read_seed(path: str) -> list[SeedLine]:
-    """Yield the records of a file, without empty lines. BadArgument names file and line; OSError."""
-    found = []
-    for number, line in enumerate(read_input(path, MAX_SEED_BYTES).splitlines(), 1):
-        if line.strip():
-            try:
-                found.append(SeedLine(path, number, parse_record_line(line)))
-            except BadArgument as error:
-                raise BadArgument(f"{path}, line {number}: {error}") from None
-    return found
-
-
 def _copy(source: str, data: str) -> None:
     if os.path.isdir(data) and os.listdir(data):
         raise click.UsageError(f"--from {source}: --data {data} holds something already; expected an empty directory")
-    shutil.copytree(source, data, dirs_exist_ok=True)
+    paths = [os.path.join(place, name) for place, _, names in os.walk(source) for name in names]
+    total = sum(os.lstat(path).st_size for path in paths)
+    done_bytes = 0
+
+    with LiveProgress() as progress:
+
+        def copy(path: str, target: str) -> str:
+            nonlocal done_bytes
+            shutil.copy2(path, target)
+            done_bytes += os.stat(target).st_size
+            progress.tell(done_bytes, done_bytes / total if total else None)
+            return target
+
+        shutil.copytree(source, data, copy_function=copy, dirs_exist_ok=True)

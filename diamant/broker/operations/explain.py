@@ -455,7 +455,7 @@ class Taken:
         progress: Progress,
     ) -> KeyScan:
         return scan_key(
-            files,
+            _counted(files, progress),
             key,
             self.outcomes,
             self.state.log_start_offset,
@@ -493,6 +493,14 @@ class Taken:
             raise
         self.outcomes = self.outcomes.with_aborted(aborted)
         return files
+
+
+def _counted(files: Iterable[OpenSegment], progress: Progress) -> Iterator[OpenSegment]:
+    """Yield them; what is read of files that the log has released is more than the logs' sizes."""
+    for one in files:
+        if one.is_removed and progress.total is not None:
+            progress.total += one.size
+        yield one
 
 
 def _sorted(scan: KeyScan) -> KeyScan:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from diamant.broker.commands.admin import compact, count, explain, status
+from diamant.broker.commands.admin import compact, count, explain, snapshot, status
 from diamant.broker.commands.terminal.progress_text import progress_text
 from diamant.broker.commands.terminal.remote import Asked, print_reasons
 
@@ -109,6 +109,15 @@ def test_commands_name_the_key_that_was_asked_for(key: dict[str, str] | None, op
     assert change["command"] == f"erase t {option} --reason REASON"
 
 
+def test_commands_are_in_one_piece() -> None:
+    """However narrow the terminal is, a command can be pasted."""
+    at = console(40)
+    command = "erase a-long-name-of-a-topic --key a-long-name-of-a-key --reason REASON"
+    change = {"text": "or erase it, which takes a few more words", "command": command, "configs": {}}
+    explain.show_explanation(at, explanation(record(0, change=change)), False, None)
+    assert f"diamant {command}\n" in text(at)
+
+
 def test_commands_name_the_broker_that_was_asked() -> None:
     """Where it is not the one that commands ask by themselves: what is told can be copied as it is."""
     at = console()
@@ -180,7 +189,7 @@ def report(**fields: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("width", [40, 80, 140])
 def test_a_report_of_compact(width: int) -> None:
     """It fits; with room there are offsets and segments as well; counts have words."""
     at = console(width)
@@ -193,6 +202,17 @@ def test_a_report_of_compact(width: int) -> None:
     assert ("offsets" in shown) == (width == 140)
     for expected in ("999 live", "1 tombstone", "2 markers", "3 held back", "superseded"):
         assert expected in shown
+
+
+def test_names_on_a_narrow_terminal() -> None:
+    """Ids and names are whole: they are there to be copied."""
+    at = console(40)
+    made = {"id": "1795718409848-d7c9da", "created_ms": MS, "size_bytes": 1_234_567}
+    snapshot._print(at, [made])
+    shown = text(at)
+    assert "1795718409848-d7c9da" in shown
+    assert "1,234,567" in shown
+    assert "…" not in shown
 
 
 def test_the_status_of_a_broker_with_many_idle_partitions() -> None:

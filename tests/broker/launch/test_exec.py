@@ -166,6 +166,17 @@ def test_options_that_make_no_sense(option: str, value: str) -> None:
     assert (found.returncode, "expected" in found.stderr) == (2, True)
 
 
+def test_a_number_as_a_seed() -> None:
+    """It is the one of --any-compaction, and without that no file."""
+    found = run("--seed", "7", "--", "true")
+    assert (found.returncode, "--seed 7: expected a file, or one number with --any-compaction" in found.stderr) == (
+        2,
+        True,
+    )
+    found = run("--any-compaction", "2", "--seed", "7", "--", "false")
+    assert (found.returncode, "fails without any compaction" in found.stderr) == (1, True)
+
+
 def test_signals_are_the_childs(tmp_path: Path) -> None:
     """SIGTERM is passed on, and the broker is there until the child has ended in its own way; a second one ends a child that
     ignores it.

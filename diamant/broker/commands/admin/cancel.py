@@ -9,6 +9,7 @@ import click
 
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.remote import EXIT_USAGE, Asked, asking, fail, going_on
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,13 +53,13 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def _print_unfinished(console: Console, unfinished: Sequence[Mapping[str, Any]]) -> None:
-    from rich.table import Table
-
     if not unfinished:
         console.print("No erasure or redaction is in progress.")
         return
-    table = Table("id", "kind", "continues", box=None)
+    rows = []
     for one in unfinished:
         due_ms = one["due_ms"]
-        table.add_row(one["id"], one["kind"], "never: it cannot be read" if due_ms is None else time_text(due_ms))
-    console.print(table)
+        rows.append([one["id"], one["kind"], "never: it cannot be read" if due_ms is None else time_text(due_ms)])
+    print_table(
+        [TableColumn(head, is_text=True) for head in ("id", "kind", "continues")], rows, console=console, is_ruled=False
+    )

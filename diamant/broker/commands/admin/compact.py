@@ -10,6 +10,7 @@ import click
 
 from diamant.broker.commands.terminal.files import counted, time_text
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,19 +85,14 @@ def compact(
 
 def show_report(console: Console, report: Mapping[str, Any]) -> None:
     """Print a report as a table, and what is held back below it."""
-    from rich.box import SIMPLE_HEAD
     from rich.markup import escape
-    from rich.table import Table
 
     console.print(f"[bold]{escape(report['topic'])}[/]: {_verdict(report)} after {report['duration_ms']:g} ms")
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     left_out = () if console.width >= _WIDE else _WIDE_ONLY
     if not any(one["markers_before"] for one in report["partitions"]):
         left_out = (*left_out, "markers")
     columns = [name for name in _COLUMNS if name not in left_out]
-    for name in columns:
-        is_text = name in ("removed", "kept")
-        table.add_column(name, justify="left" if is_text else "right", no_wrap=not is_text)
+    rows = []
     for one in report["partitions"]:
         cells = {
             "partition": str(one["partition"]),
@@ -109,8 +105,8 @@ def show_report(console: Console, report: Mapping[str, Any]) -> None:
             "removed": _counts(one["removed"]),
             "kept": _counts(one["kept"] or {}),
         }
-        table.add_row(*(cells[name] for name in columns))
-    console.print(table)
+        rows.append([cells[name] for name in columns])
+    print_table([TableColumn(name, name in ("removed", "kept")) for name in columns], rows, console=console)
     for one in report["partitions"]:
         held = one["held_back"]
         if held is not None:

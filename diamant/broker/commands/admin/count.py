@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diamant.broker.commands.terminal.remote import Asked, asking
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,21 +36,15 @@ def count(topic: str, partition: int | None, is_exact: bool, asked: Asked) -> No
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
-    from rich.box import SIMPLE_HEAD
     from rich.markup import escape
-    from rich.table import Table
 
     console.print(
         f"[bold]{escape(found['topic'])}[/]{'' if found['is_exact'] else ' (--exact counts what is not certain)'}"
     )
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("partition", *_KINDS):
-        table.add_column(name, justify="right")
-    for one in found["partitions"]:
-        table.add_row(str(one["partition"]), *(_text(one[kind]) for kind in _KINDS))
-    if len(found["partitions"]) > 1:
-        table.add_row("all", *(_text(found[kind]) for kind in _KINDS))
-    console.print(table)
+    rows = [[str(one["partition"]), *(_text(one[kind]) for kind in _KINDS)] for one in found["partitions"]]
+    if len(rows) > 1:
+        rows.append(["all", *(_text(found[kind]) for kind in _KINDS)])
+    print_table([*map(TableColumn, ("partition", *_KINDS))], rows, console=console)
     for one in found["partitions"]:
         for problem in one["problems"]:
             console.print(f"partition {one['partition']}: [red]{escape(problem)}[/]")

@@ -22,6 +22,7 @@ from diamant.broker.commands.terminal.remote import (
     print_reasons,
     write_outputs,
 )
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -166,7 +167,6 @@ def _refusal(asked: Asked, found: Mapping[str, Any]) -> str:
 
 def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
     from diamant.cleaner.evidence.certificates.page_words import seen_elsewhere
 
@@ -179,7 +179,7 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
             "these topics? Or it was erased before.[/yellow]"
         )
     console.print(f"[bold]{found['state']}[/bold], certificate {escape(found['certificate_path'])}", soft_wrap=True)
-    table = Table("partition", "found", "tombstone at", "certified below", "state", box=None)
+    rows = []
     values = {(one["topic"], one["partition"]): one["values"] for one in certificate["found"]}
     steps = {(one["topic"], one["partition"]): one for one in certificate["done"]}
     for claim in [*certificate["claims"], *certificate["not_certified"]]:
@@ -187,9 +187,10 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
         if place in values or claim in certificate["not_certified"]:
             offset = steps.get(place, {}).get("tombstone_offset", "-")
             below = "-" if claim in certificate["not_certified"] else claim["below_offset"]
-            table.add_row(f"{place[0]}-{place[1]}", str(values.get(place, 0)), str(offset), str(below), claim["state"])
-    if table.row_count:
-        console.print(table)
+            rows.append([f"{place[0]}-{place[1]}", str(values.get(place, 0)), str(offset), str(below), claim["state"]])
+    if rows:
+        heads = ("partition", "found", "tombstone at", "certified below", "state")
+        print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
     print_reasons(console, certificate)
     if seen := seen_elsewhere(certificate):
         console.print(f"The same key or bytes were seen elsewhere, and left there: {seen}; see the certificate.")

@@ -23,6 +23,7 @@ from diamant.broker.commands.terminal.remote import (
     print_reasons,
     write_outputs,
 )
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -97,7 +98,6 @@ def redact(
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
     from diamant.cleaner.evidence.certificates.page_words import seen_elsewhere, written_since_count
 
@@ -109,19 +109,21 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
     console.print(f"[bold]{found['state']}[/bold], certificate {escape(found['certificate_path'])}", soft_wrap=True)
     located = {one["partition"]: one for one in certificate["found"]}
     refused = {one["partition"] for one in certificate["not_certified"]}
-    table = Table("partition", "removed", "of these older values", "certified below", "state", box=None)
+    rows = []
     for claim in [*certificate["claims"], *certificate["not_certified"]]:
         one = located.get(claim["partition"], {})
         if one or claim["partition"] in refused:
-            table.add_row(
+            cells = [
                 f"{claim['topic']}-{claim['partition']}",
                 str(one.get("records", 0)),
                 str(one.get("superseded", 0)),
                 "-" if claim in certificate["not_certified"] else str(claim["below_offset"]),
                 claim["state"],
-            )
-    if table.row_count:
-        console.print(table)
+            ]
+            rows.append(cells)
+    if rows:
+        heads = ("partition", "removed", "of these older values", "certified below", "state")
+        print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
     print_reasons(console, certificate)
     undecided = sum(one.get("undecided", 0) for one in certificate["found"])
     if undecided:

@@ -9,6 +9,7 @@ import click
 
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.remote import Asked, asking
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,9 +59,9 @@ def reset(snapshot_id: str, seamless: bool, asked: Asked) -> None:
 
 
 def _print(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
-    from rich.table import Table
-
-    table = Table("id", "made", "bytes", box=None)
-    for one in found:
-        table.add_row(one["id"], time_text(one["created_ms"]), str(one["size_bytes"]))
-    console.print(table if found else "There are no snapshots.")
+    if not found:
+        console.print("There are no snapshots.")
+        return
+    columns = [TableColumn("id", is_text=True), TableColumn("made", is_text=True), TableColumn("bytes")]
+    rows = [[one["id"], time_text(one["created_ms"]), f"{one['size_bytes']:,}"] for one in found]
+    print_table(columns, rows, console=console, is_ruled=False)

@@ -24,6 +24,7 @@ from diamant.broker.commands.terminal.remote import (
     asking,
     fail,
 )
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.operations.progress import Progress
 from diamant.storage.input_file import read_input
 
@@ -192,7 +193,6 @@ def _parsed(text: str) -> Where:
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     def plain(text: object, style: str = "") -> Text:
@@ -203,16 +203,17 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
     console.print(plain(_headline(found), colour))
     console.print(plain(f"The certificate says {found['state']}; signed by {found['signer']}"))
     if found["claims"]:
-        table = Table("partition", "below offset", "claim", "written since", box=None)
-        for claim in found["claims"]:
-            cells = (
-                f"{claim['topic']}-{claim['partition']}",
-                claim["below_offset"],
-                _verdict(claim),
-                claim["written_since"],
-            )
-            table.add_row(*map(plain, cells))
-        console.print(table)
+        rows = [
+            [
+                visible(f"{claim['topic']}-{claim['partition']}"),
+                str(claim["below_offset"]),
+                visible(_verdict(claim)),
+                str(claim["written_since"]),
+            ]
+            for claim in found["claims"]
+        ]
+        heads = ("partition", "below offset", "claim", "written since")
+        print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
     for note in found["notes"]:
         console.print(plain(f"- {note}"))
 

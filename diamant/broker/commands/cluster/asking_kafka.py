@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -35,6 +36,8 @@ _USAGE = {
 """Refusals that the command's arguments cause."""
 EXPECTED = (ValueError, BadArgument, KafkaRefusal, ConnectionFailed, CorruptBatch)
 """Errors that are reported as one line."""
+_LISTS = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "topic", ErrorCode.GROUP_ID_NOT_FOUND: "group"}
+"""What to list when something is not there."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -43,6 +46,15 @@ def exit_code_of(error: Exception) -> int:
     """Return the exit code for one of `EXPECTED`."""
     is_usage = error.code in _USAGE if isinstance(error, KafkaRefusal) else isinstance(error, ValueError | BadArgument)
     return EXIT_USAGE if is_usage else EXIT_FAILED
+
+
+def explained(error: Exception, bootstrap: str) -> str:
+    """Return the text of one of `EXPECTED`, with the command that helps, to be pasted into a shell."""
+    listed = _LISTS.get(ErrorCode(error.code)) if isinstance(error, KafkaRefusal) and error.code in _LISTS else None
+    if listed is None:
+        return str(error)
+    option = "" if bootstrap == default_bootstrap() else f" -b {shlex.quote(bootstrap)}"
+    return f"{error}. These are there: diamant {listed} list{option}"
 
 
 def _timeout(text: str | int) -> int:
@@ -63,14 +75,22 @@ def on_cluster(command: F) -> F:
         metavar="HOST:PORT",
         help=f"A broker of the cluster, or several with commas. Default: ${BOOTSTRAP_VARIABLE}, else 127.0.0.1:9092.",
     )
-    @click.option("--timeout", "timeout_ms", type=_timeout, default="30s", show_default=True, help="How long to try.")
+    @click.option(
+        "--timeout",
+        "timeout_ms",
+        type=_timeout,
+        default="30s",
+        show_default=True,
+        metavar="DURATION",
+        help="How long to try.",
+    )
     @functools.wraps(command)
     def run(*args: Any, bootstrap: str, timeout_ms: int, **options: Any) -> None:
         try:
             with KafkaClient(bootstrap, timeout_s=max(timeout_ms, 1) / 1000) as client:
                 command(client, *args, **options)
         except EXPECTED as error:
-            fail(str(error), exit_code_of(error))
+            fail(explained(error, bootstrap), exit_code_of(error))
         except BrokenPipeError:
             # The reader has closed the pipe: the rest of the buffer is discarded.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,6 +16,7 @@ from diamant.broker.commands.cluster.completion import group_names, topic_names
 from diamant.broker.commands.cluster.places import place_offsets
 from diamant.broker.commands.cluster.record_format import record_format
 from diamant.broker.commands.terminal.key_options import key_options
+from diamant.broker.commands.terminal.live_progress import LiveProgress
 
 
 @click.command()
@@ -36,10 +37,10 @@ from diamant.broker.commands.terminal.key_options import key_options
     help="Begin where this consumer group has committed, else as --offset says, and commit at the end.",
     shell_complete=group_names,
 )
-@click.option("--count", "-n", type=click.IntRange(min=0), metavar="N", help="End after so many records.")
+@click.option("--count", "-n", "-c", type=click.IntRange(min=0), metavar="N", help="End after so many records.")
 @click.option("--exit", "-e", "ends", is_flag=True, help="End at the present end, instead of waiting for more.")
 @key_options("Only records of a key")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on each line, as of `diamant latest`.")
+@click.option("--json", "-J", "as_json", is_flag=True, help="One JSON object on each line, as of `diamant latest`.")
 @click.option(
     "--format",
     "-f",
@@ -102,7 +103,8 @@ def consume(
             KafkaGroup(client, group).commit(moved)
 
     try:
-        _print_records(reader, positions, until, count, key, show)
+        with LiveProgress(is_shown=not sys.stdout.isatty()) as progress:
+            _print_records(reader, positions, until, count, key, show, progress)
     except KeyboardInterrupt:
         commit()
         raise
@@ -116,18 +118,23 @@ def _print_records(
     count: int | None,
     key: bytes | None,
     show: Callable[[ReadRecord], bytes],
+    progress: LiveProgress,
 ) -> None:
     """Print records; `positions` follow what was printed or passed over."""
     out = sys.stdout.buffer
     left = count
+    begin = sum(positions.values())
+    total = sum(until.values()) - begin if until is not None else 0
+    done_bytes = 0
 
     def idle() -> None:
         out.flush()
         positions.update(reader.offsets)
+        progress.tell(done_bytes, (sum(positions.values()) - begin) / total if total > 0 else None)
 
     for read in reader.records(until, idle=idle):
         if key is None or read.record.key == key:
-            out.write(show(read))
+            done_bytes += out.write(show(read))
             left = None if left is None else left - 1
         # After the record: if Ctrl-C comes between the two, the record is printed again rather than lost.
         positions[read.partition] = read.record.offset + 1

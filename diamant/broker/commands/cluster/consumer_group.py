@@ -10,7 +10,7 @@ import click
 
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_group import DescribedGroup, KafkaGroup, MemberOfGroup, Place, list_groups
-from diamant.broker.commands.cluster.asking_kafka import EXPECTED, exit_code_of, json_option, on_cluster
+from diamant.broker.commands.cluster.asking_kafka import EXPECTED, exit_code_of, explained, json_option, on_cluster
 from diamant.broker.commands.cluster.completion import group_names, topic_names
 from diamant.broker.commands.cluster.places import place_offsets
 from diamant.broker.commands.terminal.failures import EXIT_DONE, say
@@ -144,7 +144,7 @@ def _each(client: KafkaClient, names: Iterable[str], action: Callable[[str], Non
             action(name)
         except EXPECTED as error:
             exit_code = exit_code_of(error)
-            say(str(error), group=name)
+            say(explained(error, client.bootstrap), group=name)
             # The next group must not read a late answer about this one.
             client.close()
     return exit_code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
@@ -15,6 +16,7 @@ from diamant.broker.client.record_line import RecordLine, parse_record_line
 from diamant.broker.commands.cluster.asking_kafka import on_cluster
 from diamant.broker.commands.cluster.completion import topic_names
 from diamant.broker.commands.terminal.key_options import key_options
+from diamant.broker.commands.terminal.live_progress import LiveProgress
 from diamant.protocol.batches.compression import CODEC_NAMES
 from diamant.protocol.batches.header import Header, Record
 
@@ -72,14 +74,18 @@ def produce(
     writer = TopicWriter(client, topic, codec=CODEC_NAMES.index(compression))
     if partition is not None and partition >= writer.partition_count:
         raise ValueError(f"topic {topic!r} has no partition {partition}: it has {writer.partition_count}")
-    for number, line in lines_of(file, writer.flush):
-        try:
-            record = parse(line)
-        except BadArgument as error:
-            writer.flush()
-            raise BadArgument(f"line {number}: {error}") from None
-        writer.add(number, record._replace(headers=all_headers + record.headers), partition)
-    writer.flush()
+    size, done_bytes = _size(file), 0
+    with LiveProgress(is_shown=not file.isatty()) as progress:
+        for number, line in lines_of(file, writer.flush):
+            try:
+                record = parse(line)
+            except BadArgument as error:
+                writer.flush()
+                raise BadArgument(f"line {number}: {error}") from None
+            writer.add(number, record._replace(headers=all_headers + record.headers), partition)
+            done_bytes += len(line) + 1
+            progress.tell(done_bytes, done_bytes / size if size else None)
+        writer.flush()
 
 
 def lines_of(file: BinaryIO, idle: Callable[[], object]) -> Iterator[tuple[int, bytes]]:
@@ -118,6 +124,14 @@ def _json_record(line: bytes) -> Record:
     found: RecordLine = parse_record_line(line, topic="-")
     timestamp_ms = _now_ms() if found.timestamp_ms is None else found.timestamp_ms
     return Record(0, timestamp_ms, found.key, found.value, tuple(Header(*one) for one in found.headers))
+
+
+def _size(file: BinaryIO) -> int:
+    """Return the size of a file that has one; of a pipe 0."""
+    try:
+        return os.fstat(file.fileno()).st_size
+    except OSError:
+        return 0
 
 
 def _header(text: str) -> Header:

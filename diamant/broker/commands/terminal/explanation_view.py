@@ -20,6 +20,7 @@ MAX_GROUPS = 10
 
 
 MIN_TEXT_WIDTH = 30
+UNBOUNDED = 1 << 20
 
 
 _STATUS_STYLES = {"live": "green", "superseded": "yellow", "tombstone": "magenta", "undecided": "cyan"}
@@ -129,16 +130,22 @@ def _rows(record: Mapping[str, Any], now_ms: int, *, with_groups: bool) -> list[
 
 
 def _print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:
-    """Print names with their texts, further lines below the first; not as a table, which would end in blanks."""
+    """Print names with their texts, further lines below the first; not as a table, which would end in blanks.
+
+    Commands are lines of their own and not divided: they are there to be pasted.
+    """
     from rich.text import Text
 
     indent = 4 + max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
         start = f"  {name}".ljust(indent)
-        for line in Text.from_markup(text).wrap(console, max(MIN_TEXT_WIDTH, console.width - indent)):
-            line.rstrip()
-            console.print(Text(start) + line, soft_wrap=True)
-            start = " " * indent
+        for paragraph in Text.from_markup(text).split():
+            is_command = paragraph.plain.startswith("diamant ")
+            width = UNBOUNDED if is_command else max(MIN_TEXT_WIDTH, console.width - indent)
+            for line in paragraph.wrap(console, width):
+                line.rstrip()
+                console.print(Text(start) + line, soft_wrap=True)
+                start = " " * indent
 
 
 def _gates(gates: Sequence[Mapping[str, Any]], now_ms: int) -> str:
