@@ -43,7 +43,9 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 _METADATA, _METADATA_VERSION = 3, 1
 _DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION = 32, 1
 _BROKER_RESOURCE = 4
-_ASKING: dict[str, Any] = {
+JsonObject: TypeAlias = "dict[str, Any]"
+"""An answer's JSON object, decoded; docs/reference/http.md says what is in each."""
+_ASKING: JsonObject = {
     "stage": "asking the broker",
     "done": 0,
     "total": None,
@@ -56,7 +58,7 @@ _ASKING: dict[str, Any] = {
 
 Fields: TypeAlias = Mapping[str, Any]
 Key: TypeAlias = "bytes | str | Mapping[str, str]"
-OnProgress: TypeAlias = Callable[[dict[str, Any]], object]
+OnProgress: TypeAlias = Callable[[JsonObject], object]
 
 
 class AdminError(Exception):
@@ -110,7 +112,7 @@ class Admin:
         query: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """One request, the JSON object `fields` as its body; returns the answer. Of a job: its result, once it is over.
 
         `on_progress` gets a job's `{"stage", "done", "total", "unit", "rate_per_s", "left_s"}` now and then, with the ids of
@@ -128,7 +130,7 @@ class Admin:
         status, answer = self._exchange(method, path, fields, query, deadline_s)
         return self._awaited(answer, deadline_s, on_progress) if status == 202 else answer
 
-    def _awaited(self, job: dict[str, Any], deadline_s: float, on_progress: OnProgress | None) -> dict[str, Any]:
+    def _awaited(self, job: JsonObject, deadline_s: float, on_progress: OnProgress | None) -> JsonObject:
         """Wait for a job; its result."""
         while True:
             if on_progress is not None:
@@ -141,7 +143,7 @@ class Admin:
                     raise AdminError(
                         f"{job['verb']} is done, but its result is no longer kept", status=410, code="gone"
                     )
-                result: dict[str, Any] = job["result"]
+                result: JsonObject = job["result"]
                 return result
             left_ms = int((deadline_s - time.monotonic()) * 1000)
             if left_ms <= 0:
@@ -155,7 +157,7 @@ class Admin:
 
     def _exchange(
         self, method: str, path: str, fields: Fields | None, query: Mapping[str, Any] | None, deadline_s: float
-    ) -> tuple[int, dict[str, Any]]:
+    ) -> tuple[int, JsonObject]:
         # A job's own wait is shorter than this; the rest is for the way there and back.
         left_s = max(deadline_s - time.monotonic(), 0.1) + 1.0
         target = path if not query else f"{path}?{urlencode(_query_texts(query), doseq=True)}"
@@ -210,7 +212,7 @@ class Admin:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
         **options: Any,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Have a topic (or one partition) cleaned now; returns the report. `options`: fields of POST /v1/compact."""
         fields = _given(topic=topic, partition=partition, until=until, **options)
         return self.call("POST", "/v1/compact", fields, timeout_s=timeout_s, on_progress=on_progress)
@@ -223,7 +225,7 @@ class Admin:
         exact: bool = False,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Count the records of a topic: of each kind `least` and `most`, at once; `exact` reads every record."""
         fields = _given(topic=topic, partition=partition, exact=exact)
         return self.call("POST", "/v1/count", fields, timeout_s=timeout_s, on_progress=on_progress)
@@ -234,7 +236,7 @@ class Admin:
 
     def latest(
         self, topic: str, partition: int | None = None, *, tombstones: bool = False, timeout_s: float | None = None
-    ) -> Generator[dict[str, Any], None, None]:
+    ) -> Generator[JsonObject, None, None]:
         """Yield the latest committed record of each key, as the lines of POST /v1/latest have them, read as they are asked for.
 
         `timeout_s` bounds the wait for each part of the answer. Raises AdminError, also half-way.
@@ -259,7 +261,7 @@ class Admin:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
         **options: Any,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Why records are still there. `options`: fields of POST /v1/explain. The key goes in the body, not in a path.
 
         If that takes longer than one answer, or with `on_progress`, the key of the record at `offset` is not in the result: no
@@ -280,7 +282,7 @@ class Admin:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
         **options: Any,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Erase a key from a topic, or several; returns the certificate and what it says. `options`: fields of POST /v1/erase."""
         names = [topics] if isinstance(topics, str) else list(topics)
         fields = _given(key=_key(key), topics=names, reason=reason, **options)
@@ -293,7 +295,7 @@ class Admin:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
         **options: Any,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Resume now an erasure that waits for its tombstones' horizon; returns the certificate and its contents.
         `options`: fields of POST /v1/erase/{id}/now.
         """
@@ -309,14 +311,14 @@ class Admin:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
         **options: Any,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Remove the records of a topic that match; returns the certificate and what it says. `options`: fields of
         POST /v1/redact.
         """
         fields = _given(topic=topic, where=where, reason=reason, **options)
         return self.call("POST", "/v1/redact", fields, timeout_s=timeout_s, on_progress=on_progress)
 
-    def cancel(self, undertaking_id: str, *, reason: str, timeout_s: float | None = None) -> dict[str, Any]:
+    def cancel(self, undertaking_id: str, *, reason: str, timeout_s: float | None = None) -> JsonObject:
         """End an erasure or a redaction that is not over; returns its last certificate, which says that it was cancelled."""
         return self.call("POST", "/v1/cancel", {"id": undertaking_id, "reason": reason}, timeout_s=timeout_s)
 
@@ -344,12 +346,12 @@ class Admin:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
         **options: Any,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Check a certificate against what the broker holds now. `options`: fields of POST /v1/verify."""
         fields = _given(certificate=dict(certificate), **options)
         return self.call("POST", "/v1/verify", fields, timeout_s=timeout_s, on_progress=on_progress)
 
-    def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
+    def status(self, *, timeout_s: float | None = None) -> JsonObject:
         """The identity of the broker, its clock, and the cleaner's progress in each compacted partition."""
         return self.call("GET", "/v1/status", timeout_s=timeout_s)
 
@@ -360,7 +362,7 @@ class AdminClock:
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
 
-    def get(self) -> dict[str, Any]:
+    def get(self) -> JsonObject:
         """Read it: `kind`, `now_ms`, `real_ms`, `is_frozen`."""
         return self._admin.call("GET", "/v1/clock")
 
@@ -371,7 +373,7 @@ class AdminClock:
         sessions: bool = False,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Move forward by milliseconds or a text like `8d`, `1h30m`; returns once everything due has happened."""
         fields = {"by_ms": parse_duration_ms(duration), "sessions": sessions}
         return self._admin.call("POST", "/v1/clock/advance", fields, timeout_s=timeout_s, on_progress=on_progress)
@@ -383,21 +385,21 @@ class AdminClock:
         sessions: bool = False,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Move forward to a time in milliseconds since the epoch."""
         fields = {"to_ms": to_ms, "sessions": sessions}
         return self._admin.call("POST", "/v1/clock/set", fields, timeout_s=timeout_s, on_progress=on_progress)
 
-    def freeze(self) -> dict[str, Any]:
+    def freeze(self) -> JsonObject:
         """Stop it: from now on it moves only on request."""
         return self._admin.call("POST", "/v1/clock/freeze")
 
-    def resume(self) -> dict[str, Any]:
+    def resume(self) -> JsonObject:
         """Let it run again with real time."""
         return self._admin.call("POST", "/v1/clock/resume")
 
 
-def _given(**fields: Any) -> dict[str, Any]:
+def _given(**fields: Any) -> JsonObject:
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -409,7 +411,7 @@ def _key(key: Key | None) -> dict[str, str] | None:
     return {"text": key} if isinstance(key, str) else dict(key)
 
 
-def _query_texts(query: Mapping[str, Any]) -> dict[str, Any]:
+def _query_texts(query: Mapping[str, Any]) -> JsonObject:
     return {name: ("true" if value else "false") if isinstance(value, bool) else value for name, value in query.items()}
 
 
@@ -502,7 +504,7 @@ def _receive(connection: socket.socket, count: int) -> bytes:
     return bytes(received)
 
 
-def _answer(method: str, path: str, response: http.client.HTTPResponse, raw: bytes) -> dict[str, Any]:
+def _answer(method: str, path: str, response: http.client.HTTPResponse, raw: bytes) -> JsonObject:
     """Return the JSON object of an answer; raises AdminError for a refusal."""
     try:
         answer = json.loads(raw)

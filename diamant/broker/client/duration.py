@@ -30,6 +30,19 @@ def duration_text(duration_ms: int) -> str:
     return ("-" if duration_ms < 0 else "") + (" ".join(parts[:2]) or "0ms")
 
 
+def parse_time_ms(text: str) -> int:
+    """A time as milliseconds since 1970, or in ISO 8601; without a zone it is UTC. Raises ValueError."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is neither milliseconds since 1970 nor a time like 2026-01-31T12:00:00Z") from None
+    # In whole numbers: a float would not hold every millisecond of the far future.
+    past = (found if found.tzinfo is not None else found.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (past.days * 86_400 + past.seconds) * 1000 + past.microseconds // 1000
+
+
 def time_text(time_ms: int) -> str:
     """A time in ms as ISO 8601 in UTC, as Java's Instant and most others read it."""
     try:

@@ -188,23 +188,8 @@ def clean_partition(
         raise StorageError(f"{directory}: there is no {names.LOG_SUFFIX} file in it")
     key = (topic, partition)
     log_directory = parent(directory)
-    log_starts = _read_offsets(env, log_directory, names.LOG_START_OFFSET_CHECKPOINT)
     bytes_before, messages = _log_bytes(env, directory), list[str]()
-    log = load_log(
-        env,
-        directory,
-        topic,
-        partition,
-        checkpoints.read_partition_metadata(env, directory) or ZERO_ID,
-        config,
-        Validation(),
-        recovery_point=0 if is_clean else checkpoints.read_recovery_point(env, log_directory, key),
-        log_start_offset=log_starts.get(key, 0),
-        is_clean=is_clean,
-        producer_expiration_ms=producer_expiration_ms,
-        messages=messages,
-        is_of_one_moment=is_clean and env.exists(f"{log_directory}/{names.CLEAN_SHUTDOWN}"),
-    )
+    log = _opened(env, directory, key, config, producer_expiration_ms, is_clean, messages)
     try:
         checkpoint = first_dirty_offset
         if checkpoint is None:
@@ -245,6 +230,32 @@ def clean_partition(
         )
     finally:
         log.close()
+
+
+def _opened(
+    env: Env,
+    directory: str,
+    key: tuple[str, int],
+    config: LogConfig,
+    producer_expiration_ms: int,
+    is_clean: bool,
+    messages: list[str],
+) -> Log:
+    log_directory = parent(directory)
+    return load_log(
+        env,
+        directory,
+        *key,
+        checkpoints.read_partition_metadata(env, directory) or ZERO_ID,
+        config,
+        Validation(),
+        recovery_point=0 if is_clean else checkpoints.read_recovery_point(env, log_directory, key),
+        log_start_offset=_read_offsets(env, log_directory, names.LOG_START_OFFSET_CHECKPOINT).get(key, 0),
+        is_clean=is_clean,
+        producer_expiration_ms=producer_expiration_ms,
+        messages=messages,
+        is_of_one_moment=is_clean and env.exists(f"{log_directory}/{names.CLEAN_SHUTDOWN}"),
+    )
 
 
 def _log_bytes(env: Env, directory: str) -> int:

@@ -251,11 +251,7 @@ def build_batch(
     """
     if base_offset is None:
         base_offset = records[0].offset if records else 0
-    attributes = codec
-    if is_transactional:
-        attributes |= TRANSACTIONAL_FLAG
-    if is_control:
-        attributes |= CONTROL_FLAG
+    attributes = codec | TRANSACTIONAL_FLAG * is_transactional | CONTROL_FLAG * is_control
     if delete_horizon_ms is not None:
         attributes |= DELETE_HORIZON_FLAG
         base_timestamp = delete_horizon_ms

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import main
@@ -18,6 +18,7 @@ from diamant.broker.commands.admin.clock import time
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.storage.recovery.log_directory import LoadFailure
 from tests.broker.broker_process import BrokerProcess
+from tests.broker.commands.running import run
 from tests.broker.settling import run_when_settling
 from tests.broker.wire import WireClient
 
@@ -36,11 +37,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]
     with Broker(config) as running:
         running.call(running.clock.freeze())
         yield running
-
-
-def run(broker: BlockingBroker, *words: str) -> Result:
-    """One command against the broker."""
-    return CliRunner().invoke(main, [*words, "-b", broker.bootstrap_servers])
 
 
 def test_advance_says_what_happened(broker: BlockingBroker) -> None:

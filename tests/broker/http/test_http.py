@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -29,7 +28,7 @@ from diamant.broker.launch.settings import make_config
 from diamant.broker.metrics import prometheus as metrics
 from diamant.broker.node.cleaner import NodeCleaner
 from diamant.storage.errors import StorageError
-from tests.broker.http_asking import limit_http
+from tests.broker.http_asking import Answer, limit_http
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 
@@ -37,20 +36,6 @@ MOST = 64
 """Connections."""
 ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 60
-
-
-class Answer(NamedTuple):
-    """An HTTP answer."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        """The body, decoded."""
-        assert self.headers["content-type"].startswith("application/json")
-        return json.loads(self.body)
 
 
 def config(data_dir: Path, listen: str = "127.0.0.1:0") -> BrokerConfig:

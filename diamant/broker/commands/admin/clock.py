@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.client.duration import duration_text
+from diamant.broker.client.duration import duration_text, parse_time_ms
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.remote import Asked, asking, duration
 
@@ -23,18 +22,11 @@ _SESSIONS = click.option(
 
 
 def time(text: str) -> int:
-    """A time as milliseconds since the epoch, or in ISO 8601; without a zone it is UTC."""
-    if text.isascii() and text.isdigit():
-        return int(text)
+    """A time as milliseconds since 1970, for click."""
     try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is neither milliseconds since 1970 nor a time like 2026-01-31T12:00:00Z"
-        ) from None
-    # In whole numbers: a float would not hold every millisecond of the far future.
-    past = (found if found.tzinfo is not None else found.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-    return (past.days * 86_400 + past.seconds) * 1000 + past.microseconds // 1000
+        return parse_time_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.group(invoke_without_command=True)

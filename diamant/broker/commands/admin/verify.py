@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.client.admin import AdminError
+from diamant.broker.client.admin import AdminError, JsonObject, OnProgress
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.client.record_key import key_fields
 from diamant.broker.commands.terminal.files import visible
@@ -87,27 +87,8 @@ def verify(
             options = {"public_key": None if pinned is None else pinned.hex(), "key": wanted, "where": where}
             found = asked.admin.verify(fields, timeout_s=asked.timeout_s, on_progress=asked.on_progress, **options)
         else:
-            from diamant.cleaner.evidence.certificates.verification import verify_certificate
-            from diamant.cleaner.redaction.claims import check_redaction_claims
-            from diamant.storage.env.env import RealEnv
-
-            env = RealEnv()
-            progress = Progress(lambda now: asked.on_progress(now.to_fields()))
-            progress.begin("scanning everything", unit="bytes")
-            with nullcontext("") if data_dir is None else _held(env, data_dir) as not_held:
-                found = verify_certificate(
-                    fields,
-                    pinned,
-                    None if data_dir is None else env,
-                    data_dir,
-                    key=key,
-                    where=None if where is None else _parsed(where),
-                    check_redaction=check_redaction_claims,
-                    secret=None if secret is None else load_secret(secret),
-                    advance=progress.move_to,
-                ).to_fields()
-            if not_held:
-                found["notes"].append(not_held)
+            known = None if secret is None else load_secret(secret)
+            found = _verify_here(fields, pinned, data_dir, key, where, known, asked.on_progress)
         if found["outcome"] == "not-confirmed" and not found["was_scanned"] and not is_looking:
             found["notes"].append(_what_to_add(fields, needs_secret=data_dir is not None and secret is None))
     except AdminError as error:
@@ -127,6 +108,40 @@ def verify(
         fail(str(error))
     asked.show(found, lambda console: _print(console, found))
     sys.exit({"valid": EXIT_DONE, "nothing-matched": EXIT_NOTHING}.get(found["outcome"], EXIT_NOT_SO))
+
+
+def _verify_here(
+    fields: Mapping[str, Any],
+    pinned: bytes | None,
+    data_dir: str | None,
+    key: bytes | None,
+    where: str | None,
+    secret: bytes | None,
+    on_progress: OnProgress,
+) -> JsonObject:
+    """Verify without a broker: the signature, and the files of `data_dir` if it is given."""
+    from diamant.cleaner.evidence.certificates.verification import verify_certificate
+    from diamant.cleaner.redaction.claims import check_redaction_claims
+    from diamant.storage.env.env import RealEnv
+
+    env = RealEnv()
+    progress = Progress(lambda now: on_progress(now.to_fields()))
+    progress.begin("scanning everything", unit="bytes")
+    with nullcontext("") if data_dir is None else _held(env, data_dir) as not_held:
+        found = verify_certificate(
+            fields,
+            pinned,
+            None if data_dir is None else env,
+            data_dir,
+            key=key,
+            where=None if where is None else _parsed(where),
+            check_redaction=check_redaction_claims,
+            secret=secret,
+            advance=progress.move_to,
+        ).to_fields()
+    if not_held:
+        found["notes"].append(not_held)
+    return found
 
 
 def _check_options(*, offline: bool, data_dir: str | None, secret: str | None, is_looking: bool) -> None:

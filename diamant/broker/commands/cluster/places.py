@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
+from diamant.broker.client.duration import parse_time_ms
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
 
 
@@ -21,7 +21,7 @@ def place_offsets(
     if where in ("end", "latest"):
         return ends
     if where.startswith("@"):
-        found = client.offsets(topic, numbers, _time_ms(where[1:]))
+        found = client.offsets(topic, numbers, parse_time_ms(where[1:]))
         return {number: ends[number] if one < 0 else one for number, one in found.items()}
     try:
         offset = int(where)
@@ -32,13 +32,3 @@ def place_offsets(
         number: min(max(offset + ends[number] if where.startswith("-") else offset, starts[number]), ends[number])
         for number in numbers
     }
-
-
-def _time_ms(text: str) -> int:
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"@{text}: expected ms since 1970, or a time as 2026-01-31T12:00:00Z") from None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

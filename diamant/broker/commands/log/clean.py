@@ -36,6 +36,16 @@ from diamant.storage.env.clock import SettableClock, SystemClock
 from diamant.storage.env.env import RealEnv, parent
 from diamant.storage.errors import StorageError
 
+_NOT_COMPACTED = (
+    "{name}: cleanup.policy is delete in {place}'s metadata; compacting would remove records that no later one replaces. --set "
+    "cleanup.policy=compact does it all the same"
+)
+_NOT_STOPPED = (
+    "warning: {directory} has no {mark}: its broker did not stop in order, or this is a copy of a running one's files. The end "
+    "of the log is taken as it is; --unclean recovers it first, as a start after a crash does (what that cuts off: --unclean "
+    "--dry-run)"
+)
+
 
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
@@ -125,18 +135,11 @@ def clean(
         )
 
     if not unclean and not env.exists(f"{parent(directory)}/{names.CLEAN_SHUTDOWN}"):
-        say(
-            f"warning: {parent(directory)} has no {names.CLEAN_SHUTDOWN}: its broker did not stop in order, or this is "
-            "a copy of a running one's files. The end of the log is taken as it is; --unclean recovers it first, as a start "
-            "after a crash does (what that cuts off: --unclean --dry-run)"
-        )
+        say(_NOT_STOPPED.format(directory=parent(directory), mark=names.CLEAN_SHUTDOWN))
     try:
         parsed = parse_settings(all_settings(env, parent(directory), topic, settings), mode)
         if not parsed.config.is_compacted and CLEANUP_POLICY not in names_set(settings) and (force or not retention):
-            raise StorageError(
-                f"{os.path.basename(directory)}: cleanup.policy is delete in {parent(directory)}'s metadata; "
-                "compacting would remove records that no later one replaces. --set cleanup.policy=compact does it all the same"
-            )
+            raise StorageError(_NOT_COMPACTED.format(name=os.path.basename(directory), place=parent(directory)))
         report = preview_partition(env, directory, clean=run, is_clean=not unclean) if dry_run else run(directory)
     except StorageError as error:
         fail(str(error))

@@ -6,8 +6,9 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -70,21 +71,18 @@ def explain(
 
     Exit codes: 0 done; 1 something cannot be read; 2 usage; 3 there is no such record.
     """
-    wanted = key
     try:
         parse_settings(settings, mode)
     except ConfigError as error:
         raise click.UsageError(with_hint(error)) from None
-    if wanted is not None and offset is not None:
+    if key is not None and offset is not None:
         raise click.UsageError("expected a key or an offset")
     env = RealEnv()
     now_ms = SystemClock().now_ms() if now_ms is None else now_ms
-    problems: list[Problem] = []
-    notes: list[str] = []
-    is_found = False
-    folded = 0
+    problems, notes = list[Problem](), list[str]()
+    is_found, folded = False, 0
     # With a key an empty partition has no output anyway.
-    is_folding = not (is_all or as_json) and wanted is None and offset is None
+    is_folding = not (is_all or as_json) and key is None and offset is None
     with one_line_errors(), open_log_directory(env, directory) as opened:
         if offset is not None and len(opened.partitions) != 1:
             raise click.UsageError("an offset is in a partition: give the partition's directory")
@@ -102,22 +100,15 @@ def explain(
                     if is_folding and not partition.size and topic in INTERNAL_TOPICS and len(opened.partitions) > 1:
                         folded += 1
                         continue
-                    place = f"{scratch}/{partition.name}"
-                    os.mkdir(place)
+                    os.mkdir(place := f"{scratch}/{partition.name}")
                     checkpoint = opened.cleaner_checkpoint.get((topic, partition.partition))
+                    view = CleanerView(mode=mode, checkpoint=checkpoint)
                     try:
                         found, said = explain_partition(
-                            env,
-                            partition,
-                            parsed.config,
-                            CleanerView(mode=mode, checkpoint=checkpoint),
-                            now_ms,
-                            place,
-                            producer_expiration_ms=parsed.producer_expiration_ms,
-                            key=wanted,
-                            offset=offset,
+                            env, partition, parsed.config, view, now_ms, place,
+                            producer_expiration_ms=parsed.producer_expiration_ms, key=key, offset=offset,
                             advance=bar.advance,
-                        )
+                        )  # fmt: skip
                     except StorageError as error:
                         problems.append(Problem(partition.directory, None, str(error)))
                         continue
@@ -125,20 +116,12 @@ def explain(
                     told.append({**_without_changes(found.to_fields()), "recovery": said})
                     notes += said
                 bar.hide()
-                _show(topic, now_ms, wanted, offset, told, limit=None if is_all else MAX_ROWS, as_json=as_json)
+                _show(topic, now_ms, key, offset, told, limit=None if is_all else MAX_ROWS, as_json=as_json)
                 bar.show()
     if folded:
         click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all shows them)")
-    for note in () if as_json else notes:
-        say(f"a start would say: {note}")
-    for problem in problems:
-        show_problem(problem)
-    is_missing = not is_found and (wanted is not None or offset is not None)
-    if is_missing:
-        say("nothing was found")
-    if problems:
-        sys.exit(EXIT_FAILED)
-    sys.exit(EXIT_NOT_SO if is_missing else EXIT_DONE)
+    is_missing = not is_found and (key is not None or offset is not None)
+    _end(() if as_json else notes, problems, is_missing=is_missing)
 
 
 def _without_changes(fields: dict[str, Any]) -> dict[str, Any]:
@@ -180,3 +163,15 @@ def _show(
     )
     show_explanation(console, fields, False, limit, clock="the clock of this machine")
     console.print()
+
+
+def _end(notes: Iterable[str], problems: Sequence[Problem], *, is_missing: bool) -> NoReturn:
+    for note in notes:
+        say(f"a start would say: {note}")
+    for problem in problems:
+        show_problem(problem)
+    if is_missing:
+        say("nothing was found")
+    if problems:
+        sys.exit(EXIT_FAILED)
+    sys.exit(EXIT_NOT_SO if is_missing else EXIT_DONE)

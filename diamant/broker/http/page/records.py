@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from aiohttp import web
 
+from diamant.broker.client.duration import parse_time_ms
 from diamant.broker.client.errors import NotFound, NotPossible
 from diamant.broker.http.page.rendering import HEADERS, page, shown_call, view
 from diamant.broker.http.page.topic import query_number
@@ -161,10 +161,9 @@ async def _at(call: Call, log: Log) -> tuple[int, str]:
     text = call.request.query.get("at", "")
     if text:
         try:
-            asked = datetime.fromisoformat(text)
+            at_ms = parse_time_ms(text)
         except ValueError:
             return log.log_start_offset, f"{text[:40]!r} is no time: expected one as 2026-01-31T12:00"
-        at_ms = int((asked if asked.tzinfo else asked.replace(tzinfo=UTC)).timestamp() * 1000)
         for step in at_or_after(log, max(0, at_ms)):
             if (found := await asyncio.to_thread(step.run)) is not None:
                 return found.offset, ""

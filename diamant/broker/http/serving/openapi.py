@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from diamant.broker.http.serving.jobs import DEFAULT_WAIT_MS, MAX_WAIT_MS
 from diamant.broker.http.serving.route import Param, Route
@@ -20,7 +20,9 @@ WAIT_PARAM = Param(
     most=MAX_WAIT_MS,
 )
 
-_KEY_SCHEMA: dict[str, Any] = {
+Part: TypeAlias = "dict[str, Any]"
+"""An object of the OpenAPI document."""
+_KEY_SCHEMA: Part = {
     "description": "The bytes of a record's key.",
     "oneOf": [
         {"type": "string", "description": "UTF-8"},
@@ -69,9 +71,9 @@ _JOB_SCHEMA = {
 }
 
 
-def document(routes: Iterable[Route], *, needs_token: bool) -> dict[str, Any]:
+def document(routes: Iterable[Route], *, needs_token: bool) -> Part:
     """Return the document of these rows."""
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, Part] = {}
     for route in sorted(routes, key=lambda route: (route.path, route.method)):
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, needs_token=needs_token)
     return {
@@ -89,10 +91,10 @@ def document(routes: Iterable[Route], *, needs_token: bool) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route, *, needs_token: bool) -> dict[str, Any]:
+def _operation(route: Route, *, needs_token: bool) -> Part:
     steps = [step[1:-1] for step in route.path.split("/") if step.startswith("{")]
     query = (*route.query, WAIT_PARAM) if route.is_job else route.query
-    operation: dict[str, Any] = {
+    operation: Part = {
         "operationId": f"{route.method.lower()}{''.join(_word(step) for step in route.path.split('/'))}",
         "summary": route.summary,
         "parameters": [
@@ -132,8 +134,8 @@ def _operation(route: Route, *, needs_token: bool) -> dict[str, Any]:
     return operation
 
 
-def _body_schema(route: Route) -> dict[str, Any]:
-    schema: dict[str, Any] = {
+def _body_schema(route: Route) -> Part:
+    schema: Part = {
         "type": "object",
         "properties": {param.name: {**_schema(param), "description": param.doc} for param in route.fields},
     }
@@ -144,8 +146,8 @@ def _body_schema(route: Route) -> dict[str, Any]:
     return schema
 
 
-def _schema(param: Param) -> dict[str, Any]:
-    schema: dict[str, Any]
+def _schema(param: Param) -> Part:
+    schema: Part
     if param.type == "key":
         schema = {"$ref": "#/components/schemas/Key"}
     elif param.type == "strings":

@@ -214,18 +214,7 @@ def verify_certificate(
             "A manual clock was in use: the times in it, and with them the certificate, are no evidence."
         )
     try:
-        if unmatched := certificate.get("unmatched"):
-            found.notes.append(
-                f"No record matched when it was issued, and nothing was removed, but {unmatched['records']} of the topic held "
-                "what was looked for in another place: the field or path may have been wrong."
-            )
-        if found.state in (KEY_GONE, RECORDS_GONE, NOTHING_MATCHED) and not is_anything_found(certificate):
-            found.notes.append("Nothing was found when it was issued, so nothing was removed: it proves no removal.")
-        if unlisted := certificate.get("written_since_not_listed"):
-            found.notes.append(
-                f"When it was issued {len(certificate['written_since']) + unlisted} records had been written above the offsets "
-                f"that the claims cover; {unlisted} of them are not listed in it."
-            )
+        _note_what_it_proves(certificate, found)
         _check_roots(certificate, found)
         _check_coverage(certificate, found)
         if env is not None and directory is not None:
@@ -248,6 +237,21 @@ def verify_certificate(
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CertificateError(f"the certificate is signed, but not of the form that is expected: {error!r}") from None
     return found
+
+
+def _note_what_it_proves(certificate: Mapping[str, Any], found: Verification) -> None:
+    if unmatched := certificate.get("unmatched"):
+        found.notes.append(
+            f"No record matched when it was issued, and nothing was removed, but {unmatched['records']} of the topic held "
+            "what was looked for in another place: the field or path may have been wrong."
+        )
+    if found.state in (KEY_GONE, RECORDS_GONE, NOTHING_MATCHED) and not is_anything_found(certificate):
+        found.notes.append("Nothing was found when it was issued, so nothing was removed: it proves no removal.")
+    if unlisted := certificate.get("written_since_not_listed"):
+        found.notes.append(
+            f"When it was issued {len(certificate['written_since']) + unlisted} records had been written above the offsets "
+            f"that the claims cover; {unlisted} of them are not listed in it."
+        )
 
 
 def _scan_again(

@@ -85,23 +85,11 @@ def audit(records: DataFrame, logs: DataFrame, *, now_ms: int, deadline_ms: int 
         .join(of_log, "log_id")
         .withColumn("late_ms", f.lit(now_ms) - f.col("since_ms") - limit)
     )
-    is_late = f.col("is_superseded") & (f.col("late_ms") > 0)
-    is_latest = ~f.col("is_superseded")
-    # A row for each key of a partition, where the window has put its records: so that they are read and shuffled once.
-    of_keys = judged.groupBy("log_id", "topic", "partition", *HASHES).agg(
-        f.count("*").alias("records"),
-        f.count(f.when(f.col("is_superseded"), 1)).alias("superseded"),
-        f.min(f.when(f.col("is_superseded"), f.col("timestamp_ms"))).alias("oldest_superseded_ms"),
-        f.count(f.when(is_late, 1)).alias("overdue"),
-        f.max(f.when(is_late, f.col("late_ms"))).alias("overdue_ms"),
-        f.count(f.when(is_late & f.col("is_erased"), 1)).alias("erased_overdue"),
-        f.max(f.when(is_latest, f.col("timestamp_ms"))).alias("latest_ms"),
-        f.max(f.when(is_latest, f.col("value_size").isNotNull())).alias("has_value"),
-    )
     youngest = f.max(f.struct("latest_ms", "partition")).over(Window.partitionBy("topic", *HASHES))
     is_stranded = f.col("has_value") & (f.col("partition") != f.col("youngest.partition"))
     of_topics = (
-        of_keys.withColumn("youngest", youngest)
+        _of_keys(judged)
+        .withColumn("youngest", youngest)
         .groupBy("topic")
         .agg(
             *(f.sum(name).alias(name) for name in ("records", "superseded", "overdue", "erased_overdue")),
@@ -134,4 +122,22 @@ def audit(records: DataFrame, logs: DataFrame, *, now_ms: int, deadline_ms: int 
             ((f.col("overdue") > 0) | (f.col("stranded") > 0)).alias("is_broken"),
         )
         .orderBy("topic")
+    )
+
+
+def _of_keys(judged: DataFrame) -> DataFrame:
+    """A row for each key of a partition, where the window has put its records: so they are read and shuffled once."""
+    from pyspark.sql import functions as f
+
+    is_late = f.col("is_superseded") & (f.col("late_ms") > 0)
+    is_latest = ~f.col("is_superseded")
+    return judged.groupBy("log_id", "topic", "partition", *HASHES).agg(
+        f.count("*").alias("records"),
+        f.count(f.when(f.col("is_superseded"), 1)).alias("superseded"),
+        f.min(f.when(f.col("is_superseded"), f.col("timestamp_ms"))).alias("oldest_superseded_ms"),
+        f.count(f.when(is_late, 1)).alias("overdue"),
+        f.max(f.when(is_late, f.col("late_ms"))).alias("overdue_ms"),
+        f.count(f.when(is_late & f.col("is_erased"), 1)).alias("erased_overdue"),
+        f.max(f.when(is_latest, f.col("timestamp_ms"))).alias("latest_ms"),
+        f.max(f.when(is_latest, f.col("value_size").isNotNull())).alias("has_value"),
     )

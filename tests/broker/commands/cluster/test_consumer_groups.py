@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from click.shell_completion import ShellComplete
-from click.testing import CliRunner, Result
 
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import main
@@ -25,6 +24,7 @@ from diamant.broker.client.kafka_group import KafkaGroup
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_assignment, encode_subscription
+from tests.broker.commands.running import run
 from tests.broker.groups.consumer.consumer_wire import HEARTBEAT
 
 JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP = 11, 13, 14
@@ -55,11 +55,6 @@ def connection(broker: BlockingBroker) -> Iterator[KafkaConnection]:
     host, _, port = broker.bootstrap_servers.rpartition(":")
     with KafkaConnection(host, int(port), timeout_s=TIMEOUT_S) as connected:
         yield connected
-
-
-def run(broker: BlockingBroker, *words: str) -> Result:
-    """Run a command that finds the broker by the environment."""
-    return CliRunner().invoke(main, words, env={BOOTSTRAP_VARIABLE: broker.bootstrap_servers})
 
 
 def committed(broker: BlockingBroker, group: str) -> dict[int, int]:

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from diamant.broker.broker import BlockingBroker, Broker
-from diamant.broker.cli import main
-from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.batches.compression import CODEC_NAMES
 from diamant.protocol.murmur2 import murmur2
+from tests.broker.commands.running import run
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +20,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]
     data: Path = tmp_path_factory.mktemp("data")
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=str(data))) as running:
         yield running
-
-
-def run(broker: BlockingBroker, *words: str, lines: str = "") -> Result:
-    """Run a command that finds the broker by the environment, with `lines` as its input."""
-    return CliRunner().invoke(main, words, env={BOOTSTRAP_VARIABLE: broker.bootstrap_servers}, input=lines)
 
 
 @pytest.mark.parametrize("codec", CODEC_NAMES)

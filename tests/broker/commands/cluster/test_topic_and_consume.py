@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import main
-from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
 from diamant.broker.config.broker_config import BrokerConfig
+from tests.broker.commands.running import run
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +25,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]
             running.produce("users", f"v{number}", key=f"k{number % 3}", timestamp_ms=1000 + number)
         running.produce("users", None, key="k0", timestamp_ms=2000)
         yield running
-
-
-def run(broker: BlockingBroker, *words: str) -> Result:
-    """Run a command that finds the broker by the environment."""
-    return CliRunner().invoke(main, words, env={BOOTSTRAP_VARIABLE: broker.bootstrap_servers})
 
 
 def test_a_topic_from_its_creation_to_its_deletion(broker: BlockingBroker) -> None:
