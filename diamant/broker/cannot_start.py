@@ -6,6 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from diamant.broker.config.config_key import ConfigError
 from diamant.storage.errors import InUse, StorageError
 
 
@@ -35,11 +36,15 @@ _HINTS: dict[int | None, str] = {
 
 @contextmanager
 def told(where: str) -> Iterator[None]:
-    """Turn an error of the operating system, or of what a directory holds, into CannotStart; `where` if it names no file."""
+    """Turn an error of the system, of a file that a setting names, or of what a directory holds, into CannotStart; `where` if it
+    names no file.
+    """
     try:
         yield
     except StorageError as error:
         raise CannotStart(str(error), errno.EBUSY if isinstance(error, InUse) else None) from error
+    except ConfigError as error:
+        raise CannotStart(str(error)) from error
     except OSError as error:
         reason = f"{error.filename or where}: {error.strerror or error}"
         raise CannotStart(reason, error.errno) from error

@@ -11,13 +11,14 @@ import contextlib
 import logging
 import os
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from diamant.broker.cannot_start import CannotStart, told
 from diamant.broker.client.errors import NotPossible, VerbError
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import ConfigError
-from diamant.broker.config.listeners import SASL_PROTOCOLS, Addresses
+from diamant.broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, Addresses
 from diamant.broker.config.sasl_table import USERS, parse_users
 from diamant.broker.dispatch.services import Services
 from diamant.broker.dispatch.table import TABLE, load
@@ -37,6 +38,7 @@ from diamant.storage.recovery.log_directory import LogDirectory
 
 if TYPE_CHECKING:
     from diamant.broker.security.sasl.listeners import SaslListeners
+    from diamant.broker.security.tls.listeners import TlsListeners
     from diamant.broker.snapshots.store import SnapshotFiles
 
 logger = logging.getLogger("diamant.broker.broker")
@@ -49,8 +51,11 @@ STOP_TIMEOUT_S = 10.0
 class RunningBroker:
     """The parts of a broker between its start and its stop."""
 
-    def __init__(self, config: BrokerConfig, node: Node, services: Services, http: HttpServer | None) -> None:
+    def __init__(
+        self, config: BrokerConfig, node: Node, services: Services, http: HttpServer | None, tls: TlsListeners | None
+    ) -> None:
         self._config = config
+        self._tls = tls
         self.node = node
         self.services = services
         self.http = http
@@ -71,6 +76,8 @@ class RunningBroker:
             return
         node.is_stopping = True
         services.server.stop_accepting()
+        if self._tls is not None:
+            self._tls.close()
         node.purgatory.close()
         await services.stop()
         await services.server.close(STOP_TIMEOUT_S)
@@ -174,12 +181,16 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
         node = Node(config, env, directory, metadata, addresses)
         undo.callback(node.batch_checkers.shutdown)
         services = Services(node, TABLE, load, sasl=sasl)
+        tls = await open_tls(node.config, services.server.refused.tell)
+        if tls is not None:
+            undo.callback(tls.close)
         await node.load()
         await _put_users(node)
         await _prepare(services)
         for (listener, sock), told_of in zip(sockets, config.advertised(addresses.kafka), strict=True):
             protocol = listener.security_protocol
-            services.server.listen(sock, listener.name, told_of.host, told_of.port, protocol)
+            secured = None if tls is None else tls.by_name.get(listener.name)
+            services.server.listen(sock, listener.name, told_of.host, told_of.port, protocol, secured)
         # In the same turn of the loop: a client that the Kafka port answers finds HTTP there.
         node.started_s = time.monotonic()
         http = open_http(services, config.http_listener, ENDPOINTS)
@@ -192,7 +203,24 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
         logger.warning(
             "Diamant was built without its kernels: it cleans much more slowly, and some commands do not work"
         )
-    return RunningBroker(config, node, services, http)
+    return RunningBroker(config, node, services, http, tls)
+
+
+async def open_tls(config: BrokerConfig, tell: Callable[[str, str], None]) -> TlsListeners | None:
+    """Open TLS for the listeners that have it; None if there is none. Raises ConfigError."""
+    secured = [listener for listener in config.listeners if listener.security_protocol in TLS_PROTOCOLS]
+    if not secured:
+        return None
+    from diamant.broker.security.tls.listeners import TlsListeners
+
+    tls = TlsListeners(tell)
+    try:
+        for listener in secured:
+            await asyncio.to_thread(tls.open, config, listener)
+    except BaseException:
+        tls.close()
+        raise
+    return tls
 
 
 async def _prepare(services: Services) -> None:

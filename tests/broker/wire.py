@@ -5,6 +5,7 @@ encoders.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 import time
 from collections.abc import Sequence
@@ -31,13 +32,14 @@ class WireClient:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
         host, _, port = address.rpartition(":")
+        self._tls = tls
         self._host, self._port = host, int(port)
         self._correlation_id = 0
 
     async def __aenter__(self) -> Self:
-        self.reader, self.writer = await asyncio.open_connection(self._host, self._port)
+        self.reader, self.writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
         return self
 
     async def __aexit__(
@@ -46,7 +48,7 @@ class WireClient:
         self.writer.close()
         try:
             await self.writer.wait_closed()
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLError):
             pass
 
     def frame(self, api_key: int, version: int, body: bytes, *, client_id: bytes | None = b"wire") -> bytes:

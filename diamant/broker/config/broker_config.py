@@ -236,7 +236,7 @@ class BrokerConfig:
     def _given(self) -> dict[str, str]:
         """The texts that it was started with, as far as they have an effect."""
         passed_on = {SPARK_CONF_PREFIX + name: text for name, text in self.spark_conf.items()}
-        return {**self._layers[ConfigSource.STATIC_BROKER_CONFIG], **passed_on, **self.listener_settings}
+        return {**self._layers[ConfigSource.STATIC_BROKER_CONFIG], **passed_on, **self._static_listener_settings}
 
     def __getitem__(self, name: str) -> Value:
         """The value of a row of `BROKER_CONFIGS`; KeyError for other names."""
@@ -331,7 +331,7 @@ class BrokerConfig:
             listeners=listeners,
             advertised_listeners=advertised,
             http_listener=_http_listener(values),
-            listener_settings=_listener_settings(static),
+            listener_settings=_listener_settings(static) | _usable_listener_settings({**dynamic_defaults, **dynamic}),
             warnings=tuple(map(_unknown, filter(_is_unknown, static))),
             clock=values["diamant.clock"],
             spark_conf={
@@ -340,12 +340,14 @@ class BrokerConfig:
                 if name.startswith(SPARK_CONF_PREFIX)
             },
             _layers=layers,
+            _static_listener_settings=_listener_settings(static),
             _values=values,
             _topic_defaults=_resolve_topic_defaults(values),
         )
         self.__dict__.update(resolved)
 
     _layers: dict[ConfigSource, dict[str, str]]
+    _static_listener_settings: dict[str, str]
     _values: dict[str, Value]
     _topic_defaults: dict[str, Value]
 
@@ -360,13 +362,27 @@ def _name_listeners(static: dict[str, str], listen: str | Sequence[str] | None) 
         static["listeners"] = DEFAULT_LISTENER.replace(PLAINTEXT, protocol)
 
 
-def _listener_settings(static: Mapping[str, str]) -> dict[str, str]:
-    """The settings of single listeners that have an effect, with the names of listeners and mechanisms in small letters."""
-    return {
-        f"{name[: -len(setting)].lower()}{setting}": text
-        for name, text in static.items()
-        if (setting := setting_of_listener(name)) in BROKER_CONFIGS
-    }
+def _listener_settings(texts: Mapping[str, str]) -> dict[str, str]:
+    """The settings of single listeners that have an effect, with the names of listeners and mechanisms in small letters;
+    ConfigError for a value that cannot be.
+    """
+    found = {}
+    for name, text in texts.items():
+        if (setting := setting_of_listener(name)) in BROKER_CONFIGS:
+            replace(BROKER_CONFIGS[setting], name=name).parse(text)
+            found[f"{name[: -len(setting)].lower()}{setting}"] = text
+    return found
+
+
+def _usable_listener_settings(texts: Mapping[str, str]) -> dict[str, str]:
+    """As `_usable`, of single listeners."""
+    usable = {}
+    for name, text in texts.items():
+        try:
+            usable.update(_listener_settings({name: text}))
+        except ConfigError:
+            continue
+    return usable
 
 
 def _is_unknown(name: str) -> bool:

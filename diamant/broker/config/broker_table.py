@@ -29,6 +29,7 @@ from diamant.broker.config.config_key import (
 )
 from diamant.broker.config.coordinator_table import COORDINATOR_CONFIGS
 from diamant.broker.config.sasl_table import SASL_CONFIGS
+from diamant.broker.config.ssl_table import SSL_CONFIGS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 
@@ -75,7 +76,7 @@ _KEYS = (
         _LIST,
         [DEFAULT_LISTENER],
         "Where to listen, as `NAME://host:port`; an empty host is every interface, port 0 a free port. Kafka's "
-        "default is every interface; Diamant has no security yet and stays on this machine by default. "
+        "default is every interface; Diamant stays on this machine by default. "
         "Listeners named in `controller.listener.names` are not opened.",
     ),
     ConfigKey(
@@ -89,8 +90,7 @@ _KEYS = (
         "listener.security.protocol.map",
         _STRING,
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
-        "Security protocol of each listener name. Only PLAINTEXT listeners can be opened so far; entries that no listener uses "
-        "do no harm.",
+        "Security protocol of each listener name; entries that no listener uses do no harm.",
     ),
     ConfigKey(
         "controller.listener.names",
@@ -486,6 +486,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = {
         *_KEYS,
         *AUTHORIZATION_CONFIGS,
         *SASL_CONFIGS,
+        *SSL_CONFIGS,
         *COORDINATOR_CONFIGS,
         *_topic_defaults([key.name for key in _KEYS]),
     )
@@ -555,8 +556,8 @@ share.coordinator.snapshot.update.records.per.snapshot share.coordinator.state.t
 share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions
 share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes
 share.coordinator.threads share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
-socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms ssl.allow.dn.changes
-ssl.allow.san.changes ssl.principal.mapping.rules telemetry.max.bytes transaction.state.log.load.buffer.size
+socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms telemetry.max.bytes
+transaction.state.log.load.buffer.size
 transaction.two.phase.commit.enable
 """
 

@@ -20,6 +20,7 @@ SASL_SSL = "SASL_SSL"
 SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", SASL_PLAINTEXT, SASL_SSL)
 """In the order of their numbers (`SecurityProtocol`)."""
 SASL_PROTOCOLS = (SASL_PLAINTEXT, SASL_SSL)
+TLS_PROTOCOLS = ("SSL", SASL_SSL)
 META_ADDRESSES = ("0.0.0.0", "::", "")
 """Hosts that mean "every interface": fine to bind, useless to a client."""
 

@@ -1,6 +1,6 @@
 """Settings that ask for security: a broker that is told to keep clients out, and cannot, must not start.
 
-There is SASL for listeners that are SASL_PLAINTEXT. TLS and ACLs there are none yet.
+There are TLS and SASL for listeners that have them. Settings of either are refused where no listener follows them.
 
 What stands at Kafka's default, or is empty, asks for nothing, and neither does what concerns a listener that is not opened.
 
@@ -13,7 +13,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from diamant.broker.config.config_key import ConfigError
-from diamant.broker.config.listeners import PLAINTEXT, SASL_PLAINTEXT, SASL_PROTOCOLS, Listener
+from diamant.broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, Listener
+from diamant.broker.config.ssl_table import SSL_CONFIGS
 from diamant.protocol.kraft.records import BROKER_RESOURCE
 from diamant.storage.kraft.image import MetadataImage
 
@@ -66,25 +67,21 @@ _PREFIXES = ("sasl.", "ssl.")
 _OF_A_LISTENER = re.compile(r"listener\.name\.([^.]+)\.(.+)")
 _MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
 """In the names of settings, small."""
+_OF_TLS = frozenset(key.name for key in SSL_CONFIGS) | {"ssl.protocol", "ssl.endpoint.identification.algorithm"}
+"""Settings that a listener with TLS follows; the last two are about nothing that a server does."""
 
 
 def check_security(properties: Mapping[str, str], listeners: Sequence[Listener]) -> None:
     """Raise ConfigError if a broker that opens `listeners` is asked for security that it does not have: one line, names of
     settings, no values.
     """
-    asked = [
-        f"listeners ({listener} is {listener.security_protocol})"
-        for listener in listeners
-        if listener.security_protocol not in (PLAINTEXT, SASL_PLAINTEXT)
-    ]
-    with_sasl = {listener.name for listener in listeners if listener.security_protocol in SASL_PROTOCOLS}
-    settings = security_settings(properties, [listener.name for listener in listeners])
-    asked += [name for name in settings if not _is_for_sasl(name, properties[name], with_sasl)]
+    asked = security_settings(properties, listeners)
     if asked:
         verb, them = ("asks", "it") if len(asked) == 1 else ("ask", "them")
         raise ConfigError(
             f"{', '.join(asked)} {verb} for security that Diamant does not have, or not on these listeners: everybody "
-            f"who reaches the port would come in. Remove {them}; listeners can be PLAINTEXT and SASL_PLAINTEXT"
+            f"who reaches the port would come in. Remove {them}, or open a listener that follows {them} (SSL, SASL_PLAINTEXT, "
+            "SASL_SSL)"
         )
 
 
@@ -97,6 +94,15 @@ def _is_for_sasl(name: str, value: str, with_sasl: Collection[str]) -> bool:
     return bool(listeners) and any(
         meant == "connections.max.reauth.ms" or meant.startswith("sasl.") for meant in _meant(name, listeners)
     )
+
+
+def _is_for_tls(name: str, value: str, with_tls: Collection[str]) -> bool:
+    """True if a listener with TLS does what a setting asks for."""
+    if name == "security.inter.broker.protocol":
+        return value.strip() in TLS_PROTOCOLS and bool(with_tls)
+    of_listener = _OF_A_LISTENER.fullmatch(name)
+    setting, listener = (name, None) if of_listener is None else (of_listener[2], of_listener[1].upper())
+    return setting in _OF_TLS and (bool(with_tls) if listener is None else listener in with_tls)
 
 
 def setting_of_listener(name: str) -> str:
@@ -116,19 +122,27 @@ def names_of_setting(listener: str, setting: str, mechanism: str = "") -> Iterab
     yield f"{prefix}{setting}"
 
 
-def security_settings(properties: Mapping[str, str], listeners: Collection[str]) -> list[str]:
-    """Return the names in `properties` that ask for security on listeners of these names (in capitals)."""
-    return [name for name, value in properties.items() if any(_asks(one, value) for one in _meant(name, listeners))]
+def security_settings(properties: Mapping[str, str], listeners: Sequence[Listener]) -> list[str]:
+    """Return the names in `properties` that ask for security which none of these listeners has."""
+    names = [listener.name for listener in listeners]
+    with_sasl = {listener.name for listener in listeners if listener.security_protocol in SASL_PROTOCOLS}
+    with_tls = {listener.name for listener in listeners if listener.security_protocol in TLS_PROTOCOLS}
+    return [
+        name
+        for name, value in properties.items()
+        if any(_asks(one, value) for one in _meant(name, names))
+        and not _is_for_sasl(name, value, with_sasl)
+        and not _is_for_tls(name, value, with_tls)
+    ]
 
 
 def kept_for_kafka(
     image: MetadataImage, node_id: int, listeners: Sequence[Listener], *, has_authorizer: bool
 ) -> list[str]:
     """Return a line for the log on what a metadata log has for a Kafka with security; none if it has nothing of the kind."""
-    names = [listener.name for listener in listeners]
     kept = []
     for resource in ("", str(node_id)):
-        kept += security_settings(image.configs.get((BROKER_RESOURCE, resource), {}), names)
+        kept += security_settings(image.configs.get((BROKER_RESOURCE, resource), {}), listeners)
     if image.acls and not has_authorizer:
         kept.append(f"{len(image.acls)} ACLs")
     return [without_effect(kept)] if kept else []

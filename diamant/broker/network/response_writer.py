@@ -74,6 +74,9 @@ class AnswerWriter:
         self._advance()
         return done
 
+    def resume(self) -> None:
+        """Nothing: the transport's buffer is not used."""
+
     def close(self) -> None:
         """Give up what is left and close the duplicate; harmless a second time."""
         self._parts.clear()

@@ -8,7 +8,7 @@ further requests stay in a queue, and once that holds `max_queued_bytes` the soc
 
 Ranges of a log go from the page cache to the socket in `response_writer.py`, on a duplicate of the socket's descriptor.
 The transport's own buffer is empty whenever that happens, because its high-water mark is zero: anything that the kernel
-did not take at once pauses the connection.
+did not take at once pauses the connection. With TLS they are read and encrypted (`copied_answer.py`).
 
 Bounds per connection: one answer being written, one frame being received (`max_frame_bytes`), requests queued
 (`max_queued_bytes` plus what one read of the socket held).
@@ -29,11 +29,13 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import PLAINTEXT, SASL_PROTOCOLS
 from diamant.broker.network.api import CloseConnection, ConnectionInfo, Dispatch, FrameHeader
 from diamant.broker.network.client_wait import ClientWait
+from diamant.broker.network.copied_answer import CopyingWriter, answer_writer
 from diamant.broker.network.pending_answer import Body, PendingAnswer
 from diamant.broker.network.refused_peers import RefusedPeers
 from diamant.broker.network.request_memory import MemoryShare, RequestMemory
 from diamant.broker.network.request_metrics import RequestMetrics
 from diamant.broker.network.response_writer import MAX_BYTES, AnswerWriter, Buffer, Outbox, Part, read_small
+from diamant.broker.security.identity.principal import ANONYMOUS
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.wire.connection import SCRATCH_BYTES, Request, ServerConnection, count_bytes
 from diamant.storage.segments.segment import FileSlice
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from diamant.broker.network.sasl_gate import SaslGate
     from diamant.broker.security.quotas.quotas import Quotas
     from diamant.broker.security.sasl.listeners import SaslListeners
+    from diamant.broker.security.tls.listener_tls import ListenerTls
     from diamant.protocol.wire.token_frames import TokenFrames
 
 logger = logging.getLogger(__name__)
@@ -121,7 +124,7 @@ class Server:
         self.metrics = metrics if metrics is not None else RequestMetrics(reads_codes=False)
         self.scratch = bytearray(SCRATCH_BYTES)  # shared: nothing stays in it between two reads
         self.connections: set[Connection] = set()
-        self.outbox: Outbox | None = None  # made with the first connection
+        self._outbox: Outbox | None = None  # made with the first connection
         self.memory = RequestMemory(limits.max_request_memory_bytes) if limits.max_request_memory_bytes > 0 else None
         self.is_stopping = False
         self.refused = RefusedPeers()
@@ -141,9 +144,15 @@ class Server:
         advertised_host: str,
         advertised_port: int,
         security_protocol: str = PLAINTEXT,
+        tls: ListenerTls | None = None,
     ) -> None:
         """Accept connections on a bound socket. Empty `advertised_host` = the address that a connection arrived at."""
-        make = partial(Connection, self, _Place(listener_name, advertised_host, advertised_port, security_protocol))
+        place = _Place(listener_name, advertised_host, advertised_port, security_protocol)
+        make: Callable[[], asyncio.BaseProtocol] = partial(Connection, self, place)
+        if tls is not None:
+            from diamant.broker.security.tls.connection import TlsConnection
+
+            make = partial(TlsConnection, tls, make)
         sock.setblocking(False)
         _set_buffers(sock, self.limits)  # inherited by what is accepted; the receive buffer must be known before
         sock.listen(max(self.limits.backlog, MIN_BACKLOG))
@@ -173,6 +182,12 @@ class Server:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
+
+    def outbox(self) -> Outbox:
+        """The answers that are written at the end of a turn of the loop, of all connections."""
+        if self._outbox is None:
+            self._outbox = Outbox(asyncio.get_running_loop())
+        return self._outbox
 
     def connected(self, connection: Connection) -> None:
         self.connections.add(connection)
@@ -243,7 +258,7 @@ class _Listener:
     Not asyncio's server: one that is closed between accepting a connection and setting it up leaves that socket open.
     """
 
-    def __init__(self, sock: socket.socket, make: Callable[[], Connection]) -> None:
+    def __init__(self, sock: socket.socket, make: Callable[[], asyncio.BaseProtocol]) -> None:
         self._loop = asyncio.get_running_loop()
         self._sock = sock
         self._make = make
@@ -323,10 +338,8 @@ class Connection(asyncio.BufferedProtocol):
         self._memory: MemoryShare | None = None
         if server.memory is not None:
             self._memory = MemoryShare(server.memory, partial(self._loop.call_soon, self._drain))
-        self._answers: AnswerWriter | None = None
-        if server.outbox is None:
-            server.outbox = Outbox(self._loop)
-        self._outbox = server.outbox
+        self._answers: AnswerWriter | CopyingWriter | None = None
+        self._outbox = server.outbox()
         self._metrics = server.metrics
         self._client_wait = ClientWait(self._loop, self._drain)
         self._handled_since_s = 0.0  # the request that is being answered; there is one at a time
@@ -399,6 +412,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_write_paused = False
+        if self._answers is not None:
+            self._answers.resume()
         self._drain()
 
     # What the server calls
@@ -574,7 +589,7 @@ class Connection(asyncio.BufferedProtocol):
             self._count(request, body, len(header) + body_size)
             return
         if self._answers is None:
-            self._answers = AnswerWriter(transport.get_extra_info("socket"))
+            self._answers = answer_writer(transport)
         self._waiting = writing = self._answers.write([header, *body])
         writing.add_done_callback(partial(self._written, request, len(header) + body_size))
 
@@ -612,6 +627,7 @@ def _info(transport: asyncio.BaseTransport, place: _Place) -> ConnectionInfo:
         place.advertised_host or local[0].removeprefix("::ffff:"),
         place.advertised_port or local[1],
         place.security_protocol,
+        transport.get_extra_info("principal", ANONYMOUS),
     )
 
 

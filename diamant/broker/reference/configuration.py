@@ -42,10 +42,9 @@ Names, types and meanings are Apache Kafka's (4.3).
 A broker configuration that is not in this list is accepted and has no effect. The broker logs each one when it starts.
 
 Configurations that ask for security which Diamant does not have, or which no listener would give, are refused: every client that
-reaches the port would have access. These are `ssl.*`; `sasl.*`, `connections.max.reauth.ms` and `security.inter.broker.protocol`
-without a listener that is SASL_PLAINTEXT; the same for a listener (`listener.name.NAME.ssl.*`); and listeners that are SSL or
-SASL_SSL. Kafka's defaults and empty values pass (`--set ssl.client.auth=` empties what a file sets), and so do listeners that are
-not opened.
+reaches the port would have access. These are `sasl.*`, `ssl.*`, `connections.max.reauth.ms` and `security.inter.broker.protocol`
+where no listener with SASL, or with TLS, follows them; the same for a listener (`listener.name.NAME.ssl.*`). Kafka's
+defaults and empty values pass (`--set ssl.client.auth=` empties what a file sets), and so do listeners that are not opened.
 
 A topic configuration that is not in this list is refused, as in Kafka. Values are read as Kafka reads them,
 and refused with Kafka's words:

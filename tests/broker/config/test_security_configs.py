@@ -53,26 +53,23 @@ def test_a_setting_that_asks_for_security_is_refused(name: str, value: str) -> N
         BrokerConfig(properties={name: value})
     assert str(caught.value) == (
         f"{name} asks for security that Diamant does not have, or not on these listeners: everybody who reaches the port would "
-        "come in. Remove it; listeners can be PLAINTEXT and SASL_PLAINTEXT"
+        "come in. Remove it, or open a listener that follows it (SSL, SASL_PLAINTEXT, SASL_SSL)"
     )
 
 
-@pytest.mark.parametrize(
-    "properties",
-    [
-        {"listeners": "SSL://:9093"},
-        {
-            "listeners": "INSIDE://:9092,SASL_SSL://:9093",
-            "listener.security.protocol.map": "INSIDE:SSL,SASL_SSL:SASL_SSL",
-        },
-    ],
-)
-def test_listeners_with_security_are_refused(properties: dict[str, str]) -> None:
-    """Each with its protocol, whatever it is called."""
-    with pytest.raises(ConfigError, match="for security that Diamant does not have") as caught:
-        BrokerConfig(properties=properties)
-    assert f"listeners ({properties['listeners'].split(',')[0]} is SSL)" in str(caught.value)
-    assert str(caught.value).count("listeners (") == len(properties["listeners"].split(","))
+def test_settings_of_tls_pass_with_a_listener_that_has_it() -> None:
+    """The broker's, and those of that listener; those of another one, and what TLS has not, are refused."""
+    settings = {"ssl.keystore.location": "k", "listener.name.inside.ssl.client.auth": "required", "ssl.protocol": "TLS"}
+    inside = {
+        "listeners": "INSIDE://:1,PLAINTEXT://:2",
+        "listener.security.protocol.map": "INSIDE:SSL,PLAINTEXT:PLAINTEXT",
+    }
+    config = BrokerConfig(properties={**settings, **inside, "security.inter.broker.protocol": "SSL"})
+    assert config.of_listener("INSIDE", "ssl.client.auth") == ("listener.name.inside.ssl.client.auth", "required")
+    assert config.of_listener("PLAINTEXT", "ssl.client.auth") == ("ssl.client.auth", "none")
+    for other in ("listener.name.plaintext.ssl.client.auth", "ssl.provider", "ssl.engine.factory.class"):
+        with pytest.raises(ConfigError, match=f"^{other} asks for security"):
+            BrokerConfig(properties={**settings, **inside, other: "required"})
 
 
 @pytest.mark.parametrize(
@@ -176,14 +173,14 @@ def test_kafkas_own_file_passes(tmp_path: Path) -> None:
 
 def test_the_command_names_all_of_them_in_one_line(tmp_path: Path) -> None:
     """It ends with 1, and the data directory is not made."""
-    asked = ["ssl.client.auth=required", "sasl.enabled.mechanisms=PLAIN"]
+    asked = ["ssl.provider=SunJSSE", "sasl.enabled.mechanisms=PLAIN"]
     settings = [word for setting in asked for word in ("--set", setting)]
     result = CliRunner().invoke(main, ["start", "--data", str(tmp_path / "data"), "--listen", "SSL://:0", *settings])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        "diamant: listeners (SSL://:0 is SSL), ssl.client.auth, sasl.enabled.mechanisms ask for security that Diamant does not "
-        "have, or not on these listeners: everybody who reaches the port would come in. Remove them; listeners can be PLAINTEXT "
-        "and SASL_PLAINTEXT\n"
+        "diamant: ssl.provider, sasl.enabled.mechanisms ask for security that Diamant does not have, or not on these listeners: "
+        "everybody who reaches the port would come in. Remove them, or open a listener that follows them (SSL, SASL_PLAINTEXT, "
+        "SASL_SSL)\n"
     )
     assert not (tmp_path / "data").exists()
 

@@ -252,7 +252,7 @@ def _warn_of_security(node: Node, effective: Mapping[str, str | None]) -> None:
     from diamant.broker.config.security_table import security_settings, without_effect
 
     changed = {name: value for name, value in effective.items() if value is not None}
-    if names := security_settings(changed, [listener.name for listener in node.config.listeners]):
+    if names := security_settings(changed, node.config.listeners):
         logger.warning("%s", without_effect(names))
 
 

@@ -1,0 +1,85 @@
+r"""The rules of `ssl.principal.mapping.rules`: from the name in a client's certificate to the name of its principal.
+
+    rules = rule { "," rule }
+    rule  = "DEFAULT" | "RULE:" pattern "/" replacement "/" [ "L" | "U" ]
+
+The first rule whose pattern fits the whole name counts; `$1` in the replacement is what the first group of the pattern fits, L
+and U make letters small or large. DEFAULT leaves the name as it is. A slash in a pattern is written `\/`.
+
+Source: SslPrincipalMapper (KIP-371).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import NamedTuple
+
+_RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|(.*?)"
+_RULES = re.compile(rf"\s*({_RULE})\s*(?:,\s*|$)")
+_WHOLE_RULE = re.compile(_RULE)
+_REFERENCE = re.compile(r"\\(.)|\$(\d)(\d*)|\$\{([A-Za-z][A-Za-z0-9]*)\}")
+_JAVAS_NAMED_GROUP = re.compile(r"\(\?<(?![=!])")
+
+
+class NoRuleApplies(Exception):
+    """No rule fits a name."""
+
+
+class _Rule(NamedTuple):
+    pattern: re.Pattern[str]
+    replacement: str
+    case: str
+
+
+class MappingRules:
+    """Rules from their text; ValueError if that is none."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._rules = [rule for part in _RULES.finditer(text.strip()) for rule in _parsed(part[1])]
+
+    def name_of(self, distinguished_name: str) -> str:
+        """The principal's name for that of a certificate; raises NoRuleApplies."""
+        for rule in self._rules:
+            if rule is None:
+                return distinguished_name
+            if rule.pattern.fullmatch(distinguished_name):
+                name = rule.pattern.sub(partial(_expanded, rule.replacement), distinguished_name)
+                return {"L": name.lower(), "U": name.upper()}.get(rule.case, name)
+        raise NoRuleApplies(f"no rule applies to {distinguished_name} (ssl.principal.mapping.rules={self._text})")
+
+
+def _parsed(text: str) -> list[_Rule | None]:
+    """One rule, None for DEFAULT; nothing of an empty one."""
+    match = _WHOLE_RULE.match(text)
+    if match is None or match.end() != len(text) or (text and match[1] is None and match[2] is None):
+        raise ValueError(f"{text!r} is no rule: expected DEFAULT or RULE:pattern/replacement/ with L or U at the end")
+    if match[1] is not None:
+        return [None]
+    if match[2] is None:
+        return []
+    try:
+        return [_Rule(re.compile(_JAVAS_NAMED_GROUP.sub("(?P<", match[2])), match[3], match[4])]
+    except re.error as error:
+        raise ValueError(f"{match[2]!r} is no regular expression: {error}") from error
+
+
+def _expanded(replacement: str, match: re.Match[str]) -> str:
+    def value(reference: re.Match[str]) -> str:
+        escaped, digit, more, name = reference.groups()
+        if escaped is not None:
+            return escaped
+        if name is not None:
+            return match[name] or ""
+        groups = len(match.groups())
+        if int(digit) > groups:
+            return reference[0]  # as it stands: Kafka escapes references to groups that there are not
+        number = int(digit)
+        for position, further in enumerate(more):  # as many digits as make the number of a group
+            if number * 10 + int(further) > groups:
+                return (match[number] or "") + more[position:]
+            number = number * 10 + int(further)
+        return match[number] or ""
+
+    return _REFERENCE.sub(value, replacement)

@@ -1,0 +1,54 @@
+"""Cipher suites by their standard names, as Java and Kafka write them, and by OpenSSL's.
+
+`TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384` is `ECDHE-RSA-AES256-GCM-SHA384` there; those of TLS 1.3 are called the same.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from diamant.broker.config.config_key import ConfigError
+
+
+class OpenSslCiphers(NamedTuple):
+    """OpenSSL's names, in the order given."""
+
+    of_tls_1_2: tuple[str, ...]
+    of_tls_1_3: tuple[str, ...]
+
+
+def openssl_ciphers(suites: Sequence[str]) -> OpenSslCiphers:
+    """The names of `ssl.cipher.suites`, standard or OpenSSL's; ConfigError for one that this OpenSSL does not have."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers("ALL")
+    known = {cipher["name"]: cipher["protocol"] for cipher in context.get_ciphers()}
+    names = [_openssl_name(suite) for suite in suites]
+    missing = [suite for suite, name in zip(suites, names, strict=True) if name not in known]
+    if missing:
+        raise ConfigError(f"ssl.cipher.suites: {', '.join(missing)}: {ssl.OPENSSL_VERSION} has no such suite")
+    return OpenSslCiphers(
+        tuple(name for name in names if known[name] != "TLSv1.3"),
+        tuple(name for name in names if known[name] == "TLSv1.3"),
+    )
+
+
+def allowed_names(suites: Sequence[str]) -> frozenset[str]:
+    """OpenSSL's names of the suites that are allowed; empty if all are."""
+    return frozenset().union(*openssl_ciphers(suites)) if suites else frozenset()
+
+
+def _openssl_name(suite: str) -> str:
+    exchange, with_, rest = suite.removeprefix("TLS_").partition("_WITH_")
+    if not with_:
+        return suite
+    name = f"{exchange}_{rest}".removeprefix("RSA_")
+    name = (
+        name.replace("AES_128_", "AES128_")
+        .replace("AES_256_", "AES256_")
+        .removesuffix("_SHA256" if "POLY1305" in rest else "")
+    )
+    for mode in ("AES128", "AES256"):
+        name = name.replace(f"{mode}_CBC_", f"{mode}_")
+    return name.replace("_", "-")

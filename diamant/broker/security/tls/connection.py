@@ -1,0 +1,287 @@
+"""One connection with TLS: between asyncio's transport of the socket, whose protocol it is, and a protocol, whose transport it
+is.
+
+Not asyncio's own TLS: that takes 350 KiB for a connection that has sent a ClientHello, stops for good with a write buffer limit
+of zero, and computes handshakes on the loop (CPython 3.11).
+
+    socket → transport below → `buffer_updated` → OpenSSL → buffer of the protocol above
+    `write` → OpenSSL → transport below → socket
+
+The protocol above is made when the handshake is done, so it never sees a peer that does not belong. Bytes are read through one
+buffer that all connections share; what is not decrypted, because the protocol has paused reading, is one read of the socket at
+most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Any, cast
+
+from diamant.broker.security.identity.principal import ANONYMOUS
+from diamant.broker.security.tls.listener_tls import ListenerTls, NotAdmitted
+from diamant.broker.security.tls.mistakes import failed_handshake, no_client_hello
+
+logger = logging.getLogger(__name__)
+
+
+class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
+    """A server's side of a connection. `make` makes the protocol above, a BufferedProtocol or one that takes `data_received`."""
+
+    def __init__(self, tls: ListenerTls, make: Callable[[], asyncio.BaseProtocol]) -> None:
+        super().__init__()
+        self._tls = tls
+        self._make = make
+        self._loop = asyncio.get_running_loop()
+        self._below: asyncio.Transport | None = None
+        self._protocol: asyncio.BaseProtocol | None = None
+        self._is_buffered = False
+        self._ssl: ssl.SSLObject | None = None  # made when the first bytes are there
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._is_agreed = False
+        self._error: OSError | None = None
+        self._is_closing = False
+        self._is_read_paused = False
+        self._peer = ""
+        self._principal = ANONYMOUS
+
+    # What asyncio's transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._below = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._peer = f"{peer[0]}:{peer[1]}" if peer else "unknown peer"
+        if not self._tls.handshakes.begin(self):
+            self.give_up("too many TLS handshakes at the same time")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._below = None
+        self._is_closing = True
+        self._tls.handshakes.end(self)
+        protocol, self._protocol = self._protocol, None
+        if protocol is not None:
+            protocol.connection_lost(exc)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._tls.scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._is_closing:
+            return
+        received = self._tls.scratch[:nbytes]
+        if self._ssl is None:
+            mistake = no_client_hello(received)
+            if mistake:
+                self.give_up(mistake)
+                return
+            self._ssl = self._tls.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._incoming.write(received)
+        if self._protocol is not None:
+            self._deliver()
+        elif self._below is not None:
+            self._below.pause_reading()  # OpenSSL's state belongs to the thread until it is done
+            self._tls.handshakes.step(self)
+
+    def eof_received(self) -> bool:
+        if isinstance(self._protocol, asyncio.Protocol | asyncio.BufferedProtocol):
+            self._protocol.eof_received()
+        return False
+
+    def pause_writing(self) -> None:
+        if self._protocol is not None:
+            self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._protocol is not None:
+            self._protocol.resume_writing()
+
+    # The handshake
+
+    def advance(self) -> None:
+        """Compute one step; in the thread of handshakes."""
+        assert self._ssl is not None
+        try:
+            self._ssl.do_handshake()
+            self._is_agreed = True
+        except ssl.SSLWantReadError:
+            pass
+        except OSError as error:
+            self._error = error
+
+    def advanced(self) -> None:
+        """Go by what `advance` has found."""
+        below = self._below
+        if below is None or self._is_closing:
+            return
+        self._send()
+        if self._error is not None:
+            self.give_up(failed_handshake(self._error))
+        elif self._is_agreed:
+            self._begin()
+        else:
+            self._tls.handshakes.wait(self)
+            below.resume_reading()
+
+    def give_up(self, reason: str) -> None:
+        """Close the connection after what is in its buffer, an alert for instance; tell of it if there is a reason."""
+        self._tls.handshakes.end(self)
+        self._is_closing = True
+        if reason:
+            self._tls.tell(self._peer, reason)
+        if self._below is not None:
+            self._below.close()
+
+    def _begin(self) -> None:
+        """The peer belongs: make the protocol above."""
+        assert self._ssl is not None
+        self._tls.handshakes.end(self)
+        try:
+            self._principal = self._tls.admit(self._ssl)
+        except NotAdmitted as refusal:
+            self.give_up(str(refusal))
+            return
+        protocol = self._protocol = self._make()
+        self._is_buffered = isinstance(protocol, asyncio.BufferedProtocol)
+        protocol.connection_made(self)
+        self._resume()
+
+    # Bytes
+
+    def _deliver(self) -> None:
+        """Decrypt what is there, until it ends or the protocol above pauses."""
+        try:
+            if self._is_buffered:
+                self._fill_buffers(cast(asyncio.BufferedProtocol, self._protocol))
+            else:
+                self._hand_over(cast(asyncio.Protocol, self._protocol))
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            self._tls.tell(self._peer, f"TLS failed: {error.reason or error}")
+            self._send()
+            self.abort()
+            return
+        self._send()  # TLS answers by itself at times: a change of keys, an alert
+
+    def _fill_buffers(self, protocol: asyncio.BufferedProtocol) -> None:
+        assert self._ssl is not None
+        read = self._ssl.read
+        while not (self._is_read_paused or self._is_closing):
+            buffer = cast(memoryview, protocol.get_buffer(-1))
+            size = len(buffer)
+            filled, is_at_end = 0, False
+            try:
+                while filled < size:
+                    count = read(size - filled, buffer[filled:] if filled else buffer)
+                    if not count:
+                        is_at_end = True
+                        break
+                    filled += cast(int, count)
+            finally:
+                if filled:
+                    protocol.buffer_updated(filled)
+            if is_at_end:
+                self._end()
+                return
+
+    def _hand_over(self, protocol: asyncio.Protocol) -> None:
+        assert self._ssl is not None
+        while not (self._is_read_paused or self._is_closing):
+            data = self._ssl.read(len(self._tls.scratch))
+            if not data:
+                self._end()
+                return
+            protocol.data_received(data)
+
+    def _end(self) -> None:
+        """The peer has said that nothing more will come."""
+        self.eof_received()
+        self.close()
+
+    def _send(self) -> None:
+        if self._below is not None and self._outgoing.pending:
+            self._below.write(self._outgoing.read())
+
+    def _resume(self) -> None:
+        if self._is_read_paused or self._is_closing:
+            return
+        self._deliver()
+        if self._below is not None and not (self._is_read_paused or self._is_closing):
+            self._below.resume_reading()
+
+    # What the protocol above calls: a transport
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Encrypt all of `data` and have it sent."""
+        if self._is_closing or self._below is None or not data:
+            return
+        assert self._ssl is not None
+        try:
+            self._ssl.write(data)
+        except ssl.SSLError as error:
+            logger.debug("%s: %s", self._peer, error)
+            self.abort()
+            return
+        self._below.write(self._outgoing.read())
+
+    def close(self) -> None:
+        """Say that nothing more will come, and close when it is sent."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        if self._ssl is not None and self._is_agreed:
+            try:
+                self._ssl.unwrap()
+            except OSError:
+                pass  # the peer's own word is not waited for
+            self._send()
+        if self._below is not None:
+            self._below.close()
+
+    def abort(self) -> None:
+        self._is_closing = True
+        if self._below is not None:
+            self._below.abort()
+
+    def is_closing(self) -> bool:
+        return self._is_closing or self._below is None or self._below.is_closing()
+
+    def pause_reading(self) -> None:
+        self._is_read_paused = True
+        if self._below is not None:
+            self._below.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._is_read_paused = False
+        self._loop.call_soon(self._resume)
+
+    def is_reading(self) -> bool:
+        return not (self._is_read_paused or self.is_closing())
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if self._below is not None:
+            self._below.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self._below is None else self._below.get_write_buffer_size()
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """The protocol above."""
+        assert self._protocol is not None
+        return self._protocol
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Also `principal`, `ssl_object` and `sslcontext`."""
+        if name == "principal":
+            return self._principal
+        if name == "ssl_object":
+            return self._ssl
+        if name == "sslcontext":
+            return default if self._ssl is None else self._ssl.context
+        return default if self._below is None else self._below.get_extra_info(name, default)

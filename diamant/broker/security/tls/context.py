@@ -1,0 +1,102 @@
+"""From settings to what OpenSSL needs: a context for the handshakes of a listener.
+
+Kafka's choices: the versions in `ssl.enabled.protocols`, the suites in `ssl.cipher.suites` by their standard names, anything in a
+trust store is trusted as it stands. Beyond Kafka's: no renegotiation, and no client certificates without a trust store.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+
+from diamant.broker.config.config_key import ConfigError
+from diamant.broker.security.tls.cipher_names import openssl_ciphers
+from diamant.broker.security.tls.key_material import KeyMaterial, key_material, trusted_certificates
+from diamant.broker.security.tls.settings import TlsSettings
+
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context of a listener's handshakes. Reads its files; raises ConfigError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    _allow_versions(context, settings)
+    _allow_ciphers(context, settings)
+    _load_key(context, settings, key_material(settings.key_store))
+    context.verify_mode = _CLIENT_AUTH[settings.client_auth]
+    if context.verify_mode != ssl.CERT_NONE:
+        _load_trusted(context, settings)
+    return context
+
+
+def _allow_versions(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    unknown = [name for name in settings.protocols if name not in _VERSIONS]
+    if unknown or not settings.protocols:
+        raise ConfigError(
+            f"ssl.enabled.protocols: {', '.join(unknown) or 'there is none'}; {settings.where} can have {' and '.join(_VERSIONS)}"
+        )
+    versions = sorted(_VERSIONS[name] for name in settings.protocols)
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+
+
+def _allow_ciphers(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    if not settings.cipher_suites:
+        return
+    names = openssl_ciphers(settings.cipher_suites)
+    if not names.of_tls_1_3:
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+    if not names.of_tls_1_2:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+    if context.minimum_version > context.maximum_version:
+        raise ConfigError("ssl.cipher.suites: none of them belongs to a version in ssl.enabled.protocols")
+    if names.of_tls_1_2:
+        context.set_ciphers(":".join(names.of_tls_1_2))
+
+
+def _load_key(context: ssl.SSLContext, settings: TlsSettings, material: KeyMaterial) -> None:
+    """The `ssl` module takes keys from files only: from one that is in memory, and that no other process sees."""
+    name = settings.key_store.name
+    file = os.memfd_create("diamant-tls-key")
+    try:
+        os.write(file, material.pem)
+        context.load_cert_chain(f"/proc/self/fd/{file}", password=lambda: _password(name, material))
+    except ssl.SSLError as error:
+        raise ConfigError(f"{name}: {_load_problem(error)}") from error
+    finally:
+        os.close(file)
+
+
+def _password(name: str, material: KeyMaterial) -> str:
+    if material.password is None:
+        raise ConfigError(f"{name}: its key is encrypted, and there is no ssl.key.password")
+    return material.password
+
+
+def _load_problem(error: ssl.SSLError) -> str:
+    reason = error.reason or ""
+    if reason == "KEY_VALUES_MISMATCH":
+        return "the key does not belong to the first certificate; the broker's own certificate comes first, then those above it"
+    if "DECRYPT" in reason:
+        return "its key cannot be decrypted: ssl.key.password is not right"
+    if reason in ("NO_START_LINE", "") and error.errno == 9:
+        return "expected a certificate and a private key in PEM (-----BEGIN CERTIFICATE, -----BEGIN PRIVATE KEY)"
+    return f"its key and certificates cannot be used: {reason or error}"
+
+
+def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    store = settings.trust_store
+    if not store.is_given:
+        raise ConfigError(
+            f"{store.name}: {settings.where} has ssl.client.auth={settings.client_auth}, and nothing says whose certificates to "
+            "trust; it names a PEM or PKCS12 file, or ssl.truststore.certificates is PEM"
+        )
+    certificates = trusted_certificates(store)
+    try:
+        context.load_verify_locations(cadata=certificates)
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"{store.name}: expected certificates in PEM (-----BEGIN CERTIFICATE): {error}") from error
+    if not context.get_ca_certs() and not context.cert_store_stats()["x509"]:
+        raise ConfigError(f"{store.name}: there is no certificate in it")
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java what is in the store needs no signer

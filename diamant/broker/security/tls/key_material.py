@@ -1,0 +1,114 @@
+"""Keys and certificates from where an operator keeps them: PEM in a file or in the configuration, or a PKCS12 file.
+
+A file is known by its contents, as Java knows it: one whose type is not set (Kafka's default is JKS) may be PKCS12 or PEM.
+JKS files are refused, with the command that converts them.
+
+Source: DefaultSslEngineFactory (KIP-651).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from diamant.broker.config.config_key import ConfigError
+from diamant.broker.security.tls.settings import StoreSettings
+from diamant.storage.input_file import read_input
+
+MAX_STORE_BYTES = 4 * 1024 * 1024
+"""Of a file with keys or certificates."""
+
+PEM, PKCS12, JKS = "PEM", "PKCS12", "JKS"
+
+_JKS_STARTS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+
+
+class KeyMaterial(NamedTuple):
+    """A private key and its certificate with those that lead to its CA, in PEM; what opens the key, if it is encrypted."""
+
+    pem: bytes
+    password: str | None
+
+
+def key_material(store: StoreSettings) -> KeyMaterial:
+    """The key of a key store; raises ConfigError that names the setting, never a password."""
+    if store.location is None:
+        if not (store.key and store.certificates):
+            raise ConfigError(
+                f"{store.name}: there is no key; it names a PEM or PKCS12 file, or ssl.keystore.key and "
+                "ssl.keystore.certificate.chain are PEM"
+            )
+        return KeyMaterial(f"{store.certificates}\n{store.key}\n".encode(), store.key_password)
+    data = _read(store)
+    if _is_pem(store, data):
+        return KeyMaterial(data, store.key_password)
+    return _of_pkcs12(store, data)
+
+
+def trusted_certificates(store: StoreSettings) -> str:
+    """The certificates of a trust store, in PEM; raises ConfigError."""
+    if store.location is None:
+        return store.certificates or ""
+    data = _read(store)
+    if _is_pem(store, data):
+        return data.decode("ascii", "replace")
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    loaded = _loaded_pkcs12(store, data)
+    certificates = [one.certificate for one in (loaded.cert, *loaded.additional_certs) if one is not None]
+    return "".join(one.public_bytes(Encoding.PEM).decode() for one in certificates)
+
+
+def _read(store: StoreSettings) -> bytes:
+    assert store.location is not None
+    try:
+        data = read_input(store.location, MAX_STORE_BYTES)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ConfigError(f"{store.name}: {store.location}: {reason}") from error
+    if data.startswith(_JKS_STARTS):
+        raise ConfigError(
+            f"{store.name}: {store.location} is a JKS file, which only Java reads. Convert it, and name the new file: "
+            f"keytool -importkeystore -srckeystore {store.location} "
+            f"-destkeystore {_renamed(store.location)} -deststoretype PKCS12"
+        )
+    return data
+
+
+def _renamed(location: str) -> str:
+    return f"{location.removesuffix('.jks')}.p12"
+
+
+def _is_pem(store: StoreSettings, data: bytes) -> bool:
+    is_pem = b"-----BEGIN " in data
+    if store.type == PEM and not is_pem:
+        raise ConfigError(
+            f"{store.name}: {store.location} is not PEM, which its type says: there is no line -----BEGIN"
+        )
+    if is_pem and store.password:
+        raise ConfigError(
+            f"{store.name}: {store.location} is PEM, which has no password of a store; an encrypted key has ssl.key.password"
+        )
+    return is_pem
+
+
+def _of_pkcs12(store: StoreSettings, data: bytes) -> KeyMaterial:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    loaded = _loaded_pkcs12(store, data)
+    if loaded.key is None or loaded.cert is None:
+        raise ConfigError(f"{store.name}: {store.location} has no private key with its certificate")
+    chain = [one.certificate for one in (loaded.cert, *loaded.additional_certs)]
+    key = loaded.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return KeyMaterial(b"".join(one.public_bytes(Encoding.PEM) for one in chain) + key, None)
+
+
+def _loaded_pkcs12(store: StoreSettings, data: bytes):  # type: ignore[no-untyped-def]
+    from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+
+    try:
+        return load_pkcs12(data, store.password.encode() if store.password is not None else None)
+    except ValueError as error:
+        raise ConfigError(
+            f"{store.name}: {store.location} cannot be opened as PKCS12: {error}. Is its password right "
+            f"({store.name.removesuffix('location')}password)?"
+        ) from error

@@ -1,0 +1,51 @@
+"""TLS of one listener: what its handshakes go by, which can be replaced while it is open."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+
+from diamant.broker.security.identity.mapping_rules import MappingRules, NoRuleApplies
+from diamant.broker.security.identity.principal import ANONYMOUS, USER, Principal
+from diamant.broker.security.tls.cipher_names import allowed_names
+from diamant.broker.security.tls.context import server_context
+from diamant.broker.security.tls.handshakes import Handshakes
+from diamant.broker.security.tls.settings import TlsSettings
+
+SCRATCH_BYTES = 256 * 1024
+"""Of the buffer that all connections of a listener are read through."""
+
+
+class NotAdmitted(Exception):
+    """A connection is closed although its handshake has succeeded; the text says why."""
+
+
+class ListenerTls:
+    """Of one listener; its loop thread's. `tell(peer, reason)` logs why a connection was closed."""
+
+    def __init__(self, settings: TlsSettings, handshakes: Handshakes, tell: Callable[[str, str], None]) -> None:
+        """Reads the files that `settings` name; raises ConfigError."""
+        self.settings = settings
+        self.context = server_context(settings)
+        """Of new connections; a later one does not concern those that are open."""
+        self.handshakes = handshakes
+        self.tell = tell
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._rules = MappingRules(settings.mapping_rules)
+        self._cipher_names = allowed_names(settings.cipher_suites)
+
+    def admit(self, secured: ssl.SSLObject) -> Principal:
+        """The client of a handshake that has succeeded, by its certificate, ANONYMOUS without one; raises NotAdmitted."""
+        cipher = secured.cipher()
+        # Python's `ssl` has no choice among the suites of TLS 1.3: what was not allowed is refused here.
+        if self._cipher_names and cipher is not None and cipher[0] not in self._cipher_names:
+            raise NotAdmitted(f"{cipher[0]} is not among ssl.cipher.suites")
+        certificate = secured.getpeercert(binary_form=True)
+        if certificate is None:
+            return ANONYMOUS
+        from diamant.broker.security.identity.distinguished_name import subject_of
+
+        try:
+            return Principal(USER, self._rules.name_of(subject_of(certificate)))
+        except (NoRuleApplies, ValueError) as error:
+            raise NotAdmitted(f"the client's certificate gives no principal: {error}") from error

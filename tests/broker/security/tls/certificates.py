@@ -1,0 +1,55 @@
+"""Certificates for tests, made once: a CA, what brokers and clients show, and contexts of clients."""
+
+from __future__ import annotations
+
+import ssl
+from functools import cache
+from pathlib import Path
+
+from diamant.broker.security.tls.throw_away import Issued, ThrowAwayCa
+
+
+@cache
+def authority() -> ThrowAwayCa:
+    """The CA that both sides trust."""
+    return ThrowAwayCa()
+
+
+@cache
+def of_broker() -> Issued:
+    """The broker's, for this machine."""
+    return authority().issue("broker", hosts=["localhost", "127.0.0.1"])
+
+
+@cache
+def of_client(name: str = "alice") -> Issued:
+    """A client's."""
+    return authority().issue(name)
+
+
+def broker_properties(client_auth: str = "none") -> dict[str, str]:
+    """Settings of TLS, all of them PEM in the configuration."""
+    issued = of_broker()
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": issued.key,
+        "ssl.keystore.certificate.chain": issued.certificate,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": authority().certificate,
+        "ssl.client.auth": client_auth,
+    }
+
+
+def client_context(directory: Path, issued: Issued | None = None) -> ssl.SSLContext:
+    """A client's context that trusts the CA, with a certificate of its own if one is given; files lie in `directory`."""
+    context = ssl.create_default_context(cadata=authority().certificate)
+    if issued is not None:
+        context.load_cert_chain(written(directory, issued))
+    return context
+
+
+def written(directory: Path, issued: Issued) -> Path:
+    """A PEM file with a certificate and its key."""
+    file = directory / "key.pem"
+    file.write_text(issued.certificate + issued.key)
+    return file
