@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 from diamant.broker.dispatch.dispatcher import Handler
-from diamant.broker.network.api import Answer, Decode, RequestContext
+from diamant.broker.network.api import Answer, ConnectionInfo, Decode, RequestContext
 from diamant.broker.security.authorization.access import ClientAccess
 from diamant.broker.security.authorization.acl import CLUSTER_NAME
 from diamant.broker.security.authorization.api_needs import API_NEEDS, ApiRow
-from diamant.broker.security.authorization.authorizer import Authorizer, Client
+from diamant.broker.security.authorization.authorizer import Authorizer
 from diamant.broker.security.authorization.needs import Need
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 
-MAX_CLIENTS = 1000
-"""Clients whose access to one API is kept; above that all are looked up afresh."""
+MAX_CONNECTIONS = 1000
+"""Connections whose access to one API is kept; above that all are looked up afresh."""
 
 MESSAGES = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
@@ -29,6 +29,16 @@ MESSAGES = {
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "Delegation Token authorization failed.",
 }
 """Kafka's own (Errors)."""
+
+ADD_PARTITIONS_TO_TXN, FIRST_FOR_BROKERS, DESCRIBE_LOG_DIRS = 24, 4, 35
+_ALSO_ON_TOP = frozenset({43, 45})
+"""ElectLeaders and AlterPartitionReassignments have the code on top and in every part."""
+_AS_KAFKA: dict[int, dict[str, object]] = {
+    11: {"protocol_name": None},
+    48: {"entries": None},
+    50: {"results": [{"user": "", "error_code": int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)}]},
+}
+"""Fields in which an error answer of Kafka differs from what other APIs would lead to expect."""
 
 _new = tuple.__new__  # as in the dispatcher
 
@@ -43,7 +53,7 @@ def guarded(key: int, authorizer: Authorizer, decode: Decode, handle: Handler) -
 
 
 class Guard:
-    """One API's guard. Keeps the access of at most MAX_CLIENTS clients."""
+    """One API's guard. Keeps the access of at most MAX_CONNECTIONS connections."""
 
     def __init__(self, key: int, row: ApiRow, authorizer: Authorizer, handle: Handler) -> None:
         self._key = key
@@ -51,14 +61,14 @@ class Guard:
         self._needs = row.needs
         self._authorizer = authorizer
         self._handle = handle
-        self._accesses: dict[Client, ClientAccess] = {}
+        self._known: dict[int, tuple[ConnectionInfo, ClientAccess]] = {}
         self._generation = authorizer.generation
 
     def ask(self, context: RequestContext, decoded: tuple[Any, memoryview]) -> Answer:
         """Deny the request, or have it handled."""
         request, body = decoded
-        access = self._access(context)
-        version = context.api_version
+        version, client_id, connection, _ = context
+        access = self._access(connection)
         for need, field, or_need, first, last in self._row.whole:
             if not first <= version <= last:
                 continue
@@ -67,22 +77,25 @@ class Guard:
                 continue
             if not access.allows(need, name):
                 return denial(self._key, version, body, need)
-        return self._handle(_new(RequestContext, (*context[:3], access)), request)
+        return self._handle(_new(RequestContext, (version, client_id, connection, access)), request)
 
     def hand_on(self, context: RequestContext, request: object) -> Answer:
         """Have a request handled of which only single things may be denied."""
-        return self._handle(_new(RequestContext, (*context[:3], self._access(context))), request)
+        version, client_id, connection, _ = context
+        access = self._access(connection)
+        return self._handle(_new(RequestContext, (version, client_id, connection, access)), request)
 
-    def _access(self, context: RequestContext) -> ClientAccess:
-        if self._generation != self._authorizer.generation or len(self._accesses) > MAX_CLIENTS:
-            self._accesses.clear()
+    def _access(self, connection: ConnectionInfo) -> ClientAccess:
+        # By identity, since this is asked with every request: what is kept here cannot have its id taken by another.
+        known = self._known.get(id(connection))
+        if known is not None and known[0] is connection and self._generation == self._authorizer.generation:
+            return known[1]
+        if self._generation != self._authorizer.generation or len(self._known) >= MAX_CONNECTIONS:
+            self._known.clear()
             self._generation = self._authorizer.generation
-        connection = context.connection
         client = (connection.principal, connection.host)
-        access = self._accesses.get(client)
-        if access is None:
-            name = apis.API_NAMES[self._key]
-            access = self._accesses[client] = ClientAccess(self._authorizer, client, self._needs, name)
+        access = ClientAccess(self._authorizer, client, self._needs, apis.API_NAMES[self._key])
+        self._known[id(connection)] = connection, access
         return access
 
 
@@ -94,5 +107,13 @@ def denial(key: int, version: int, body: memoryview, need: Need) -> bytes:
 
     code = need.denial
     answer = ErrorAnswer(key, version, code, MESSAGES[code], is_for_parts=False)
-    fields = answer.whole(message_fields(decode_request(key, version, body)))
-    return encode_response_fields(key, version, fields or {})
+    fields = answer.whole(message_fields(decode_request(key, version, body))) or {}
+    on_top: dict[str, object] = {"error_code": int(code), "error_message": MESSAGES[code]}
+    if key in _ALSO_ON_TOP:
+        fields |= on_top
+    elif key == ADD_PARTITIONS_TO_TXN and version >= FIRST_FOR_BROKERS:
+        fields = on_top
+    elif key == DESCRIBE_LOG_DIRS:
+        fields = {**on_top, "results": []}
+    fields |= _AS_KAFKA.get(key, {})
+    return encode_response_fields(key, version, fields)

@@ -89,6 +89,7 @@ class FetchSession:
         self.isolation_level = 0
         self._due: dict[PartitionKey, SessionPartition] = {}
         self._by_log: dict[Log, SessionPartition] = {}
+        self._seen_by: object = None
 
     @property
     def size(self) -> int:
@@ -109,6 +110,12 @@ class FetchSession:
                 self._drop((name, topic_id, index))
         if request.isolation_level != self.isolation_level:
             self.isolation_level = request.isolation_level
+            self._due = dict(self.partitions)
+
+    def seen_by(self, access_key: object) -> None:
+        """Look at everything again if the client may see other topics than with its last request."""
+        if access_key != self._seen_by:
+            self._seen_by = access_key
             self._due = dict(self.partitions)
 
     def put(self, key: PartitionKey, wanted: FetchPartition) -> SessionPartition:

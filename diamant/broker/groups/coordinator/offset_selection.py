@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import OPEN, Access
 from diamant.broker.topics.topics import Topics
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.messages.offset_columns import TopicOffsets
@@ -66,10 +68,14 @@ class Selection:
 
     __slots__ = ("_places", "codes", "known")
 
-    def __init__(self, topics: Topics, requested: Sequence[TopicOffsets], *, has_topic_ids: bool) -> None:
+    def __init__(
+        self, topics: Topics, requested: Sequence[TopicOffsets], *, has_topic_ids: bool, access: Access = OPEN
+    ) -> None:
+        """Topics that the client may not READ are refused, whether there are any such or not."""
         self.known: list[TopicOffsets] = []
         self.codes: dict[tuple[int, int], int] = {}
         self._places: list[tuple[int, Sequence[int]]] = []  # number and rows in the request of each of `known`
+        is_open = access.is_open
         by_name, by_id, images = topics.by_name, topics.by_id, topics.image.topics
         for number, offsets in enumerate(requested):
             name, topic_id, partitions, values, leader_epochs, metadata = offsets
@@ -78,6 +84,10 @@ class Selection:
                 topic = None if topic_id is None else by_id.get(topic_id)
             else:
                 topic = by_name.get(name)
+            asked = name if topic is None else topic.name
+            if not (is_open or (has_topic_ids and topic is None) or access.allows(needs.READ_TOPIC, asked)):
+                self.codes.update(((number, row), ErrorCode.TOPIC_AUTHORIZATION_FAILED) for row in rows)
+                continue
             if topic is None:
                 code = ErrorCode.UNKNOWN_TOPIC_ID if has_topic_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 self.codes.update(((number, row), code) for row in rows)

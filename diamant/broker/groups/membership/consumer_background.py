@@ -27,6 +27,8 @@ from diamant.broker.groups.decisions.target_assignment import TargetTask
 from diamant.broker.groups.decisions.targets import finish_targets, take_targets
 from diamant.broker.groups.decisions.topic_patterns import matching_topics
 from diamant.broker.network.api import REQUEST_ERRORS
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import Access, allowed_names
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
@@ -135,8 +137,11 @@ class ConsumerBackground:
         finally:
             progress.assigning = None
 
-    def resolve_if_due(self, group: ConsumerGroup) -> None:
-        """Find the topics of the group's regular expressions, if there are new ones of either."""
+    def resolve_if_due(self, group: ConsumerGroup, access: Access) -> None:
+        """Find the topics of the group's regular expressions, if there are new ones of either.
+
+        As in Kafka (TopicRegexResolver) they are those that the member may describe whose heartbeat it is.
+        """
         regexes = group.subscriptions.regexes
         if not regexes:
             return
@@ -151,9 +156,9 @@ class ConsumerBackground:
             or age_s * 1000 >= self._node.config.group_consumer_regex_refresh_interval_ms
         ):
             delay_s = max(PATTERN_INTERVAL_S - age_s, 0)
-            progress.resolving = self._loop.create_task(self._resolve(group, progress, delay_s))
+            progress.resolving = self._loop.create_task(self._resolve(group, access, progress, delay_s))
 
-    async def _resolve(self, group: ConsumerGroup, progress: _Progress, delay_s: float) -> None:
+    async def _resolve(self, group: ConsumerGroup, access: Access, progress: _Progress, delay_s: float) -> None:
         try:
             await asyncio.sleep(delay_s)
             topics = self._node.topics
@@ -161,7 +166,8 @@ class ConsumerBackground:
             version = self._node.metadata.end_offset
             now_ms = self._node.env.clock.now_ms()
             regexes = list(group.subscriptions.regexes)
-            found = await asyncio.to_thread(matching_topics, regexes, list(topics.image.topics))
+            visible = list(allowed_names(access, needs.DESCRIBE_TOPIC, topics.image.topics, is_asked=False))
+            found = await asyncio.to_thread(matching_topics, regexes, visible)
             progress.resolved_at_s = self._loop.time()
             progress.resolved_generation = generation
             if self._progress.get(group) is not progress:

@@ -25,6 +25,7 @@ from diamant.broker.groups.membership.consumer_runner import ConsumerGroupRunner
 from diamant.broker.groups.membership.description import described
 from diamant.broker.groups.store.log import GroupLog
 from diamant.broker.groups.store.store import GroupStore
+from diamant.broker.security.authorization.access import OPEN, Access
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE
 from diamant.protocol.internal_topics.group_records import GroupMetadataKey
@@ -50,8 +51,8 @@ class ConsumerGroups:
         self.runner = ConsumerGroupRunner(node, store, log, rebalance)
         self.classic_members = ClassicMembers(node, self.runner)
 
-    def heartbeat(self, group_id: str, request: MemberRequest, version: int) -> dict[str, Any]:
-        """Let a member join, stay or leave; return the fields of the answer.
+    def heartbeat(self, group_id: str, request: MemberRequest, version: int, access: Access = OPEN) -> dict[str, Any]:
+        """Let a member join, stay or leave; return the fields of the answer. `access`: regular expressions find no other topics.
 
         KafkaError: UNSUPPORTED_VERSION, INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, GROUP_ID_NOT_FOUND, and what
         `decisions.heartbeat` raises.
@@ -75,7 +76,7 @@ class ConsumerGroups:
         member = heartbeat(change, request, check_pattern)
         self.runner.commit(change, prefix)
         self.runner.start_session(group_id, member)
-        self.runner.background.resolve_if_due(group)
+        self.runner.background.resolve_if_due(group, access)
         answer: dict[str, Any] = {
             "member_id": member.member_id,
             "member_epoch": member.member_epoch,

@@ -1,7 +1,7 @@
 """DescribeCluster (key 60), versions 0 to 2: this broker, which is the controller too.
 
 Versions: 1 adds the endpoint type (KIP-919): only brokers can be asked for here; 2 the fenced flag (KIP-1073).
-Deviations: no authorized operations but those of a cluster without authorizer.
+Deviations: none known.
 
 Source: KafkaApis.handleDescribeCluster.
 """
@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.acl import ResourceType
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
+from diamant.protocol.wire.authorized_operations import NOT_REQUESTED
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
@@ -63,10 +65,16 @@ def handle(node: Node, context: RequestContext, request: DescribeClusterRequest)
                 }
             ],
             "cluster_authorized_operations": (
-                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
+                cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED
             ),
         },
     )
+
+
+def cluster_operations(context: RequestContext) -> int:
+    """What the client may with the cluster; nothing is told to those who may not describe it."""
+    may_describe = context.access.allows(needs.DESCRIBE_CLUSTER)
+    return context.access.operations(ResourceType.CLUSTER) if may_describe else 0
 
 
 API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.handlers.configs import clock_by_config
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
+from diamant.broker.handlers.configs.config_access import TO_CHANGE, check_resource_access
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization.access import Access
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
@@ -31,10 +33,10 @@ KEY = 33
 
 def handle(node: Node, context: RequestContext, request: AlterConfigsRequest) -> Answer:
     """Change; always a coroutine, as the metadata log has to be synced."""
-    return _alter(node, context.api_version, request)
+    return _alter(node, context.access, context.api_version, request)
 
 
-async def _alter(node: Node, version: int, request: AlterConfigsRequest) -> bytes:
+async def _alter(node: Node, access: Access, version: int, request: AlterConfigsRequest) -> bytes:
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     await node.topics.settled(resource.resource_name for resource in request.resources)
     responses = []
@@ -43,6 +45,7 @@ async def _alter(node: Node, version: int, request: AlterConfigsRequest) -> byte
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            check_resource_access(access, TO_CHANGE, resource.resource_type, resource.resource_name)
             _replace(node, resource, request.validate_only)
         except REQUEST_ERRORS as error:
             code, message = error_of(error)

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.config.config_key import DescribedConfig
 from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.handlers.configs.changes import describe_configs
+from diamant.broker.handlers.configs.config_access import TO_READ, check_resource_access
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import Access
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
@@ -33,33 +36,42 @@ def handle(
     node: Node, compactions: Lazy[Compactions], context: RequestContext, request: DescribeConfigsRequest
 ) -> Answer:
     """Describe every resource for itself."""
-    if any(_shows_figures(node, resource) for resource in request.resources):
-        return _with_figures(node, compactions(), context.api_version, request)
-    results = [_describe(node, request, resource) for resource in request.resources]
+    if any(_shows_figures(node, context.access, resource) for resource in request.resources):
+        return _with_figures(node, compactions(), context, request)
+    results = [_describe(node, context.access, request, resource) for resource in request.resources]
     return encode_response_fields(KEY, context.api_version, {"results": results})
 
 
-def _shows_figures(node: Node, resource: Any) -> bool:
+def _shows_figures(node: Node, access: Access, resource: Any) -> bool:
     """Tell whether what the cleaner knows of a topic belongs to the answer (`config/virtual_topic_table.py`)."""
     if resource.resource_type != TOPIC_RESOURCE or not node.config.diamant_describe:
         return False
     if resource.configuration_keys and not any(name in ROWS for name in resource.configuration_keys):
         return False
+    if not access.allows(needs.DESCRIBE_CONFIGS_TOPIC, resource.resource_name, is_asked=False):
+        return False
     topic = node.topics.by_name.get(resource.resource_name)
     return topic is not None and any(log.config.is_compacted for log in topic.logs.values())
 
 
-async def _with_figures(node: Node, compactions: Compactions, version: int, request: DescribeConfigsRequest) -> bytes:
+async def _with_figures(
+    node: Node, compactions: Compactions, context: RequestContext, request: DescribeConfigsRequest
+) -> bytes:
+    access = context.access
     figures = await compactions.figures()
     results = []
     for resource in request.resources:
-        shown = await figures.describe(resource.resource_name) if _shows_figures(node, resource) else []
-        results.append(_describe(node, request, resource, shown))
-    return encode_response_fields(KEY, version, {"results": results})
+        shown = await figures.describe(resource.resource_name) if _shows_figures(node, access, resource) else []
+        results.append(_describe(node, access, request, resource, shown))
+    return encode_response_fields(KEY, context.api_version, {"results": results})
 
 
 def _describe(
-    node: Node, request: DescribeConfigsRequest, resource: Any, more: Sequence[DescribedConfig] = ()
+    node: Node,
+    access: Access,
+    request: DescribeConfigsRequest,
+    resource: Any,
+    more: Sequence[DescribedConfig] = (),
 ) -> dict[str, Any]:
     result: dict[str, Any] = {
         "error_code": 0,
@@ -69,6 +81,7 @@ def _describe(
         "configs": [],
     }
     try:
+        check_resource_access(access, TO_READ, resource.resource_type, resource.resource_name)
         described = describe_configs(node, resource.resource_type, resource.resource_name)
     except REQUEST_ERRORS as error:
         code, message = error_of(error)

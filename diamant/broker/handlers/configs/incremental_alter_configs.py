@@ -20,7 +20,10 @@ from diamant.broker.config.topic_values import append_to_list, subtract_from_lis
 from diamant.broker.config.virtual_topic_table import COMPACT, NOW, READ_ONLY
 from diamant.broker.handlers.configs import clock_by_config
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
+from diamant.broker.handlers.configs.config_access import TO_CHANGE, check_resource_access
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import check
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
@@ -66,15 +69,19 @@ async def _alter(
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            check_resource_access(context.access, TO_CHANGE, resource.resource_type, resource.resource_name)
             _check_operations(resource)
             check_resource(node, resource.resource_type, resource.resource_name)
             present = stored_configs(node, resource.resource_type, resource.resource_name)
             changes = _changes(resource, present)
             is_compacted = resource.resource_type == TOPIC_RESOURCE and _takes_command(resource, changes)
             if is_compacted:
+                check(context.access, needs.ALTER_CLUSTER, message="Cluster authorization failed.")
                 compactions().check(resource.resource_name, changes.get("cleanup.policy"))
             if resource.resource_type == BROKER_RESOURCE:
                 advance_ms = _taken_advance(node, resource, changes)
+                if advance_ms is not None:
+                    check(context.access, needs.ALTER_CLUSTER, message="Cluster authorization failed.")
             change_configs(
                 node,
                 resource.resource_type,

@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.names import INTERNAL_TOPICS
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
@@ -29,16 +31,19 @@ def handle(topics: Topics, context: RequestContext, request: DeleteRecordsReques
     answered = [
         {
             "name": str(topic.name),
-            "partitions": [_delete(topics, str(topic.name), partition) for partition in topic.partitions],
+            "partitions": [
+                _delete(topics, context.access, str(topic.name), partition) for partition in topic.partitions
+            ],
         }
         for topic in request.topics
     ]
     return encode_response_fields(KEY, context.api_version, {"topics": answered})
 
 
-def _delete(topics: Topics, topic: str, partition: Any) -> dict[str, Any]:
+def _delete(topics: Topics, access: Access, topic: str, partition: Any) -> dict[str, Any]:
     index = int(partition.partition_index)
     try:
+        check(access, needs.DELETE_TOPIC, topic)
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
         log = topics.log(topic, index)

@@ -11,6 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import Access, check
+from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 from diamant.storage.checkpoints.producer_snapshot import ProducerEntry
 
@@ -27,19 +30,22 @@ def handle(topics: Topics, context: RequestContext, request: DescribeProducersRe
     answered = [
         {
             "name": topic.name,
-            "partitions": [_partition(topics, topic.name, index) for index in topic.partition_indexes],
+            "partitions": [_partition(topics, context.access, topic.name, index) for index in topic.partition_indexes],
         }
         for topic in request.topics
     ]
     return encode_response_fields(KEY, context.api_version, {"topics": answered})
 
 
-def _partition(topics: Topics, topic: str, index: int) -> dict[str, Any]:
+def _partition(topics: Topics, access: Access, topic: str, index: int) -> dict[str, Any]:
     try:
+        check(access, needs.READ_TOPIC, topic)
         producers = topics.log(topic, index).producers.active_producers
     except REQUEST_ERRORS as error:
-        message = None if topic in topics.by_name else "This server does not host this topic-partition."
-        return {"partition_index": index, "error_code": error_of(error)[0], "error_message": message}
+        code, message = error_of(error)
+        if code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            message = None if topic in topics.by_name else "This server does not host this topic-partition."
+        return {"partition_index": index, "error_code": code, "error_message": message}
     return {
         "partition_index": index,
         "error_code": 0,

@@ -41,6 +41,7 @@ def handle(quotas: Lazy[Quotas], node: Node, context: RequestContext, request: F
     fetch = PendingFetch(
         node.topics,
         node.topic_metrics,
+        context.access,
         context.api_version,
         request,
         partitions_of(request),

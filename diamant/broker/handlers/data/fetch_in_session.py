@@ -24,6 +24,7 @@ from diamant.broker.node.fetch_sessions import (
     SessionPartition,
 )
 from diamant.broker.node.purgatory import Purgatory
+from diamant.broker.security.authorization.access import Access
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.fetch import FetchPartitionResult, FetchRequest, FetchTopicResult, encode_fetch_response
 from diamant.storage.log.log import Log
@@ -42,7 +43,7 @@ def handle_in_session(
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION:
             sessions.close(request.session_id)
-        fetch: PendingFetch = _FullFetch(node, version, request, throttle)
+        fetch: PendingFetch = _FullFetch(node, context.access, version, request, throttle)
     else:
         try:
             session = sessions.continued(request, version)
@@ -52,7 +53,7 @@ def handle_in_session(
             # Nothing is left to fetch: the session has no use any more (`FetchManager.newContext`).
             sessions.close(session.session_id)
             return encode_fetch_response(version, ())
-        fetch = _IncrementalFetch(node, version, request, session, throttle)
+        fetch = _IncrementalFetch(node, context.access, version, request, session, throttle)
     if fetch.read_all() or request.max_wait_ms <= 0:
         return fetch.encode()
     return fetch.wait(node.purgatory)
@@ -63,10 +64,13 @@ class _FullFetch(PendingFetch):
 
     __slots__ = ("_node",)
 
-    def __init__(self, node: Node, version: int, request: FetchRequest, throttle: FetchThrottle | None) -> None:
+    def __init__(
+        self, node: Node, access: Access, version: int, request: FetchRequest, throttle: FetchThrottle | None
+    ) -> None:
         super().__init__(
             node.topics,
             node.topic_metrics,
+            access,
             version,
             request,
             partitions_of(request),
@@ -113,12 +117,16 @@ class _IncrementalFetch(PendingFetch):
     def __init__(
         self,
         node: Node,
+        access: Access,
         version: int,
         request: FetchRequest,
         session: FetchSession,
         throttle: FetchThrottle | None,
     ) -> None:
-        super().__init__(node.topics, node.topic_metrics, version, request, [], node.config.fetch_max_bytes, throttle)
+        super().__init__(
+            node.topics, node.topic_metrics, access, version, request, [], node.config.fetch_max_bytes, throttle
+        )
+        session.seen_by(access.key)
         self._is_urgent = False  # also without anything to read now
         self._session = session
         self._partitions: list[SessionPartition] = []

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import check
 from diamant.broker.topics.leader_epoch import check_leader_epoch
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.list_offsets import (
@@ -64,8 +66,9 @@ def handle(topics: Topics, context: RequestContext, request: ListOffsetsRequest)
         for partition in topic.partitions:
             index = int(partition.partition_index)
             try:
-                if (name, index) in twice:
+                if (name, index) in twice and context.access.allows(needs.DESCRIBE_TOPIC, name):
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}-{index} is asked for twice")
+                check(context.access, needs.DESCRIBE_TOPIC, name)
                 log = topics.log(name, index)
                 check_leader_epoch(log, getattr(partition, "current_leader_epoch", -1))
                 timestamp = int(partition.timestamp)

@@ -13,6 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.leader_epoch import check_leader_epoch
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
@@ -29,16 +31,20 @@ def handle(topics: Topics, context: RequestContext, request: OffsetForLeaderEpoc
     answered = [
         {
             "topic": str(topic.topic),
-            "partitions": [_end_offset(topics, str(topic.topic), partition) for partition in topic.partitions],
+            "partitions": [
+                _end_offset(topics, context.access, str(topic.topic), partition) for partition in topic.partitions
+            ],
         }
         for topic in request.topics
     ]
     return encode_response_fields(KEY, context.api_version, {"topics": answered})
 
 
-def _end_offset(topics: Topics, topic: str, partition: Any) -> dict[str, Any]:
+def _end_offset(topics: Topics, access: Access, topic: str, partition: Any) -> dict[str, Any]:
     index = int(partition.partition)
     try:
+        if not access.allows(needs.CLUSTER_ACTION, is_asked=False):
+            check(access, needs.DESCRIBE_TOPIC, topic)
         log = topics.log(topic, index)
         check_leader_epoch(log, partition.current_leader_epoch)
         found = log.end_offset_for_epoch(partition.leader_epoch)

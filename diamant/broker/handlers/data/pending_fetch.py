@@ -9,8 +9,11 @@ from uuid import UUID
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, error_of
 from diamant.broker.node.purgatory import Purgatory
 from diamant.broker.node.topic_metrics import BrokerTopicMetrics
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import Access
 from diamant.broker.topics.leader_epoch import check_leader_epoch
 from diamant.broker.topics.topics import Topics
+from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.fetch import (
     FetchPartition,
     FetchPartitionResult,
@@ -31,6 +34,8 @@ FIRST_WITH_TOPIC_ID = 13
 PARTITION_BYTES = 48
 """Of an answer without records, for each partition: what clients with a quota are charged for."""
 
+_OF_THE_TOPIC = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID})
+
 FINAL_EPOCH = -1
 """The session epoch of a client that wants no session."""
 
@@ -44,6 +49,7 @@ class PendingFetch:
     """A fetch with what it has read so far, one result per requested partition."""
 
     __slots__ = (
+        "_access",
         "_budget",
         "_is_urgent",
         "_metrics",
@@ -62,6 +68,7 @@ class PendingFetch:
         self,
         topics: Topics,
         metrics: BrokerTopicMetrics,
+        access: Access,
         version: int,
         request: FetchRequest,
         wanted: list[Wanted],
@@ -70,6 +77,7 @@ class PendingFetch:
     ) -> None:
         self._topics = topics
         self._metrics = metrics
+        self._access = None if access.is_open else access
         self._version = version
         self._request = request
         self._throttle = throttle
@@ -144,9 +152,22 @@ class PendingFetch:
             return self._topics.log_by_id(topic_id, index)
         return self._topics.log(name, index)
 
+    def _check_access(self, access: Access, name: str | None, topic_id: UUID | None) -> None:
+        """Raise KafkaError unless the client may read the topic; what no id is known of comes out later."""
+        if name is None:
+            topic = self._topics.by_id.get(topic_id) if topic_id is not None else None
+            if topic is None:
+                return
+            name = topic.name
+        is_consumer = self._request.replica_id < 0
+        if not (access.allows(needs.READ_TOPIC, name) if is_consumer else access.allows(needs.CLUSTER_ACTION)):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "")
+
     def _read(self, position: int) -> FetchPartitionResult:
         name, topic_id, wanted = self._wanted[position]
         try:
+            if self._access is not None:
+                self._check_access(self._access, name, topic_id)
             log = self._log(name, topic_id, wanted.index)
             check_leader_epoch(log, wanted.current_leader_epoch)
             if wanted.last_fetched_epoch >= 0 and (diverging := _diverging_epoch(log, wanted)) is not None:
@@ -169,7 +190,9 @@ class PendingFetch:
             self._is_urgent = True
             code, _ = error_of(error)
             self._metrics.count_error(FETCH, code)
-            return FetchPartitionResult(wanted.index, code)
+            # Errors that are found before the partition is read come with an empty list, others with none at all.
+            is_of_topic = code in _OF_THE_TOPIC or (name is not None and name not in self._topics.by_name)
+            return FetchPartitionResult(wanted.index, code, aborted_transactions=[] if is_of_topic else None)
         return _result(wanted.index, read)
 
 

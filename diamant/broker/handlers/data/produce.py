@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, CloseConnection, RequestContext, error_of
+from diamant.broker.security.authorization import needs
 from diamant.broker.topics.names import INTERNAL_TOPICS
 from diamant.protocol.batches.header import HEADER_SIZE, NO_PRODUCER_ID, PRODUCER_ID
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -101,6 +102,7 @@ class Appending:
         self._context = context
         self._request = request
         self._version = context.api_version
+        self._is_open = context.access.is_open
         self._results: list[ProduceTopicResult] = []
         self._to_flush: list[Log] = []
         self._refused: KafkaError | None = None
@@ -166,16 +168,26 @@ class Appending:
 
     def _log(self, name: str | None, topic_id: UUID | None, index: int) -> Log:
         acks = self._request.acks
-        if not -1 <= acks <= 1:
-            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}, expected -1, 0 or 1")
         if self._refused is not None:
             raise self._refused
+        if not self._is_open:
+            self._check_access(name, topic_id)
+        if not -1 <= acks <= 1:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}, expected -1, 0 or 1")
         log = self._find(name, topic_id, index)
         _check_allowed(log, self._context, acks)
         refused = self._refused_writes.get((log.topic, index)) if self._refused_writes else None
         if refused is not None:
             raise refused
         return log
+
+    def _check_access(self, name: str | None, topic_id: UUID | None) -> None:
+        """Raise KafkaError unless the client may write to the topic; what no id is known of comes out later."""
+        if self._version >= FIRST_WITH_TOPIC_ID:
+            topic = self._node.topics.by_id.get(topic_id) if topic_id is not None else None
+            name = None if topic is None else topic.name
+        if name is not None and not self._context.access.allows(needs.WRITE_TOPIC, name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "")
 
     def _find(self, name: str | None, topic_id: UUID | None, index: int) -> Log:
         topics = self._node.topics
@@ -191,10 +203,13 @@ class Appending:
             for index, records in partitions
             if records is not None and _is_transactional(records)
         ]
-        if not transactional or not -1 <= self._request.acks <= 1:
+        if not transactional:
             return
-        if self._request.transactional_id is None:
+        transactional_id = self._request.transactional_id
+        if transactional_id is None or not self._context.access.allows(needs.WRITE_TRANSACTIONAL_ID, transactional_id):
             self._refused = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "")
+            return
+        if not -1 <= self._request.acks <= 1:
             return
         producers = set()
         writes = []
@@ -204,6 +219,8 @@ class Appending:
                 continue
             producers.add((producer_id, producer_epoch))
             try:
+                if not self._is_open:
+                    self._check_access(name, topic_id)
                 log = self._find(name, topic_id, index)
                 _check_allowed(log, self._context, self._request.acks)
             except KafkaError:

@@ -10,12 +10,14 @@ Source: KafkaApis.handleConsumerGroupDescribe, GroupMetadataManager.consumerGrou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from diamant.broker.groups.coordinator.shard_order import in_asked_order
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
-from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.authorized_operations import GROUP_OPERATIONS, NOT_REQUESTED
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import Access, check
+from diamant.broker.security.authorization.acl import ResourceType
+from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ KEY = 69
 
 def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerGroupDescribeRequest) -> Answer:
     """Describe each group for itself."""
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_REQUESTED
+    access = context.access
     described = []
     group_ids = [str(group_id) for group_id in request.group_ids]
     if groups.consumer.is_enabled:
@@ -36,7 +38,11 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerG
         group_ids = empty_ids + in_asked_order(groups.log.topic, filter(None, group_ids))
     for group_id in group_ids:
         try:
-            fields = {"authorized_operations": operations, **groups.consumer.describe(group_id)}
+            check(access, needs.DESCRIBE_GROUP, group_id, "Group authorization failed.")
+            fields = groups.consumer.describe(group_id)
+            check_assignments(access, fields)
+            if request.include_authorized_operations:
+                fields["authorized_operations"] = access.operations(ResourceType.GROUP, group_id)
         except REQUEST_ERRORS as error:
             code, message = error_of(error)
             if code == ErrorCode.INVALID_GROUP_ID:
@@ -44,6 +50,23 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerG
             fields = {"group_id": group_id, "error_code": code, "error_message": message}
         described.append(fields)
     return encode_response_fields(KEY, context.api_version, {"groups": described})
+
+
+def check_assignments(access: Access, fields: dict[str, Any]) -> None:
+    """Raise KafkaError if members of a described group have partitions of topics that the client may not know of."""
+    if access.is_open:
+        return
+    names = {
+        partitions["topic_name"]
+        for member in fields["members"]
+        for kind in ("assignment", "target_assignment")
+        for partitions in member[kind]["topic_partitions"]
+    }
+    if not all(access.allows(needs.DESCRIBE_TOPIC, name) for name in names):
+        raise KafkaError(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "The group has described topic(s) that the client is not authorized to describe.",
+        )
 
 
 API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from diamant.broker.groups.decisions.request import MemberRequest
 from diamant.broker.handlers.groups.join_group import client_host
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import check
 from diamant.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeat,
     decode_unchanged,
@@ -48,7 +50,9 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerG
         client_host=client_host(context),
     )
     try:
-        fields = groups.consumer.heartbeat(request.group_id, member, version)
+        for name in () if context.access.is_open else request.subscribed_topic_names or ():
+            check(context.access, needs.DESCRIBE_TOPIC, name)
+        fields = groups.consumer.heartbeat(request.group_id, member, version, context.access)
         if "assignment" not in fields:
             return encode_without_assignment(
                 fields["member_id"], fields["member_epoch"], fields.get("heartbeat_interval_ms", 0)

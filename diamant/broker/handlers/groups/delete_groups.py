@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import check
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: DeleteGro
     for group_id in dict.fromkeys(map(str, request.groups_names)):
         code = 0
         try:
+            check(context.access, needs.DELETE_GROUP, group_id)
             groups.deletion.delete(group_id)
         except REQUEST_ERRORS as error:
             code = error_of(error)[0]

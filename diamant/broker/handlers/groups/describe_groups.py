@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.groups.coordinator.shard_order import in_asked_order
 from diamant.broker.groups.store.group import Group
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import check
+from diamant.broker.security.authorization.acl import ResourceType
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.authorized_operations import GROUP_OPERATIONS
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: DescribeG
     described = []
     for group_id in in_asked_order(groups.log.topic, map(str, request.groups)):
         try:
+            check(context.access, needs.DESCRIBE_GROUP, group_id)
             groups.check_usable(group_id, may_be_empty=True)
             group = groups.group(group_id)
             if group is None:
@@ -50,7 +53,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: DescribeG
                 else:
                     fields["error_code"] = 0
         if getattr(request, "include_authorized_operations", False) and not fields["error_code"]:
-            fields["authorized_operations"] = GROUP_OPERATIONS
+            fields["authorized_operations"] = context.access.operations(ResourceType.GROUP, group_id)
         described.append(fields)
     return encode_response_fields(KEY, version, {"groups": described})
 

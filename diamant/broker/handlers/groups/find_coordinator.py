@@ -10,10 +10,14 @@ Source: KafkaApis.handleFindCoordinatorRequest.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from diamant.broker.coordinators.internal_topic import InternalTopic
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.acl import CLUSTER_NAME
+from diamant.broker.security.authorization.needs import Need
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
@@ -32,6 +36,16 @@ KEY = 10
 FIRST_BATCHED = 4
 GROUP, TRANSACTION, SHARE = range(3)
 FIRST_WITH_SHARE = 6
+NEEDS = {
+    GROUP: needs.DESCRIBE_GROUP,
+    TRANSACTION: needs.DESCRIBE_TRANSACTIONAL_ID,
+    SHARE: needs.CLUSTER_ACTION,
+}
+DENIALS = {
+    GROUP: "Group authorization failed.",
+    TRANSACTION: "Transactional Id authorization failed.",
+    SHARE: "Cluster authorization failed.",
+}
 
 
 def handle(
@@ -43,6 +57,9 @@ def handle(
 ) -> Answer:
     """Name this broker for every key. The first to ask for a coordinator waits until its topic is there."""
     key_type = getattr(request, "key_type", GROUP)
+    need = NEEDS.get(key_type)
+    if need is not None and not any(_may_ask(context, need, key) for key in _keys(context.api_version, request)):
+        return _answer(node, context, request, key_type)  # also without making the topic
     if key_type == GROUP and not groups().log.topic.exists:
         return _create_and_answer(groups().log.topic, node, context, request, key_type)
     if key_type == TRANSACTION and not transactions().store.topic.exists:
@@ -72,21 +89,44 @@ def _answer(
     version = context.api_version
     if not (key_type in (GROUP, TRANSACTION) or (key_type == SHARE and version >= FIRST_WITH_SHARE)):
         code, message = ErrorCode.INVALID_REQUEST, f"unknown coordinator key type {key_type}"
-    keys = request.coordinator_keys if version >= FIRST_BATCHED else (cast("OldRequest", request).key,)
-    is_found = code == ErrorCode.NONE
-    entries = [
-        {
-            "key": key,
-            "node_id": node.config.node_id if is_found else -1,
-            "host": context.connection.advertised_host if is_found else "",
-            "port": context.connection.advertised_port if is_found else -1,
-            "error_code": int(code),
-            "error_message": message,
-        }
-        for key in keys
-    ]
+    need = NEEDS.get(key_type) if code != ErrorCode.INVALID_REQUEST else None
+    entries = []
+    for key in _keys(version, request):
+        if need is not None and not context.access.allows(need, need_name(need, key)):
+            entries.append(_entry(key, need.denial, DENIALS[key_type]))
+        elif code:
+            entries.append(_entry(key, code, message))
+        else:
+            connection = context.connection
+            place = (node.config.node_id, connection.advertised_host, connection.advertised_port)
+            entries.append(_entry(key, code, message, place))
     fields = {"coordinators": entries} if version >= FIRST_BATCHED else entries[0]
     return encode_response_fields(KEY, version, fields)
+
+
+def _keys(version: int, request: FindCoordinatorRequest) -> Sequence[str]:
+    return request.coordinator_keys if version >= FIRST_BATCHED else (cast("OldRequest", request).key,)
+
+
+def _may_ask(context: RequestContext, need: Need, key: str) -> bool:
+    return context.access.allows(need, need_name(need, key), is_asked=False)
+
+
+def need_name(need: Need, key: str) -> str:
+    """The resource that a key stands for: that of a share group's partition is the cluster's affair."""
+    return CLUSTER_NAME if need is needs.CLUSTER_ACTION else key
+
+
+def _entry(key: str, code: ErrorCode, message: str, place: tuple[int, str, int] = (-1, "", -1)) -> dict[str, int | str]:
+    node_id, host, port = place
+    return {
+        "key": key,
+        "node_id": node_id,
+        "host": host,
+        "port": port,
+        "error_code": int(code),
+        "error_message": message,
+    }
 
 
 API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

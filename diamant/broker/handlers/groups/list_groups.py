@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.groups.coordinator.shard_order import in_listed_order
 from diamant.broker.groups.store.group import Group
 from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.security.authorization import needs
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
@@ -33,8 +34,12 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ListGroup
         return encode_response_fields(KEY, context.api_version, fields)
     states = {str(state).lower() for state in getattr(request, "states_filter", ())}
     types = {str(kind).lower() for kind in getattr(request, "types_filter", ())}
+    access = context.access
+    is_for_all = access.allows(needs.DESCRIBE_CLUSTER, is_asked=False)
     listed = []
     for group_id in in_listed_order(groups.log.topic, groups.groups):
+        if not is_for_all and not access.allows(needs.DESCRIBE_GROUP, group_id, is_asked=False):
+            continue
         group = groups.groups[group_id]
         state = group.state
         if (not states or state.lower() in states) and (not types or group.group_type in types):

@@ -32,7 +32,7 @@ KEY = 8
 def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, request: OffsetCommitRequest) -> Answer:
     """Commit; the offsets count when the answer goes out."""
     version = context.api_version
-    selection = Selection(topics, request.topics, has_topic_ids=version >= FIRST_WITH_TOPIC_ID)
+    selection = Selection(topics, request.topics, has_topic_ids=version >= FIRST_WITH_TOPIC_ID, access=context.access)
     if selection.known or not request.topics:
         try:
             too_long = groups.commits.commit(

@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import allowed_names
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
@@ -28,11 +30,13 @@ def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, re
     places = [
         (str(topic.name), partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]
+    access = context.access
+    visible = allowed_names(access, needs.READ_TOPIC, (topic for topic, _ in places))
     images = topics.image.topics
     existing = dict.fromkeys(
         (topic, partition)
         for topic, partition in places
-        if topic in topics.by_name and partition in images[topic].partitions
+        if topic in visible and topic in topics.by_name and partition in images[topic].partitions
     )
     try:
         subscribed = groups.removal.delete(str(request.group_id), existing)
@@ -41,7 +45,9 @@ def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, re
     results: dict[str, list[dict[str, int]]] = {}
     for topic, partition in places:
         code = ErrorCode.NONE
-        if (topic, partition) not in existing:
+        if topic not in visible:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif (topic, partition) not in existing:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif topic in subscribed:
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC

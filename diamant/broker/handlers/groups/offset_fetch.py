@@ -21,6 +21,8 @@ from diamant.broker.coordinators.java_order import in_timeline_order, strings_in
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.offsets import is_of_topic
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import Access, allowed_names, check
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.group_records import parse_offset_commit_value
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
@@ -53,10 +55,10 @@ def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, re
     version = context.api_version
     is_stable = version >= FIRST_WITH_REQUIRE_STABLE and request.require_stable
     if version >= FIRST_WITH_GROUPS:
-        answers = [_fetch_group(groups, topics, version, group, is_stable) for group in request.groups]
+        answers = [_fetch_group(groups, topics, context, group, is_stable) for group in request.groups]
         return encode_response_fields(KEY, version, {"groups": answers})
     asked = cast("OffsetFetchRequestGroup", request)  # as one group of a later version, without the member
-    fields = _fetch_group(groups, topics, version, asked, is_stable)
+    fields = _fetch_group(groups, topics, context, asked, is_stable)
     if version < FIRST_WITH_GROUP_ERROR and fields["error_code"]:
         # Without a place for it the group's error stands at every partition.
         fields["topics"] = [
@@ -79,18 +81,24 @@ def _wanted(topics: Topics, version: int, request: OffsetFetchRequestGroup) -> l
 
 
 def _fetch_group(
-    groups: GroupCoordinator, topics: Topics, version: int, request: OffsetFetchRequestGroup, is_stable: bool
+    groups: GroupCoordinator, topics: Topics, context: RequestContext, request: OffsetFetchRequestGroup, is_stable: bool
 ) -> dict[str, Any]:
     group_id = str(request.group_id)
+    version, access = context.api_version, context.access
     try:
+        check(access, needs.DESCRIBE_GROUP, group_id)
         groups.check_usable(group_id, may_be_empty=True)
         group = groups.group(group_id)
         if group is not None and version >= FIRST_WITH_MEMBER:
             _check_member(group, request)
         if request.topics is None:
-            answered = [] if group is None else _all(topics, version, group, is_stable)
+            answered = [] if group is None else _all(topics, access, version, group, is_stable)
         else:
-            answered = [_topic(group, wanted, is_stable) for wanted in _wanted(topics, version, request)]
+            wanted = _wanted(topics, version, request)
+            visible = allowed_names(access, needs.DESCRIBE_TOPIC, (one.name for one in wanted if one.name is not None))
+            answered = [_topic(group, one, is_stable) for one in wanted if one.name in visible]
+            answered += [_topic(group, one, is_stable) for one in wanted if one.name is None]
+            answered += [_hidden(one) for one in wanted if one.name is not None and one.name not in visible]
     except REQUEST_ERRORS as error:
         return {"group_id": group_id, "error_code": error_of(error)[0], "topics": []}
     return {"group_id": group_id, "error_code": 0, "topics": answered}
@@ -106,10 +114,12 @@ def _check_member(group: Group, request: OffsetFetchRequestGroup) -> None:
         group.classic.validate_fetch(member_id or "", request.member_epoch)
 
 
-def _all(topics: Topics, version: int, group: Group, is_stable: bool) -> list[dict[str, Any]]:
+def _all(topics: Topics, access: Access, version: int, group: Group, is_stable: bool) -> list[dict[str, Any]]:
     answered = []
     committed = group.offsets.committed
     for name in strings_in_timeline_order(committed):
+        if not access.allows(needs.DESCRIBE_TOPIC, name):
+            continue
         topic_id = None
         if version >= FIRST_WITH_TOPIC_ID:
             topic = topics.by_name.get(name)
@@ -129,6 +139,12 @@ def _topic(group: Group | None, wanted: _Wanted, is_stable: bool) -> dict[str, A
     else:
         entries = (_partition(group, wanted, index, is_stable) for index in partitions)
     return {"name": name or "", "topic_id": topic_id, "partitions": list(entries)}
+
+
+def _hidden(wanted: _Wanted) -> dict[str, Any]:
+    """A topic that the client may not know of: the answer is the same if it does not exist."""
+    entries = [_no_offset(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for index in wanted.partitions]
+    return {"name": wanted.name, "topic_id": wanted.topic_id, "partitions": entries}
 
 
 def _partition(group: Group, wanted: _Wanted, index: int, is_stable: bool) -> dict[str, Any]:

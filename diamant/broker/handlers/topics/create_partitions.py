@@ -11,6 +11,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.growth import add_partitions, check_partition_count
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
@@ -25,10 +27,10 @@ KEY = 37
 
 def handle(topics: Topics, context: RequestContext, request: CreatePartitionsRequest) -> Answer:
     """Grow topics; always a coroutine, as the metadata log has to be synced."""
-    return _create(topics, context.api_version, request)
+    return _create(topics, context.access, context.api_version, request)
 
 
-async def _create(topics: Topics, version: int, request: CreatePartitionsRequest) -> bytes:
+async def _create(topics: Topics, access: Access, version: int, request: CreatePartitionsRequest) -> bytes:
     counts = Counter(str(topic.name) for topic in request.topics)
     await topics.settled(counts)
     results: dict[str, tuple[int, str | None]] = {}
@@ -37,6 +39,7 @@ async def _create(topics: Topics, version: int, request: CreatePartitionsRequest
         try:
             if counts[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            check(access, needs.ALTER_TOPIC, name)
             assignments = (
                 None
                 if topic.assignments is None

@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.config.topic_values import describe_topic_configs
 from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import NewTopic, check_new_topic
+from diamant.broker.topics.names import METADATA_TOPIC
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
@@ -31,10 +34,10 @@ KEY = 19
 
 def handle(node: Node, context: RequestContext, request: CreateTopicsRequest) -> Answer:
     """Create topics; always a coroutine, as the metadata log has to be synced."""
-    return _create(node, context.api_version, request)
+    return _create(node, context.access, context.api_version, request)
 
 
-async def _create(node: Node, version: int, request: CreateTopicsRequest) -> bytes:
+async def _create(node: Node, access: Access, version: int, request: CreateTopicsRequest) -> bytes:
     counts = Counter(str(topic.name) for topic in request.topics)
     accepted: dict[str, NewTopic] = {}
     errors: dict[str, tuple[int, str | None]] = {}
@@ -43,6 +46,8 @@ async def _create(node: Node, version: int, request: CreateTopicsRequest) -> byt
         try:
             if counts[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            if name != METADATA_TOPIC and not access.allows(needs.CREATE_CLUSTER, is_asked=False):
+                check(access, needs.CREATE_TOPIC, name, "Authorization failed.")
             accepted[name] = _check(node, topic)
         except REQUEST_ERRORS as error:
             errors[name] = error_of(error)
@@ -55,7 +60,7 @@ async def _create(node: Node, version: int, request: CreateTopicsRequest) -> byt
     return encode_response_fields(
         KEY,
         version,
-        {"topics": [_entry(node, name, accepted.get(name), errors.get(name)) for name in counts]},
+        {"topics": [_entry(node, access, name, accepted.get(name), errors.get(name)) for name in counts]},
     )
 
 
@@ -92,10 +97,21 @@ def _refuse_collisions(accepted: dict[str, NewTopic], errors: dict[str, tuple[in
             )
 
 
-def _entry(node: Node, name: str, topic: NewTopic | None, error: tuple[int, str | None] | None) -> dict[str, Any]:
+def _entry(
+    node: Node, access: Access, name: str, topic: NewTopic | None, error: tuple[int, str | None] | None
+) -> dict[str, Any]:
     if error is not None or topic is None:
         code, message = error if error is not None else (int(ErrorCode.UNKNOWN_SERVER_ERROR), None)
         return {"name": name, "topic_id": None, "error_code": code, "error_message": message}
+    if not access.allows(needs.DESCRIBE_CONFIGS_TOPIC, name, is_asked=False):
+        return {
+            "name": name,
+            "topic_id": topic.topic_id,
+            "error_code": 0,
+            "error_message": None,
+            "topic_config_error_code": int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            "configs": [],
+        }
     return {
         "name": name,
         "topic_id": topic.topic_id,

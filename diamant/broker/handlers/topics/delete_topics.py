@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from uuid import UUID
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.deletion import delete_topics
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 KEY = 20
 FIRST_WITH_TOPIC_ID = 6
 FIRST_WITH_DISABLED = 3
+DENIED = "Topic authorization failed."
 
 
 class _Wanted(NamedTuple):
@@ -37,10 +40,10 @@ class _Wanted(NamedTuple):
 
 def handle(node: Node, context: RequestContext, request: DeleteTopicsRequest) -> Answer:
     """Delete topics; always a coroutine, as the metadata log has to be synced."""
-    return _delete(node, context.api_version, request)
+    return _delete(node, context.access, context.api_version, request)
 
 
-async def _delete(node: Node, version: int, request: DeleteTopicsRequest) -> bytes:
+async def _delete(node: Node, access: Access, version: int, request: DeleteTopicsRequest) -> bytes:
     if version >= FIRST_WITH_TOPIC_ID:
         wanted = [_Wanted(None if topic.name is None else str(topic.name), topic.topic_id) for topic in request.topics]
     else:
@@ -50,13 +53,14 @@ async def _delete(node: Node, version: int, request: DeleteTopicsRequest) -> byt
     found: dict[_Wanted, _Wanted] = {}
     errors: dict[_Wanted, tuple[int, str | None]] = {}
     doomed: dict[str, _Wanted] = {}
+    names = _Names(access)
     for entry in counts:
         try:
             if counts[entry] > 1:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, f"Duplicate topic {'name' if entry.topic_id is None else 'id'}."
                 )
-            name, topic_id = _find(node, version, entry)
+            name, topic_id = _find(node, names, version, entry)
             if name in doomed:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
@@ -73,13 +77,13 @@ async def _delete(node: Node, version: int, request: DeleteTopicsRequest) -> byt
         node.scheduler.poke()
     responses = []
     for entry in counts:
-        shown = found.get(entry, entry)
+        shown = found.get(entry) or names.told.get(entry, entry)
         code, message = errors.get(entry, (0, None))
         responses.append({"name": shown.name, "topic_id": shown.topic_id, "error_code": code, "error_message": message})
     return encode_response_fields(KEY, version, {"responses": responses})
 
 
-def _find(node: Node, version: int, wanted: _Wanted) -> tuple[str, UUID]:
+def _find(node: Node, names: _Names, version: int, wanted: _Wanted) -> tuple[str, UUID]:
     if not node.config.delete_topic_enable:
         code = ErrorCode.TOPIC_DELETION_DISABLED if version >= FIRST_WITH_DISABLED else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "Topic deletion is disabled.")
@@ -89,13 +93,38 @@ def _find(node: Node, version: int, wanted: _Wanted) -> tuple[str, UUID]:
         by_id = node.topics.by_id.get(wanted.topic_id)
         if by_id is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        names.check_by_id(wanted, by_id.name)
         return by_id.name, by_id.topic_id
     if wanted.name is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    names.check_describe(wanted.name)
     topic = node.topics.by_name.get(wanted.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    names.check_delete(wanted.name)
     return topic.name, topic.topic_id
+
+
+class _Names:
+    """The names that a client may use and see. `told`: entries by id with their names, where the deletion is denied."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._has_cluster = access.allows(needs.DELETE_CLUSTER, is_asked=False)
+        self.told: dict[_Wanted, _Wanted] = {}
+
+    def check_describe(self, name: str) -> None:
+        if not self._has_cluster:
+            check(self._access, needs.DESCRIBE_TOPIC, name, DENIED)
+
+    def check_delete(self, name: str) -> None:
+        if not self._has_cluster:
+            check(self._access, needs.DELETE_TOPIC, name, DENIED)
+
+    def check_by_id(self, wanted: _Wanted, name: str) -> None:
+        if not self._has_cluster and self._access.allows(needs.DESCRIBE_TOPIC, name, is_asked=False):
+            self.told[wanted] = wanted._replace(name=name)
+        self.check_delete(name)
 
 
 API = Api(KEY, lambda version, body: decode_request(KEY, version, body), handle)

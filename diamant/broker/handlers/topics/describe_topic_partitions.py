@@ -14,10 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import Access, allowed_names
+from diamant.broker.security.authorization.acl import ResourceType
 from diamant.broker.topics.names import INTERNAL_TOPICS, METADATA_TOPIC, check_name
 from diamant.broker.topics.topic import Topic
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.authorized_operations import TOPIC_OPERATIONS
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
@@ -47,26 +49,30 @@ def handle(node: Node, context: RequestContext, request: DescribeTopicPartitions
             return _refusal(context.api_version, request)
         if names and names[0] != cursor.topic_name:
             cursor = None
+    access = context.access
+    visible = allowed_names(access, needs.DESCRIBE_TOPIC, names, is_asked=not is_for_all)
+    hidden = [] if is_for_all else [name for name in names if name not in visible]
     most = node.config.max_request_partition_size_limit
     room = max(1, min(int(request.response_partition_limit), most))
     topics: list[dict[str, Any]] = []
     next_cursor = None
-    for name in names:
+    for name in filter(visible.__contains__, names):
         if room == 0:
             next_cursor = _Cursor(name, 0)
             break
         topic = node.topics.by_name.get(name)
         if topic is None:
-            topics.append(_missing(name))
+            topics.append(_missing(access, name))
             continue
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         indexes = [index for index in sorted(node.topics.image.topics[name].partitions) if index >= first]
         page, rest = indexes[:room], indexes[room:]
-        topics.append(_topic(node, topic, page))
+        topics.append(_topic(node, access, topic, page))
         room -= len(page)
         if rest:
             next_cursor = _Cursor(name, rest[0])
             break
+    topics += map(_hidden, hidden)
     fields = {"topics": topics, "next_cursor": None if next_cursor is None else next_cursor._asdict()}
     return encode_response_fields(KEY, context.api_version, fields)
 
@@ -80,7 +86,12 @@ def _refusal(version: int, request: DescribeTopicPartitionsRequest) -> bytes:
     return encode_response_fields(KEY, version, {"topics": topics, "next_cursor": None})
 
 
-def _missing(name: str) -> dict[str, Any]:
+def _hidden(name: str) -> dict[str, Any]:
+    """A topic that the client may not know of: the answer is the same if it does not exist."""
+    return {"error_code": int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "name": name, "topic_id": None}
+
+
+def _missing(access: Access, name: str) -> dict[str, Any]:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_name(name)
@@ -92,11 +103,11 @@ def _missing(name: str) -> dict[str, Any]:
         "name": name,
         "topic_id": None,
         "is_internal": name in INTERNAL_TOPICS,
-        "topic_authorized_operations": TOPIC_OPERATIONS,
+        "topic_authorized_operations": access.operations(ResourceType.TOPIC, name),
     }
 
 
-def _topic(node: Node, topic: Topic, indexes: list[int]) -> dict[str, Any]:
+def _topic(node: Node, access: Access, topic: Topic, indexes: list[int]) -> dict[str, Any]:
     node_id = node.config.node_id
     partitions = []
     for index in indexes:
@@ -121,7 +132,7 @@ def _topic(node: Node, topic: Topic, indexes: list[int]) -> dict[str, Any]:
         "topic_id": topic.topic_id,
         "is_internal": topic.name in INTERNAL_TOPICS,
         "partitions": partitions,
-        "topic_authorized_operations": TOPIC_OPERATIONS,
+        "topic_authorized_operations": access.operations(ResourceType.TOPIC, topic.name),
     }
 
 

@@ -12,10 +12,14 @@ Source: KafkaApis.handleTopicMetadataRequest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import Access, allowed_names
+from diamant.broker.security.authorization.acl import ResourceType
 from diamant.broker.topics.creation import ensure_topics
 from diamant.broker.topics.names import INTERNAL_TOPICS, check_name
 from diamant.broker.topics.topic import Topic
@@ -26,7 +30,7 @@ from diamant.protocol.messages.metadata import (
     MetadataTopic,
     encode_metadata_response,
 )
-from diamant.protocol.wire.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
+from diamant.protocol.wire.authorized_operations import NOT_REQUESTED
 from diamant.protocol.wire.schemas import decode_request
 
 if TYPE_CHECKING:
@@ -44,22 +48,27 @@ MAX_CACHED_BYTES = 8 * 1024 * 1024
 """Bound of the cache of answers: when it is full it is emptied."""
 
 
+_Key: TypeAlias = tuple[int, str, int, bytes, tuple[object, ...]]
+
+
 class MetadataCache:
-    """Encoded answers by (version, advertised address, request body), valid for one generation of the topics."""
+    """Encoded answers by (version, advertised address, request body, what the client may see), valid for one generation of the
+    topics.
+    """
 
     def __init__(self) -> None:
-        self._answers: dict[tuple[int, str, int, bytes], bytes] = {}
+        self._answers: dict[_Key, bytes] = {}
         self._generation = -1
         self._size = 0
 
-    def get(self, generation: int, key: tuple[int, str, int, bytes]) -> bytes | None:
+    def get(self, generation: int, key: _Key) -> bytes | None:
         if generation != self._generation:
             self._answers.clear()
             self._size = 0
             self._generation = generation
         return self._answers.get(key)
 
-    def put(self, generation: int, key: tuple[int, str, int, bytes], answer: bytes) -> None:
+    def put(self, generation: int, key: _Key, answer: bytes) -> None:
         size = len(answer) + len(key[3]) + 256
         if generation != self._generation or size > MAX_CACHED_BYTES // 4:
             return
@@ -73,13 +82,13 @@ class MetadataCache:
 def handle(node: Node, cache: MetadataCache, context: RequestContext, body: bytes) -> Answer:
     """Answer from the cache, or by looking, or after creating what is missing."""
     connection = context.connection
-    key = (context.api_version, connection.advertised_host, connection.advertised_port, body)
+    key = (context.api_version, connection.advertised_host, connection.advertised_port, body, context.access.key)
     generation = node.topics.generation
     answer = cache.get(generation, key)
     if answer is not None:
         return answer
     request = decode_request(KEY, context.api_version, body)
-    names = _names_to_create(node, context.api_version, request)
+    names = _names_to_create(node, context, request)
     if names:
         return _create_and_answer(node, context, request, names)
     answer = _answer(node, context, request, {})
@@ -96,9 +105,9 @@ def _is_for_all(version: int, request: MetadataRequest) -> bool:
     return request.topics is None or (version < FIRST_WITH_NULL_FOR_ALL and not request.topics)
 
 
-def _names_to_create(node: Node, version: int, request: MetadataRequest) -> list[str]:
+def _names_to_create(node: Node, context: RequestContext, request: MetadataRequest) -> list[str]:
     """Topics to wait for, or to create if that is allowed."""
-    if _is_for_all(version, request):
+    if _is_for_all(context.api_version, request):
         return []
     may_create = node.config.auto_create_topics_enable and getattr(request, "allow_auto_topic_creation", True)
     missing = dict.fromkeys(
@@ -106,17 +115,26 @@ def _names_to_create(node: Node, version: int, request: MetadataRequest) -> list
         for topic in request.topics or ()
         if topic.name is not None and getattr(topic, "topic_id", None) is None and topic.name not in node.topics.by_name
     )
-    return [name for name in missing if may_create or name in node.topics.in_creation]
+    visible = allowed_names(context.access, needs.DESCRIBE_TOPIC, missing, is_asked=False)
+    creatable = _creatable(context.access, missing) if may_create else set()
+    return [name for name in missing if name in visible and (name in creatable or name in node.topics.in_creation)]
+
+
+def _creatable(access: Access, names: Iterable[str], *, is_asked: bool = False) -> set[str]:
+    if access.allows(needs.CREATE_CLUSTER, is_asked=False):
+        return set(names)
+    return allowed_names(access, needs.CREATE_TOPIC, names, is_asked=is_asked)
 
 
 def _answer(node: Node, context: RequestContext, request: MetadataRequest, errors: dict[str, KafkaError]) -> bytes:
     version = context.api_version
-    operations = TOPIC_OPERATIONS if getattr(request, "include_topic_authorized_operations", False) else NOT_REQUESTED
+    view = _View(node, context, request, errors)
     if _is_for_all(version, request):
-        topics = [_describe(node, topic, operations) for topic in node.topics.by_name.values()]
+        visible = allowed_names(context.access, needs.DESCRIBE_TOPIC, node.topics.by_name, is_asked=False)
+        topics = [view.describe(topic) for topic in node.topics.by_name.values() if topic.name in visible]
     else:
         topics = [
-            _wanted(node, version, name, topic_id, operations, errors)
+            view.wanted(name, topic_id)
             for name, topic_id in dict.fromkeys(
                 (topic.name if topic.name is None else str(topic.name), getattr(topic, "topic_id", None))
                 for topic in request.topics or ()
@@ -136,56 +154,86 @@ def _answer(node: Node, context: RequestContext, request: MetadataRequest, error
         controller_id=node.config.node_id,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if getattr(request, "include_cluster_authorized_operations", False) else NOT_REQUESTED
+            _cluster_operations(context.access)
+            if getattr(request, "include_cluster_authorized_operations", False)
+            else NOT_REQUESTED
         ),
     )
 
 
-def _wanted(
-    node: Node,
-    version: int,
-    name: str | None,
-    topic_id: UUID | None,
-    operations: int,
-    errors: dict[str, KafkaError],
-) -> MetadataTopic:
-    if name is None or topic_id is not None:
-        if version < FIRST_BY_TOPIC_ID:
-            return MetadataTopic(name or "", topic_id, (), error_code=ErrorCode.INVALID_REQUEST)
-        found = node.topics.by_id.get(topic_id) if topic_id is not None else None
-        if found is None:
-            return MetadataTopic(None, topic_id, (), error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-        return _describe(node, found, operations)
-    topic = node.topics.by_name.get(name)
-    if topic is not None:
-        return _describe(node, topic, operations)
-    try:
-        check_name(name)
-        code = errors[name].code if name in errors else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    except KafkaError as error:
-        is_reserved = error.code is ErrorCode.INVALID_REQUEST  # a sound name that no topic may have
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_reserved else ErrorCode.INVALID_TOPIC_EXCEPTION
-    return MetadataTopic(name, None, (), is_internal=name in INTERNAL_TOPICS, error_code=code)
+def _cluster_operations(access: Access) -> int:
+    """What the client may with the cluster; nothing is told to those who may not describe it."""
+    return access.operations(ResourceType.CLUSTER) if access.allows(needs.DESCRIBE_CLUSTER) else 0
 
 
-def _describe(node: Node, topic: Topic, operations: int) -> MetadataTopic:
-    node_id = node.config.node_id
-    nodes = (node_id,)
-    partitions = []
-    for index in sorted(node.topics.image.topics[topic.name].partitions):
-        log = topic.logs.get(index)
-        if log is None:
-            # Its files could not be opened: there is a replica, but no leader.
-            partitions.append(MetadataPartition(index, -1, -1, nodes, (), nodes, ErrorCode.LEADER_NOT_AVAILABLE))
-        else:
-            partitions.append(MetadataPartition(index, node_id, log.leader_epoch, nodes, nodes))
-    return MetadataTopic(
-        topic.name,
-        topic.topic_id,
-        partitions,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        authorized_operations=operations,
-    )
+class _View:
+    """The topics as one request sees them."""
+
+    def __init__(
+        self, node: Node, context: RequestContext, request: MetadataRequest, errors: dict[str, KafkaError]
+    ) -> None:
+        """`errors`: of topics that were to be created."""
+        self._node = node
+        self._access = context.access
+        self._version = context.api_version
+        self._errors = errors
+        self._may_create = node.config.auto_create_topics_enable and getattr(request, "allow_auto_topic_creation", True)
+        self._shows_operations = getattr(request, "include_topic_authorized_operations", False)
+
+    def wanted(self, name: str | None, topic_id: UUID | None) -> MetadataTopic:
+        """A topic that is asked for by name or id, or why it is not shown."""
+        topics = self._node.topics
+        if name is None or topic_id is not None:
+            if self._version < FIRST_BY_TOPIC_ID:
+                return MetadataTopic(name or "", topic_id, (), error_code=ErrorCode.INVALID_REQUEST)
+            found = topics.by_id.get(topic_id) if topic_id is not None else None
+            if found is None:
+                return MetadataTopic(None, topic_id, (), error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+            if not self._access.allows(needs.DESCRIBE_TOPIC, found.name):
+                return MetadataTopic(None, topic_id, (), error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return self.describe(found)
+        if not self._access.allows(needs.DESCRIBE_TOPIC, name):
+            # The same whether or not the topic exists.
+            return MetadataTopic(name, None, (), error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        topic = topics.by_name.get(name)
+        if topic is not None:
+            return self.describe(topic)
+        is_internal = name in INTERNAL_TOPICS
+        if self._may_create and not _creatable(self._access, (name,), is_asked=True):
+            return MetadataTopic(name, None, (), is_internal, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return MetadataTopic(name, None, (), is_internal, self._reason(name), self._operations(name))
+
+    def _operations(self, name: str) -> int:
+        return self._access.operations(ResourceType.TOPIC, name) if self._shows_operations else NOT_REQUESTED
+
+    def _reason(self, name: str) -> ErrorCode:
+        """The reason why a topic is not there."""
+        try:
+            check_name(name)
+            return self._errors[name].code if name in self._errors else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        except KafkaError as error:
+            is_reserved = error.code is ErrorCode.INVALID_REQUEST  # a sound name that no topic may have
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_reserved else ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    def describe(self, topic: Topic) -> MetadataTopic:
+        """A topic that is there."""
+        node_id = self._node.config.node_id
+        nodes = (node_id,)
+        partitions = []
+        for index in sorted(self._node.topics.image.topics[topic.name].partitions):
+            log = topic.logs.get(index)
+            if log is None:
+                # Its files could not be opened: there is a replica, but no leader.
+                partitions.append(MetadataPartition(index, -1, -1, nodes, (), nodes, ErrorCode.LEADER_NOT_AVAILABLE))
+            else:
+                partitions.append(MetadataPartition(index, node_id, log.leader_epoch, nodes, nodes))
+        return MetadataTopic(
+            topic.name,
+            topic.topic_id,
+            partitions,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            authorized_operations=self._operations(topic.name),
+        )
 
 
 def _undecoded(version: int, body: memoryview) -> bytes:

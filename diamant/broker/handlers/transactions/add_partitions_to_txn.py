@@ -10,10 +10,12 @@ Source: KafkaApis.handleAddPartitionsToTxnRequest, TransactionCoordinator.handle
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import OPEN, Access, allowed_names
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
@@ -55,7 +57,13 @@ def handle(
     old = cast("OldRequest", request)
     producer = (old.v3_and_below_producer_id, old.v3_and_below_producer_epoch)
     answered = _results(
-        transactions, topics, version, old.v3_and_below_transactional_id, producer, old.v3_and_below_topics
+        transactions,
+        topics,
+        version,
+        old.v3_and_below_transactional_id,
+        producer,
+        old.v3_and_below_topics,
+        context.access,
     )
     return encode_response_fields(KEY, version, {"results_by_topic_v3_and_below": answered})
 
@@ -67,6 +75,7 @@ def _results(
     transactional_id: str,
     producer: tuple[int, int],
     sent: Iterable[Any],
+    access: Access = OPEN,
     *,
     is_verification: bool = False,
 ) -> list[dict[str, Any]]:
@@ -74,7 +83,10 @@ def _results(
     for topic in sent:
         by_topic.setdefault(topic.name, []).extend(topic.partitions)
     wanted = [(name, index) for name, indexes in by_topic.items() for index in indexes]
-    codes = _codes(transactions, topics, version, transactional_id, producer, wanted, is_verification)
+    hidden = set(by_topic) - allowed_names(access, needs.WRITE_TOPIC, by_topic)
+    codes = _codes(
+        by_topic.keys() - hidden, transactions, topics, version, transactional_id, producer, wanted, is_verification
+    )
     return [
         {
             "name": name,
@@ -87,6 +99,7 @@ def _results(
 
 
 def _codes(
+    allowed: Collection[str],
     transactions: TransactionCoordinator,
     topics: Topics,
     version: int,
@@ -98,12 +111,14 @@ def _codes(
     from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 
     known = topics.image.topics
-    unknown = {(name, index) for name, index in wanted if name not in known or index not in known[name].partitions}
-    if unknown:
-        return {
-            each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if each in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
-            for each in wanted
-        }
+    refused: dict[tuple[str, int], int] = {}
+    for name, index in wanted:
+        if name not in allowed:
+            refused[name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif name not in known or index not in known[name].partitions:
+            refused[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if refused:
+        return {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in wanted}
     try:
         if not is_verification:
             client_version = TV2 if version >= FIRST_BATCHED else 0

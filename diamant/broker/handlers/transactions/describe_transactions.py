@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import Access, check
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
@@ -25,12 +27,15 @@ def handle(
     transactions: TransactionCoordinator, context: RequestContext, request: DescribeTransactionsRequest
 ) -> Answer:
     """Describe each id."""
-    states = [_describe(transactions, transactional_id) for transactional_id in request.transactional_ids]
+    states = [
+        _describe(transactions, context.access, transactional_id) for transactional_id in request.transactional_ids
+    ]
     return encode_response_fields(KEY, context.api_version, {"transaction_states": states})
 
 
-def _describe(transactions: TransactionCoordinator, transactional_id: str) -> dict[str, Any]:
+def _describe(transactions: TransactionCoordinator, access: Access, transactional_id: str) -> dict[str, Any]:
     try:
+        check(access, needs.DESCRIBE_TRANSACTIONAL_ID, transactional_id)
         txn = transactions.store.look_up(transactional_id)
         if txn is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
@@ -43,7 +48,8 @@ def _describe(transactions: TransactionCoordinator, transactional_id: str) -> di
         }
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(transactions.completion.partitions_without_marker(txn)):
-        topics.setdefault(topic, []).append(partition)
+        if access.allows(needs.DESCRIBE_TOPIC, topic):
+            topics.setdefault(topic, []).append(partition)
     return {
         "transactional_id": transactional_id,
         "error_code": 0,

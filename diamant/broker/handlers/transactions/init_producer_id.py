@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
@@ -37,11 +38,16 @@ def handle(
     request: InitProducerIdRequest,
 ) -> Answer:
     """Hand out an id; a coroutine only when a new block of ids has to be recorded first."""
-    version = context.api_version
+    version, access = context.api_version, context.access
+    is_transactional = request.transactional_id is not None
+    if not is_transactional and not (
+        access.allows(needs.IDEMPOTENT_WRITE, is_asked=False) or access.allows_any(needs.WRITE_TOPIC)
+    ):
+        return _encode(version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     expected = (getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
     if expected != NO_PRODUCER and -1 in expected:
         return _encode(version, ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is not None:
+    if is_transactional:
         return _transactional(transactions(), version, request, None if expected == NO_PRODUCER else expected)
     return producer_ids.give(
         lambda producer_id: _encode(version, ErrorCode.NONE, producer_id, 0),

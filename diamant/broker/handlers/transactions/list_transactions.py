@@ -14,6 +14,8 @@ import re
 from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import Access
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def handle(
     """List what passes the filters; a coroutine if there is a pattern, whose matching takes its time in a thread."""
     version = context.api_version
     try:
-        found, unknown = _filtered(transactions, clock.now_ms(), request)
+        found, unknown = _filtered(transactions, context.access, clock.now_ms(), request)
         text = getattr(request, "transactional_id_pattern", None)
         if text:
             from diamant.broker.groups.decisions.topic_patterns import TopicPattern
@@ -48,7 +50,7 @@ def handle(
 
 
 def _filtered(
-    transactions: TransactionCoordinator, now_ms: int, request: ListTransactionsRequest
+    transactions: TransactionCoordinator, access: Access, now_ms: int, request: ListTransactionsRequest
 ) -> tuple[list[Transaction], list[str]]:
     from diamant.broker.transactions.transaction import TransactionState
 
@@ -64,6 +66,7 @@ def _filtered(
         if (not request.state_filters or txn.state in states)
         and (not producer_ids or txn.producer_id in producer_ids)
         and (duration_ms < 0 or now_ms - txn.start_ms > duration_ms)
+        and access.allows(needs.DESCRIBE_TRANSACTIONAL_ID, txn.transactional_id)
     ]
     return found, unknown
 

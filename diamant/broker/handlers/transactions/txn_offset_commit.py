@@ -41,7 +41,7 @@ def handle(
 ) -> Answer:
     """Commit what can be committed; every partition of the request gets a code."""
     version = context.api_version
-    selection = Selection(node.topics, request.topics, has_topic_ids=False)
+    selection = Selection(node.topics, request.topics, has_topic_ids=False, access=context.access)
     if selection.known:
         try:
             too_long = _commit(groups, transactions, node, version, request, selection)

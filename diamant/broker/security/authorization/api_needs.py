@@ -170,7 +170,12 @@ API_NEEDS: dict[int, ApiRow] = {
     41: _TOKENS,
     42: ApiRow(items={needs.DELETE_GROUP: "GROUP_AUTHORIZATION_FAILED for the group"}),
     43: _ALTER,
-    44: ApiRow(items=_CONFIG_CHANGES),
+    44: ApiRow(
+        items={
+            **_CONFIG_CHANGES,
+            needs.ALTER_CLUSTER: "CLUSTER_AUTHORIZATION_FAILED for `diamant.compact` and `diamant.clock.advance.ms`",
+        }
+    ),
     45: _ALTER,
     46: _DESCRIBE,
     47: ApiRow((Whole(needs.DELETE_GROUP, "group_id"),), {needs.READ_TOPIC: _PARTITION}),

@@ -1,0 +1,51 @@
+"""The needs of those who read and change configurations, by type of resource.
+
+Source: ConfigHelper.authorizeResource, ControllerApis.authorizeAlterResource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.access import Access, check
+from diamant.broker.security.authorization.acl import CLUSTER_NAME, ResourceType
+from diamant.broker.security.authorization.needs import Need
+from diamant.protocol.kraft.records import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+
+TO_READ: Mapping[int, Need] = {
+    TOPIC_RESOURCE: needs.DESCRIBE_CONFIGS_TOPIC,
+    GROUP_RESOURCE: needs.DESCRIBE_CONFIGS_GROUP,
+    BROKER_RESOURCE: needs.DESCRIBE_CONFIGS_CLUSTER,
+    BROKER_LOGGER_RESOURCE: needs.DESCRIBE_CONFIGS_CLUSTER,
+    CLIENT_METRICS_RESOURCE: needs.DESCRIBE_CONFIGS_CLUSTER,
+}
+TO_CHANGE: Mapping[int, Need] = {
+    TOPIC_RESOURCE: needs.ALTER_CONFIGS_TOPIC,
+    GROUP_RESOURCE: needs.ALTER_CONFIGS_GROUP,
+    BROKER_RESOURCE: needs.ALTER_CONFIGS_CLUSTER,
+    BROKER_LOGGER_RESOURCE: needs.ALTER_CONFIGS_CLUSTER,
+    CLIENT_METRICS_RESOURCE: needs.ALTER_CONFIGS_CLUSTER,
+}
+
+_DENIALS = {
+    ResourceType.TOPIC: "Topic authorization failed.",
+    ResourceType.GROUP: "Group authorization failed.",
+    ResourceType.CLUSTER: "Cluster authorization failed.",
+}
+
+
+def check_resource_access(access: Access, by_type: Mapping[int, Need], resource_type: int, name: str) -> None:
+    """Raise KafkaError unless the client may read or change a resource's configurations. Unknown types need nothing: they fail
+    anyway.
+    """
+    need = by_type.get(resource_type)
+    if need is not None:
+        is_clusters = need.resource == ResourceType.CLUSTER
+        check(access, need, CLUSTER_NAME if is_clusters else name, _DENIALS[need.resource])
