@@ -10,6 +10,7 @@ Source: KafkaApis.handleConsumerGroupDescribe, GroupMetadataManager.consumerGrou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.groups.coordinator.shard_order import in_asked_order
@@ -52,7 +53,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerG
     return encode_response_fields(KEY, context.api_version, {"groups": described})
 
 
-def check_assignments(access: Access, fields: dict[str, Any]) -> None:
+def check_assignments(access: Access, fields: Mapping[str, Any]) -> None:
     """Raise KafkaError if members of a described group have partitions of topics that the client may not know of."""
     if access.is_open:
         return

@@ -72,7 +72,8 @@ def handle(node: Node, context: RequestContext, request: DescribeTopicPartitions
         if rest:
             next_cursor = _Cursor(name, rest[0])
             break
-    topics += map(_hidden, hidden)
+    denied = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)  # the same whether or not the topic exists
+    topics += [{"error_code": denied, "name": name, "topic_id": None} for name in hidden]
     fields = {"topics": topics, "next_cursor": None if next_cursor is None else next_cursor._asdict()}
     return encode_response_fields(KEY, context.api_version, fields)
 
@@ -84,11 +85,6 @@ def _refusal(version: int, request: DescribeTopicPartitionsRequest) -> bytes:
         for topic in request.topics
     ]
     return encode_response_fields(KEY, version, {"topics": topics, "next_cursor": None})
-
-
-def _hidden(name: str) -> dict[str, Any]:
-    """A topic that the client may not know of: the answer is the same if it does not exist."""
-    return {"error_code": int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "name": name, "topic_id": None}
 
 
 def _missing(access: Access, name: str) -> dict[str, Any]:

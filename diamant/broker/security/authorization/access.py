@@ -35,6 +35,11 @@ class Access(Protocol):
         """What the client may with a resource, bit n for operation n (KIP-430)."""
 
 
+_ALL_OPERATIONS = {
+    resource: sum(1 << operation for operation in operations) for resource, operations in SUPPORTED_OPERATIONS.items()
+}
+
+
 class OpenAccess:
     """Everything is allowed: there is no authorizer."""
 
@@ -48,7 +53,7 @@ class OpenAccess:
         return True
 
     def operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
-        return sum(1 << operation for operation in SUPPORTED_OPERATIONS[resource])
+        return _ALL_OPERATIONS[resource]
 
 
 OPEN = OpenAccess()
