@@ -98,7 +98,9 @@ def _fetch_group(
             visible = allowed_names(access, needs.DESCRIBE_TOPIC, (one.name for one in wanted if one.name is not None))
             answered = [_topic(group, one, is_stable) for one in wanted if one.name in visible]
             answered += [_topic(group, one, is_stable) for one in wanted if one.name is None]
-            answered += [_hidden(one) for one in wanted if one.name is not None and one.name not in visible]
+            hidden = (one for one in wanted if one.name is not None and one.name not in visible)
+            # The same whether or not the topic exists.
+            answered += [_topic(None, one, is_stable, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for one in hidden]
     except REQUEST_ERRORS as error:
         return {"group_id": group_id, "error_code": error_of(error)[0], "topics": []}
     return {"group_id": group_id, "error_code": 0, "topics": answered}
@@ -130,21 +132,15 @@ def _all(topics: Topics, access: Access, version: int, group: Group, is_stable: 
     return answered
 
 
-def _topic(group: Group | None, wanted: _Wanted, is_stable: bool) -> dict[str, Any]:
+def _topic(group: Group | None, wanted: _Wanted, is_stable: bool, code: ErrorCode = ErrorCode.NONE) -> dict[str, Any]:
     name, topic_id, partitions = wanted
     if name is None:
         entries: Iterable[dict[str, Any]] = (_no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in partitions)
     elif group is None:
-        entries = map(_no_offset, partitions)
+        entries = (_no_offset(index, code) for index in partitions)
     else:
         entries = (_partition(group, wanted, index, is_stable) for index in partitions)
     return {"name": name or "", "topic_id": topic_id, "partitions": list(entries)}
-
-
-def _hidden(wanted: _Wanted) -> dict[str, Any]:
-    """A topic that the client may not know of: the answer is the same if it does not exist."""
-    entries = [_no_offset(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for index in wanted.partitions]
-    return {"name": wanted.name, "topic_id": wanted.topic_id, "partitions": entries}
 
 
 def _partition(group: Group, wanted: _Wanted, index: int, is_stable: bool) -> dict[str, Any]:
