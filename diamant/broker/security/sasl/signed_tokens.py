@@ -62,7 +62,14 @@ class _Keys(NamedTuple):
 class SignedTokens:
     """Checks tokens. `url` is a file:// URL, `name` the configuration it comes from; ConfigError if its keys cannot be read."""
 
-    def __init__(self, name: str, url: str, expected: Expectations, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        expected: Expectations,
+        now_ms: Callable[[], int],
+        look_interval_s: float = LOOK_INTERVAL_S,
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
             raise ConfigError(f"{name}: {url!r} is not file:///path; keys are read from a file, not over the network")
@@ -70,6 +77,7 @@ class SignedTokens:
         self._expected = expected
         self._now_ms = now_ms
         self._looked_s = monotonic()
+        self._look_interval_s = look_interval_s
         try:
             self._keys = self._read()
         except (OSError, ValueError) as error:
@@ -119,7 +127,7 @@ class SignedTokens:
     def _look(self) -> None:
         """Read the file again if it has changed."""
         now_s = monotonic()
-        if now_s - self._looked_s < LOOK_INTERVAL_S:
+        if now_s - self._looked_s < self._look_interval_s:
             return
         self._looked_s = now_s
         try:

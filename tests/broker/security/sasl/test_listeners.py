@@ -1,0 +1,136 @@
+"""A listener with SASL that cannot be served as it is configured: the broker says why, and does not start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.cannot_start import CannotStart
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.config_key import ConfigError
+from diamant.broker.security.sasl.listeners import SaslListeners
+from diamant.broker.security.sasl.mechanism import AuthenticationFailed
+from diamant.broker.security.sasl.session import SaslState
+from diamant.protocol.errors import ErrorCode
+from tests.broker.security.sasl.sasl_wire import HANDLER, NAME, PLAIN_MODULE, UNSECURED
+
+OTHER_JAVA = "com.example.Handler"
+
+
+def listeners_of(properties: dict[str, str], users: dict[str, str] | None = None) -> SaslListeners:
+    """Those of one SASL_PLAINTEXT listener."""
+    return SaslListeners(BrokerConfig(properties={"listeners": "SASL_PLAINTEXT://:0", **properties}, users=users))
+
+
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        ({}, "sasl.enabled.mechanisms is not set. Kafka's default is GSSAPI (Kerberos), which Diamant does not have"),
+        ({"sasl.enabled.mechanisms": "GSSAPI"}, "there is no GSSAPI (Kerberos) here, there are PLAIN, SCRAM-SHA-256,"),
+        (
+            {
+                "sasl.enabled.mechanisms": "PLAIN,GSSAPI",
+                f"{NAME}.plain.sasl.jaas.config": f'{PLAIN_MODULE} user_a="b";',
+            },
+            "GSSAPI",
+        ),
+        ({"sasl.enabled.mechanisms": "DIGEST-MD5"}, "there is no DIGEST-MD5 here"),
+        ({f"{NAME}.sasl.enabled.mechanisms": "plain"}, f"{NAME}.sasl.enabled.mechanisms: there is no plain here"),
+        ({"sasl.enabled.mechanisms": ""}, "needs one of PLAIN"),
+        (
+            {"sasl.enabled.mechanisms": "PLAIN"},
+            "offers PLAIN, and there are no users. Set listener.name.sasl_plaintext.plain",
+        ),
+        (
+            {"sasl.enabled.mechanisms": "PLAIN", "sasl.jaas.config": f'{PLAIN_MODULE} user_a="hush";'},
+            f"sasl.jaas.config is for clients. A broker has one for each listener and mechanism, as in Kafka: {NAME}.plain.sasl",
+        ),
+        (
+            {"sasl.enabled.mechanisms": "PLAIN", f"{NAME}.plain.sasl.jaas.config": 'a.B required user_a="hush";'},
+            "the login module of PLAIN is org.apache.kafka.common.security.plain.PlainLoginModule, not a.B",
+        ),
+        (
+            {"sasl.enabled.mechanisms": "PLAIN", f"{NAME}.plain.sasl.jaas.config": f'{PLAIN_MODULE} user_a="hush'},
+            '(line 1, column 73): the quote " is not closed',
+        ),
+        (
+            {
+                "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+                f"{NAME}.scram-sha-256.sasl.server.callback.handler.class": OTHER_JAVA,
+            },
+            "Diamant runs no Java",
+        ),
+        ({"sasl.enabled.mechanisms": "OAUTHBEARER"}, "set sasl.oauthbearer.jwks.endpoint.url to the file"),
+        ({"sasl.enabled.mechanisms": "OAUTHBEARER", HANDLER: OTHER_JAVA}, f"{HANDLER}: Diamant runs no Java"),
+        (
+            {"sasl.enabled.mechanisms": "OAUTHBEARER", f"{NAME}.sasl.oauthbearer.jwks.endpoint.url": "file:///no/keys"},
+            f"{NAME}.sasl.oauthbearer.jwks.endpoint.url: /no/keys: No such file",
+        ),
+    ],
+)
+def test_a_configuration_that_cannot_be_is_told(properties: dict[str, str], reason: str) -> None:
+    """With names of settings, and without passwords."""
+    with pytest.raises(ConfigError) as caught:
+        listeners_of(properties)
+    assert reason in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+async def test_the_broker_does_not_start_then(tmp_path: Path) -> None:
+    """Its directory is not made."""
+    config = BrokerConfig(listen="SASL_PLAINTEXT://127.0.0.1:0", data_dir=tmp_path / "data")
+    with pytest.raises(CannotStart, match="mechanisms is not set"):
+        async with Broker(config):
+            pass
+    assert not (tmp_path / "data").exists()
+
+
+def test_users_are_those_of_the_login_module_and_of_the_configuration() -> None:
+    """Where both name one, the listener's login module counts; without mechanisms set there are those with passwords."""
+    listeners = listeners_of(
+        {f"{NAME}.plain.sasl.jaas.config": f'{PLAIN_MODULE} username="u" password="p" user_alice="1" user_="2";'},
+        users={"alice": "3", "bob": "4"},
+    )
+    for token, is_right in [
+        (b"\0alice\x001", True),
+        (b"\0alice\x003", False),
+        (b"\0bob\x004", True),
+        (b"\0u\0p", False),
+    ]:
+        session = listeners.session("SASL_PLAINTEXT")
+        assert session.handshake(1, "PLAIN") == (ErrorCode.NONE, ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+        session.authenticate(token)
+        assert (session.state is SaslState.COMPLETE) == is_right
+
+
+def test_kafka_s_names_of_classes_are_taken(tmp_path: Path) -> None:
+    """Its own handlers, and its login modules for mechanisms that need none here."""
+    security = "org.apache.kafka.common.security"
+    listeners = listeners_of(
+        {
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
+            f"{NAME}.scram-sha-512.sasl.jaas.config": f'{security}.scram.ScramLoginModule required username="u" password="p";',
+            f"{NAME}.scram-sha-512.sasl.server.callback.handler.class": f"{security}.scram.internals.ScramServerCallbackHandler",
+            f"{NAME}.oauthbearer.sasl.jaas.config": (
+                f'{security}.oauthbearer.OAuthBearerLoginModule required unsecuredValidatorPrincipalClaimName="name";'
+            ),
+            HANDLER: UNSECURED,
+        }
+    )
+    assert listeners.session("SASL_PLAINTEXT").handshake(1, "X")[1] == ["SCRAM-SHA-512", "OAUTHBEARER"]
+
+
+def test_the_time_of_a_session_may_differ_by_mechanism() -> None:
+    """`listener.name.NAME.MECHANISM.connections.max.reauth.ms`, then the listener's, then the broker's."""
+    listeners = listeners_of(
+        {"connections.max.reauth.ms": "1000", f"{NAME}.plain.connections.max.reauth.ms": "2000"}, users={"a": "b"}
+    )
+    session = listeners.session("SASL_PLAINTEXT")
+    session.handshake(1, "PLAIN")
+    assert session.authenticate(b"\0a\0b").session_lifetime_ms == 2000
+    exchange = listeners._mechanisms["SASL_PLAINTEXT"]["SCRAM-SHA-256"]
+    assert exchange.max_reauth_ms == 1000
+    with pytest.raises(AuthenticationFailed):
+        exchange.begin().respond(b"nonsense")
