@@ -57,6 +57,9 @@ COMMANDS = {
     "topic": LazyCommand(
         "diamant.broker.commands.cluster.group:topic", "List, create, describe, alter and delete topics of any cluster."
     ),
+    "user": LazyCommand(
+        "diamant.broker.commands.cluster.group:user", "Add, list and remove users that log in by SCRAM, in any cluster."
+    ),
     "verify": LazyCommand("diamant.broker.commands.admin.verify:verify", "Check a certificate of an erasure."),
     "latest": LazyCommand(
         "diamant.broker.commands.admin.latest:latest", "Print the latest record of each key of a topic."

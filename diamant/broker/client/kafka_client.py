@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.client.kafka_connection import ConnectionFailed, Fields, KafkaConnection
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import LIST_OFFSETS, METADATA
+
+if TYPE_CHECKING:
+    from diamant.broker.client.login import Login
 
 EARLIEST, LATEST = -2, -1
 """The times by which ListOffsets is asked for the first offset and for the end."""
@@ -63,11 +66,14 @@ class LedTopic(NamedTuple):
 
 
 class KafkaClient:
-    """A cluster. `bootstrap`: addresses of which one answers. `timeout_s`: for each request, and for all of its retries."""
+    """A cluster. `bootstrap`: addresses of which one answers. `timeout_s`: for each request, and for all of its retries.
+    `login`: for clusters with SASL.
+    """
 
-    def __init__(self, bootstrap: str, *, timeout_s: float) -> None:
+    def __init__(self, bootstrap: str, *, timeout_s: float, login: Login | None = None) -> None:
         self.bootstrap = bootstrap
         self.timeout_s = timeout_s
+        self._login = login
         self._addresses: dict[int, tuple[str, int]] = {}
         self._connections: dict[int, KafkaConnection] = {}
         self._any: KafkaConnection | None = None
@@ -95,9 +101,7 @@ class KafkaClient:
                 if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
                     raise ValueError(f"{address.strip()!r} is no address: expected HOST:PORT")
                 try:
-                    self._any = KafkaConnection(
-                        host.removeprefix("[").removesuffix("]"), int(port), timeout_s=self.timeout_s
-                    )
+                    self._any = self._connect(host.removeprefix("[").removesuffix("]"), int(port))
                     break
                 except ConnectionFailed as error:
                     failures.append(str(error))
@@ -113,8 +117,11 @@ class KafkaClient:
             if node_id not in self._addresses:
                 raise ConnectionFailed(f"the cluster does not say where broker {node_id} is")
             host, port = self._addresses[node_id]
-            self._connections[node_id] = KafkaConnection(host, port, timeout_s=self.timeout_s)
+            self._connections[node_id] = self._connect(host, port)
         return self._connections[node_id]
+
+    def _connect(self, host: str, port: int) -> KafkaConnection:
+        return KafkaConnection(host, port, timeout_s=self.timeout_s, login=self._login)
 
     def controller(self) -> KafkaConnection:
         """Return a connection to the controller, which changes topics."""

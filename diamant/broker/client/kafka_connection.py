@@ -12,9 +12,9 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from diamant.protocol.errors import ProtocolError
+from diamant.protocol.errors import ErrorCode, ProtocolError
 from diamant.protocol.primitives import encode_string
 from diamant.protocol.wire.apis import (
     API_NAMES,
@@ -27,10 +27,14 @@ from diamant.protocol.wire.apis import (
 from diamant.protocol.wire.message_fields import decode_response_fields
 from diamant.protocol.wire.schemas import encode_request_fields
 
+if TYPE_CHECKING:
+    from diamant.broker.client.login import Login
+
 Fields: TypeAlias = Mapping[str, Any]
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """More than any expected answer: a fetch asks for a few MiB, but gets a whole batch, which may be larger."""
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 CLIENT_ID = "diamant-cli"
 
 
@@ -41,8 +45,14 @@ class ConnectionFailed(Exception):
 class KafkaConnection:
     """A connection, opened by the constructor. ConnectionFailed from any method leaves it unusable."""
 
-    def __init__(self, host: str, port: int, *, timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, *, timeout_s: float, login: Login | None = None) -> None:
         self.address = f"{host}:{port}"
+        self._mechanism: str | None = None
+        if not self._open(host, port, timeout_s, login):
+            self._open(host, port, timeout_s, login)
+
+    def _open(self, host: str, port: int, timeout_s: float, login: Login | None) -> bool:
+        """Connect, and log in; False if the broker does not offer the mechanism, and closes the connection for it."""
         self._correlation_id = 0
         self._ranges: dict[int, ApiRange] = {}
         try:
@@ -52,10 +62,39 @@ class KafkaConnection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             answer = self._ask(API_VERSIONS, 0, {}, timeout_s)
+            self._ranges = {
+                one["api_key"]: ApiRange(one["min_version"], one["max_version"]) for one in answer["api_keys"]
+            }
+            return login is None or self._log_in(login)
         except ConnectionFailed:
             self.close()
             raise
-        self._ranges = {one["api_key"]: ApiRange(one["min_version"], one["max_version"]) for one in answer["api_keys"]}
+
+    def _log_in(self, login: Login) -> bool:
+        """Authenticate. False if the broker does not offer the mechanism, and so closes the connection; another is known then."""
+        from diamant.broker.client.login import PREFERRED, LoginFailed, best_of, log_in
+
+        mechanism = self._mechanism or PREFERRED[0]
+        answer = self.ask(SASL_HANDSHAKE, {"mechanism": mechanism}, most=1)
+        try:
+            if answer["error_code"] == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+                self._mechanism = best_of(answer["mechanisms"])
+                self.close()
+                return False
+            if answer["error_code"]:
+                raise LoginFailed(f"the broker asks for no login here ({ErrorCode(answer['error_code']).name})")
+            log_in(mechanism, login, self._send_token)
+        except LoginFailed as error:
+            raise ConnectionFailed(f"{self.address}: user {login.user!r}: {error}") from None
+        return True
+
+    def _send_token(self, token: bytes) -> bytes:
+        from diamant.broker.client.login import LoginFailed
+
+        answer = self.ask(SASL_AUTHENTICATE, {"auth_bytes": token})
+        if answer["error_code"]:
+            raise LoginFailed(answer["error_message"] or ErrorCode(answer["error_code"]).name)
+        return bytes(answer["auth_bytes"])
 
     def close(self) -> None:
         """Close it."""
@@ -114,6 +153,8 @@ class KafkaConnection:
         while len(received) < count:
             part = self._socket.recv(min(count - len(received), 1 << 20))
             if not part:
-                raise ConnectionFailed(f"{self.address} closed the connection before its answer")
+                raise ConnectionFailed(
+                    f"{self.address} closed the connection before its answer; does it require a login or TLS?"
+                )
             received += part
         return bytes(received)

@@ -6,6 +6,8 @@ import logging
 import resource
 from collections.abc import Sequence
 
+from diamant.broker.client.errors import BadArgument
+from diamant.broker.client.login import read_login
 from diamant.broker.config.broker_config import BrokerConfig, read_properties
 from diamant.broker.config.broker_table import DEFAULT_HTTP_LISTEN
 from diamant.broker.config.config_key import ConfigError
@@ -18,9 +20,13 @@ class ArgumentError(ConfigError):
 
 
 def make_config(
-    file: str | None, settings: Sequence[str], addresses: Sequence[str], data_dir: str | None
+    file: str | None,
+    settings: Sequence[str],
+    addresses: Sequence[str],
+    data_dir: str | None,
+    logins: Sequence[str] = (),
 ) -> BrokerConfig:
-    """The configuration from the options of `start`: file, --set, --listen, --data. Raises ConfigError, OSError."""
+    """The configuration from the options of `start`: file, --set, --listen, --data, --user. Raises ConfigError, OSError."""
     properties = {"diamant.http.listen": DEFAULT_HTTP_LISTEN}
     if file is not None:
         properties.update(read_properties(file))
@@ -36,9 +42,15 @@ def make_config(
         if not equals or not name.strip():
             raise ArgumentError(f"--set {setting!r}: expected NAME=VALUE")
         properties[name.strip()] = value
-    return BrokerConfig(
-        listen=[listener_text(address) for address in addresses] or None, data_dir=data_dir, properties=properties
-    )
+    return BrokerConfig(listen=[*addresses] or None, data_dir=data_dir, properties=properties, users=_users(logins))
+
+
+def _users(logins: Sequence[str]) -> dict[str, str] | None:
+    """The users of --user; None without."""
+    try:
+        return dict(read_login(text) for text in logins) or None
+    except BadArgument as error:
+        raise ArgumentError(f"--user {error}") from None
 
 
 def raise_file_limit() -> None:

@@ -21,7 +21,7 @@ from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
 from diamant.broker.config.config_key import ConfigError
-from diamant.broker.config.listeners import META_ADDRESSES
+from diamant.broker.config.listeners import META_ADDRESSES, PLAINTEXT
 from diamant.broker.launch.settings import ArgumentError, make_config, one_line, raise_file_limit
 from diamant.storage.errors import StorageError
 
@@ -63,6 +63,13 @@ _REMEDIES = {
     metavar="[NAME://]HOST:PORT",
     help="Where to listen; port 0 takes a free port. Default: 127.0.0.1:9092.",
 )
+@click.option(
+    "--user",
+    "logins",
+    multiple=True,
+    metavar="NAME:PASSWORD-FILE",
+    help="A user who may log in by SCRAM or PLAIN; may be repeated. Addresses of --listen without a name ask for it then.",
+)
 @click.option("--data", "-d", "data_dir", type=click.Path(file_okay=False), help="Data directory. Default: ./data.")
 @click.option(
     "--clock",
@@ -96,6 +103,7 @@ def start(
     file: str | None,
     settings: Sequence[str],
     addresses: Sequence[str],
+    logins: Sequence[str],
     data_dir: str | None,
     clock: str | None,
     log_level: str,
@@ -118,7 +126,7 @@ def start(
     try:
         if clock is not None:
             settings = [*settings, f"diamant.clock={clock}"]
-        config = make_config(file, settings, addresses, data_dir)
+        config = make_config(file, settings, addresses, data_dir, logins)
     except ArgumentError as error:
         fail(str(error), EXIT_USAGE)
     except ConfigError as error:
@@ -161,7 +169,7 @@ async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready
     if parent is not None:
         _watch(parent, stop)
     for listener in config.listeners:
-        if listener.host in META_ADDRESSES:
+        if listener.host in META_ADDRESSES and listener.security_protocol == PLAINTEXT:
             logging.getLogger(__name__).warning(
                 "%s is every interface of this machine: there is no security, every client may do everything",
                 listener.address,

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -18,6 +18,11 @@ from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import ConnectionFailed
 from diamant.broker.commands.terminal.failures import EXIT_FAILED, EXIT_USAGE, fail
 from diamant.protocol.errors import CorruptBatch, ErrorCode
+
+if TYPE_CHECKING:
+    from diamant.broker.client.login import Login
+
+USER_VARIABLE = "DIAMANT_USER"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,6 +37,8 @@ _USAGE = {
     ErrorCode.GROUP_ID_NOT_FOUND,
     ErrorCode.NON_EMPTY_GROUP,
     ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.UNACCEPTABLE_CREDENTIAL,
+    ErrorCode.RESOURCE_NOT_FOUND,
 }
 """Refusals that the command's arguments cause."""
 EXPECTED = (ValueError, BadArgument, KafkaRefusal, ConnectionFailed, CorruptBatch)
@@ -57,6 +64,12 @@ def explained(error: Exception, bootstrap: str) -> str:
     return f"{error}. These are there: diamant {listed} list{option}"
 
 
+def _login(user: str) -> Login:
+    from diamant.broker.client.login import read_login
+
+    return read_login(user)
+
+
 def _timeout(text: str | int) -> int:
     try:
         return parse_duration_ms(text)
@@ -65,7 +78,7 @@ def _timeout(text: str | int) -> int:
 
 
 def on_cluster(command: F) -> F:
-    """Give a command `--bootstrap-server` and `--timeout`, and a `client` as its first argument."""
+    """Give a command `--bootstrap-server`, `--timeout` and `--user`, and a `client` as its first argument."""
 
     @click.option(
         "--bootstrap-server",
@@ -84,10 +97,18 @@ def on_cluster(command: F) -> F:
         metavar="DURATION",
         help="How long to try.",
     )
+    @click.option(
+        "--user",
+        "user",
+        envvar=USER_VARIABLE,
+        metavar="NAME:PASSWORD-FILE",
+        help=f"Log in, for clusters with SASL, by SCRAM or PLAIN. Default: ${USER_VARIABLE}, else no login.",
+    )
     @functools.wraps(command)
-    def run(*args: Any, bootstrap: str, timeout_ms: int, **options: Any) -> None:
+    def run(*args: Any, bootstrap: str, timeout_ms: int, user: str | None, **options: Any) -> None:
         try:
-            with KafkaClient(bootstrap, timeout_s=max(timeout_ms, 1) / 1000) as client:
+            login = None if user is None else _login(user)
+            with KafkaClient(bootstrap, timeout_s=max(timeout_ms, 1) / 1000, login=login) as client:
                 command(client, *args, **options)
         except EXPECTED as error:
             fail(explained(error, bootstrap), exit_code_of(error))

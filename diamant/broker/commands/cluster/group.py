@@ -1,4 +1,4 @@
-"""`diamant topic` and `diamant group`: the topics and the consumer groups of any Kafka cluster."""
+"""`diamant topic`, `diamant group` and `diamant user`: topics, consumer groups and users of any Kafka cluster."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
 
 _TOPIC = "diamant.broker.commands.cluster.topic"
 _GROUP = "diamant.broker.commands.cluster.consumer_group"
+_USER = "diamant.broker.commands.cluster.user"
 
 TOPIC_COMMANDS = {
     "alter": LazyCommand(f"{_TOPIC}:alter", "Change configurations of a topic, or give it more partitions."),
@@ -25,6 +26,13 @@ GROUP_COMMANDS = {
 }
 
 
+USER_COMMANDS = {
+    "add": LazyCommand(f"{_USER}:add", "Let a user log in with a password, or change it."),
+    "list": LazyCommand(f"{_USER}:list_users", "List the users and their mechanisms."),
+    "remove": LazyCommand(f"{_USER}:remove", "Let users log in no longer."),
+}
+
+
 @click.group(cls=LazyGroup, lazy=TOPIC_COMMANDS)
 def topic() -> None:
     """List, create, describe, alter and delete topics of any Kafka cluster."""
@@ -33,3 +41,8 @@ def topic() -> None:
 @click.group(cls=LazyGroup, lazy=GROUP_COMMANDS)
 def group() -> None:
     """List, describe, reset and delete consumer groups of any Kafka cluster."""
+
+
+@click.group(cls=LazyGroup, lazy=USER_COMMANDS)
+def user() -> None:
+    """Add, list and remove users that log in by SCRAM, in any Kafka cluster."""

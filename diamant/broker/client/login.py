@@ -1,0 +1,103 @@
+"""A user and a password for clusters with SASL: how `KafkaConnection` proves that it knows the password.
+
+Mechanisms are tried from the strongest: SCRAM-SHA-512, SCRAM-SHA-256, and PLAIN only where the broker offers no SCRAM.
+
+Source: RFC 5802; a broker's side is `security/sasl/scram.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from diamant.broker.client.errors import BadArgument
+from diamant.storage.input_file import read_input
+
+HASHES = {"SCRAM-SHA-512": "sha512", "SCRAM-SHA-256": "sha256"}
+"""Mechanisms of SCRAM by their hashes."""
+PREFERRED = (*HASHES, "PLAIN")
+MAX_PASSWORD_BYTES = 4096
+MAX_ITERATIONS = 1_000_000
+"""A broker that asks for more has other things in mind than a password."""
+
+
+class LoginFailed(Exception):
+    """The broker has refused the login, or cannot prove that it knows the password."""
+
+
+class Login(NamedTuple):
+    """A user with its password."""
+
+    user: str
+    password: str
+
+
+def read_password(path: str) -> str:
+    """The password in a file, without the end of its line. BadArgument if it is none, OSError if it cannot be read."""
+    try:
+        password = read_input(path, MAX_PASSWORD_BYTES).decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise BadArgument(f"{path}: expected a password in UTF-8") from None
+    if not password or any(letter in password for letter in "\0\n"):
+        raise BadArgument(f"{path}: expected a password on one line")
+    return password
+
+
+def read_login(text: str) -> Login:
+    """`NAME:PASSWORD-FILE` as a login. BadArgument if it is none, or the file cannot be read."""
+    user, colon, path = text.partition(":")
+    if not (user and colon and path):
+        raise BadArgument(f"{text!r}: expected NAME:PASSWORD-FILE, the name without a colon")
+    try:
+        return Login(user, read_password(path))
+    except OSError as error:
+        raise BadArgument(f"{path}: {error.strerror or error}") from None
+
+
+def best_of(offered: Collection[str]) -> str:
+    """The mechanism to use of those that a broker offers. LoginFailed if there is none."""
+    for mechanism in PREFERRED:
+        if mechanism in offered:
+            return mechanism
+    raise LoginFailed(
+        f"the broker offers {', '.join(offered) or 'no mechanism'}; expected one of {', '.join(PREFERRED)}"
+    )
+
+
+def log_in(mechanism: str, login: Login, exchange: Callable[[bytes], bytes]) -> None:
+    """Log in; `exchange` sends a token and returns the answer. LoginFailed if the broker does not know the password itself."""
+    if mechanism == "PLAIN":
+        exchange(f"\0{login.user}\0{login.password}".encode())
+        return
+    hash_name, nonce = HASHES[mechanism], secrets.token_hex(16)
+    first = f"n={login.user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
+    server_first = exchange(f"n,,{first}".encode()).decode("utf-8", "replace")
+    salt, iterations, both = _parameters(server_first, nonce)
+    salted = hashlib.pbkdf2_hmac(hash_name, login.password.encode(), salt, iterations)
+    client_key = hmac.digest(salted, b"Client Key", hash_name)
+    signed = f"{first},{server_first},c=biws,r={both}".encode()
+    signature = hmac.digest(hashlib.new(hash_name, client_key).digest(), signed, hash_name)
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True))).decode()
+    final = exchange(f"c=biws,r={both},p={proof}".encode())
+    server_signature = hmac.digest(hmac.digest(salted, b"Server Key", hash_name), signed, hash_name)
+    if not hmac.compare_digest(final, b"v=" + base64.b64encode(server_signature)):
+        raise LoginFailed("the broker does not know the password: it may not be the one that it seems to be")
+
+
+def _parameters(message: str, nonce: str) -> tuple[bytes, int, str]:
+    """Salt, iterations and nonce of the broker's first message."""
+    fields = dict(part.partition("=")[::2] for part in message.split(","))
+    iterations, both = fields.get("i", ""), fields.get("r", "")
+    try:
+        salt = base64.b64decode(fields.get("s", ""), validate=True)
+    except (binascii.Error, ValueError):
+        salt = b""
+    is_number = iterations.isascii() and iterations.isdecimal() and len(iterations) <= 7
+    if not (salt and is_number and 0 < int(iterations) <= MAX_ITERATIONS and both.startswith(nonce)):
+        raise LoginFailed("the broker's answer is not SCRAM's")
+    return salt, int(iterations), both
