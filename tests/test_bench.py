@@ -213,3 +213,12 @@ def test_wherever_the_log_is_cut_a_tenth_of_it_stays() -> None:
     numbers = np.concatenate([keys(first, 10_000) for first in range(0, 400_000, 10_000)])
     for end in (100_000, 200_000, 400_000):
         assert 0.08 < len(set(numbers[:end].tolist())) / end < 0.1
+
+
+def test_the_charts_are_of_the_table() -> None:
+    """The committed pictures are what `python bench/charts.py` draws now."""
+    import charts
+
+    table = charts.read_table(charts.TABLE.read_text())
+    for chart in charts.CHARTS:
+        assert (charts.TARGET / chart.file).read_text() == charts.draw(chart, table), "python bench/charts.py"

@@ -10,6 +10,7 @@ import click
 
 from diamant.broker.commands.terminal.files import counted, time_text
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.terminal.strip import MAX_STRIPS, DrawnPartition, draw, of_fields, segments_of
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def compact(
     Exit codes: 0 it is clean (or its tombstones are gone); 1 it failed, or took longer than --timeout, and then continues in the
     broker; 2 usage, or no such topic; 3 something is held back, or a horizon has not passed yet.
     """
+    before = segments_of(asked, topic, partition)
     report = asked.admin.compact(
         topic,
         partition,
@@ -79,12 +81,18 @@ def compact(
         timeout_s=asked.timeout_s,
         on_progress=asked.on_progress,
     )
-    asked.show(report, lambda console: show_report(console, report))
+    after = segments_of(asked, topic, partition) if before is not None else None
+    asked.show(report, lambda console: show_report(console, report, before, after))
     sys.exit(EXIT_DONE if report["is_reached"] else EXIT_NOT_SO)
 
 
-def show_report(console: Console, report: Mapping[str, Any]) -> None:
-    """Print a report as a table, and what is held back below it."""
+def show_report(
+    console: Console,
+    report: Mapping[str, Any],
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> None:
+    """Print a report as a table, what is held back below it, and the segments before and after."""
     from rich.markup import escape
 
     console.print(f"[bold]{escape(report['topic'])}[/]: {_verdict(report)} after {report['duration_ms']:g} ms")
@@ -113,6 +121,17 @@ def show_report(console: Console, report: Mapping[str, Any]) -> None:
             console.print(f"partition {one['partition']}: {_held_text(held)}")
     if report["horizon_ms"] is not None:
         console.print(f"the last tombstone may go at {time_text(report['horizon_ms'])}")
+    if before is not None and after is not None:
+        draw(console, _before_and_after(before, after))
+
+
+def _before_and_after(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[DrawnPartition]:
+    """Return the largest partitions, each twice."""
+    pairs = sorted(zip(of_fields(before), of_fields(after), strict=False), key=lambda pair: -pair[0].size)
+    found = []
+    for old, new in sorted(pairs[: MAX_STRIPS // 2], key=lambda pair: int(pair[0].label)):
+        found += [old._replace(label=f"{old.label} before"), new._replace(label=f"{new.label} after")]
+    return found
 
 
 def _verdict(report: Mapping[str, Any]) -> str:

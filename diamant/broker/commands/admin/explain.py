@@ -5,13 +5,17 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from diamant.broker.commands.terminal.explanation_view import MAX_ROWS, show_explanation
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.terminal.strip import draw, of_fields, segments_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @click.command()
@@ -56,8 +60,16 @@ def explain(
     )
     if not asked.as_json:
         complete_commands(found, asked)
-    asked.show(found, lambda console: show_explanation(console, found, tombstones, None if is_all else MAX_ROWS))
     is_of_records = key is not None or offset is not None or tombstones
+    segments = None if is_of_records else segments_of(asked, topic, partition)
+
+    def show(console: Console) -> None:
+        show_explanation(console, found, tombstones, None if is_all else MAX_ROWS)
+        if segments is not None:
+            console.print()
+            draw(console, of_fields(segments))
+
+    asked.show(found, show)
     is_empty = not any(one["records"] for one in found["partitions"])
     sys.exit(EXIT_NOT_SO if is_of_records and is_empty else EXIT_DONE)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
@@ -22,12 +23,19 @@ from diamant.broker.commands.terminal.files import (
     size_text,
     time_text,
 )
+from diamant.broker.commands.terminal.strip import DrawnPartition, DrawnSegment, console, draw
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.topics.names import INTERNAL_TOPICS
+from diamant.cleaner.explain.scans import OpenSegment
 from diamant.cleaner.offline.stats import PartitionStats, TopicStats, read_stats
+from diamant.cleaner.queries.segment_census import count_by_segment
 from diamant.cleaner.queries.top_keys import TopKey
-from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, Problem, open_log_directory
-from diamant.storage.env.env import RealEnv
+from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, open_log_directory
+from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
+from diamant.storage.env.env import Env, RealEnv
+
+STRIP_BYTES = 64 * MIB
+"""Partitions that are so large together are drawn segment by segment, which reads them once more."""
 
 
 @click.command()
@@ -62,13 +70,48 @@ def stats(directory: str, *, as_json: bool, memory_mib: int, top: int, is_all: b
     with one_line_errors(), open_log_directory(env, directory) as opened:
         with progress_bar(sum(partition.size for partition in opened.partitions)) as bar:
             topics = list(read_stats(env, opened, max_bytes=memory_mib * MIB, advance=bar.advance, top=top))
+            strips = [] if as_json else _strips(env, opened, topics)
         problems = list(opened.problems)
         problems += [problem for topic in topics for one in topic.partitions for problem in one.problems]
         if as_json:
             click.echo(json.dumps(_document(opened, topics)))
         else:
-            _print_tables(opened, topics, problems, is_all=is_all)
+            _print_tables(opened, topics, problems, strips, is_all=is_all)
     sys.exit(1 if problems else 0)
+
+
+def _strips(env: Env, opened: OpenLogDirectory, topics: Sequence[TopicStats]) -> list[DrawnPartition]:
+    """Return the partitions as strips: by segment if together they are small and without transactions that did not commit."""
+    stats = {(one.topic, one.partition): one for topic in topics for one in topic.partitions}
+    found, left = [], STRIP_BYTES
+    for partition in opened.partitions:
+        of = stats[partition.topic, partition.partition]
+        counts = {
+            kind: getattr(of, kind) for kind in ("live", "superseded", "tombstones", "aborted", "undecided", "keyless")
+        }
+        drawn = [DrawnSegment(of.bytes, {**counts, "markers": of.control_records})]
+        if partition.topic in INTERNAL_TOPICS or not of.bytes:
+            continue
+        if partition.size <= left and not of.aborted and not of.undecided and not of.problems:
+            left -= partition.size
+            drawn = _by_segment(env, partition)
+        found.append(DrawnPartition(partition.name, drawn))
+    return found
+
+
+def _by_segment(env: Env, partition: PartitionFiles) -> list[DrawnSegment]:
+    with ExitStack() as opened:
+        segments = []
+        for one in partition.segments:
+            segments.append(OpenSegment.of(env, one.path, one.base_offset, one.size))
+            opened.callback(segments[-1].file.close)
+        census = count_by_segment(env, segments, len(segments), TransactionOutcomes(), partition.log_start_offset)
+    return [
+        DrawnSegment(
+            one.size, {kind: getattr(one, kind) for kind in ("live", "superseded", "tombstones", "keyless", "markers")}
+        )
+        for one in census.segments
+    ]
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
@@ -129,7 +172,12 @@ _RARE_COUNTS = {
 
 
 def _print_tables(
-    opened: OpenLogDirectory, topics: Sequence[TopicStats], problems: Sequence[Problem], *, is_all: bool
+    opened: OpenLogDirectory,
+    topics: Sequence[TopicStats],
+    problems: Sequence[Problem],
+    strips: Sequence[DrawnPartition],
+    *,
+    is_all: bool,
 ) -> None:
     partitions = [partition for topic in topics for partition in topic.partitions]
     missing_indexes = sum(one.missing_indexes for one in partitions)
@@ -153,6 +201,7 @@ def _print_tables(
         for one in partitions
     ]
     print_table([TableColumn("partition", is_text=True), *map(TableColumn, heads)], rows)
+    draw(console(), strips)
     if folded:
         click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all lists them)")
     if missing_indexes:

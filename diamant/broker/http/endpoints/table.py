@@ -32,6 +32,7 @@ ENDPOINTS: dict[str, str] = {
     "/v1/redact": "diamant.broker.http.endpoints.redact",
     "/v1/reset": "diamant.broker.http.endpoints.snapshots",
     "/v1/roll": "diamant.broker.http.endpoints.topic_changes",
+    "/v1/segments": "diamant.broker.http.endpoints.count",
     "/v1/snapshots": "diamant.broker.http.endpoints.snapshots",
     "/v1/status": "diamant.broker.http.endpoints.status",
     "/v1/verify": "diamant.broker.http.endpoints.erase",

@@ -21,6 +21,7 @@ from diamant.broker.http.serving.route import Call, Route
 MAX_STREAMS = 32
 """Of the 64 connections of the port."""
 INTERVAL_S = 1.0
+BUSY_INTERVAL_S = 0.25
 COST = 100
 """A part is made again after so many times the time that it took, at the earliest."""
 PULSE_S = 15.0
@@ -37,8 +38,11 @@ Parts = Callable[[], Awaitable[Mapping[str, str]]]
 _open: set[object] = set()
 
 
-async def stream(call: Call, parts: Parts) -> web.StreamResponse:
-    """Send parts as they change, until the browser or the broker goes, or a notice of why there are none."""
+async def stream(call: Call, parts: Parts, is_busy: Callable[[], bool] = lambda: False) -> web.StreamResponse:
+    """Send parts as they change, until the browser or the broker goes, or a notice of why there are none.
+
+    While `is_busy` they are looked at more often, and once it is so at once.
+    """
     if len(_open) >= MAX_STREAMS:
         return await _not_live(call, f"Not live: {MAX_STREAMS} other pages are. This is what was when it was loaded.")
     token = object()
@@ -47,7 +51,7 @@ async def stream(call: Call, parts: Parts) -> web.StreamResponse:
         response = await _begin(call, "retry: 1000\n\n")
         with suppress(ConnectionError):  # the browser has gone
             try:
-                await _send(call, parts, response)
+                await _send(call, parts, response, is_busy)
             except VerbError as error:  # what is shown has gone
                 await response.write(_notice(f"No longer live: {error}.").encode())
     finally:
@@ -83,10 +87,11 @@ def _notice(text: str) -> str:
     return f"retry: {LATER_S * 1000}\nevent: {NOTICE}\ndata: {line}\n\n"
 
 
-async def _send(call: Call, parts: Parts, response: web.StreamResponse) -> None:
+async def _send(call: Call, parts: Parts, response: web.StreamResponse, is_busy: Callable[[], bool]) -> None:
     sent: dict[str, int] = {}
     quiet_s = 0.0
     while not call.closing.is_set():
+        was_busy = is_busy()
         started_s = time.thread_time()
         events = [(name, html) for name, html in (await parts()).items() if sent.get(name) != hash(html)]
         took_s = time.thread_time() - started_s
@@ -94,11 +99,13 @@ async def _send(call: Call, parts: Parts, response: web.StreamResponse) -> None:
             sent[name] = hash(html)
             lines = "".join(f"data: {line}\n" for line in html.splitlines() if line.strip())
             await response.write(f"event: {name}\n{lines}\n".encode())
-        pause_s = max(INTERVAL_S, COST * took_s)
+        pause_s = max(BUSY_INTERVAL_S if was_busy else INTERVAL_S, COST * took_s)
         quiet_s = 0.0 if events else quiet_s + pause_s
         if quiet_s >= PULSE_S:
             quiet_s = 0.0
             await response.write(b":\n\n")
         call.extend(pause_s + took_s)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(call.closing.wait(), pause_s)
+        while pause_s > 0 and not call.closing.is_set() and (was_busy or not is_busy()):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(call.closing.wait(), min(pause_s, BUSY_INTERVAL_S))
+            pause_s -= BUSY_INTERVAL_S

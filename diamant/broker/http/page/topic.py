@@ -144,12 +144,12 @@ def _actions(call: Call, *, is_compacted: bool) -> list[tuple[str, ShownCall, st
             "The same, and what min.compaction.lag.ms protects, too.",
         ),
         (
-            "Until tombstones are gone",
+            "Wait for tombstones",
             shown_call(
                 call, "POST", path, {"topic": topic, "until": "tombstones-gone"},
                 f"diamant compact {topic} --until tombstones-gone", f'broker.compact("{topic}", until="tombstones-gone")',
             ),
-            "Waits for their delete horizons, by the broker's clock.",
+            "Until they are gone, too: after their delete horizons, by the broker's clock.",
         ),
         roll,
     ]  # fmt: skip
@@ -190,7 +190,6 @@ async def show(call: Call) -> web.StreamResponse:
 async def live(call: Call) -> web.StreamResponse:
     """Send the strips when they change, to the scale that they had when the page was opened: one sees them shrink."""
     least = query_number(call, "scale", 1)
-    _logs(call)
 
     shrinking = _Shrinking()
 
@@ -200,7 +199,13 @@ async def live(call: Call) -> web.StreamResponse:
         html = await asyncio.to_thread(fragment, "strips.html.j2", {"topic": call.path["topic"], "strips": strips})
         return {"strips": html}
 
-    return await stream(call, parts)
+    shown = [(log.topic, log.partition) for log in _logs(call) if log.config.is_compacted]
+    states = (await call.services.cleaning.service()).states if shown else None
+
+    def is_busy() -> bool:
+        return states is not None and any(states.is_in_progress(one) for one in shown)
+
+    return await stream(call, parts, is_busy)
 
 
 ROUTES = (view("/topics/{topic}", show, "A topic."), live_view("/live/topics/{topic}", live))

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from diamant.broker.http.page.rendering import page, view
 from diamant.broker.http.serving.route import Call
+from diamant.broker.operations.segment_figures import SegmentFigures
 from diamant.broker.topics.topic import Topic
 from diamant.cleaner.service.metrics import PartitionStatus
 
@@ -25,6 +26,8 @@ class TopicRow(NamedTuple):
     offsets: int
     """From log start to log end: at most so many records."""
     bytes: int
+    superseded: float | None
+    """The share of its records that are superseded, as counted last; None if not all partitions were."""
     dirty: float | None
     """The highest dirty ratio of its partitions; None if it is not compacted."""
     lag_ms: int | None
@@ -40,13 +43,28 @@ COLUMNS = (
     ("partitions", "Partitions", True),
     ("offsets", "Offsets", True),
     ("bytes", "Size", True),
+    ("superseded", "Superseded", True),
     ("dirty", "Dirty", True),
     ("lag_ms", "Oldest not cleaned", True),
     ("cleaned_ms", "Last round", True),
 )
 
 
-def _row(name: str, topic: Topic, status: Mapping[tuple[str, int], PartitionStatus]) -> TopicRow:
+def _superseded(topic: Topic, figures: SegmentFigures) -> float | None:
+    superseded = records = 0
+    for log in topic.logs.values():
+        known = figures.known(log)
+        if known is None and log.log_start_offset < log.log_end_offset:
+            return None
+        for one in () if known is None else known.census.segments:
+            superseded += one.superseded
+            records += one.records
+    return superseded / records if records else None
+
+
+def _row(
+    name: str, topic: Topic, status: Mapping[tuple[str, int], PartitionStatus], figures: SegmentFigures
+) -> TopicRow:
     logs = topic.logs.values()
     config = next((log.config for log in logs), None)
     found = [one for number in topic.logs if (one := status.get((name, number))) is not None]
@@ -58,6 +76,7 @@ def _row(name: str, topic: Topic, status: Mapping[tuple[str, int], PartitionStat
         len(topic.logs),
         sum(log.log_end_offset - log.log_start_offset for log in logs),
         sum(log.size for log in logs),
+        _superseded(topic, figures),
         max((one.dirty_ratio for one in found), default=None),
         max((one.compaction_lag_ms for one in found), default=None),
         None if max_lag_ms == NO_LIMIT_MS else max_lag_ms,
@@ -88,8 +107,9 @@ async def show(call: Call) -> web.StreamResponse:
     text, sort = query.get("q", "")[:249], query.get("sort", "name")[:40]
     topics = call.services.node.topics.by_name
     status = {(one.topic, one.partition): one for one in call.services.cleaning.status().partitions}
+    figures = call.services.segment_figures()
     names = [name for name in sorted(topics) if text.lower() in name.lower()]
-    rows = _sorted([_row(name, topics[name], status) for name in names], sort)
+    rows = _sorted([_row(name, topics[name], status, figures) for name in names], sort)
     pages = max(1, -(-len(rows) // PAGE_ROWS))
     number = _page_number(query.get("page", "1"), pages)
     return page(

@@ -15,6 +15,11 @@ function short(value, unit) {
   return `${value.toLocaleString("en", { maximumSignificantDigits: 4 })} ${names[step]}B`;
 }
 
+// In UTC, as all times of the page.
+function clock(time, hasSeconds) {
+  return new Date(time * 1000).toISOString().slice(11, hasSeconds ? 19 : 16);
+}
+
 function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
@@ -28,8 +33,9 @@ function draw(figure, history) {
   const options = {
     width: figure.clientWidth,
     height: 180,
+    tzDate: (time) => uPlot.tzDate(new Date(time * 1000), "Etc/UTC"),
     series: [
-      {},
+      { value: (_, time) => (time === null ? "–" : clock(time, true)) },
       ...series.map(([, label], index) => ({
         label,
         stroke: colors[index],
@@ -38,10 +44,10 @@ function draw(figure, history) {
         value: (_, value) => short(value, unit),
       })),
     ],
-    axes: [axis, { ...axis, size: 70, values: (_, values) => values.map((value) => short(value, unit)) }],
+    axes: [{ ...axis, values: (_, times) => times.map((time) => clock(time, times[1] - times[0] < 60)) }, { ...axis, size: 70, values: (_, values) => values.map((value) => short(value, unit)) }],
     scales: { x: { range: (chart, first, last) => {
       const end = chart.data[0].length > 1 ? last : first; // of a single point uPlot would make years
-      return [Math.min(first, end - 600), end];
+      return [Math.min(first, end - 120), end];
     } }, y: { range: (_, least, most) => [0, most > 0 ? most * 1.1 : 1] } },
   };
   charts.push([figure, new uPlot(options, data, figure), series]);
