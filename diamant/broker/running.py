@@ -136,7 +136,7 @@ class RunningBroker:
             raise VerbError(
                 f"the reset to {copy} has failed: {error}. Stop the broker; its next start tries again"
             ) from error
-        node.started_s = old.started_s
+        node.started_s, node.tls = old.started_s, old.tls
         self.node, self.services = node, Services(node, TABLE, load, server, server.sasl)
         self.services.reset = self.reset
         if self.http is not None:
@@ -184,6 +184,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
         tls = await open_tls(node.config, services.server.refused.tell)
         if tls is not None:
             undo.callback(tls.close)
+            node.tls = tls
         await node.load()
         await _put_users(node)
         await _prepare(services)
@@ -193,7 +194,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
             services.server.listen(sock, listener.name, told_of.host, told_of.port, protocol, secured)
         # In the same turn of the loop: a client that the Kafka port answers finds HTTP there.
         node.started_s = time.monotonic()
-        http = open_http(services, config.http_listener, ENDPOINTS)
+        http = open_http(services, config.http_listener, ENDPOINTS, tls=None if tls is None else tls.http)
         if http is not None:
             undo.callback(_abandon, http, addresses)
         await services.start()
@@ -207,9 +208,12 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
 
 
 async def open_tls(config: BrokerConfig, tell: Callable[[str, str], None]) -> TlsListeners | None:
-    """Open TLS for the listeners that have it; None if there is none. Raises ConfigError."""
+    """Open TLS for the listeners, and the HTTP port, that have it; None if there is none. Raises ConfigError."""
     secured = [listener for listener in config.listeners if listener.security_protocol in TLS_PROTOCOLS]
-    if not secured:
+    http = config.http_listener
+    if http is not None and http.security_protocol not in TLS_PROTOCOLS:
+        http = None
+    if not secured and http is None:
         return None
     from diamant.broker.security.tls.listeners import TlsListeners
 
@@ -217,6 +221,8 @@ async def open_tls(config: BrokerConfig, tell: Callable[[str, str], None]) -> Tl
     try:
         for listener in secured:
             await asyncio.to_thread(tls.open, config, listener)
+        if http is not None:
+            await asyncio.to_thread(tls.open_http, config)
     except BaseException:
         tls.close()
         raise

@@ -179,7 +179,9 @@ class Admin:
         """Give a connection whose failures are AdminErrors."""
         url = urlsplit(self.http_url)
         assert url.hostname is not None
-        connection = http.client.HTTPConnection(url.hostname, url.port, timeout=left_s)
+        # With TLS, what the system trusts, or what SSL_CERT_FILE names.
+        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+        connection = kind(url.hostname, url.port, timeout=left_s)
         try:
             connection.connect()
             self._has_answered = True
@@ -440,9 +442,10 @@ def _find_http_url(bootstrap: str, timeout_s: float) -> str:
                 "--set diamant.http.listen=127.0.0.1:9644",
                 code="no-http",
             )
-        http_host, http_port = _split_address(text)
+        scheme = "https" if text.startswith("https://") else "http"
+        http_host, http_port = _split_address(text.removeprefix("https://"))
         http_host = http_host or host
-        return f"http://[{http_host}]:{http_port}" if ":" in http_host else f"http://{http_host}:{http_port}"
+        return f"{scheme}://[{http_host}]:{http_port}" if ":" in http_host else f"{scheme}://{http_host}:{http_port}"
     raise AdminError(f"no Diamant broker answers: {'; '.join(failures)}")
 
 

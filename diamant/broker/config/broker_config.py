@@ -517,7 +517,12 @@ def _listeners(values: Mapping[str, Value], *, is_map_set: bool) -> tuple[list[L
 
 def _http_listener(values: Mapping[str, Value]) -> Listener | None:
     text = values["diamant.http.listen"]
-    return parse_address("diamant.http.listen", str(text), "HTTP") if text else None
+    if not text:
+        return None
+    is_secured = bool(values["diamant.http.ssl.keystore.location"] or values["diamant.http.ssl.keystore.key"])
+    return parse_address("diamant.http.listen", str(text), "HTTP")._replace(
+        security_protocol="SSL" if is_secured else PLAINTEXT
+    )
 
 
 def _names(listeners: Iterable[Listener]) -> str:

@@ -38,6 +38,11 @@ class Listener(NamedTuple):
         """``host:port`` as clients write it."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def http_scheme(self) -> str:
+        """Of the HTTP port: https with TLS."""
+        return "https" if self.security_protocol in TLS_PROTOCOLS else "http"
+
     def __str__(self) -> str:
         return f"{self.name}://{self.address}"
 
@@ -54,8 +59,8 @@ class Addresses:
 
     @property
     def http_url(self) -> str | None:
-        """The URL of the HTTP port for clients on this machine, ``http://host:port``; None if HTTP is off."""
-        return None if self.http is None else f"http://{self.http.address}"
+        """The URL of the HTTP port for clients on this machine, ``http://host:port``, https with TLS; None if HTTP is off."""
+        return None if self.http is None else f"{self.http.http_scheme}://{self.http.address}"
 
 
 _LISTENER = re.compile(r"([^:/\s]+)://(?:\[([0-9A-Za-z:.%_-]*)\]|([0-9A-Za-z.%_-]*)):([0-9]{1,5})", re.ASCII)

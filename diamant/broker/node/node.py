@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from diamant.broker.node.fetch_sessions import FetchSessions
     from diamant.broker.security.authorization.acl_store import AclStore
     from diamant.broker.security.authorization.authorizer import Authorizer
+    from diamant.broker.security.tls.listeners import TlsListeners
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ class Node:
         self.is_stopping = False
         self.authorizer, self.acls = _open_authorizer(self.config, metadata)
         """None without `authorizer.class.name`: everybody may do everything."""
+        self.tls: TlsListeners | None = None
+        """None without a listener that has TLS."""
         self.started_s: float | None = None
         """Time at which it was ready, on the monotonic clock."""
         self.on_reconfigured: list[Callable[[BrokerConfig], None]] = []
@@ -149,6 +152,10 @@ class Node:
         self.topics.apply_configs(broker_config=self.config)
         for listener in self.on_reconfigured:
             listener(self.config)
+
+    def config_with_own(self, own: Mapping[str, str]) -> BrokerConfig:
+        """What the configuration would be with these texts set for this broker over the wire."""
+        return self._static_config.with_dynamic(self.metadata.image.configs.get((BROKER_RESOURCE, ""), {}), own)
 
     def _make_fetch_sessions(self) -> FetchSessions:
         from diamant.broker.node.fetch_sessions import MAX_CACHED_PARTITIONS, FetchSessions

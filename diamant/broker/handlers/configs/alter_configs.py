@@ -17,6 +17,7 @@ from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.handlers.configs import clock_by_config
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
 from diamant.broker.handlers.configs.config_access import TO_CHANGE, check_resource_access
+from diamant.broker.handlers.configs.stores_by_config import read_stores
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.broker.security.authorization.access import Access
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from kio.schema.alter_configs.v2.request import AlterConfigsRequest
 
     from diamant.broker.node.node import Node
+    from diamant.broker.security.tls.listener_tls import NewStores
 
 KEY = 33
 
@@ -46,7 +48,11 @@ async def _alter(node: Node, access: Access, version: int, request: AlterConfigs
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             check_resource_access(access, TO_CHANGE, resource.resource_type, resource.resource_name)
+            new_stores = await _read_stores(node, resource)
             _replace(node, resource, request.validate_only)
+            if not request.validate_only:
+                for stores in new_stores:
+                    stores.use()
         except REQUEST_ERRORS as error:
             code, message = error_of(error)
         responses.append(
@@ -59,6 +65,12 @@ async def _alter(node: Node, access: Access, version: int, request: AlterConfigs
         )
     await node.topics.sync()
     return encode_response_fields(KEY, version, {"responses": responses})
+
+
+async def _read_stores(node: Node, resource: Any) -> list[NewStores]:
+    texts = {config.name: config.value for config in resource.configs if config.value is not None}
+    stored = stored_configs(node, resource.resource_type, resource.resource_name)
+    return await read_stores(node, resource.resource_type, resource.resource_name, {*stored, *texts}, texts)
 
 
 def _replace(node: Node, resource: Any, validate_only: bool) -> None:

@@ -111,6 +111,8 @@ def _http_address(node: Node) -> DescribedConfig:
     value = ""
     if bound is not None:
         value = f":{bound.port}" if bound.host in META_ADDRESSES else bound.address
+        if bound.http_scheme == "https":
+            value = f"https://{value}"
     return DescribedConfig(
         name=HTTP_ADDRESS,
         value=value,

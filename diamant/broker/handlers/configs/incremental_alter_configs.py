@@ -21,6 +21,7 @@ from diamant.broker.config.virtual_topic_table import COMPACT, NOW, READ_ONLY
 from diamant.broker.handlers.configs import clock_by_config
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
 from diamant.broker.handlers.configs.config_access import TO_CHANGE, check_resource_access
+from diamant.broker.handlers.configs.stores_by_config import read_stores
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import check
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from diamant.broker.node.node import Node
     from diamant.broker.operations.clock import BrokerClock
     from diamant.broker.operations.compact_by_config import CompactByConfig
+    from diamant.broker.security.tls.listener_tls import NewStores
 
 KEY = 44
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -72,6 +74,7 @@ async def _alter(
             check_resource_access(context.access, TO_CHANGE, resource.resource_type, resource.resource_name)
             _check_operations(resource)
             check_resource(node, resource.resource_type, resource.resource_name)
+            new_stores = await _read_stores(node, resource)
             present = stored_configs(node, resource.resource_type, resource.resource_name)
             changes = _changes(resource, present)
             is_compacted = resource.resource_type == TOPIC_RESOURCE and _takes_command(resource, changes)
@@ -89,6 +92,9 @@ async def _alter(
                 changes,
                 validate_only=request.validate_only,
             )
+            if not request.validate_only:
+                for stores in new_stores:
+                    stores.use()
         except REQUEST_ERRORS as error:
             code, message = error_of(error)
         responses.append(
@@ -117,6 +123,13 @@ async def _alter(
             if failure is not None:
                 to_compact[topic]["error_code"], to_compact[topic]["error_message"] = error_of(failure)
     return encode_response_fields(KEY, context.api_version, {"responses": responses})
+
+
+async def _read_stores(node: Node, resource: Any) -> list[NewStores]:
+    texts = {config.name: config.value for config in resource.configs if config.config_operation in (SET, DELETE)}
+    stored = stored_configs(node, resource.resource_type, resource.resource_name)
+    outcome = {name: text for name, text in {**stored, **texts}.items() if text is not None}
+    return await read_stores(node, resource.resource_type, resource.resource_name, texts, outcome)
 
 
 def _takes_command(resource: Any, changes: dict[str, str | None]) -> bool:

@@ -22,7 +22,7 @@ async def login(call: Call) -> web.StreamResponse:
     if refusal is not None:
         raise NotAllowed(refusal[1])
     response = web.json_response({"is_logged_in": True}, headers=HEADERS)
-    response.set_cookie(COOKIE, token, httponly=True, samesite="Strict", path="/")
+    response.set_cookie(COOKIE, token, httponly=True, samesite="Strict", path="/", secure=call.request.secure)
     return response
 
 

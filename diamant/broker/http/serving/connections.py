@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -13,6 +14,10 @@ from aiohttp.web_protocol import RequestHandler
 
 from diamant.broker.http.serving.limits import ConnectionLimits
 from diamant.broker.http.serving.routes import Routes
+from diamant.broker.security.tls.connection import TlsConnection
+
+if TYPE_CHECKING:
+    from diamant.broker.security.tls.listener_tls import ListenerTls
 
 logger = logging.getLogger(__name__)
 
@@ -108,8 +113,11 @@ class Serving:
     accepted just before it is closed stays open until it is garbage (CPython 3.11).
     """
 
-    def __init__(self, routes: Routes, sock: socket.socket, limits: ConnectionLimits) -> None:
+    def __init__(
+        self, routes: Routes, sock: socket.socket, limits: ConnectionLimits, tls: ListenerTls | None = None
+    ) -> None:
         """`sock` listens and does not block; its maker closes it after `close`."""
+        self._tls = tls
         self.server = TimedServer(routes, limits)
         self._limits = limits
         self._routes = routes
@@ -156,7 +164,16 @@ class Serving:
     async def _connect(self, connection: socket.socket) -> None:
         try:
             connection.setblocking(False)
-            await self._loop.connect_accepted_socket(self.server, connection)
+            if self._tls is None:
+                await self._loop.connect_accepted_socket(self.server, connection)
+            else:
+                await self._loop.connect_accepted_socket(partial(TlsConnection, self._tls, self._secured), connection)
+                self.server.expected -= 1  # it is one of the broker's handshakes now, which have a limit of their own
         except OSError:  # the peer has gone
             self.server.expected -= 1
             connection.close()
+
+    def _secured(self) -> RequestHandler:
+        """What a connection gets when its handshake is done."""
+        self.server.expected += 1
+        return self.server()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from diamant.broker.http.serving.connections import Serving
     from diamant.broker.http.serving.routes import Routes
     from diamant.broker.http.serving.token import TokenCheck
+    from diamant.broker.security.tls.listener_tls import ListenerTls
 
 logger = logging.getLogger(__name__)
 
@@ -42,9 +43,11 @@ class HttpServer:
         sock: socket.socket,
         endpoints: Mapping[str, str],
         limits: HttpLimits,
+        tls: ListenerTls | None = None,
     ) -> None:
         """`sock` is bound and does not block; it belongs to this object. `endpoints`: modules of routes by path."""
         self._limits = limits
+        self._tls = tls
         self._endpoints = endpoints
         self._services = services
         self._sock = sock
@@ -105,7 +108,7 @@ class HttpServer:
             if not self._is_closed:
                 token = self._token or load_token_check(*self._token_source)
                 routes = self._routes = Routes(self._services, self._endpoints, self._started_s, token, self._limits)
-                self._serving = connections.Serving(routes, self._sock, self._limits.connections)
+                self._serving = connections.Serving(routes, self._sock, self._limits.connections, self._tls)
                 self._serving.start()
         except Exception:
             logger.exception("HTTP could not be started: there will be no /metrics and no /health")
@@ -123,6 +126,7 @@ def open_http(
     listener: Listener | None,
     endpoints: Mapping[str, str],
     limits: HttpLimits = DEFAULT_LIMITS,
+    tls: ListenerTls | None = None,
 ) -> HttpServer | None:
     """Answer HTTP if it is wanted and possible: what only looks on does not keep a broker from its work."""
     addresses = services.node.addresses
@@ -131,7 +135,7 @@ def open_http(
     try:
         with contextlib.ExitStack() as undo:
             sock = undo.enter_context(bound_socket(listener))
-            http = HttpServer(services, listener, sock, endpoints, limits)
+            http = HttpServer(services, listener, sock, endpoints, limits, tls)
             http.start()
             undo.pop_all()
     except OSError as error:

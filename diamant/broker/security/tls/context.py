@@ -11,20 +11,20 @@ import ssl
 
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.security.tls.cipher_names import openssl_ciphers
-from diamant.broker.security.tls.key_material import KeyMaterial, key_material, trusted_certificates
+from diamant.broker.security.tls.key_material import KeyMaterial, trusted_certificates
 from diamant.broker.security.tls.settings import TlsSettings
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
-def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context of a listener's handshakes. Reads its files; raises ConfigError."""
+def server_context(settings: TlsSettings, material: KeyMaterial) -> ssl.SSLContext:
+    """The context of a listener's handshakes, with the key of its key store. Reads its trust store; raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     _allow_versions(context, settings)
     _allow_ciphers(context, settings)
-    _load_key(context, settings, key_material(settings.key_store))
+    _load_key(context, settings, material)
     context.verify_mode = _CLIENT_AUTH[settings.client_auth]
     if context.verify_mode != ssl.CERT_NONE:
         _load_trusted(context, settings)
@@ -63,7 +63,7 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings, material: KeyMater
         os.write(file, material.pem)
         context.load_cert_chain(f"/proc/self/fd/{file}", password=lambda: _password(name, material))
     except ssl.SSLError as error:
-        raise ConfigError(f"{name}: {_load_problem(error)}") from error
+        raise ConfigError(f"{name}: {_load_problem(error, material)}") from error
     finally:
         os.close(file)
 
@@ -74,13 +74,13 @@ def _password(name: str, material: KeyMaterial) -> str:
     return material.password
 
 
-def _load_problem(error: ssl.SSLError) -> str:
+def _load_problem(error: ssl.SSLError, material: KeyMaterial) -> str:
     reason = error.reason or ""
     if reason == "KEY_VALUES_MISMATCH":
         return "the key does not belong to the first certificate; the broker's own certificate comes first, then those above it"
-    if "DECRYPT" in reason:
+    if material.certificate and b"-----BEGIN ENCRYPTED" in material.pem:
         return "its key cannot be decrypted: ssl.key.password is not right"
-    if reason in ("NO_START_LINE", "") and error.errno == 9:
+    if not material.certificate or b" PRIVATE KEY-----" not in material.pem:
         return "expected a certificate and a private key in PEM (-----BEGIN CERTIFICATE, -----BEGIN PRIVATE KEY)"
     return f"its key and certificates cannot be used: {reason or error}"
 

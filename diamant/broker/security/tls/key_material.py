@@ -19,6 +19,7 @@ MAX_STORE_BYTES = 4 * 1024 * 1024
 
 PEM, PKCS12, JKS = "PEM", "PKCS12", "JKS"
 
+_BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 _JKS_STARTS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 
 
@@ -27,6 +28,12 @@ class KeyMaterial(NamedTuple):
 
     pem: bytes
     password: str | None
+
+    @property
+    def certificate(self) -> bytes:
+        """The first certificate alone, the broker's own; empty if there is none."""
+        start, end = self.pem.find(_BEGIN), self.pem.find(_END)
+        return self.pem[start : end + len(_END)] + b"\n" if 0 <= start < end else b""
 
 
 def key_material(store: StoreSettings) -> KeyMaterial:

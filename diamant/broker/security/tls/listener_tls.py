@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 
+from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.security.identity.mapping_rules import MappingRules, NoRuleApplies
 from diamant.broker.security.identity.principal import ANONYMOUS, USER, Principal
 from diamant.broker.security.tls.cipher_names import allowed_names
 from diamant.broker.security.tls.context import server_context
 from diamant.broker.security.tls.handshakes import Handshakes
+from diamant.broker.security.tls.key_material import key_material
+from diamant.broker.security.tls.same_broker import check_same_broker, names_of_broker
 from diamant.broker.security.tls.settings import TlsSettings
+
+logger = logging.getLogger(__name__)
 
 SCRATCH_BYTES = 256 * 1024
 """Of the buffer that all connections of a listener are read through."""
@@ -20,13 +27,47 @@ class NotAdmitted(Exception):
     """A connection is closed although its handshake has succeeded; the text says why."""
 
 
+class NewStores:
+    """The stores that a listener is to have from now on: read, checked, and not in use yet."""
+
+    def __init__(self, tls: ListenerTls, settings: TlsSettings, config: BrokerConfig) -> None:
+        """Reads the files; ConfigError if they cannot be used, or if the certificate is another broker's and that is not allowed.
+
+        As in Kafka all but the stores stays as it was when the listener was opened.
+        """
+        self._tls = tls
+        self._settings = replace(tls.settings, key_store=settings.key_store, trust_store=settings.trust_store)
+        material = key_material(self._settings.key_store)
+        self._context = server_context(self._settings, material)
+        self._certificate = material.certificate
+        self._names = names_of_broker(self._certificate)
+        check_same_broker(
+            names_of_broker(tls.certificate),
+            self._names,
+            dn_changes=bool(config["ssl.allow.dn.changes"]),
+            san_changes=bool(config["ssl.allow.san.changes"]),
+        )
+
+    def use(self) -> None:
+        """Have connections from now on be secured by them; on the loop."""
+        self._tls.settings, self._tls.context, self._tls.certificate = self._settings, self._context, self._certificate
+        logger.info(
+            "%s has its key and trust stores read again; its certificate is that of %s",
+            self._settings.where,
+            self._names,
+        )
+
+
 class ListenerTls:
     """Of one listener; its loop thread's. `tell(peer, reason)` logs why a connection was closed."""
 
     def __init__(self, settings: TlsSettings, handshakes: Handshakes, tell: Callable[[str, str], None]) -> None:
         """Reads the files that `settings` name; raises ConfigError."""
         self.settings = settings
-        self.context = server_context(settings)
+        material = key_material(settings.key_store)
+        self.certificate = material.certificate
+        """The broker's own, in PEM."""
+        self.context = server_context(settings, material)
         """Of new connections; a later one does not concern those that are open."""
         self.handshakes = handshakes
         self.tell = tell

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.config_key import Value
 from diamant.broker.config.listeners import SASL_SSL, Listener
+from diamant.broker.config.ssl_table import HTTP_PREFIX
 
 Lookup: TypeAlias = Callable[[str], tuple[str, Value]]
 """From a setting's name (`ssl.client.auth`) to the full name that it is set by and its value."""
@@ -62,12 +64,14 @@ class TlsSettings:
         return _settings(str(listener), lookup)
 
     @classmethod
-    def of_http(cls, config: BrokerConfig) -> TlsSettings | None:
-        """Those of the HTTP port (`diamant.http.ssl.*`); None if it has no key store, and so no TLS."""
-        settings = _settings(
-            "the HTTP port", lambda setting: (f"diamant.http.{setting}", config[f"diamant.http.{setting}"])
-        )
-        return settings if settings.key_store.is_given else None
+    def of_http(cls, config: BrokerConfig) -> TlsSettings:
+        """Those of the HTTP port (`diamant.http.ssl.*`), which has TLS if it has a key store."""
+
+        def lookup(setting: str) -> tuple[str, Value]:
+            name = f"{HTTP_PREFIX}{setting}"
+            return name, config[name] if name in BROKER_CONFIGS else None
+
+        return _settings("the HTTP port", lookup)
 
 
 def _settings(where: str, lookup: Lookup) -> TlsSettings:

@@ -1,0 +1,41 @@
+"""Key stores and trust stores that are changed while the broker runs: read and checked before the change, in use after it.
+
+A setting of a listener's store has its files read again even if it is set to what it was: so a certificate is renewed.
+
+Source: DynamicListenerConfig, SslFactory.validateReconfiguration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from diamant.broker.config.config_key import ConfigError
+from diamant.broker.config.security_table import setting_of_listener
+from diamant.broker.handlers.configs.dynamic_names import PER_LISTENER_CONFIGS
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.kraft.records import BROKER_RESOURCE
+
+if TYPE_CHECKING:
+    from diamant.broker.node.node import Node
+    from diamant.broker.security.tls.listener_tls import NewStores
+
+
+async def read_stores(
+    node: Node, resource_type: int, resource_name: str, names: Collection[str], outcome: Mapping[str, str]
+) -> list[NewStores]:
+    """The stores of listeners that a change of `names`, which leads to `outcome`, is about; read by a thread.
+
+    Raises KafkaError if one cannot be used, or its certificate is not the same broker's.
+    """
+    if node.tls is None or resource_type != BROKER_RESOURCE or not resource_name:
+        return []
+    listeners = {name.split(".")[2].upper() for name in names if setting_of_listener(name) in PER_LISTENER_CONFIGS}
+    if not listeners:
+        return []
+    config = node.config_with_own(outcome)
+    try:
+        return await asyncio.to_thread(node.tls.read_stores, config, listeners)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error

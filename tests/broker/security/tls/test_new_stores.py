@@ -1,0 +1,93 @@
+"""Certificates that are renewed while the broker runs, and after it was started again."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.security.tls.throw_away import Issued
+from tests.broker.security.tls.certificates import authority
+
+HOSTS = ["localhost", "127.0.0.1"]
+
+
+def write(file: Path, issued: Issued) -> str:
+    """Put a key and its certificate into a file; the certificate."""
+    file.write_text(issued.certificate + issued.key)
+    return issued.certificate
+
+
+async def shown(broker: Broker) -> str:
+    """The certificate that a new connection is shown."""
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    return await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
+
+
+async def alter(broker: Broker, name: str, value: str) -> None:
+    """Set a configuration of the listener over the wire."""
+    client = AdminClient(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "security.protocol": "SSL",
+            "ssl.ca.pem": authority().certificate,
+        }
+    )
+    entry = ConfigEntry(f"listener.name.ssl.{name}", value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+    await asyncio.to_thread(client.incremental_alter_configs([resource])[resource].result, 60)
+
+
+async def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> None:
+    """The file is read again when its setting is set, to what it was or to another file; that is kept for the next start."""
+    file, other = tmp_path / "key.pem", tmp_path / "other.pem"
+    first = write(file, authority().issue("broker", hosts=HOSTS))
+    config = BrokerConfig(
+        listen="SSL://127.0.0.1:0", data_dir=tmp_path / "data", properties={"ssl.keystore.location": str(file)}
+    )
+    async with Broker(config) as broker:
+        assert await shown(broker) == first
+        second = write(file, authority().issue("broker", hosts=[*HOSTS, "more"]))
+        assert await shown(broker) == first
+        await alter(broker, "ssl.keystore.location", str(file))
+        assert await shown(broker) == second
+        third = write(other, authority().issue("broker", hosts=[*HOSTS, "more"]))
+        await alter(broker, "ssl.keystore.location", str(other))
+        assert await shown(broker) == third
+    async with Broker(config) as broker:
+        assert await shown(broker) == third
+
+
+async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path) -> None:
+    """It is refused as by Kafka: INVALID_REQUEST, with the reason."""
+    file, bad = tmp_path / "key.pem", tmp_path / "bad.pem"
+    first = write(file, authority().issue("broker", hosts=HOSTS))
+    bad.write_text("no PEM")
+    stranger, fewer = tmp_path / "stranger.pem", tmp_path / "fewer.pem"
+    write(stranger, authority().issue("mallory", hosts=HOSTS))
+    write(fewer, authority().issue("broker", hosts=HOSTS[:1]))
+    config = BrokerConfig(
+        listen="SSL://127.0.0.1:0", data_dir=tmp_path / "data", properties={"ssl.keystore.location": str(file)}
+    )
+    async with Broker(config) as broker:
+        for location, reason in (
+            (tmp_path / "none.pem", "No such file"),
+            (bad, "cannot be opened as PKCS12"),
+            (stranger, "that of CN=mallory, the present one that of CN=broker; ssl.allow.dn.changes=true allows it"),
+            (fewer, "lacks alternative names of the present one: 127.0.0.1; ssl.allow.san.changes=true allows it"),
+        ):
+            with pytest.raises(KafkaException) as caught:
+                await alter(broker, "ssl.keystore.location", str(location))
+            assert caught.value.args[0].name() == "INVALID_REQUEST"
+            assert reason in caught.value.args[0].str()
+            assert await shown(broker) == first
+        await alter(
+            broker, "ssl.client.auth", "required"
+        )  # kept; of an open listener only the stores change, as in Kafka
+        assert await shown(broker) == first
