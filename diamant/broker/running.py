@@ -232,7 +232,7 @@ async def open_tls(config: BrokerConfig, tell: Callable[[str, str], None]) -> Tl
 async def _prepare(services: Services) -> None:
     """Prepare all that requests need, before clients are served."""
     services.housekeeping.schedule()
-    services.apply_quotas()
+    await services.quotas.apply()
     services.node.scheduler.add(ScheduledTask("erasures", services.next_job_ms, services.run_due_jobs))
     await services.load_coordinators()
 

@@ -57,6 +57,29 @@ def _check_retention(name: str, value: Value) -> None:
         raise InvalidValue(name, 0, "must be unlimited (-1) or, greater than or equal to 1")
 
 
+def ip_overrides_of(text: str) -> dict[str, int]:
+    """The numbers of connections by host in `max.connections.per.ip.overrides`. ValueError if it is none such."""
+    found = {}
+    for entry in filter(None, (one.strip() for one in text.split(","))):
+        host, _, count = entry.rpartition(":")
+        if not host.strip() or not count.strip().isdecimal():
+            raise ValueError(f"{entry!r} is not HOST:NUMBER, for instance 10.0.0.7:100")
+        found[host.strip()] = int(count)
+    return found
+
+
+def _check_ip_overrides(name: str, value: Value) -> None:
+    try:
+        ip_overrides_of(str(value))
+    except ValueError as error:
+        raise InvalidValue(name, value, str(error)) from error
+
+
+def _check_no_class(name: str, value: Value) -> None:
+    if value:
+        raise InvalidValue(name, value, "classes cannot be plugged in; limits are those of AlterClientQuotas")
+
+
 _RETENTION = Validator("at least 1; -1: no limit", _check_retention)
 
 _KEYS = (
@@ -123,6 +146,61 @@ _KEYS = (
     ),
     ConfigKey(
         "max.connections", _INT, INT_MAX, "Connections at once; further ones are closed.", at_least(0), is_dynamic=True
+    ),
+    ConfigKey(
+        "max.connections.per.ip",
+        _INT,
+        INT_MAX,
+        "Connections at once from one address; further ones are closed. 0: none but those in the overrides.",
+        at_least(0),
+        is_dynamic=True,
+    ),
+    ConfigKey(
+        "max.connections.per.ip.overrides",
+        _STRING,
+        "",
+        "The same for single addresses, by name or number: `10.0.0.7:100,build:20`.",
+        Validator("HOST:NUMBER, separated by commas", _check_ip_overrides),
+        is_dynamic=True,
+    ),
+    ConfigKey(
+        "max.connection.creation.rate",
+        _INT,
+        INT_MAX,
+        "Connections that are accepted per second; further ones wait. For single addresses: the quota "
+        "`connection_creation_rate`.",
+        at_least(1),
+        is_dynamic=True,
+    ),
+    # Quotas
+    ConfigKey(
+        "quota.window.num",
+        _INT,
+        11,
+        "Windows that a client's rate is measured in. What it may take at once is its limit times all windows but one.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "quota.window.size.seconds",
+        _INT,
+        1,
+        "Length of each. Also the longest wait of a client for `request_percentage`, and of a connection for being accepted.",
+        at_least(1),
+    ),
+    ConfigKey(
+        "controller.quota.window.num",
+        _INT,
+        11,
+        "Windows of `controller_mutation_rate`: the limit times all of them is what a client may change at once.",
+        at_least(1),
+    ),
+    ConfigKey("controller.quota.window.size.seconds", _INT, 1, "Length of each.", at_least(1)),
+    ConfigKey(
+        "client.quota.callback.class",
+        ConfigType.CLASS,
+        None,
+        "Must be empty: classes cannot be plugged in.",
+        Validator("empty", _check_no_class),
     ),
     ConfigKey("connections.max.idle.ms", _LONG, 600_000, "A connection silent for so long is closed; -1: never."),
     ConfigKey(
@@ -497,13 +575,13 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = {
 _NAMES = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms alter.config.policy.class.name
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.session.timeout.ms client.quota.callback.class
+auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.session.timeout.ms
 controlled.shutdown.enable controller.quorum.append.linger.ms controller.quorum.auto.join.enable
 controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
 controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
 controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
 controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
-controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms
+controller.socket.timeout.ms
 create.topic.policy.class.name delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
 delegation.token.max.lifetime.ms delegation.token.secret.key delete.records.purgatory.purge.interval.requests
 early.start.listeners fetch.purgatory.purge.interval.requests group.coordinator.append.linger.ms
@@ -526,7 +604,7 @@ kafka.metrics.reporters leader.imbalance.check.interval.seconds log.dir.failure.
 metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes
 metadata.max.retention.ms metrics.num.samples metrics.recording.level metrics.sample.window.ms
 num.replica.alter.log.dirs.threads offsets.commit.timeout.ms producer.purgatory.purge.interval.requests
-queued.max.requests quota.window.num quota.window.size.seconds remote.log.manager.copy.quota.window.num
+queued.max.requests remote.log.manager.copy.quota.window.num
 remote.log.manager.copy.quota.window.size.seconds remote.log.manager.fetch.quota.window.num
 remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.task.interval.ms
 remote.log.manager.thread.pool.size remote.log.metadata.custom.metadata.max.bytes

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from diamant.broker.dispatch.dispatcher import Dispatcher, Handler
+from diamant.broker.dispatch.enforced_quotas import EnforcedQuotas
 from diamant.broker.handlers.topics.metadata import MetadataCache
 from diamant.broker.network.api import Decode, frame_header
 from diamant.broker.network.request_metrics import RequestMetrics
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from diamant.broker.operations.produce import ProduceOperation
     from diamant.broker.operations.records import RecordsOperation
     from diamant.broker.operations.segment_figures import SegmentFigures
-    from diamant.broker.security.quotas.quotas import Quotas
     from diamant.broker.security.sasl.listeners import SaslListeners
     from diamant.broker.snapshots.store import Snapshots
     from diamant.broker.transactions.coordinator import TransactionCoordinator
@@ -71,15 +70,15 @@ class Services:
         `server`: one that has served other services, with its sockets. `sasl`: None without a listener that has it.
         """
         self.node = node
-        self.quotas: Lazy[Quotas] = Lazy(self._quotas)
         self.housekeeping = Housekeeping(node)
         self.cleaning = NodeCleaner(node, self._hold)
         dispatch = Dispatcher(node.flusher, served_keys, partial(load, self))
         if server is None:
             server = Server(dispatch, frame_header, ServerLimits.of(node.config), RequestMetrics())
         else:
-            server.dispatch, server.limits, server.quotas = dispatch, ServerLimits.of(node.config), None
+            server.dispatch, server.limits = dispatch, ServerLimits.of(node.config)
         self.server = server
+        self.quotas = EnforcedQuotas(node, server)
         server.sasl = sasl
         if sasl is not None:
             sasl.find = lambda mechanism, user: node.metadata.image.scram_credentials.get((mechanism, user))
@@ -117,14 +116,6 @@ class Services:
     def is_erasing(self) -> bool:
         """True while an erasure or a redaction is pending."""
         return any(queue.calls or queue.table.due or queue.attempts.in_progress for queue in self.jobs)
-
-    def apply_quotas(self) -> None:
-        """Make the limits hold that the metadata log has for users and client ids; without any, requests meet none of it."""
-        stored = self.node.metadata.image.quotas
-        if stored or self.quotas.made is not None:
-            quotas = self.quotas()
-            quotas.set_limits(stored)
-            self.server.quotas = quotas if quotas else None
 
     # -- erasures and redactions ---------------------------------------------------------------------------------
 
@@ -184,12 +175,6 @@ class Services:
 
     def _set_limits(self, config: BrokerConfig) -> None:
         self.server.limits = ServerLimits.of(config)
-
-    def _quotas(self) -> Quotas:
-        from diamant.broker.security.quotas.quotas import Quotas
-        from diamant.broker.security.quotas.rate import RateWindows
-
-        return Quotas(RateWindows(), monotonic)
 
     def _faults(self, served_keys: Collection[int]) -> Faults:
         from diamant.broker.faults.faults import Faults

@@ -26,6 +26,7 @@ from prometheus_client.registry import Collector
 from diamant.broker.metrics.coordinators import GroupFigures, TransactionFigures, take_groups, take_transactions
 from diamant.broker.metrics.erasure_deadline import TopicDeadline, take_deadlines
 from diamant.broker.metrics.erasure_deadline import samples as deadline_samples
+from diamant.broker.metrics.quotas import QuotaFigure, take_quotas
 from diamant.broker.metrics.table import COUNTER, GAUGE, HISTOGRAM, METRICS
 from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS, RequestMetrics
 from diamant.broker.node.topic_metrics import TopicCounts
@@ -125,6 +126,9 @@ class MetricsSnapshot:
     traffic: TrafficFigures
     groups: GroupFigures | None
     transactions: TransactionFigures | None
+    quotas: tuple[QuotaFigure, ...]
+    throttled_connections: int | None
+    """None: new connections have no limits."""
     fault_count: int
     faults_fired: tuple[tuple[tuple[str, str], int], ...]
 
@@ -165,6 +169,8 @@ async def take(services: Services) -> MetricsSnapshot:
         traffic=_traffic(server.metrics),
         groups=await take_groups(services.groups.made, node.topics),
         transactions=take_transactions(services.transactions.made, node.env.clock),
+        quotas=take_quotas(services.quotas.clients.made),
+        throttled_connections=None if server.admission is None else server.admission.quotas.throttled,
         fault_count=0 if services.faults.made is None else len(services.faults.made),
         faults_fired=tuple(
             ((effect, apis.API_NAMES[key]), count)
@@ -282,6 +288,10 @@ def samples(snapshot: MetricsSnapshot) -> Iterator[Sample]:
         yield from _of_groups(snapshot.groups)
     if snapshot.transactions is not None:
         yield from _of_transactions(snapshot.transactions)
+    for figure in snapshot.quotas:
+        yield figure.metric, (figure.resource, figure.user, figure.client_id), figure.value
+    if snapshot.throttled_connections is not None:
+        yield "diamant_throttled_connections_total", (), snapshot.throttled_connections
     yield "diamant_faults", (), snapshot.fault_count
     for labels, count in snapshot.faults_fired:
         yield "diamant_faults_fired_total", labels, count

@@ -58,6 +58,31 @@ def _groups(name: str, mbean_name: str, meaning: str) -> Metric:
     )
 
 
+def _quota(attribute: str, meaning: str, unit: str) -> Metric:
+    name = f"kafka_server_quota_{attribute.replace('-', '_')}"
+    return Metric(name, GAUGE, meaning, unit, f"kafka.server:type=*,user=*,client-id=*:{attribute}", QUOTA_LABELS)
+
+
+QUOTA_LABELS = ("resource", "user", "clientId")
+"""As the exporter's rules for quotas have them; `resource` is Kafka's type: Produce, Fetch, Request, ControllerMutation."""
+
+_QUOTAS = (
+    _quota("byte-rate", "Bytes that clients with a limit on bytes produce and fetch.", "bytes/s"),
+    _quota("request-time", "Time of the broker's thread that clients with a `request_percentage` take.", "percent"),
+    _quota(
+        "tokens",
+        "Partitions that clients with a `controller_mutation_rate` may change now; negative: a debt.",
+        "partitions",
+    ),
+    _quota("throttle-time", "Average wait of clients that exceeded their limit, in the last minute.", "ms"),
+    Metric(
+        "diamant_throttled_connections_total",
+        COUNTER,
+        "Connections that were held up or refused for the rate at which they came.",
+        "connections",
+    ),
+)
+
 _ROWS = (
     # The cleaner, as Kafka measures it
     _gauge(
@@ -423,5 +448,5 @@ _ROWS = (
     _own("build_info", GAUGE, "1; the label is the version.", "1", ("version",), per_partition=False),
 )
 
-METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ROWS}
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (*_ROWS, *_QUOTAS)}
 """By name, in the order in which they are shown."""

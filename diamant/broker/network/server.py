@@ -41,6 +41,7 @@ from diamant.protocol.wire.connection import SCRATCH_BYTES, Request, ServerConne
 from diamant.storage.segments.segment import FileSlice
 
 if TYPE_CHECKING:
+    from diamant.broker.network.admission import ConnectionAdmission
     from diamant.broker.network.sasl_gate import SaslGate
     from diamant.broker.security.quotas.quotas import Quotas
     from diamant.broker.security.sasl.listeners import SaslListeners
@@ -130,6 +131,8 @@ class Server:
         self.refused = RefusedPeers()
         self.quotas: Quotas | None = None
         """The limits on what clients take; None while there are none."""
+        self.admission: ConnectionAdmission | None = None
+        """The limits on new connections; None while there are none."""
         self.sasl: SaslListeners | None = None
         """None without a listener that has SASL."""
         self._listeners: list[_Listener] = []
@@ -156,7 +159,13 @@ class Server:
         sock.setblocking(False)
         _set_buffers(sock, self.limits)  # inherited by what is accepted; the receive buffer must be known before
         sock.listen(max(self.limits.backlog, MIN_BACKLOG))
-        self._listeners.append(_Listener(sock, make))
+        self._listeners.append(_Listener(sock, make, self))
+
+    def stop_limiting(self) -> None:
+        """Take all new connections from now on; harmless if they are already."""
+        if self.admission is not None:
+            self.admission.close()
+            self.admission = None
 
     def keep(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run to the end even if the connection goes; `close` waits for it."""
@@ -192,12 +201,19 @@ class Server:
     def connected(self, connection: Connection) -> None:
         self.connections.add(connection)
         self.metrics.connections_created += 1
+        if self.admission is not None and not self.admission.quotas.connected(connection.info.host):
+            self.refused.tell(
+                connection.info.peer, "more connections from its address than max.connections.per.ip allows"
+            )
+            connection.abort()
         if self._sweep_timer is None and self.limits.max_idle_ms > 0:
             self._schedule_sweep(self.limits.max_idle_ms / 1000)
 
     def disconnected(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self.metrics.connections_closed += 1
+        if self.admission is not None:
+            self.admission.quotas.disconnected(connection.info.host)
         if not self.connections and self._idle_waiter is not None and not self._idle_waiter.done():
             self._idle_waiter.set_result(None)
 
@@ -206,6 +222,7 @@ class Server:
         self.is_stopping = True
         for listener in self._listeners:
             listener.close()
+        self.stop_limiting()
 
     async def close(self, timeout_s: float) -> None:
         """Stop accepting, answer the requests in progress, close what is idle; after `timeout_s` close the rest as
@@ -258,10 +275,12 @@ class _Listener:
     Not asyncio's server: one that is closed between accepting a connection and setting it up leaves that socket open.
     """
 
-    def __init__(self, sock: socket.socket, make: Callable[[], asyncio.BaseProtocol]) -> None:
+    def __init__(self, sock: socket.socket, make: Callable[[], asyncio.BaseProtocol], server: Server) -> None:
         self._loop = asyncio.get_running_loop()
         self._sock = sock
         self._make = make
+        self._server = server
+        self._waiting: socket.socket | None = None  # accepted, and taken when the time has come
         self._accepting: set[asyncio.Task[Any]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._loop.add_reader(sock, self._accept)
@@ -272,6 +291,8 @@ class _Listener:
             return
         if self._retry is not None:
             self._retry.cancel()
+        if self._waiting is not None:
+            self._waiting.close()
         self._loop.remove_reader(self._sock)
         self._sock.close()
 
@@ -283,22 +304,42 @@ class _Listener:
     def _accept(self) -> None:
         for _ in range(ACCEPTED_PER_TURN):
             try:
-                connection, _ = self._sock.accept()
+                connection, address = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 # Out of descriptors: the connection stays in the backlog, and would wake us again at once.
                 logger.error("cannot accept connections, trying again in %d s: %s", ACCEPT_RETRY_S, error)
-                self._loop.remove_reader(self._sock)
-                self._retry = self._loop.call_later(ACCEPT_RETRY_S, self._loop.add_reader, self._sock, self._accept)
+                self._pause(ACCEPT_RETRY_S)
                 return
             connection.setblocking(False)
-            # asyncio does so only where a socket names its protocol, which an accepted one does not. Without it the end of
-            # an answer waits for an acknowledgement that the peer delays.
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            task = self._loop.create_task(self._loop.connect_accepted_socket(self._make, connection))
-            self._accepting.add(task)
-            task.add_done_callback(self._set_up)
+            if self._server.admission is not None:
+                wait_s = self._server.admission.wait_s(connection, plain_host(address[0]))
+                if wait_s is None:
+                    continue
+                if wait_s:
+                    self._waiting = connection
+                    self._pause(wait_s)
+                    return
+            self._take(connection)
+
+    def _pause(self, pause_s: float) -> None:
+        self._loop.remove_reader(self._sock)
+        self._retry = self._loop.call_later(pause_s, self._resume)
+
+    def _resume(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            self._take(waiting)
+        self._loop.add_reader(self._sock, self._accept)
+
+    def _take(self, connection: socket.socket) -> None:
+        # asyncio does so only where a socket names its protocol, which an accepted one does not. Without it the end of
+        # an answer waits for an acknowledgement that the peer delays.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = self._loop.create_task(self._loop.connect_accepted_socket(self._make, connection))
+        self._accepting.add(task)
+        task.add_done_callback(self._set_up)
 
     def _set_up(self, task: asyncio.Task[Any]) -> None:
         self._accepting.discard(task)
@@ -341,7 +382,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answers: AnswerWriter | CopyingWriter | None = None
         self._outbox = server.outbox()
         self._metrics = server.metrics
-        self._client_wait = ClientWait(self._loop, self._drain)
+        self._client_wait = ClientWait(self._loop)
         self._handled_since_s = 0.0  # the request that is being answered; there is one at a time
         self.last_active_s = monotonic()
 
@@ -564,7 +605,7 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None:
             return
         if self._server.quotas is not None:
-            body = cast(Body, self._client_wait.answer(self._server.quotas, self.info.principal.name, request, body))
+            body = cast(Body, self._client_wait.answer(self._server.quotas, self.info, request, body, self._drain))
         if type(body) is list and len(body) == 1 and type(body[0]) is not FileSlice:
             body = body[0]
         if type(body) is bytes or isinstance(body, _BUFFERS):
@@ -595,7 +636,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _count(self, request: Request, body: Buffer | Sequence[Part] | None, size: int) -> None:
         if body is None and not size and self._server.quotas is not None:  # acks=0
-            self._client_wait.answer(self._server.quotas, self.info.principal.name, request, None)
+            self._client_wait.answer(self._server.quotas, self.info, request, None, self._drain)
         latency_s = monotonic() - self._handled_since_s
         self._metrics.answered(request.api_key, request.api_version, latency_s, body, size)
 
@@ -623,12 +664,17 @@ def _info(transport: asyncio.BaseTransport, place: _Place) -> ConnectionInfo:
     return ConnectionInfo(
         place.listener_name,
         f"{peer[0]}:{peer[1]}" if peer else "unknown peer",
-        peer[0].removeprefix("::ffff:") if peer else "",
-        place.advertised_host or local[0].removeprefix("::ffff:"),
+        plain_host(peer[0]) if peer else "",
+        place.advertised_host or plain_host(local[0]),
         place.advertised_port or local[1],
         place.security_protocol,
         transport.get_extra_info("principal", ANONYMOUS),
     )
+
+
+def plain_host(address: str) -> str:
+    """The address of a peer, which a socket of both families writes as IPv6."""
+    return address.removeprefix("::ffff:")
 
 
 def _set_buffers(sock: socket.socket, limits: ServerLimits) -> None:

@@ -16,7 +16,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.dispatch.services import Services
 from diamant.broker.metrics import prometheus as metrics
-from diamant.broker.metrics.table import HISTOGRAM, METRICS, Metric
+from diamant.broker.metrics.table import HISTOGRAM, METRICS, QUOTA_LABELS, Metric
 from diamant.broker.node.topic_metrics import BrokerTopicMetrics
 from diamant.broker.reference.metrics import metrics_page
 from diamant.cleaner.rules.result import REASONS
@@ -36,8 +36,10 @@ OF_COORDINATORS = (
     "diamant_consumergroup_",
     "diamant_transaction",
     "diamant_tombstone_consumers_behind",
+    "kafka_server_quota_",
+    "diamant_throttled_connections_total",
 )
-"""Shown once there is one; test_request_metrics.py and test_erasure_deadline.py have them."""
+"""Shown once there is one; test_request_metrics.py, test_erasure_deadline.py and test_quota_metrics.py have them."""
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -118,6 +120,10 @@ def test_names_are_those_of_the_jmx_exporter(metric: Metric) -> None:
     """What Kafka measures has the exporter's name and the MBean's further keys as labels; our own has a prefix."""
     if metric.mbean is None:
         assert metric.name.startswith(("diamant_", "kafka_consumergroup_"))  # the latter as kafka_exporter has them
+        return
+    if ",user=" in metric.mbean:  # the exporter has rules of its own for quotas
+        assert metric.name == f"kafka_server_quota_{metric.mbean.rpartition(':')[2].replace('-', '_')}"
+        assert metric.labels == QUOTA_LABELS
         return
     assert metric.name == jmx_exporter_name(metric)
     keys = [key for key in re.findall(r"[,:](\w+)=", metric.mbean) if key not in ("type", "name")]

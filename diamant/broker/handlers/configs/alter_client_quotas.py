@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.coordinators.java_order import grown_capacity, in_java_order, string_hash
@@ -39,14 +39,14 @@ KEY = 49
 
 
 def handle(
-    apply_quotas: Callable[[], None], node: Node, context: RequestContext, request: AlterClientQuotasRequest
+    apply_quotas: Callable[[], Awaitable[None]], node: Node, context: RequestContext, request: AlterClientQuotasRequest
 ) -> Answer:
     """Change; always a coroutine, as the metadata log has to be synced. `apply_quotas` makes the new limits hold."""
     return _alter(apply_quotas, node, context.api_version, request)
 
 
 async def _alter(
-    apply_quotas: Callable[[], None], node: Node, version: int, request: AlterClientQuotasRequest
+    apply_quotas: Callable[[], Awaitable[None]], node: Node, version: int, request: AlterClientQuotasRequest
 ) -> bytes:
     entries = [
         (in_parts_order([QuotaEntity(part.entity_type, part.entity_name) for part in entry.entity]), entry.ops)
@@ -76,7 +76,7 @@ async def _alter(
     if records and not request.validate_only:
         try:
             node.metadata.append(records)
-            apply_quotas()
+            await apply_quotas()
             await node.topics.sync()
         except REQUEST_ERRORS as error:
             results.update((same_entity(entity), (entity, *error_of(error))) for entity in changed)

@@ -1,5 +1,6 @@
 """CreatePartitions (key 37), versions 0 to 3: grow topics (KIP-195).
 
+Versions: 3 is refused where a quota is used up (KIP-599).
 Deviations: none known.
 
 Source: ReplicationControlManager.createPartitions.
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from diamant.broker.handlers.topics.mutation_charge import charge_of
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, check
@@ -20,17 +22,24 @@ from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 if TYPE_CHECKING:
     from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
 
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.security.quotas.mutation_quota import MutationCharge
+    from diamant.broker.security.quotas.quotas import Quotas
     from diamant.broker.topics.topics import Topics
 
 KEY = 37
+FIRST_STRICT = 3
 
 
-def handle(topics: Topics, context: RequestContext, request: CreatePartitionsRequest) -> Answer:
+def handle(quotas: Lazy[Quotas], topics: Topics, context: RequestContext, request: CreatePartitionsRequest) -> Answer:
     """Grow topics; always a coroutine, as the metadata log has to be synced."""
-    return _create(topics, context.access, context.api_version, request)
+    charge = charge_of(quotas, context, is_strict=context.api_version >= FIRST_STRICT)
+    return _create(topics, context.access, context.api_version, request, charge)
 
 
-async def _create(topics: Topics, access: Access, version: int, request: CreatePartitionsRequest) -> bytes:
+async def _create(
+    topics: Topics, access: Access, version: int, request: CreatePartitionsRequest, charge: MutationCharge
+) -> bytes:
     counts = Counter(str(topic.name) for topic in request.topics)
     await topics.settled(counts)
     results: dict[str, tuple[int, str | None]] = {}
@@ -46,6 +55,7 @@ async def _create(topics: Topics, access: Access, version: int, request: CreateP
                 else [[int(broker_id) for broker_id in assignment.broker_ids] for assignment in topic.assignments]
             )
             check_partition_count(topics, name, int(topic.count), assignments)
+            charge.take(int(topic.count) - len(topics.image.topics[name].partitions))
             if not request.validate_only:
                 await add_partitions(topics, name, int(topic.count))
             results[name] = (0, None)
@@ -55,10 +65,11 @@ async def _create(topics: Topics, access: Access, version: int, request: CreateP
         KEY,
         version,
         {
+            "throttle_time_ms": charge.throttle_time_ms(),
             "results": [
                 {"name": name, "error_code": code, "error_message": message}
                 for name, (code, message) in results.items()
-            ]
+            ],
         },
     )
 

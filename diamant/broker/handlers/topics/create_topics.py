@@ -2,7 +2,8 @@
 
 Behaviour: all topics of a request that pass go into the metadata log in one batch; the answer comes when that is on
 disk and the partitions take records. -1 partitions and -1 replicas stand for the broker's defaults (KIP-464).
-Versions: 5 answers with counts and configurations (KIP-525), 7 with the topic id (KIP-516).
+Versions: 5 answers with counts and configurations (KIP-525), 6 is refused where a quota is used up (KIP-599), 7 answers with the
+topic id (KIP-516).
 Deviations: a replication factor above 1 is refused, as by a Kafka cluster of one broker.
 
 Source: ReplicationControlManager.createTopics.
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.config.topic_values import describe_topic_configs
 from diamant.broker.config.virtual_topic_table import ROWS
+from diamant.broker.handlers.topics.mutation_charge import charge_of
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, check
@@ -27,17 +29,24 @@ from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 if TYPE_CHECKING:
     from kio.schema.create_topics.v7.request import CreateTopicsRequest
 
+    from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
+    from diamant.broker.security.quotas.mutation_quota import MutationCharge
+    from diamant.broker.security.quotas.quotas import Quotas
 
 KEY = 19
+FIRST_STRICT = 6
 
 
-def handle(node: Node, context: RequestContext, request: CreateTopicsRequest) -> Answer:
+def handle(quotas: Lazy[Quotas], node: Node, context: RequestContext, request: CreateTopicsRequest) -> Answer:
     """Create topics; always a coroutine, as the metadata log has to be synced."""
-    return _create(node, context.access, context.api_version, request)
+    charge = charge_of(quotas, context, is_strict=context.api_version >= FIRST_STRICT)
+    return _create(node, context.access, context.api_version, request, charge)
 
 
-async def _create(node: Node, access: Access, version: int, request: CreateTopicsRequest) -> bytes:
+async def _create(
+    node: Node, access: Access, version: int, request: CreateTopicsRequest, charge: MutationCharge
+) -> bytes:
     counts = Counter(str(topic.name) for topic in request.topics)
     accepted: dict[str, NewTopic] = {}
     errors: dict[str, tuple[int, str | None]] = {}
@@ -52,6 +61,7 @@ async def _create(node: Node, access: Access, version: int, request: CreateTopic
         except REQUEST_ERRORS as error:
             errors[name] = error_of(error)
     _refuse_collisions(accepted, errors)
+    _charge(charge, accepted, errors)
     if not request.validate_only:
         try:
             await create_topics(node.topics, list(accepted.values()))
@@ -60,7 +70,10 @@ async def _create(node: Node, access: Access, version: int, request: CreateTopic
     return encode_response_fields(
         KEY,
         version,
-        {"topics": [_entry(node, access, name, accepted.get(name), errors.get(name)) for name in counts]},
+        {
+            "throttle_time_ms": charge.throttle_time_ms(),
+            "topics": [_entry(node, access, name, accepted.get(name), errors.get(name)) for name in counts],
+        },
     )
 
 
@@ -95,6 +108,16 @@ def _refuse_collisions(accepted: dict[str, NewTopic], errors: dict[str, tuple[in
                 int(ErrorCode.INVALID_TOPIC_EXCEPTION),
                 f"Topic '{name}' collides with existing topic: {first}",
             )
+
+
+def _charge(charge: MutationCharge, accepted: dict[str, NewTopic], errors: dict[str, tuple[int, str | None]]) -> None:
+    """Charge for what would be created, also where it is only validated; what exceeds the quota is refused."""
+    for name, topic in list(accepted.items()):
+        try:
+            charge.take(topic.partition_count)
+        except KafkaError as error:
+            del accepted[name]
+            errors[name] = error_of(error)
 
 
 def _entry(

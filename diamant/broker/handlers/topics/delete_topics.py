@@ -2,7 +2,8 @@
 
 Behaviour: the directories are renamed at once and removed after `file.delete.delay.ms`; waiting fetches are answered
 with an error.
-Versions: 5 adds messages, 6 topics by id (KIP-516); before 3 disabled deletion is INVALID_REQUEST.
+Versions: 5 adds messages, and is refused where a quota is used up (KIP-599), 6 topics by id (KIP-516); before 3 disabled deletion
+is INVALID_REQUEST.
 Deviations: none known.
 
 Source: ControllerApis.deleteTopics.
@@ -14,6 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, cast
 from uuid import UUID
 
+from diamant.broker.handlers.topics.mutation_charge import charge_of
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, check
@@ -25,12 +27,16 @@ if TYPE_CHECKING:
     from kio.schema.delete_topics.v5.request import DeleteTopicsRequest as OldRequest
     from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
 
+    from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
+    from diamant.broker.security.quotas.mutation_quota import MutationCharge
+    from diamant.broker.security.quotas.quotas import Quotas
 
 KEY = 20
 FIRST_WITH_TOPIC_ID = 6
 FIRST_WITH_DISABLED = 3
 DENIED = "Topic authorization failed."
+FIRST_STRICT = 5
 
 
 class _Wanted(NamedTuple):
@@ -38,12 +44,15 @@ class _Wanted(NamedTuple):
     topic_id: UUID | None
 
 
-def handle(node: Node, context: RequestContext, request: DeleteTopicsRequest) -> Answer:
+def handle(quotas: Lazy[Quotas], node: Node, context: RequestContext, request: DeleteTopicsRequest) -> Answer:
     """Delete topics; always a coroutine, as the metadata log has to be synced."""
-    return _delete(node, context.access, context.api_version, request)
+    charge = charge_of(quotas, context, is_strict=context.api_version >= FIRST_STRICT)
+    return _delete(node, context.access, context.api_version, request, charge)
 
 
-async def _delete(node: Node, access: Access, version: int, request: DeleteTopicsRequest) -> bytes:
+async def _delete(
+    node: Node, access: Access, version: int, request: DeleteTopicsRequest, charge: MutationCharge
+) -> bytes:
     if version >= FIRST_WITH_TOPIC_ID:
         wanted = [_Wanted(None if topic.name is None else str(topic.name), topic.topic_id) for topic in request.topics]
     else:
@@ -65,6 +74,7 @@ async def _delete(node: Node, access: Access, version: int, request: DeleteTopic
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
                 )
+            charge.take(len(node.topics.image.topics[name].partitions))
             doomed[name] = entry
             found[entry] = _Wanted(name, topic_id)
         except REQUEST_ERRORS as error:
@@ -80,7 +90,7 @@ async def _delete(node: Node, access: Access, version: int, request: DeleteTopic
         shown = found.get(entry) or names.told.get(entry, entry)
         code, message = errors.get(entry, (0, None))
         responses.append({"name": shown.name, "topic_id": shown.topic_id, "error_code": code, "error_message": message})
-    return encode_response_fields(KEY, version, {"responses": responses})
+    return encode_response_fields(KEY, version, {"throttle_time_ms": charge.throttle_time_ms(), "responses": responses})
 
 
 def _find(node: Node, names: _Names, version: int, wanted: _Wanted) -> tuple[str, UUID]:

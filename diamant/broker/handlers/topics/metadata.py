@@ -36,7 +36,10 @@ from diamant.protocol.wire.schemas import decode_request
 if TYPE_CHECKING:
     from kio.schema.metadata.v13.request import MetadataRequest
 
+    from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
+    from diamant.broker.security.quotas.mutation_quota import MutationCharge
+    from diamant.broker.security.quotas.quotas import Quotas
 
 KEY = 3
 FIRST_WITH_NULL_FOR_ALL = 1
@@ -79,7 +82,7 @@ class MetadataCache:
         self._size += size
 
 
-def handle(node: Node, cache: MetadataCache, context: RequestContext, body: bytes) -> Answer:
+def handle(quotas: Lazy[Quotas], node: Node, cache: MetadataCache, context: RequestContext, body: bytes) -> Answer:
     """Answer from the cache, or by looking, or after creating what is missing."""
     connection = context.connection
     key = (context.api_version, connection.advertised_host, connection.advertised_port, body, context.access.key)
@@ -90,15 +93,30 @@ def handle(node: Node, cache: MetadataCache, context: RequestContext, body: byte
     request = decode_request(KEY, context.api_version, body)
     names = _names_to_create(node, context, request)
     if names:
-        return _create_and_answer(node, context, request, names)
+        from diamant.broker.handlers.topics.mutation_charge import charge_of
+
+        charge = charge_of(quotas, context, is_strict=True)
+        return _create_and_answer(node, context, request, names, charge)
     answer = _answer(node, context, request, {})
     cache.put(generation, key, answer)
     return answer
 
 
-async def _create_and_answer(node: Node, context: RequestContext, request: MetadataRequest, names: list[str]) -> bytes:
-    errors = await ensure_topics(node.topics, names)
+async def _create_and_answer(
+    node: Node, context: RequestContext, request: MetadataRequest, names: list[str], charge: MutationCharge
+) -> bytes:
+    """What exceeds a quota is not created, and is unknown until the client asks again (AutoTopicCreationManager)."""
+    errors = await ensure_topics(node.topics, [name for name in names if _is_within_quota(node, name, charge)])
     return _answer(node, context, request, errors)
+
+
+def _is_within_quota(node: Node, name: str, charge: MutationCharge) -> bool:
+    try:
+        if name not in node.topics.in_creation:
+            charge.take(node.config.num_partitions)
+    except KafkaError:
+        return False
+    return True
 
 
 def _is_for_all(version: int, request: MetadataRequest) -> bool:

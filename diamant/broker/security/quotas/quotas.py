@@ -18,6 +18,7 @@ from diamant.broker.security.quotas.limits import (
     REQUEST_PERCENTAGE,
     StoredQuotas,
 )
+from diamant.broker.security.quotas.mutation_quota import MutationQuota
 from diamant.broker.security.quotas.rate import RateWindows
 from diamant.broker.security.quotas.rate_quota import PERCENT, RateQuota
 from diamant.protocol.wire.apis import FETCH, PRODUCE
@@ -29,7 +30,8 @@ SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 _EXEMPT = frozenset([SASL_HANDSHAKE, SASL_AUTHENTICATE, WRITE_TXN_MARKERS])
 """Who is not known yet, and what brokers ask of each other."""
 
-_MEASURED_BY_HANDLERS = frozenset([FETCH])
+CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
+_MEASURED_BY_HANDLERS = frozenset([FETCH, CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS])
 
 _HEADER_BYTES = 10
 """Of a request, without its client id."""
@@ -38,21 +40,23 @@ _HEADER_BYTES = 10
 class Quotas:
     """All limits and what has been taken. Everything runs on the loop thread."""
 
-    def __init__(self, windows: RateWindows, now_s: Callable[[], float]) -> None:
+    def __init__(self, windows: RateWindows, mutation_windows: RateWindows, now_s: Callable[[], float]) -> None:
         """`now_s`: real time that does not go back; the broker's clock, which can be moved, is not meant."""
         self.now_s = now_s
         self.produce = RateQuota(PRODUCER_BYTE_RATE, windows)
         self.fetch = RateQuota(CONSUMER_BYTE_RATE, windows)
         self.request = RateQuota(REQUEST_PERCENTAGE, windows, max_throttle_ms=windows.window_ms)
+        self.mutations = MutationQuota(mutation_windows, now_s)
 
     def __bool__(self) -> bool:
         """True if any client may have a limit."""
-        return bool(self.produce.counts or self.fetch.counts or self.request.counts)
+        return any((self.produce.counts, self.fetch.counts, self.request.counts, self.mutations.counts))
 
     def set_limits(self, quotas: StoredQuotas) -> None:
         """Take over all limits; what has been taken stays counted."""
         for quota in (self.produce, self.fetch, self.request):
             quota.counts.set_limits(quotas)
+        self.mutations.counts.set_limits(quotas)
 
     def throttle(self, user: str, client_id: str | None) -> FetchThrottle | None:
         """The limits on a fetch that begins now; None if there are none on fetches."""
@@ -68,8 +72,9 @@ class Quotas:
         key = request.api_key
         if key in _EXEMPT:
             return body, 0
-        if key in _MEASURED_BY_HANDLERS and body is not None:
-            return body, first_throttle_time_ms(body)
+        said_ms = first_throttle_time_ms(body) if body is not None and key in _MEASURED_BY_HANDLERS else 0
+        if key == FETCH:
+            return body, said_ms
         client_id = request.client_id or ""
         now_ms = self.now_s() * 1000
         bytes_ms = request_ms = 0
@@ -78,8 +83,8 @@ class Quotas:
             bytes_ms = self.produce.record(user, client_id, size, now_ms)
         if body is not None:  # with acks=0 there is no limit on time (KafkaApis.handleProduceRequest)
             request_ms = self.request.record(user, client_id, busy_s * PERCENT, now_ms)
-        throttle_time_ms = max(bytes_ms, request_ms)
-        if throttle_time_ms:
+        throttle_time_ms = max(bytes_ms, request_ms, said_ms)
+        if throttle_time_ms > said_ms:
             by = self.produce if bytes_ms > request_ms else self.request
             by.throttled(user, client_id, throttle_time_ms, now_ms)
             if body is not None:

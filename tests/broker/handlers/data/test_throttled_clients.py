@@ -8,7 +8,21 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from tests.broker.wire import FETCH, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields
+from diamant.protocol.errors import ErrorCode
+from tests.broker.wire import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    FETCH,
+    INCREMENTAL_ALTER_CONFIGS,
+    METADATA,
+    PRODUCE,
+    WireClient,
+    batch_of,
+    fetch_fields,
+    produce_fields,
+)
+from tests.waiting import wait_until
 
 ALTER_QUOTAS = 49
 CLIENT = [{"entity_type": "client-id", "entity_name": "wire"}]
@@ -73,3 +87,51 @@ async def test_limits_hold_after_a_restart(tmp_path: Any) -> None:
         await set_limit(wire, "producer_byte_rate", 50_000)
     async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
         assert await produce(wire, 510_000) > 0
+
+
+async def test_limits_on_connections(broker: Broker, wire: WireClient) -> None:
+    """A quota of an address holds from the answer on, and is gone with the limit; the configuration's is taken over, too."""
+    address = [{"entity_type": "ip", "entity_name": "localhost"}]
+    for value in (1.0, None):
+        op = {"key": "connection_creation_rate", "value": value or 0.0, "remove": value is None}
+        await wire.call(ALTER_QUOTAS, 1, {"entries": [{"entity": address, "ops": [op]}], "validate_only": False})
+        admission = broker.services.server.admission
+        assert (admission is None) == (value is None)
+        if admission is not None:
+            assert admission.quotas.limits.per_second_of["127.0.0.1"] == 1
+    change = {"name": "max.connections.per.ip.overrides", "config_operation": 0, "value": "127.0.0.1:7"}
+    broker_resource = {"resource_type": 4, "resource_name": "", "configs": [change]}
+    await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [broker_resource], "validate_only": False})
+    await wait_until(lambda: broker.services.server.admission is not None)
+    assert broker.services.server.admission is not None
+    assert broker.services.server.admission.quotas.limits.at_once_of == {"127.0.0.1": 7}
+
+
+@pytest.mark.parametrize(("version", "is_refused"), [(5, False), (6, True), (7, True)])
+async def test_changes_of_topics(wire: WireClient, version: int, is_refused: bool) -> None:
+    """What begins in debt is refused where the version knows the error, else carried out; the answer says how long to wait."""
+    await set_limit(wire, "controller_mutation_rate", 1)
+    await wire.create("big", 15)
+    fields = {"topics": [{"name": "t", "num_partitions": 1, "replication_factor": 1}], "timeout_ms": 1000}
+    answer = await wire.call(CREATE_TOPICS, version, fields)
+    assert answer.topics[0].error_code == (ErrorCode.THROTTLING_QUOTA_EXCEEDED if is_refused else ErrorCode.NONE)
+    assert 3 < answer.throttle_time.total_seconds() <= 5
+
+
+async def test_other_changes_of_topics(broker: Broker, wire: WireClient) -> None:
+    """Deletion and growth are charged by partitions; what asking for metadata would create is unknown while there is a debt."""
+    await set_limit(wire, "controller_mutation_rate", 1)
+    await wire.create("big", 15)
+    calls: list[tuple[int, int, dict[str, Any]]] = [
+        (DELETE_TOPICS, 5, {"topic_names": ["big"], "timeout_ms": 1000}),
+        (CREATE_PARTITIONS, 3, {"topics": [{"name": "big", "count": 20, "assignments": None}], "timeout_ms": 1000}),
+    ]
+    for key, version, fields in calls:
+        async with WireClient(broker.bootstrap_servers) as client:
+            answer = await client.call(key, version, fields)
+        (result,) = answer.responses if key == DELETE_TOPICS else answer.results
+        assert result.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert answer.throttle_time.total_seconds() > 0
+    answer = await wire.call(METADATA, 9, {"topics": [{"name": "new"}], "allow_auto_topic_creation": True})
+    assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert list(broker.node.topics.by_name) == ["big"]

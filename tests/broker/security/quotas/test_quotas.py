@@ -29,7 +29,7 @@ class Time:
 
 def quotas(time: Time, **limits: float) -> Quotas:
     """Quotas with limits for user alice."""
-    made = Quotas(RateWindows(), time)
+    made = Quotas(RateWindows(), RateWindows(), time)
     made.set_limits({entity("user_alice"): limits})
     return made
 

@@ -1,0 +1,117 @@
+"""The quotas that the metadata log and the configuration have, handed to the server that enforces them.
+
+Without any the server has none, and requests and connections meet nothing of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from time import monotonic
+from typing import TYPE_CHECKING, cast
+
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.config_key import INT_MAX
+from diamant.broker.network.server import Server
+from diamant.broker.node.lazy import Lazy
+from diamant.broker.node.node import Node
+
+if TYPE_CHECKING:
+    from diamant.broker.security.quotas.connection_quotas import NewConnectionLimits
+    from diamant.broker.security.quotas.quotas import Quotas
+    from diamant.broker.security.quotas.rate import RateWindows
+
+logger = logging.getLogger(__name__)
+
+PER_IP, PER_IP_OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
+CREATION_RATE = "max.connection.creation.rate"
+
+
+class EnforcedQuotas:
+    """Those of one node. Belongs to the loop thread."""
+
+    def __init__(self, node: Node, server: Server) -> None:
+        self._node = node
+        self._server = server
+        self.clients: Lazy[Quotas] = Lazy(self._make_clients)
+        """Of users and client ids; made when the first limit is there."""
+        server.quotas = None
+        node.on_reconfigured.append(self._reconfigured)
+
+    def _reconfigured(self, _: BrokerConfig) -> None:
+        self._server.keep(self.apply())
+
+    async def apply(self) -> None:
+        """Make the present limits hold; names of hosts are looked up first."""
+        stored = self._node.metadata.image.quotas
+        if stored or self.clients.made is not None:
+            clients = self.clients()
+            clients.set_limits(stored)
+            self._server.quotas = clients if clients else None
+        if stored or self._server.admission is not None or _limits_connections(self._node.config):
+            self._admit_within(await self._connection_limits())
+
+    def _admit_within(self, limits: NewConnectionLimits) -> None:
+        if not limits.has_any:
+            self._server.stop_limiting()
+            return
+        if self._server.admission is None:
+            from diamant.broker.network.admission import ConnectionAdmission
+            from diamant.broker.security.quotas.connection_quotas import ConnectionQuotas
+
+            windows = _windows(self._node.config)
+            hosts = [connection.info.host for connection in self._server.connections]
+            self._server.admission = ConnectionAdmission(self._node.loop, ConnectionQuotas(windows, monotonic, hosts))
+        self._server.admission.quotas.limits = limits
+
+    async def _connection_limits(self) -> NewConnectionLimits:
+        from diamant.broker.config.broker_table import ip_overrides_of
+        from diamant.broker.security.quotas.connection_quotas import NO_LIMIT, NewConnectionLimits, rates_by_host
+
+        config = self._node.config
+        rates = rates_by_host(self._node.metadata.image.quotas)
+        overrides = ip_overrides_of(str(config[PER_IP_OVERRIDES]))
+        addresses = await self._addresses({*filter(None, rates), *overrides})
+        return NewConnectionLimits(
+            per_second=cast(int, config[CREATION_RATE]),
+            per_second_of_any=rates.get(None, NO_LIMIT),
+            per_second_of={a: limit for host, limit in rates.items() if host for a in addresses[host]},
+            at_once_of_any=cast(int, config[PER_IP]),
+            at_once_of={a: limit for host, limit in overrides.items() for a in addresses[host]},
+        )
+
+    async def _addresses(self, hosts: Iterable[str]) -> dict[str, list[str]]:
+        """The addresses of each host; none, and a warning, if its name is not known."""
+        from diamant.broker.security.quotas.connection_quotas import plain_address
+
+        found: dict[str, list[str]] = {}
+        for host in hosts:
+            address = plain_address(host)
+            if address is not None:
+                found[host] = [address]
+                continue
+            try:
+                looked_up = await asyncio.get_running_loop().getaddrinfo(host, None)
+                found[host] = sorted({str(entry[4][0]) for entry in looked_up})
+            except (OSError, UnicodeError) as error:
+                logger.warning("no limit on connections from %s: its address is not known (%s)", host, error)
+                found[host] = []
+        return found
+
+    def _make_clients(self) -> Quotas:
+        from diamant.broker.security.quotas.quotas import Quotas
+
+        config = self._node.config
+        return Quotas(_windows(config), _windows(config, "controller."), monotonic)
+
+
+def _windows(config: BrokerConfig, prefix: str = "") -> RateWindows:
+    from diamant.broker.security.quotas.rate import RateWindows
+
+    count, size_s = config[f"{prefix}quota.window.num"], config[f"{prefix}quota.window.size.seconds"]
+    return RateWindows(cast(int, count), cast(int, size_s) * 1000)
+
+
+def _limits_connections(config: BrokerConfig) -> bool:
+    return any(config[name] != INT_MAX for name in (PER_IP, CREATION_RATE)) or bool(config[PER_IP_OVERRIDES])

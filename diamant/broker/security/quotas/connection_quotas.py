@@ -1,0 +1,129 @@
+"""Limits on connections: how many are made per second, in all and from one address, and how many one address has.
+
+Too many in all: accepting waits. Too many from one address: the connection is accepted, left unread for as long as its address
+has to wait, then closed, so that a client that connects again and again costs little (KIP-612). More than an address may have:
+it is closed at once.
+
+Bounds: as `client_counts.py` for the rates of addresses; the numbers of connections are those of connections.
+
+Source: SocketServer.ConnectionQuotas.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from diamant.broker.security.quotas.client_counts import IDLE_MS, MAX_COUNTS
+from diamant.broker.security.quotas.limits import CONNECTION_CREATION_RATE, IP, StoredQuotas
+from diamant.broker.security.quotas.rate import Rate, RateWindows
+from diamant.broker.security.quotas.rate_quota import throttle_time_ms
+
+NO_LIMIT = (1 << 31) - 1
+"""Kafka's default of all of them."""
+
+
+class Admittance(NamedTuple):
+    """What becomes of a new connection: `wait_ms` until it and others are taken; or it is refused after `refused_ms`."""
+
+    wait_ms: int = 0
+    refused_ms: int = 0
+
+
+class NewConnectionLimits(NamedTuple):
+    """All limits; addresses are as sockets give them."""
+
+    per_second: int = NO_LIMIT
+    per_second_of_any: int = NO_LIMIT
+    per_second_of: Mapping[str, int] = {}
+    at_once_of_any: int = NO_LIMIT
+    at_once_of: Mapping[str, int] = {}
+
+    @property
+    def has_any(self) -> bool:
+        """True if there is a limit at all."""
+        rates = (self.per_second, self.per_second_of_any, self.at_once_of_any)
+        return any(limit != NO_LIMIT for limit in rates) or bool(self.per_second_of or self.at_once_of)
+
+
+def rates_by_host(quotas: StoredQuotas) -> dict[str | None, int]:
+    """The quotas `connection_creation_rate` by address or name; None: any address."""
+    return {
+        entity[0].entity_name: int(limits[CONNECTION_CREATION_RATE])
+        for entity, limits in quotas.items()
+        if entity[0].entity_type == IP and CONNECTION_CREATION_RATE in limits
+    }
+
+
+def plain_address(text: str) -> str | None:
+    """An address as sockets give it; None if the text is a name."""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return None
+
+
+class ConnectionQuotas:
+    """The rates and numbers of connections. Everything runs on the loop thread."""
+
+    def __init__(self, windows: RateWindows, now_s: Callable[[], float], hosts: Iterable[str]) -> None:
+        """`now_s`: real time that does not go back. `hosts`: the addresses of the connections that there are."""
+        self.limits = NewConnectionLimits()
+        self.throttled = 0
+        """Connections that were held up or refused for the rate of their address, or of all."""
+        self._windows = windows
+        self._now_s = now_s
+        self._all = Rate(windows)
+        self._of: dict[str, Rate] = {}
+        self._last_ms: dict[str, float] = {}
+        self._open: Counter[str] = Counter(hosts)
+
+    def ask(self, host: str) -> Admittance:
+        """Count a new connection and decide about it."""
+        now_ms = self._now_s() * 1000
+        wait_ms = self._record(self._all, self.limits.per_second, now_ms)
+        limit = self.limits.per_second_of.get(host, self.limits.per_second_of_any)
+        if limit != NO_LIMIT:
+            rate = self._rate_of(host, now_ms)
+            refused_ms = self._record(rate, limit, now_ms)
+            if refused_ms:
+                # It is not taken, so it does not count.
+                rate.record(-1, now_ms)
+                self._all.record(-1, now_ms)
+                self.throttled += 1
+                return Admittance(refused_ms=refused_ms)
+        self.throttled += wait_ms > 0
+        return Admittance(wait_ms=wait_ms)
+
+    def connected(self, host: str) -> bool:
+        """Count a connection that is open; False if its address has too many."""
+        self._open[host] += 1
+        return self._open[host] <= self.limits.at_once_of.get(host, self.limits.at_once_of_any)
+
+    def disconnected(self, host: str) -> None:
+        """Count a connection that was open no more."""
+        self._open[host] -= 1
+        if self._open[host] <= 0:
+            del self._open[host]
+
+    def _record(self, rate: Rate, limit: int, now_ms: float) -> int:
+        rate.record(1, now_ms)
+        return throttle_time_ms(rate, limit, now_ms, self._windows.window_ms)
+
+    def _rate_of(self, host: str, now_ms: float) -> Rate:
+        rate = self._of.get(host)
+        if rate is None:
+            if len(self._of) >= MAX_COUNTS:
+                self._sweep(now_ms)
+            rate = self._of[host] = Rate(self._windows)
+        self._last_ms[host] = now_ms
+        return rate
+
+    def _sweep(self, now_ms: float) -> None:
+        """Make room: those that were idle for an hour go, or the tenth that was so longest."""
+        by_age = sorted(self._last_ms, key=self._last_ms.__getitem__)
+        idle = [host for host in by_age if now_ms - self._last_ms[host] >= IDLE_MS]
+        for host in idle or by_age[: MAX_COUNTS // 10]:
+            del self._of[host], self._last_ms[host]
