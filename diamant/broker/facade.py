@@ -95,7 +95,8 @@ async def compact(
     from diamant.cleaner.on_demand.request import CompactRequest
 
     request = CompactRequest(topic, partition, until, timeout_ms, is_forced, return_at_horizon, engine)
-    return await on_loop(broker.loop, lambda: broker.services.compactions().compact(request, progress))
+    services = broker.services
+    return await on_loop(services.node.loop, lambda: services.compactions().compact(request, progress))
 
 
 async def explain(
