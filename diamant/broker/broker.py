@@ -127,6 +127,7 @@ class Broker:
     records = facade.records
     compact = facade.compact
     explain = facade.explain
+    ghosts = facade.ghosts
     count = facade.count
     latest = facade.latest
     erase = facade.erase
@@ -268,6 +269,7 @@ class BlockingBroker:
     produce = waiting(Broker.produce)
     compact = waiting(Broker.compact)
     explain = waiting(Broker.explain)
+    ghosts = waiting(Broker.ghosts)
     count = waiting(Broker.count)
     erase = waiting(Broker.erase)
     erase_now = waiting(Broker.erase_now)

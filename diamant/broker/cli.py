@@ -39,6 +39,9 @@ COMMANDS = {
         "diamant.broker.commands.admin.explain:explain", "Explain why records are still there, and until when."
     ),
     "fault": LazyCommand("diamant.broker.commands.admin.fault:fault", "Let a broker do wrong what a test asks for."),
+    "ghosts": LazyCommand(
+        "diamant.broker.commands.admin.ghosts:ghosts", "List keys that groups still hold although they were deleted."
+    ),
     "group": LazyCommand(
         "diamant.broker.commands.cluster.group:group",
         "List, describe, reset and delete consumer groups of any cluster.",

@@ -17,6 +17,7 @@ from diamant.broker.running import RunningBroker
 if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erase_result import Erasure
     from diamant.broker.erasure.redact.redact_result import Redaction
+    from diamant.broker.ghosts.ledger import GhostReport
     from diamant.broker.operations.count import TopicRecords
     from diamant.broker.operations.explain import Explanation
     from diamant.broker.operations.produce import Data, Headers, Produced
@@ -115,6 +116,11 @@ async def explain(
     return await on_loop(broker.loop, lambda: broker.services.explain().explain(request))
 
 
+async def ghosts(broker: AnyBroker, topic: str, group: str | None = None) -> GhostReport:
+    """Return the keys of a topic that groups may still hold although they were deleted: they have missed the tombstone."""
+    return await on_loop(broker.loop, lambda: broker.services.ghosts().of(topic, group))
+
+
 async def count(broker: AnyBroker, topic: str, partition: int | None = None, *, is_exact: bool = False) -> TopicRecords:
     """Return how many records a topic has, by kind: at once with bounds, or exactly, once every record was read."""
     return await on_loop(broker.loop, lambda: broker.services.count().count(topic, partition, is_exact=is_exact))
@@ -133,7 +139,7 @@ def latest(
 
 async def erase(
     broker: AnyBroker,
-    key: bytes,
+    key: bytes | str,
     topics: str | Sequence[str],
     *,
     reason: str,
@@ -149,7 +155,8 @@ async def erase(
     from diamant.broker.erasure.jobs.requests import EraseRequest
 
     names = tuple(sorted({topics} if isinstance(topics, str) else {*topics}))
-    request = EraseRequest(bytes(key), names, reason, reference, is_now, is_confirmed, is_forced, engine, timeout_ms)
+    encoded = key.encode() if isinstance(key, str) else bytes(key)
+    request = EraseRequest(encoded, names, reason, reference, is_now, is_confirmed, is_forced, engine, timeout_ms)
     return await broker.services.erasures().erase(request, progress)
 
 

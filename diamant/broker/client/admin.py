@@ -275,6 +275,10 @@ class Admin:
             found["key"] = key_fields(parse_key(_key(key)))
         return found
 
+    def ghosts(self, topic: str, group: str | None = None, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Keys of a topic that groups may still hold although they were deleted: their tombstones went before they were read."""
+        return self.call("POST", "/v1/ghosts", _given(topic=topic, group=group), timeout_s=timeout_s)
+
     def erase(
         self,
         key: Key,

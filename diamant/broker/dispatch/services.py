@@ -18,7 +18,7 @@ from diamant.broker.node.cleaner import NodeCleaner
 from diamant.broker.node.housekeeping import Housekeeping
 from diamant.broker.node.lazy import Lazy
 from diamant.broker.node.node import Node
-from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from diamant.broker.config.broker_config import BrokerConfig
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from diamant.broker.erasure.jobs.cancel import AnyQueue
     from diamant.broker.erasure.redact.redactions import Redactions
     from diamant.broker.faults.faults import Faults
+    from diamant.broker.ghosts.ghosts import Ghosts
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.groups.coordinator.tombstone_holds import GroupHolds
     from diamant.broker.operations.clock import BrokerClock
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from diamant.broker.snapshots.store import Snapshots
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.cleaner.erasure.pending_erasures import PendingErasures
+    from diamant.cleaner.rules.plan import CleanPlan
     from diamant.cleaner.rules.tombstone_hold import TombstoneHold
     from diamant.storage.log.log import Log
 
@@ -71,7 +73,7 @@ class Services:
         """
         self.node = node
         self.housekeeping = Housekeeping(node)
-        self.cleaning = NodeCleaner(node, self._hold)
+        self.cleaning = NodeCleaner(node, self._hold, self._watch)
         dispatch = Dispatcher(node.flusher, served_keys, partial(load, self))
         if server is None:
             server = Server(dispatch, frame_header, ServerLimits.of(node.config), RequestMetrics())
@@ -94,6 +96,7 @@ class Services:
         self.compactions: Lazy[Compactions] = Lazy(self._compactions)
         self.compact_by_config: Lazy[CompactByConfig] = Lazy(self._compact_by_config)
         self.explain: Lazy[ExplainOperation] = Lazy(self._explain)
+        self.ghosts: Lazy[Ghosts] = Lazy(self._ghosts)
         self.count: Lazy[CountOperation] = Lazy(self._count)
         self.produce: Lazy[ProduceOperation] = Lazy(self._produce)
         self.records: Lazy[RecordsOperation] = Lazy(self._records)
@@ -191,6 +194,20 @@ class Services:
             return None
         return self.holds().hold(log)
 
+    async def _watch(self, log: Log, now_ms: int) -> Callable[[CleanPlan, int], object] | None:
+        if GROUP_OFFSETS_TOPIC not in self.node.topics.by_name or log.topic in INTERNAL_TOPICS:
+            return None
+        return await self.ghosts().watch(log, now_ms)
+
+    def _ghosts(self) -> Ghosts:
+        from diamant.broker.ghosts.ghosts import Ghosts
+
+        return Ghosts(self.node.topics, self.groups, self.explain(), self.records())
+
+    def _forget_ghost(self, key: bytes) -> None:
+        if self.ghosts.made is not None:
+            self.ghosts.made.forget_key(key)
+
     def _holds(self) -> GroupHolds:
         from diamant.broker.groups.coordinator.tombstone_holds import GroupHolds
 
@@ -266,7 +283,15 @@ class Services:
     def _erasures(self) -> Erasures:
         from diamant.broker.erasure.erase.erasures import Erasures
 
-        return Erasures(self.node, self.evidence(), self.certificates(), self.cleaning, self.compactions(), self.groups)
+        return Erasures(
+            self.node,
+            self.evidence(),
+            self.certificates(),
+            self.cleaning,
+            self.compactions(),
+            self.groups,
+            self._forget_ghost,
+        )
 
     def _redactions(self) -> Redactions:
         from diamant.broker.erasure.redact.redactions import Redactions

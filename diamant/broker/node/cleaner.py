@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.rules.tombstone_hold import TombstoneHolds
     from diamant.cleaner.runners.contract import Runner
     from diamant.cleaner.service.metrics import CleanerStatus
+    from diamant.cleaner.service.round import ExpiryWatch
     from diamant.cleaner.service.service import CleanerService
     from diamant.cleaner.service.settings import ServiceSettings
     from diamant.cleaner.spark.runner.turns import SparkTurns
@@ -41,10 +42,11 @@ logger = logging.getLogger(__name__)
 class NodeCleaner:
     """The broker's cleaner, once it is needed."""
 
-    def __init__(self, node: Node, holds: TombstoneHolds) -> None:
-        """`holds` tells which tombstones wait for consumer groups."""
+    def __init__(self, node: Node, holds: TombstoneHolds, watch: ExpiryWatch) -> None:
+        """`holds` tells which tombstones wait for consumer groups; `watch` sees which ones go."""
         self._node = node
         self._holds = holds
+        self._watch = watch
         self._service: CleanerService | None = None
         self._loading: asyncio.Task[CleanerService] | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -92,7 +94,7 @@ class NodeCleaner:
     async def _load(self) -> CleanerService:
         # In a thread, as it takes some 50 ms.
         module = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.service.service")
-        service: CleanerService = make_service(self._node, module.CleanerService, self._holds)
+        service: CleanerService = make_service(self._node, module.CleanerService, self._holds, self._watch)
         await service.start(self._node.directory.unopened)
         self._service = service
         self._node.log_events.subscribe(service.saw_append, service.rolled)
@@ -177,7 +179,9 @@ def cleaner_settings(config: BrokerConfig) -> ServiceSettings:
     )
 
 
-def make_service(node: Node, service: type[CleanerService], holds: TombstoneHolds) -> CleanerService:
+def make_service(
+    node: Node, service: type[CleanerService], holds: TombstoneHolds, watch: ExpiryWatch
+) -> CleanerService:
     """Return the broker's cleaner, which is to be started once the logs are loaded."""
 
     def retained(log: Log) -> None:
@@ -195,6 +199,7 @@ def make_service(node: Node, service: type[CleanerService], holds: TombstoneHold
         on_cleaned=lambda _log: node.scheduler.poke(),
         on_retained=retained,
         holds=holds,
+        watch=watch,
     )
 
 

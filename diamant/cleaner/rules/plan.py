@@ -146,6 +146,12 @@ class CleanPlan:
         """Tell whether what is at `offset` is kept from expiring."""
         return self.horizons_frozen_above is not None and offset > self.horizons_frozen_above
 
+    def lets_expire(self, segment: int, offset: int, horizon_ms: int) -> bool:
+        """Tell whether the round removes a tombstone, unless it ends before: of a batch with this horizon, in a segment."""
+        if segment in self.untouched or segment in self.quarantined or horizon_ms > self.now_ms:
+            return False
+        return not self.is_frozen(offset) and not self.is_held(offset, horizon_ms)
+
     def is_held(self, offset: int, horizon_ms: int) -> bool:
         """Tell whether the tombstones of a batch at `offset` with this horizon wait for groups."""
         return self.held_above is not None and offset > self.held_above and horizon_ms > self.held_since_ms

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import TypeAlias
 
 from diamant.cleaner.prompt.prompt_state import PromptLogs
 from diamant.cleaner.prompt.segment_facts import horizon_round_end
@@ -44,6 +45,14 @@ MAX_RESTARTS = 5
 """Rounds in a row whose log changed under them, before that counts as a failure."""
 
 
+ExpiryWatch: TypeAlias = Callable[[Log, int], Awaitable[Callable[[CleanPlan, int], object] | None]]
+"""Looks at a log before a round, at a time; what it returns is told of the round after it: its plan, and where it ended."""
+
+
+async def no_watch(_log: Log, _now_ms: int) -> None:
+    """Look at nothing."""
+
+
 class Rounds:
     """The rounds of a cleaner. Belongs to the loop thread; `prompt` is None in mode kafka."""
 
@@ -55,6 +64,7 @@ class Rounds:
         prompt: PromptLogs | None,
         settings: CleanerSettings,
         blocking: Executor,
+        watch: ExpiryWatch,
     ) -> None:
         self.settings = settings
         """Of the next rounds."""
@@ -63,6 +73,7 @@ class Rounds:
         self._picker = picker
         self._prompt = prompt
         self._blocking = blocking
+        self._watch = watch
         self._inline_turns = asyncio.Semaphore(MAX_INLINE_ROUNDS)
         self._restarts: dict[TopicPartition, int] = {}
         """Rounds in a row that ended because their log had changed."""
@@ -84,6 +95,7 @@ class Rounds:
         try:
             in_thread = asyncio.get_running_loop().run_in_executor
             known = await in_thread(self._blocking, look_at_segments, self._env, list(log.segments))
+            note_expired = await self._watch(log, started_ms)
             check_done()
             now_ms = self._env.clock.now_ms()
             if (error := why_not(log)) is None:
@@ -94,6 +106,8 @@ class Rounds:
             if plan is not None:
                 result = await self._run_plan(slot, log, plan, check_done, requests)
                 checkpoint = await self._end(log, plan, result)
+                if note_expired is not None:
+                    note_expired(plan, result.end_offset if plan.has_dirty_range else plan.first_uncleanable_offset)
                 self._tell(slot, plan, result)
         except CleaningAborted as aborted:
             error = str(aborted)

@@ -35,7 +35,7 @@ from diamant.cleaner.service.metrics import CleanerMetrics, CleanerStatus
 from diamant.cleaner.service.partition_states import CheckpointFile, PartitionStates
 from diamant.cleaner.service.partition_view import CleanerView
 from diamant.cleaner.service.retention import CompactedRetention
-from diamant.cleaner.service.round import Rounds
+from diamant.cleaner.service.round import ExpiryWatch, Rounds, no_watch
 from diamant.cleaner.service.round_requests import (
     PLAIN,
     RoundCallers,
@@ -69,10 +69,9 @@ def nothing(_log: Log) -> None:
 class CleanerService:
     """See the module. Everything is called on the loop thread.
 
-    `logs` is the owner's table, which changes; `directory` is the log directory. `new_process_runner` makes runners for plans
-    of more than `max_inline_bytes`, too large for a thread of this process. `new_offload_runner` makes one for plans from
-    `offload_from_bytes` on, too large for this machine, given the runner that takes over what fails. `on_cleaned` is called
-    after a round that changed a log, `on_retained` after a removal of segments. `holds` tells which tombstones wait for groups.
+    `logs` is the owner's table, which changes. `new_process_runner` makes runners for plans of more than `max_inline_bytes`,
+    `new_offload_runner` for those from `offload_from_bytes` on, given the runner that takes over what fails. `on_cleaned` follows
+    a round that changed a log, `on_retained` a removal of segments. `holds`, `watch`: tombstones that wait, and that go.
     """
 
     def __init__(
@@ -89,6 +88,7 @@ class CleanerService:
         on_cleaned: Callable[[Log], object] = nothing,
         on_retained: Callable[[Log], object] = nothing,
         holds: TombstoneHolds = no_hold,
+        watch: ExpiryWatch = no_watch,
     ) -> None:
         self._env = env
         self._directory = directory
@@ -108,7 +108,7 @@ class CleanerService:
         self.picker = LogPicker(env, logs, self.states, self._metrics, self._prompt, self.blocking, holds)
         """Tells what there is to clean at a log now, and when the clock alone makes something due."""
         round_settings = settings.for_rounds(self._hash_key)
-        self._rounds = Rounds(env, self.states, self.picker, self._prompt, round_settings, self.blocking)
+        self._rounds = Rounds(env, self.states, self.picker, self._prompt, round_settings, self.blocking, watch)
         self._retention = CompactedRetention(env.clock, self.picker, self.states, on_retained, is_kafka=self._is_kafka)
         self.slots = Slots(env, new_process_runner, new_offload_runner, offload_from_bytes, max_inline_bytes)
         """Tells how far the rounds are that runners are at."""

@@ -29,7 +29,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -71,6 +71,10 @@ logger = logging.getLogger(__name__)
 MAX_TOPICS = 1_000
 
 
+def no_note(_key: bytes) -> None:
+    """Take no note of a key."""
+
+
 class Erasures:
     """All erasures of one broker; made with the first one, or at a start that finds one unfinished."""
 
@@ -84,10 +88,12 @@ class Erasures:
         cleaning: NodeCleaner,
         compactions: Compactions,
         groups: Lazy[GroupCoordinator],
+        on_key: Callable[[bytes], object] = no_note,
     ) -> None:
-        """`kept`: the certificates that there are."""
+        """`kept`: the certificates that there are. `on_key` is told of each key that is to be erased."""
         self._evidence = evidence
         self._kept = kept
+        self._on_key = on_key
         self._key_digests: dict[str, bytes] = {}
         """The keyed digest of the key of each erasure in progress that has its key, by id; 200 bytes each."""
         self.table: JobTable[Intent] = JobTable(
@@ -144,6 +150,7 @@ class Erasures:
         return [intent.key], Needles(key.secret, intent.needles)
 
     def _note_key(self, intent: Intent, key: SigningKey) -> None:
+        self._on_key(intent.key)
         if intent.phase == CLOSING:
             self._key_digests.pop(intent.id, None)
         else:

@@ -1,10 +1,11 @@
-"""Explanations over HTTP: `POST /v1/explain`. docs/how-to/explain.md has the fields and examples.
+"""Explanations over HTTP: `POST /v1/explain`, and `POST /v1/ghosts`. docs/how-to/explain.md has the fields and examples.
 
 The key is in the body and not in the path, where access logs of proxies would keep it; and in no job.
 """
 
 from __future__ import annotations
 
+from diamant.broker.ghosts.ledger import GhostReport
 from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
 from diamant.broker.http.serving.route import Call, Param, Route
 from diamant.broker.operations.explain import ExplainRequest, Explanation
@@ -17,6 +18,11 @@ async def explain(call: Call) -> Explanation:
         fields["topic"], fields["partition"], fields["key"], fields["offset"], is_tombstones=fields["tombstones"]
     )
     return await call.services.explain().explain(request, call.progress)
+
+
+async def ghosts(call: Call) -> GhostReport:
+    """List the deletions that groups have missed."""
+    return await call.services.ghosts().of(call.fields["topic"], call.fields["group"])
 
 
 ROUTES = (
@@ -37,5 +43,17 @@ ROUTES = (
             Param("tombstones", "boolean", "Every tombstone, and the groups that have not passed it.", default=False),
         ),
         answer="Partition by partition: how clean it is, and each record with its gates and the time at which it goes.",
+    ),
+    Route(
+        "POST",
+        "/v1/ghosts",
+        ghosts,
+        "Keys that groups may still hold although they were deleted: the tombstone was removed before they had passed it.",
+        fields=(
+            Param("topic", "string", "The topic.", is_required=True),
+            Param("group", "string", "One group; all without it."),
+        ),
+        answer="`ghosts`: each with `partition`, `key`, `offset` of its tombstone, `removed_ms` and `groups`. `left_out` are "
+        "only counted. Known since the broker's start.",
     ),
 )

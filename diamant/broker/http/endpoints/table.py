@@ -27,6 +27,7 @@ ENDPOINTS: dict[str, str] = {
     "/v1/explain": "diamant.broker.http.endpoints.explain",
     "/v1/faults": "diamant.broker.http.endpoints.faults",
     "/v1/find": "diamant.broker.http.endpoints.records",
+    "/v1/ghosts": "diamant.broker.http.endpoints.explain",
     "/v1/history": "diamant.broker.http.endpoints.history",
     "/v1/latest": "diamant.broker.http.endpoints.records",
     "/v1/redact": "diamant.broker.http.endpoints.redact",

@@ -1,0 +1,55 @@
+"""`diamant ghosts`: keys that groups still hold although they were deleted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.commands.terminal.files import counted, time_text, visible
+from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--group", "-g", metavar="GROUP", help="Only of this consumer group.")
+@asking
+def ghosts(topic: str, group: str | None, asked: Asked) -> None:
+    """List keys of TOPIC that consumer groups may still hold although they were deleted.
+
+    The tombstone was removed before the group had passed it, so the group is never told. It is one that stood still for longer
+    than delete.retention.ms; diamant.tombstone.hold=groups keeps tombstones for such groups. The list begins with the broker's
+    start; a key leaves it when it is written again, or when the group goes back. `diamant explain TOPIC --tombstones` shows what
+    groups have yet to read.
+
+    Exit codes: 0 there are none; 1 failed; 2 usage, or no such topic; 3 there are some.
+    """
+    found = asked.admin.ghosts(topic, group, timeout_s=asked.timeout_s)
+    asked.show(found, lambda console: _print(console, found))
+    sys.exit(EXIT_NOT_SO if found["ghosts"] or found["left_out"] else EXIT_DONE)
+
+
+def _print(console: Console, found: Mapping[str, Any]) -> None:
+    if found["ghosts"]:
+        heads = ("partition", "deleted at", "removed", "key", "groups")
+        rows = [
+            [
+                str(one["partition"]),
+                f"{one['offset']:,}",
+                time_text(one["removed_ms"]),
+                visible(one["key"].get("text", "")) or f"0x{one['key'].get('hex', '')}",
+                visible(", ".join(one["groups"])),
+            ]
+            for one in found["ghosts"]
+        ]
+        print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console)
+    elif not found["left_out"]:
+        console.print("No group has missed a deletion.")
+    if found["left_out"]:
+        console.print(f"... and {counted(found['left_out'], 'deletion')} more that the broker only counted")

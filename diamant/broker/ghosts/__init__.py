@@ -1,0 +1,1 @@
+"""Ghosts: keys that consumer groups may still hold although they were deleted."""

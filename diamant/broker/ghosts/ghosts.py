@@ -1,0 +1,186 @@
+"""Finds ghosts: before a round the tombstones that a slow group has not passed are read, after it those that went are noted.
+
+A group with a committed offset below a tombstone has not read that deletion. Once the tombstone is gone it never will. If it has
+read a value of the key before, it holds it until the key is written again, or until it reads the topic from the start.
+
+Read is only what the slowest group has not passed, and only when a tombstone there may have come to its delete horizon: about
+once in `delete.retention.ms`. Without groups behind nothing is read.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from diamant.broker.client.errors import VerbError
+from diamant.broker.ghosts.ledger import MAX_KEY_BYTES, Ghost, GhostLedger, GhostReport
+from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, groups_of
+from diamant.broker.groups.store.offsets import committed_offset_of
+from diamant.cleaner.explain.scans import FoundRecord, scan_tombstones
+from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.operations.explain import ExplainOperation
+    from diamant.broker.operations.records import RecordPage, RecordsOperation
+    from diamant.broker.topics.topics import Topics
+    from diamant.cleaner.erasure.pending_erasures import PendingErasures
+    from diamant.cleaner.rules.plan import CleanPlan
+    from diamant.storage.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+LOADING_S = 5.0
+"""How long a round waits for groups that are being loaded."""
+EARLY_MS = 60_000
+"""A horizon so near counts as over: the round's time is a little later than that of the reading."""
+
+
+class _Looked(NamedTuple):
+    """What was read of a log."""
+
+    topic_id: UUID
+    start: int
+    """From which offset on."""
+    now_ms: int
+    next_ms: int | None
+    """The earliest horizon that a tombstone there had and that was not over."""
+
+    def is_enough(self, log: Log, start: int, now_ms: int) -> bool:
+        """Tell whether nothing from `start` on can have come to its horizon since."""
+        stamped_ms = self.now_ms + log.config.delete_retention_ms
+        due_ms = stamped_ms if self.next_ms is None else min(stamped_ms, self.next_ms)
+        return self.topic_id == log.topic_id and start >= self.start and now_ms + EARLY_MS < due_ms
+
+
+class Ghosts:
+    """The ghosts of one broker since its start. Belongs to the loop thread."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        groups: Lazy[GroupCoordinator],
+        explaining: ExplainOperation,
+        records: RecordsOperation,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._explaining = explaining
+        self._records = records
+        self._ledger = GhostLedger()
+        self._looked: dict[tuple[str, int], _Looked] = {}
+        """By partition; one entry for each that had a group behind."""
+
+    def forget_key(self, key: bytes) -> None:
+        """Forget a key that is erased: nothing may name it."""
+        self._ledger.forget_key(key)
+
+    # -- rounds ----------------------------------------------------------------------------------------------------------
+
+    async def watch(self, log: Log, now_ms: int) -> Callable[[CleanPlan, int], object] | None:
+        """Look at a log before a round; return what is to be told of the round after it, or None. Raises nothing of its own."""
+        await groups_not_known(self._groups, self._topics, LOADING_S)
+        behind = [(offset, name) for offset, name in await groups_of(self._groups, log) if offset < log.log_end_offset]
+        if not behind:
+            return None
+        start = max(behind[0][0], log.log_start_offset)
+        looked = self._looked.get((log.topic, log.partition))
+        if looked is not None and looked.is_enough(log, start, now_ms):
+            return None
+        try:
+            tombstones = await self._tombstones(log, start)
+        except (VerbError, StorageError, OSError, TimeoutError) as error:
+            logger.warning("%s-%d: deletions that groups miss are not noted: %s", log.topic, log.partition, error)
+            return None
+        return partial(self._note, log, behind, tombstones, start, now_ms)
+
+    async def _tombstones(self, log: Log, start: int) -> Sequence[FoundRecord]:
+        taken, files = await self._explaining.open(log)
+        bases = [segment.base_offset for segment in taken.state.segments]
+        first = bases[max(0, bisect_right(bases, start) - 1)]
+        with files:
+
+            def read() -> Sequence[FoundRecord]:
+                segments = (one for one in files.present() if one.base_offset >= first)
+                keeps_key = partial(_is_kept, taken.erasures)
+                return scan_tombstones(
+                    segments, taken.outcomes, start, check_done=self._explaining.check, keeps_key=keeps_key
+                ).tombstones
+
+            return await self._explaining.read(read)
+
+    def _note(
+        self,
+        log: Log,
+        behind: Sequence[tuple[int, str]],
+        tombstones: Sequence[FoundRecord],
+        start: int,
+        looked_ms: int,
+        plan: CleanPlan,
+        end_offset: int,
+    ) -> None:
+        """Note what a round has removed that ended at an offset."""
+        next_ms = None
+        for one in tombstones:
+            if one.horizon_ms is None or one.offset >= end_offset:
+                continue
+            if not plan.lets_expire(one.segment, one.offset, one.horizon_ms):
+                next_ms = one.horizon_ms if next_ms is None else min(next_ms, one.horizon_ms)
+                continue
+            missed = {
+                name: offset
+                for offset, name in behind
+                if offset <= one.offset and self._committed(name, log.topic, log.partition, offset) <= one.offset
+            }
+            if missed and one.key is not None:
+                self._ledger.add(log.topic_id, log.partition, Ghost(one.key, one.offset, plan.now_ms, missed))
+        self._looked[log.topic, log.partition] = _Looked(log.topic_id, start, looked_ms, next_ms)
+
+    def _committed(self, group: str, topic: str, partition: int, otherwise: int) -> int:
+        found = self._groups().groups.get(group)
+        stored = None if found is None else found.offsets.get(topic, partition)
+        return otherwise if stored is None else committed_offset_of(stored[0])
+
+    # -- the answer ------------------------------------------------------------------------------------------------------
+
+    async def of(self, topic: str, group: str | None = None) -> GhostReport:
+        """Return the ghosts of a topic, or of one group there; reads the topic if there are any. VerbError.
+
+        Left out are keys that were written again, and groups that were deleted or have gone back.
+        """
+        (log, *_) = self._explaining.logs(topic, None)
+        found: list[tuple[int, Ghost]] = []
+        for partition, keys in sorted(self._ledger.of(log.topic_id).items()):
+            await self._discard_written(log, partition, keys)
+            for ghost in keys.values():
+                left = {
+                    name: offset
+                    for name, offset in ghost.groups.items()
+                    if group in (None, name) and self._committed(name, topic, partition, -1) >= offset
+                }
+                if left:
+                    found.append((partition, ghost._replace(groups=left)))
+        found.sort(key=lambda one: (one[0], one[1].offset))
+        return GhostReport(topic, tuple(found), self._ledger.left_out.get(log.topic_id, 0))
+
+    async def _discard_written(self, log: Log, partition: int, keys: dict[bytes, Ghost]) -> None:
+        """Drop keys that have a later record."""
+        pages: AsyncGenerator[RecordPage, None] = self._records.latest_pages(log.topic, partition, with_tombstones=True)
+        async with aclosing(pages):
+            async for page in pages:
+                for record in page.records:
+                    ghost = None if record.key is None else keys.get(record.key)
+                    if ghost is not None and record.offset > ghost.offset:
+                        del keys[ghost.key]
+                        self._ledger.discard(log.topic_id, partition, ghost.key)
+
+
+def _is_kept(erasures: PendingErasures | None, key: bytes) -> bool:
+    """Tell whether a key may be named: it is not being erased."""
+    return len(key) <= MAX_KEY_BYTES and (erasures is None or not erasures.has(key))

@@ -1,0 +1,84 @@
+"""The deletions that groups have missed, in memory: keys do not belong into files that an erasure does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from diamant.broker.client.record_key import key_fields
+
+MAX_GHOSTS = 10_000
+MAX_KEY_BYTES = 1024
+"""Longer keys are only counted. So a ledger takes about 15 MB at most."""
+
+
+class Ghost(NamedTuple):
+    """A key whose tombstone was removed before these groups had passed it."""
+
+    key: bytes
+    offset: int
+    """Of the tombstone."""
+    removed_ms: int
+    groups: Mapping[str, int]
+    """The groups, with the offsets that they had committed."""
+
+
+class GhostReport(NamedTuple):
+    """The ghosts of a topic, by partition and offset. `left_out`: those that the ledger had no room for."""
+
+    topic: str
+    ghosts: tuple[tuple[int, Ghost], ...]
+    left_out: int
+
+    def to_fields(self) -> dict[str, object]:
+        """As JSON has it."""
+        return {
+            "topic": self.topic,
+            "ghosts": [
+                {
+                    "partition": partition,
+                    "key": key_fields(one.key),
+                    "offset": one.offset,
+                    "removed_ms": one.removed_ms,
+                    "groups": sorted(one.groups),
+                }
+                for partition, one in self.ghosts
+            ],
+            "left_out": self.left_out,
+        }
+
+
+class GhostLedger:
+    """At most `MAX_GHOSTS`; further ones are counted by topic. Topics go by their ids: a recreated one has none."""
+
+    def __init__(self) -> None:
+        self._by_partition: dict[tuple[UUID, int], dict[bytes, Ghost]] = {}
+        self._count = 0
+        self.left_out: dict[UUID, int] = {}
+
+    def add(self, topic_id: UUID, partition: int, ghost: Ghost) -> None:
+        """Take one, in place of an earlier one of its key."""
+        keys = self._by_partition.setdefault((topic_id, partition), {})
+        if ghost.key not in keys:
+            if self._count >= MAX_GHOSTS or len(ghost.key) > MAX_KEY_BYTES:
+                self.left_out[topic_id] = self.left_out.get(topic_id, 0) + 1
+                return
+            self._count += 1
+        keys[ghost.key] = ghost
+
+    def of(self, topic_id: UUID) -> dict[int, dict[bytes, Ghost]]:
+        """Return copies of those of a topic, by partition and key."""
+        return {
+            partition: dict(keys) for (one, partition), keys in self._by_partition.items() if keys and one == topic_id
+        }
+
+    def discard(self, topic_id: UUID, partition: int, key: bytes) -> None:
+        """Forget one, if it is there."""
+        if self._by_partition.get((topic_id, partition), {}).pop(key, None) is not None:
+            self._count -= 1
+
+    def forget_key(self, key: bytes) -> None:
+        """Forget a key in all topics: it is erased."""
+        for topic_id, partition in self._by_partition:
+            self.discard(topic_id, partition, key)

@@ -1,0 +1,1 @@
+"""Deletions that groups have missed."""

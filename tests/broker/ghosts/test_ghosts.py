@@ -1,0 +1,126 @@
+"""Ghosts: deletions that a group has missed because it was behind when the tombstone went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+
+from diamant import Admin
+from diamant.broker.broker import BlockingBroker, Broker
+from diamant.broker.cli import main
+from diamant.broker.client.kafka_client import KafkaClient
+from diamant.broker.client.kafka_group import KafkaGroup
+
+PARTITION = "users", 0
+
+
+@pytest.fixture
+def broker() -> Iterator[BlockingBroker]:
+    """One whose clock stands, with values of a, b and c at offsets 0 to 2."""
+    with Broker(diamant_clock="manual", diamant_http_listen="127.0.0.1:0") as broker:
+        broker.clock.freeze()
+        broker.create_topic("users", 1, compact=True)
+        for key in "abc":
+            broker.produce("users", "1", key=key)
+        yield broker
+
+
+def commit(broker: BlockingBroker, group: str, offset: int) -> None:
+    """Commit an offset, as a member would."""
+    with KafkaClient(broker.bootstrap_servers, timeout_s=10) as client:
+        KafkaGroup(client, group).commit({PARTITION: offset})
+
+
+def ghosts(broker: BlockingBroker, group: str | None = None) -> list[tuple[bytes, list[str]]]:
+    """The keys, with their groups."""
+    return [(one.key, sorted(one.groups)) for _, one in broker.ghosts("users", group).ghosts]
+
+
+def delete(broker: BlockingBroker, *keys: str) -> None:
+    """Write tombstones, clean, and let the time of the tombstones go by."""
+    for key in keys:
+        broker.produce("users", None, key=key)
+    broker.produce("users", "the last one stays", key="z")
+    broker.compact("users")
+    broker.clock.advance("2d")
+    assert not {record.key for _, record in broker.records("users")} & {key.encode() for key in keys}
+
+
+def test_a_group_that_stood_still_has_missed_a_deletion(broker: BlockingBroker) -> None:
+    """The key is named with the groups that have not passed the tombstone, and no others; also over HTTP and by the command."""
+    commit(broker, "slow", 3)
+    commit(broker, "quick", 100)
+    delete(broker, "a")
+    assert ghosts(broker) == [(b"a", ["slow"])]
+    assert ghosts(broker, "quick") == []
+    (found,) = Admin(broker.bootstrap_servers).ghosts("users", "slow")["ghosts"]
+    assert (found["key"], found["offset"], found["groups"]) == ({"text": "a"}, 3, ["slow"])
+    shown = CliRunner().invoke(main, ["ghosts", "users", "-b", broker.bootstrap_servers])
+    assert (shown.exit_code, "slow" in shown.output) == (3, True), shown.output
+    shown = CliRunner().invoke(main, ["ghosts", "users", "-g", "quick", "-b", broker.bootstrap_servers])
+    assert (shown.exit_code, shown.output) == (0, "No group has missed a deletion.\n")
+
+
+def test_a_tombstone_that_is_there_is_no_ghost(broker: BlockingBroker) -> None:
+    """The group can still read it; only when it goes it is missed. One that has read it in time has no ghost."""
+    commit(broker, "slow", 3)
+    broker.produce("users", None, key="a")
+    broker.produce("users", "the last one stays", key="z")
+    broker.compact("users")
+    assert ghosts(broker) == []
+    commit(broker, "slow", 5)
+    broker.clock.advance("2d")
+    assert [record.key for _, record in broker.records("users")] == [b"b", b"c", b"z"]
+    assert ghosts(broker) == []
+
+
+def test_what_ends_a_ghost(broker: BlockingBroker) -> None:
+    """The key is written again; the group goes back and reads anew; the topic is made anew. To go on does not end it."""
+    commit(broker, "slow", 3)
+    delete(broker, "a", "b", "c")
+    commit(broker, "slow", 7)
+    assert [key for key, _ in ghosts(broker)] == [b"a", b"b", b"c"]
+    broker.produce("users", "2", key="b")
+    assert [key for key, _ in ghosts(broker)] == [b"a", b"c"]
+    commit(broker, "slow", 0)
+    assert ghosts(broker) == []
+
+
+def test_each_deletion_is_noted_when_its_time_is_over(broker: BlockingBroker) -> None:
+    """A later one, too, though the group stands where it stood; and with compactions in between that remove nothing."""
+    commit(broker, "slow", 3)
+    delete(broker, "a")
+    broker.produce("users", "3", key="z")
+    broker.compact("users")
+    delete(broker, "c")
+    assert [key for key, _ in ghosts(broker)] == [b"a", b"c"]
+
+
+def test_an_erased_key_is_not_named(broker: BlockingBroker) -> None:
+    """Neither one that was a ghost before nor one whose tombstone the erasure removes."""
+    commit(broker, "slow", 3)
+    delete(broker, "a")
+    for key in ("a", "b"):
+        broker.erase(key, "users", reason="test")
+    broker.clock.advance("2d")
+    assert not {record.key for _, record in broker.records("users")} & {b"a", b"b"}
+    assert ghosts(broker) == []
+
+
+def test_tombstones_that_wait_for_groups_make_no_ghosts(broker: BlockingBroker) -> None:
+    """With `diamant.tombstone.hold=groups` the deletion is there until the group has passed it."""
+    hold = {"diamant_tombstone_hold": "groups", "diamant_tombstone_hold_max_ms": 2 * 86_400_000}
+    broker.create_topic("held", 1, compact=True, **hold)
+    with KafkaClient(broker.bootstrap_servers, timeout_s=10) as client:
+        broker.produce("held", "1", key="a")
+        KafkaGroup(client, "slow").commit({("held", 0): 1})
+    broker.produce("held", None, key="a")
+    broker.produce("held", "the last one stays", key="z")
+    broker.compact("held")
+    broker.clock.advance("2d")
+    assert [record.key for _, record in broker.records("held")] == [b"a", b"z"]
+    assert broker.ghosts("held").ghosts == ()
+    broker.clock.advance("2d")
+    assert [one.key for _, one in broker.ghosts("held").ghosts] == [b"a"]
