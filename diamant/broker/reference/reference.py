@@ -45,8 +45,8 @@ _COMMANDS = f"""\
 {_WRITTEN}
 
 Every command that asks a running broker or starts one, with its options and exit codes.
-[Commands on topics and records](commands-kafka.md), [for tests](commands-testing.md), [on files](commands-log.md) and
-[on Spark](commands-spark.md) have pages of their own.
+[Commands on topics and records](commands-kafka.md), [for tests](commands-testing.md), [to erase](commands-erase.md),
+[on files](commands-log.md) and [on Spark](commands-spark.md) have pages of their own.
 
 An error is one line on standard error. Unless a command says otherwise, its exit codes are:
 
@@ -70,6 +70,16 @@ These run a broker beside tests, move its clock, and put it back to an earlier s
 options and exit codes: as of all [commands](commands.md).
 """
 
+_ERASE_COMMANDS = f"""\
+# Commands to erase
+
+{_WRITTEN}
+
+These erase and redact, and check certificates. [Erase](../how-to/erase.md), [Redact](../how-to/redact.md) and
+[Verify a certificate](../how-to/verify-a-certificate.md) show how to use them. Shared options and exit codes: as of all
+[commands](commands.md).
+"""
+
 _KAFKA_COMMANDS = f"""\
 # Commands on topics and records
 
@@ -79,8 +89,12 @@ These work with any Kafka cluster; [Topics and records on the command line](../h
 Exit codes: as of all [commands](commands.md), unless a command says otherwise.
 """
 
+ERASING = ("cancel", "certificates", "erase", "erase-now", "redact", "verify")
+"""Commands, and first steps of paths below /v1, that have pages of their own."""
+
 FAMILIES = {
     **dict.fromkeys(("clock", "reset", "snapshot", "exec"), "testing"),
+    **dict.fromkeys(ERASING, "erase"),
     **dict.fromkeys(("topic", "produce", "consume", "group"), "kafka"),
     "log": "log",
     "spark": "spark",
@@ -112,12 +126,21 @@ _HTTP = f"""\
 
 {_WRITTEN}
 
-Every path with its parameters. [HTTP](http.md) explains jobs, errors and tokens. `GET /v1/openapi.json` is the same for programs.
+Every path with its parameters; those [of erasures](http-paths-erase.md) have a page of their own. [HTTP](http.md) explains
+jobs, errors and tokens. `GET /v1/openapi.json` is the same for programs.
 
 - *Job*: `?wait_ms=` ({{default_ms}} unless given, {{most_ms}} at most) bounds the wait. After that the answer is 202 and the
   [job](http.md#jobs).
 - *Token*: required where the broker [has one](http.md#who-may-ask).
 - A key is `{{{{"text": …}}}}`, `{{{{"hex": …}}}}` or `{{{{"base64": …}}}}`.
+"""
+
+_HTTP_ERASE = f"""\
+# HTTP paths of erasures
+
+{_WRITTEN}
+
+The paths that erase and redact, and give and check certificates. Jobs, tokens and keys: as of all [paths](http-paths.md).
 """
 
 _PYTHON = f"""\
@@ -170,13 +193,17 @@ def reference_pages() -> dict[str, str]:
         sections[FAMILIES.get(path.split()[1], "")].append(_command(path, command))
     options = _options_table(_context(cli, "diamant"), ASKING_OPTIONS)
     http = _HTTP.format(default_ms=f"{WAIT_PARAM.default:,}", most_ms=f"{WAIT_PARAM.most:,}")
+    paths = sorted(routes(), key=lambda route: (route.path, route.method))
+    erasing = [one for one in paths if one.path.split("/")[2:3] and one.path.split("/")[2] in ERASING]
     return {
         "commands.md": "".join([_COMMANDS, options, *sections[""]]),
         "commands-testing.md": "".join([_TEST_COMMANDS, *sections["testing"]]),
+        "commands-erase.md": "".join([_ERASE_COMMANDS, *sections["erase"]]),
         "commands-kafka.md": "".join([_KAFKA_COMMANDS, *sections["kafka"]]),
         "commands-log.md": "".join([_LOG_COMMANDS, *sections["log"]]),
         "commands-spark.md": "".join([_SPARK_COMMANDS, *sections["spark"]]),
-        "http-paths.md": "".join([http, *map(_route, sorted(routes(), key=lambda route: (route.path, route.method)))]),
+        "http-paths.md": "".join([http, *(_route(one) for one in paths if one not in erasing)]),
+        "http-paths-erase.md": "".join([_HTTP_ERASE, *map(_route, erasing)]),
         "python.md": "".join(
             [
                 _PYTHON,
