@@ -275,7 +275,7 @@ class Admin:
             found["key"] = key_fields(parse_key(_key(key)))
         return found
 
-    def ghosts(self, topic: str, group: str | None = None, *, timeout_s: float | None = None) -> dict[str, Any]:
+    def ghosts(self, topic: str, group: str | None = None, *, timeout_s: float | None = None) -> Fields:
         """Keys of a topic that groups may still hold although they were deleted: their tombstones went before they were read."""
         return self.call("POST", "/v1/ghosts", _given(topic=topic, group=group), timeout_s=timeout_s)
 

@@ -11,7 +11,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-import secrets
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
@@ -74,6 +73,8 @@ def log_in(mechanism: str, login: Login, exchange: Callable[[bytes], bytes]) -> 
     if mechanism == "PLAIN":
         exchange(f"\0{login.user}\0{login.password}".encode())
         return
+    import secrets  # a broker's start does without
+
     hash_name, nonce = HASHES[mechanism], secrets.token_hex(16)
     first = f"n={login.user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
     server_first = exchange(f"n,,{first}".encode()).decode("utf-8", "replace")

@@ -18,7 +18,7 @@ from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.commands.terminal.failures import EXIT_FAILED, EXIT_USAGE, fail
-from diamant.broker.commands.terminal.live_progress import LiveProgress
+from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.launch.any_compaction import ANY_COMPACTION, run_any_compaction

@@ -8,7 +8,7 @@ import click
 
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.client.record_line import RecordLine, parse_record_line
-from diamant.broker.commands.terminal.live_progress import LiveProgress
+from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.storage.input_file import read_input
 
 MAX_SEED_BYTES = 256 * 1024 * 1024

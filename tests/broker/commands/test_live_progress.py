@@ -7,7 +7,7 @@ from io import StringIO
 
 import pytest
 
-from diamant.broker.commands.terminal.live_progress import LiveProgress
+from diamant.broker.commands.terminal.progress_text import LiveProgress
 
 
 class Terminal(StringIO):

@@ -16,7 +16,7 @@ from diamant.broker.commands.cluster.completion import group_names, topic_names
 from diamant.broker.commands.cluster.places import place_offsets
 from diamant.broker.commands.cluster.record_format import record_format
 from diamant.broker.commands.terminal.key_options import key_options
-from diamant.broker.commands.terminal.live_progress import LiveProgress
+from diamant.broker.commands.terminal.progress_text import LiveProgress
 
 
 @click.command()

@@ -1,16 +1,28 @@
-"""The progress of a job or a round, as text."""
+"""The progress of a job or a round as text, and that of what a command does by itself as one line that replaces itself.
+
+    12 %, 3.1 MiB, 1.2 MiB/s, 18s left
+
+Imports little: commands on clusters are over in a tenth of a second.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
 from typing import Any
 
 from diamant.broker.client.duration import duration_text
-from diamant.broker.commands.terminal.files import size_text
+
+FIRST_S, PAUSE_S = 1.0, 0.2
+_CLEAR = "\r\x1b[K"
 
 
 def progress_text(progress: Mapping[str, Any]) -> str:
     """Return how far a job is: its stage, and how much of it is done, how fast and for how long yet, as soon as that is known."""
+    from diamant.broker.commands.terminal.files import size_text
+
     stage, done, total, unit = (progress[name] for name in ("stage", "done", "total", "unit"))
     if not done:
         return f"{stage} ..."
@@ -40,3 +52,48 @@ def round_text(one: Mapping[str, Any]) -> str:
             "left_s": one["left_s"],
         }
     )
+
+
+class LiveProgress:
+    """A line that is taken away when the `with` ends. `is_shown`: not where the terminal shows what comes out of the command."""
+
+    def __init__(self, *, is_shown: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._is_shown = is_shown and sys.stderr.isatty()
+        self._began = clock()
+        self._next = self._began + FIRST_S
+        self._is_there = False
+
+    def tell(self, done_bytes: int, share: float | None = None) -> None:
+        """Show how much is done, and `share` of it all (0 to 1) if that is known."""
+        now = self._clock()
+        if not self._is_shown or now < self._next:
+            return
+        from diamant.broker.commands.terminal.files import size_text
+
+        elapsed_s = now - self._began
+        parts = [size_text(done_bytes), f"{size_text(round(done_bytes / elapsed_s))}/s"]
+        if share:
+            left_s = round(elapsed_s * (1 - min(share, 1)) / share)
+            parts = [
+                f"{min(100, int(100 * share))} %",
+                *parts,
+                f"{duration_text(left_s * 1000) if left_s else '0s'} left",
+            ]
+        self.show(", ".join(parts))
+
+    def show(self, text: str) -> None:
+        """Show a text, at most every `PAUSE_S` and from `FIRST_S` on."""
+        now = self._clock()
+        if self._is_shown and now >= self._next:
+            self._next, self._is_there = now + PAUSE_S, True
+            print(_CLEAR + text, end="", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> LiveProgress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._is_there:
+            print(_CLEAR, end="", file=sys.stderr, flush=True)
