@@ -20,6 +20,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, Addresses
 from diamant.broker.config.sasl_table import USERS, parse_users
+from diamant.broker.config.security_table import told_at_start
 from diamant.broker.dispatch.services import Services
 from diamant.broker.dispatch.table import TABLE, load
 from diamant.broker.http.endpoints.table import ENDPOINTS
@@ -163,6 +164,9 @@ class RunningBroker:
 
 async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> RunningBroker:
     """Open the directory and listen; `addresses` get those it listens at. Raises CannotStart, and holds nothing then."""
+    has_token = bool(config.diamant_http_token_file)
+    for line in told_at_start(config.listeners, config.http_listener, has_token=has_token):
+        logger.warning("%s", line)
     with told(str(config.data_dir)), contextlib.ExitStack() as undo:
         sasl = await asyncio.to_thread(open_sasl, config)
         sockets = []

@@ -31,6 +31,7 @@ from diamant.broker.config.listeners import (
     META_ADDRESSES,
     PLAINTEXT,
     SASL_PLAINTEXT,
+    SASL_SSL,
     Listener,
     listener_text,
     parse_address,
@@ -39,6 +40,7 @@ from diamant.broker.config.listeners import (
 )
 from diamant.broker.config.sasl_table import USERS
 from diamant.broker.config.security_table import check_security, names_of_setting, setting_of_listener
+from diamant.broker.config.ssl_table import TLS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.input_file import read_input
@@ -353,8 +355,9 @@ class BrokerConfig:
 
 
 def _name_listeners(static: dict[str, str], listen: str | Sequence[str] | None) -> None:
-    """Fill in `listeners`; addresses without a name are those of listeners with SASL if there are users."""
-    protocol = SASL_PLAINTEXT if static.get(USERS) else PLAINTEXT
+    """Fill in `listeners`; addresses without a name are those of SASL listeners if there are users, and have TLS if asked."""
+    has_tls = BROKER_CONFIGS[TLS].parse(static.get(TLS, "false"))
+    protocol = (SASL_SSL if has_tls else SASL_PLAINTEXT) if static.get(USERS) else "SSL" if has_tls else PLAINTEXT
     if listen is not None:
         addresses = [listen] if isinstance(listen, str) else list(listen)
         static["listeners"] = ",".join(listener_text(address, protocol) for address in addresses)
@@ -436,10 +439,10 @@ def _text(name: str, value: object) -> str:
 
 def _name_of(keyword: str) -> str:
     """The configuration that a keyword stands for; TypeError for none, since only files may have names that others use."""
-    name = keyword.replace("_", ".")
+    name = TLS if keyword == "tls" else keyword.replace("_", ".")
     if name in BROKER_CONFIGS or name.startswith(SPARK_CONF_PREFIX):
         return name
-    keywords = ["listen", "data_dir", "properties", *(known.replace(".", "_") for known in BROKER_CONFIGS)]
+    keywords = ["listen", "data_dir", "properties", "tls", *(known.replace(".", "_") for known in BROKER_CONFIGS)]
     similar = difflib.get_close_matches(keyword, keywords, n=1, cutoff=0.6)
     hint = f", did you mean {similar[0]}?" if similar else ""
     raise TypeError(f"{keyword}: there is no such configuration{hint} (properties= takes names that others use)")

@@ -39,6 +39,18 @@ class Listener(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
+    def is_loopback(self) -> bool:
+        """True if only this machine can connect to what listens there."""
+        if self.host in ("localhost", "127.0.0.1", "::1"):
+            return True
+        import ipaddress
+
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
     def http_scheme(self) -> str:
         """Of the HTTP port: https with TLS."""
         return "https" if self.security_protocol in TLS_PROTOCOLS else "http"

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from diamant.broker.config.config_key import ConfigError
-from diamant.broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, Listener
+from diamant.broker.config.listeners import PLAINTEXT, SASL_PROTOCOLS, TLS_PROTOCOLS, Listener
 from diamant.broker.config.ssl_table import SSL_CONFIGS
 from diamant.protocol.kraft.records import BROKER_RESOURCE
 from diamant.storage.kraft.image import MetadataImage
@@ -154,6 +154,22 @@ def without_effect(names: Iterable[str]) -> str:
         f"{', '.join(names)}: kept for a Kafka that opens the directory, without effect here: there is no security, everybody "
         "who reaches the port comes in"
     )
+
+
+def told_at_start(listeners: Sequence[Listener], http: Listener | None, *, has_token: bool) -> list[str]:
+    """Return a line for the log on each port that others can reach and that does not keep them out."""
+    told = [
+        f"{listener} is open to everybody who reaches it: it has neither TLS nor SASL. Make it SASL_SSL or SSL, or listen on "
+        "127.0.0.1: docs/how-to/secure-a-broker.md"
+        for listener in listeners
+        if listener.security_protocol == PLAINTEXT and not listener.is_loopback
+    ]
+    if http is not None and has_token and http.security_protocol == PLAINTEXT and not http.is_loopback:
+        told.append(
+            f"HTTP at {http.address} has no TLS: its token can be read on the way. Set diamant.http.ssl.keystore.location, or "
+            "listen on 127.0.0.1: docs/how-to/secure-a-broker.md"
+        )
+    return told
 
 
 def _meant(name: str, listeners: Collection[str]) -> Iterable[str]:

@@ -93,7 +93,17 @@ _OF_A_PORT = (
     ),
 )
 
+TLS = "diamant.tls"
+
 SSL_CONFIGS = (
+    ConfigKey(
+        TLS,
+        _BOOLEAN,
+        False,
+        "For tests: listeners with TLS that have no key store get a certificate of a CA that lives as long as the broker, and "
+        "trust the clients that this CA knows. Addresses without a listener's name are those of SSL listeners then. "
+        "`BrokerConfig(tls=True)` sets it.",
+    ),
     *_OF_A_PORT,
     ConfigKey(
         "ssl.principal.mapping.rules",

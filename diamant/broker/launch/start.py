@@ -21,7 +21,7 @@ from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
 from diamant.broker.config.config_key import ConfigError
-from diamant.broker.config.listeners import META_ADDRESSES, PLAINTEXT
+from diamant.broker.config.listeners import META_ADDRESSES
 from diamant.broker.launch.settings import ArgumentError, make_config, one_line, raise_file_limit
 from diamant.storage.errors import StorageError
 
@@ -168,12 +168,6 @@ async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready
         loop.add_signal_handler(signal_number, stop.set)
     if parent is not None:
         _watch(parent, stop)
-    for listener in config.listeners:
-        if listener.host in META_ADDRESSES and listener.security_protocol == PLAINTEXT:
-            logging.getLogger(__name__).warning(
-                "%s is every interface of this machine: there is no security, every client may do everything",
-                listener.address,
-            )
     async with Broker(config) as broker:
         gc.freeze()
         line = ready_line(broker)

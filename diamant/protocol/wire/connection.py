@@ -126,7 +126,8 @@ class ServerConnection:
         while end - position >= 4:
             (size,) = _SIZE.unpack_from(scratch, position)
             if size < _HEADER.size or size > self.max_frame_bytes:
-                raise ProtocolError(f"frame of {size} bytes, expected {_HEADER.size} to {self.max_frame_bytes}")
+                expected = f"{_HEADER.size} to {self.max_frame_bytes}"
+                raise ProtocolError(f"frame of {size} bytes, expected {expected}{_mistake(size)}")
             position += 4
             stop = position + size
             if stop > end:
@@ -170,6 +171,16 @@ class ServerConnection:
             frame = frame + frame[:missing]
         self._frame = frame
         return frame
+
+
+def _mistake(size: int) -> str:
+    """The words for a size that is the beginning of another protocol."""
+    start = _SIZE.pack(size)
+    if start[:2] == b"\x16\x03":
+        return ". It begins as TLS does, which this listener has not: see the client's security.protocol and its port"
+    if start in (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE"):
+        return ". It begins as an HTTP request does; HTTP has a port of its own"
+    return ""
 
 
 def _parse_request(frame: memoryview) -> Request:

@@ -14,6 +14,8 @@ from diamant.broker.broker import Broker
 from diamant.broker.cli import main
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import ConfigError
+from diamant.broker.config.listeners import Listener
+from diamant.broker.config.security_table import told_at_start
 from diamant.protocol.kraft.records import AccessControlEntryRecord
 
 KAFKAS_OWN_FILE = """\
@@ -225,3 +227,21 @@ async def test_what_came_over_the_wire_or_with_the_directory_is_warned_of(
         broker.node.metadata.append([acl])
     async with Broker(config):
         assert warnings_of(caplog) == [f"{', '.join(names)}, 1 ACLs{said}"]
+
+
+def test_ports_that_others_reach_are_told_of() -> None:
+    """One line for each that keeps nobody out, with what to do; none for loopback, TLS and SASL."""
+    listeners = [
+        Listener("PLAINTEXT", "127.0.0.1", 1),
+        Listener("OPEN", "0.0.0.0", 2),
+        Listener("SSL", "", 3, "SSL"),
+        Listener("SASL_PLAINTEXT", "10.0.0.1", 4, "SASL_PLAINTEXT"),
+    ]
+    (told,) = told_at_start(listeners, Listener("HTTP", "127.0.0.1", 5), has_token=True)
+    assert told.startswith(
+        "OPEN://0.0.0.0:2 is open to everybody who reaches it: it has neither TLS nor SASL. Make it "
+    )
+    (told,) = told_at_start([], Listener("HTTP", "10.0.0.1", 5), has_token=True)
+    assert told.startswith("HTTP at 10.0.0.1:5 has no TLS: its token can be read on the way. Set diamant.http.ssl.")
+    assert told_at_start([], Listener("HTTP", "10.0.0.1", 5, "SSL"), has_token=True) == []
+    assert told_at_start([], Listener("HTTP", "10.0.0.1", 5), has_token=False) == []  # told of where the token is read

@@ -17,11 +17,12 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.listeners import Listener
 from diamant.broker.http.endpoints.table import ENDPOINTS
 from diamant.broker.http.serving.openapi import document
 from diamant.broker.http.serving.route import Route
 from diamant.broker.http.serving.routes import Routes
-from diamant.broker.http.serving.token import TokenCheck, is_loopback
+from diamant.broker.http.serving.token import TokenCheck
 from tests.broker.http_asking import ask
 
 TOKEN = "0123456789abcdef-secret"
@@ -130,16 +131,20 @@ async def test_elsewhere_than_loopback_nothing_changes_without_a_token(tmp_path:
 async def test_http_for_everybody_without_a_token_is_warned_of(
     tmp_path: Path, token_file: Path, listen: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, at the start: what anybody can do there, and how to set a token. With one, and on loopback, there is no warning."""
+    """Once, at the start: what anybody can do there, and how to set a token. On loopback there is no warning; with a
+    token only that it needs TLS.
+    """
 
     def warnings() -> list[str]:
         return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
-    async with running(tmp_path, diamant_http_token_file=str(token_file), listen=listen):
-        pass
     async with running(tmp_path):
         pass
     assert warnings() == []
+    async with running(tmp_path, diamant_http_token_file=str(token_file), listen=listen):
+        pass
+    assert ["has no TLS: its token can be read on the way" in warning for warning in warnings()] == [True]
+    caplog.clear()
     async with running(tmp_path, listen=listen) as broker:
         assert (await ask(broker, "GET", "/v1/clock")).status == 200
         (warning,) = warnings()
@@ -201,13 +206,13 @@ async def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
 def test_what_counts_as_loopback(host: str) -> None:
     """What only this machine can reach."""
-    assert is_loopback(host)
+    assert Listener("HTTP", host, 0).is_loopback
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::", "10.0.0.1", "example.org", "127.0.0.1.example.org"])
 def test_what_does_not_count_as_loopback(host: str) -> None:
     """Every interface, other addresses, and names, whatever they may mean today."""
-    assert not is_loopback(host)
+    assert not Listener("HTTP", host, 0).is_loopback
 
 
 # -- what is checked -----------------------------------------------------------------------------------------------------

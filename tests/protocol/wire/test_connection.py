@@ -225,3 +225,16 @@ def test_a_response_beyond_2_gib_is_refused() -> None:
     """The size field is an int32."""
     with pytest.raises(OverflowError, match="at most 2147483647"):
         encode_frame(FETCH, 4, 1, [SimpleNamespace(size=1 << 31)])
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (b"\x16\x03\x01\x02\0", "It begins as TLS does, which this listener has not"),
+        (b"GET / HTTP/1.1", "It begins as an HTTP request does; HTTP has a port of its own"),
+    ],
+)
+def test_what_speaks_another_protocol_is_named(start: bytes, said: str) -> None:
+    """A size that can be no frame's is often the beginning of TLS or HTTP."""
+    with pytest.raises(ProtocolError, match=said):
+        ServerConnection(max_frame_bytes=100).receive(start)

@@ -8,7 +8,6 @@ such requests are refused, and the broker runs: a mistake here must not open any
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import logging
 
 from diamant.broker.config.listeners import Listener
@@ -53,7 +52,7 @@ class TokenCheck:
 def load_token_check(listener: Listener, path: str | None) -> TokenCheck:
     """Return the check for requests to `listener`; `path` is the token's file. Blocks for one small file."""
     if not path:
-        if is_loopback(listener.host):
+        if listener.is_loopback:
             return TokenCheck(is_needed=False, token=None, problem=None)
         logger.warning(
             "HTTP is open to every client that reaches %s: without a token it reads metrics, status, certificates and what "
@@ -78,16 +77,6 @@ def load_token_check(listener: Listener, path: str | None) -> TokenCheck:
         problem = f"the broker cannot read its token: {reason} (diamant.http.token.file); see its log"
         return TokenCheck(is_needed=True, token=None, problem=problem)
     return TokenCheck(is_needed=True, token=token, problem=None)
-
-
-def is_loopback(host: str) -> bool:
-    """True if only this machine can connect to what listens there."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _read(path: str) -> bytes:

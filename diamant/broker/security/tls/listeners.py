@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.listeners import Listener
+from diamant.broker.config.listeners import META_ADDRESSES, Listener
+from diamant.broker.config.ssl_table import TLS
 from diamant.broker.security.tls.handshakes import Handshakes
 from diamant.broker.security.tls.listener_tls import ListenerTls, NewStores
 from diamant.broker.security.tls.settings import TlsSettings
+
+if TYPE_CHECKING:
+    from diamant.broker.security.tls.throw_away import ThrowAwayCa
 
 
 class TlsListeners:
@@ -20,13 +27,33 @@ class TlsListeners:
         self.by_name: dict[str, ListenerTls] = {}
         """Of Kafka's protocol, by the names of listeners."""
 
+        self.authority: ThrowAwayCa | None = None
+        """The CA of a test, with `diamant.tls`."""
         self.http: ListenerTls | None = None
 
     def open(self, config: BrokerConfig, listener: Listener) -> ListenerTls:
         """TLS of a listener of Kafka's protocol. Reads its files; raises ConfigError."""
-        tls = ListenerTls(TlsSettings.of_listener(config, listener), self._handshakes, self._tell)
+        settings = TlsSettings.of_listener(config, listener)
+        if config[TLS]:
+            settings = self._with_throw_away(settings, config)
+        tls = ListenerTls(settings, self._handshakes, self._tell)
         self.by_name[listener.name] = tls
         return tls
+
+    def _with_throw_away(self, settings: TlsSettings, config: BrokerConfig) -> TlsSettings:
+        """Fill in the stores that are not given."""
+        from diamant.broker.security.tls.throw_away import ThrowAwayCa
+
+        if self.authority is None:
+            self.authority = ThrowAwayCa()
+        if not settings.key_store.is_given:
+            issued = self.authority.issue("diamant", hosts=hosts_of(config))
+            store = replace(settings.key_store, key=issued.key, certificates=issued.certificate)
+            settings = replace(settings, key_store=store)
+        if not settings.trust_store.is_given:
+            store = replace(settings.trust_store, certificates=self.authority.certificate)
+            settings = replace(settings, trust_store=store)
+        return settings
 
     def open_http(self, config: BrokerConfig) -> None:
         """TLS of the HTTP port. Reads its files; raises ConfigError."""
@@ -43,3 +70,10 @@ class TlsListeners:
     def close(self) -> None:
         """Give up the handshakes that are in progress."""
         self._handshakes.close()
+
+
+def hosts_of(config: BrokerConfig) -> list[str]:
+    """The names and addresses by which clients reach a broker: those of this machine, and those it tells them."""
+    told = [listener.host for listener in (*config.listeners, *config.advertised_listeners)]
+    hosts = ["localhost", "127.0.0.1", "::1", socket.gethostname(), *told]
+    return list(dict.fromkeys(host for host in hosts if host not in META_ADDRESSES))
