@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from diamant.broker.commands.terminal.clean_settings import parse_settings
+from diamant.broker.commands.settings.clean_settings import parse_settings
 from diamant.cleaner.offline.clean import Engine, OfflineReport, clean_partition, inline_engine
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.protocol.batches.batch import iter_headers

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import hmac
+import os
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
@@ -73,9 +72,10 @@ def log_in(mechanism: str, login: Login, exchange: Callable[[bytes], bytes]) -> 
     if mechanism == "PLAIN":
         exchange(f"\0{login.user}\0{login.password}".encode())
         return
-    import secrets  # a broker's start does without
+    import hashlib  # loads OpenSSL, which only a login needs
+    import hmac
 
-    hash_name, nonce = HASHES[mechanism], secrets.token_hex(16)
+    hash_name, nonce = HASHES[mechanism], os.urandom(16).hex()
     first = f"n={login.user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
     server_first = exchange(f"n,,{first}".encode()).decode("utf-8", "replace")
     salt, iterations, both = _parameters(server_first, nonce)

@@ -130,7 +130,7 @@ def start(
     except ArgumentError as error:
         fail(str(error), EXIT_USAGE)
     except ConfigError as error:
-        from diamant.broker.commands.terminal.value_hint import with_hint
+        from diamant.broker.commands.settings.value_hint import with_hint
 
         _fail(with_hint(error))
     except OSError as error:

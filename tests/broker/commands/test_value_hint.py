@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.broker.commands.terminal.value_hint import with_hint
+from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 

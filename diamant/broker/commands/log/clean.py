@@ -13,14 +13,14 @@ from collections.abc import Sequence
 
 import click
 
-from diamant.broker.commands.terminal.clean_settings import all_settings, describe, parse_settings
-from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail, say
-from diamant.broker.commands.terminal.spark_options import conf_option, master_option, parse_conf, staging_option
-from diamant.broker.commands.terminal.topic_settings import (
+from diamant.broker.commands.settings.clean_settings import all_settings, describe, parse_settings
+from diamant.broker.commands.settings.spark_options import conf_option, master_option, parse_conf, staging_option
+from diamant.broker.commands.settings.topic_settings import (
     CLEANUP_POLICY,
     names_set,
 )
-from diamant.broker.commands.terminal.value_hint import with_hint
+from diamant.broker.commands.settings.value_hint import with_hint
+from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail, say
 from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.offline.clean import (
     ENGINES,

@@ -13,14 +13,14 @@ from typing import Any, NoReturn
 import click
 
 from diamant.broker.client.record_key import key_fields
-from diamant.broker.commands.terminal.clean_settings import parse_settings
+from diamant.broker.commands.settings.clean_settings import parse_settings
+from diamant.broker.commands.settings.topic_settings import topic_configs_of, with_topic_configs
+from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.terminal.explanation_view import MAX_ROWS, show_explanation
 from diamant.broker.commands.terminal.failures import say
 from diamant.broker.commands.terminal.files import counted, one_line_errors, progress_bar, show_problem
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO
-from diamant.broker.commands.terminal.topic_settings import topic_configs_of, with_topic_configs
-from diamant.broker.commands.terminal.value_hint import with_hint
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.topics.names import INTERNAL_TOPICS
 from diamant.cleaner.offline.explain import explain_partition

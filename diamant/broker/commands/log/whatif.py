@@ -16,7 +16,9 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from diamant.broker.commands.terminal.clean_settings import parse_settings
+from diamant.broker.commands.settings.clean_settings import parse_settings
+from diamant.broker.commands.settings.topic_settings import TopicConfigs, topic_configs_of, with_topic_configs
+from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.terminal.failures import EXIT_USAGE, fail
 from diamant.broker.commands.terminal.files import (
     Bar,
@@ -28,8 +30,6 @@ from diamant.broker.commands.terminal.files import (
     size_text,
     time_text,
 )
-from diamant.broker.commands.terminal.topic_settings import TopicConfigs, topic_configs_of, with_topic_configs
-from diamant.broker.commands.terminal.value_hint import with_hint
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.topics.names import INTERNAL_TOPICS

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.commands.spark.running import running
-from diamant.broker.commands.terminal.clean_settings import describe, parse_settings
-from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail, say
-from diamant.broker.commands.terminal.files import counted, one_line_errors
-from diamant.broker.commands.terminal.spark_options import conf_option, master_option, staging_option
-from diamant.broker.commands.terminal.topic_settings import (
+from diamant.broker.commands.settings.clean_settings import describe, parse_settings
+from diamant.broker.commands.settings.spark_options import conf_option, master_option, staging_option
+from diamant.broker.commands.settings.topic_settings import (
     CLEANUP_POLICY,
     names_set,
     read_topic_configs,
     with_topic_configs,
 )
-from diamant.broker.commands.terminal.value_hint import with_hint
+from diamant.broker.commands.settings.value_hint import with_hint
+from diamant.broker.commands.spark.running import running
+from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail, say
+from diamant.broker.commands.terminal.files import counted, one_line_errors
 from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.offline.spark_clean import PartitionSettings, total_removed
 from diamant.cleaner.rules.modes import MODES, PROMPT

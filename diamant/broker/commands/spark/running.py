@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from diamant.broker.commands.settings.spark_options import conf_option, master_option, parse_conf
 from diamant.broker.commands.terminal.files import bytes_json, one_line_errors
-from diamant.broker.commands.terminal.spark_options import conf_option, master_option, parse_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import click
 
 from diamant.broker.commands.log.whatif import WhatIfRequest, tell, whatif_options
+from diamant.broker.commands.settings.spark_options import conf_option, master_option
+from diamant.broker.commands.settings.topic_settings import topic_configs_of
 from diamant.broker.commands.spark.running import running
 from diamant.broker.commands.terminal.files import one_line_errors
-from diamant.broker.commands.terminal.spark_options import conf_option, master_option
-from diamant.broker.commands.terminal.topic_settings import topic_configs_of
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
 from diamant.storage.env.env import RealEnv
 

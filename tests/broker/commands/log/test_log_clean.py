@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from diamant.broker.cli import main
-from diamant.broker.commands.terminal.clean_settings import BROKER_SETTINGS, parse_settings
+from diamant.broker.commands.settings.clean_settings import BROKER_SETTINGS, parse_settings
 from diamant.broker.config.config_key import ConfigError
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, Endpoint, TopicRecord

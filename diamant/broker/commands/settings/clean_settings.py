@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from diamant.broker.commands.terminal.files import counted
-from diamant.broker.commands.terminal.topic_settings import (
+from diamant.broker.commands.settings.topic_settings import (
     CLEANUP_POLICY,
     names_set,
     read_topic_configs,
     with_topic_configs,
 )
+from diamant.broker.commands.terminal.files import counted
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.config_key import DOUBLE_MAX, ConfigError, parse_value
