@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from diamant.broker.cannot_start import CannotStart as CannotStart
     from diamant.broker.client.admin import Admin as Admin
     from diamant.broker.client.admin import AdminError as AdminError
+    from diamant.broker.client.client_config import ClientConfig as ClientConfig
+    from diamant.broker.client.client_config import ClientRefused as ClientRefused
     from diamant.broker.config.broker_config import BrokerConfig as BrokerConfig
     from diamant.broker.config.config_key import ConfigError as ConfigError
     from diamant.container import DiamantContainer as DiamantContainer
@@ -39,6 +41,8 @@ __all__ = [
     "Broker",
     "BrokerConfig",
     "CannotStart",
+    "ClientConfig",
+    "ClientRefused",
     "ConfigError",
     "DiamantContainer",
     "KafkaError",
@@ -57,6 +61,8 @@ _HOMES = {
     "Broker": "diamant.broker.broker",
     "BrokerConfig": "diamant.broker.config.broker_config",
     "CannotStart": "diamant.broker.cannot_start",
+    "ClientConfig": "diamant.broker.client.client_config",
+    "ClientRefused": "diamant.broker.client.client_config",
     "ConfigError": "diamant.broker.config.config_key",
     "DiamantContainer": "diamant.container",
     "KafkaError": "diamant.protocol.errors",

@@ -16,6 +16,13 @@ A mark gives a test, a class or a module (`pytestmark`) a broker with other sett
     @pytest.mark.diamant(num_partitions=3, auto_create=False)
     def test_it(diamant_broker): ...
 
+`diamant_secure_broker` asks clients to log in; it knows the users alice and bob, and has ready configurations for them:
+
+    def test_it(diamant_secure_broker):
+        producer = Producer(diamant_secure_broker.client_config("alice").confluent())
+        with pytest.raises(ClientRefused):
+            diamant_secure_broker.client_config("alice", password="wrong").check()
+
 `diamant_config` in a conftest.py gives settings to all of them:
 
     @pytest.fixture(scope="session")
@@ -53,6 +60,8 @@ if TYPE_CHECKING:
 MAX_NAME_LENGTH = 180
 ANY_COMPACTION = "diamant_any_compaction"
 OWN_CLEANER_OFF = {"log_cleaner_enable": False}
+SECURE_USERS = {"alice": "alice-secret", "bob": "bob-secret"}
+"""The users of `diamant_secure_broker`, and their passwords."""
 _counter = itertools.count(1)
 
 
@@ -66,7 +75,8 @@ def pytest_load_initial_conftests() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the mark known."""
     config.addinivalue_line(
-        "markers", "diamant(**settings): the settings of `diamant_broker` and `diamant_manual_broker`"
+        "markers",
+        "diamant(**settings): the settings of `diamant_broker`, `diamant_manual_broker`, `diamant_secure_broker`",
     )
     config.addinivalue_line(
         "markers",
@@ -109,7 +119,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         settings = {**OWN_CLEANER_OFF, "log_cleanup_policy": "compact", **settings}
         name, scope = name or "any-compaction", "function"
     if settings:
-        for fixture in {"diamant_broker", "diamant_manual_broker"} & {*metafunc.fixturenames}:
+        for fixture in {"diamant_broker", "diamant_manual_broker", "diamant_secure_broker"} & {*metafunc.fixturenames}:
             metafunc.parametrize(fixture, [pytest.param(settings, id=name)], indirect=True, scope=scope)
 
 
@@ -143,6 +153,15 @@ def diamant_broker(diamant_config: Mapping[str, Any], request: pytest.FixtureReq
     """A running broker; `diamant_broker.bootstrap_servers` is its address."""
     with _broker(diamant_config, request) as broker:
         yield _play(broker, request)
+
+
+@pytest.fixture(scope="session")
+def diamant_secure_broker(
+    diamant_config: Mapping[str, Any], request: pytest.FixtureRequest
+) -> Iterator[BlockingBroker]:
+    """A running broker to which clients have to log in, as alice or bob; `diamant_secure_broker.client_config("alice")`."""
+    with _broker(diamant_config, request, users=SECURE_USERS) as broker:
+        yield broker
 
 
 @pytest.fixture

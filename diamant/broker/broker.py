@@ -28,6 +28,7 @@ from diamant.broker.running import RunningBroker, start_broker
 from diamant.storage.env.env import Env, RealEnv
 
 if TYPE_CHECKING:
+    from diamant.broker.client.client_config import ClientConfig
     from diamant.broker.faults.faults import Faults
     from diamant.broker.operations.clock import BlockingClock, BrokerClock
     from diamant.broker.operations.records import RecordPage
@@ -91,6 +92,18 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """The value for a client's `bootstrap.servers`: every listener's address."""
         return ",".join(listener.address for listener in self.addresses.kafka)
+
+    def client_config(
+        self, user: str | None = None, *, password: str | None = None, mechanism: str | None = None
+    ) -> ClientConfig:
+        """The configuration of a client: of one of `users`, of anyone with a password, or of one that does not log in.
+
+        `mechanism`: if not given, the strongest that the listener offers. ValueError if no listener suits, or the password is
+        not known.
+        """
+        from diamant.broker.security.sasl.client_of_broker import client_of_broker
+
+        return client_of_broker(self.config, self.addresses, user, password, mechanism)
 
     @property
     def http_url(self) -> str | None:
@@ -207,6 +220,12 @@ class BlockingBroker:
 
     def __init__(self, awaited: Broker) -> None:
         self.awaited = awaited
+
+    def client_config(
+        self, user: str | None = None, *, password: str | None = None, mechanism: str | None = None
+    ) -> ClientConfig:
+        """The configuration of a client; see `Broker.client_config`."""
+        return self.awaited.client_config(user, password=password, mechanism=mechanism)
 
     @property
     def bootstrap_servers(self) -> str:

@@ -63,6 +63,16 @@ def test_the_first_test_of_the_tutorial(tmp_path: Path) -> None:
     assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
+def test_the_tests_of_secured_brokers_pass(tmp_path: Path) -> None:
+    """The blocks of the page are one file, and its four tests pass."""
+    (tmp_path / "test_secured.py").write_text("\n\n".join(examples("docs/how-to/users-and-passwords.md")))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_secured.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert (done.returncode, "4 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
 def test_consumers_of_kafka_python_are_assigned() -> None:
     """Those that subscribe may wait for five minutes, as docs/how-to/testing.md says, and so would whoever copies the example."""
     pages = ["README.md", *(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]

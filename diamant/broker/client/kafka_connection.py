@@ -74,10 +74,12 @@ class KafkaConnection:
         """Authenticate. False if the broker does not offer the mechanism, and so closes the connection; another is known then."""
         from diamant.broker.client.login import PREFERRED, LoginFailed, best_of, log_in
 
-        mechanism = self._mechanism or PREFERRED[0]
+        mechanism = self._mechanism or login.mechanism or PREFERRED[0]
         answer = self.ask(SASL_HANDSHAKE, {"mechanism": mechanism}, most=1)
         try:
             if answer["error_code"] == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+                if login.mechanism is not None:
+                    raise LoginFailed(f"the broker offers {', '.join(answer['mechanisms'])}, not {login.mechanism}")
                 self._mechanism = best_of(answer["mechanisms"])
                 self.close()
                 return False

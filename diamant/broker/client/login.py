@@ -33,6 +33,8 @@ class Login(NamedTuple):
 
     user: str
     password: str
+    mechanism: str | None = None
+    """None: the strongest that the broker offers."""
 
 
 def read_password(path: str) -> str:

@@ -48,7 +48,7 @@ def make_config(
 def _users(logins: Sequence[str]) -> dict[str, str] | None:
     """The users of --user; None without."""
     try:
-        return dict(read_login(text) for text in logins) or None
+        return {one.user: one.password for one in map(read_login, logins)} or None
     except BadArgument as error:
         raise ArgumentError(f"--user {error}") from None
 

@@ -37,8 +37,8 @@ from tests.broker.wire import (
 )
 from tests.waiting import wait_until
 
-NOT_OF_CLIENTS = {17, 36, *range(76, 93)}
-"""SASL and share groups: listed, without handlers."""
+NOT_OF_CLIENTS = {*range(76, 93)}
+"""Share groups: listed, without handlers."""
 
 VERSIONS = [
     (key, version)

@@ -1,0 +1,126 @@
+"""Configurations for clients of a secured broker: each library comes in with its own, and a client that must not is refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from diamant.broker.broker import BlockingBroker
+from diamant.broker.client.client_config import ClientConfig, ClientRefused
+from diamant.pytest_plugin import diamant_secure_broker
+from diamant.storage.properties import parse_properties
+
+__all__ = ["diamant_secure_broker"]
+
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_user_is_let_in_and_others_are_not(diamant_secure_broker: BlockingBroker, mechanism: str) -> None:
+    """One line each."""
+    broker = diamant_secure_broker
+    broker.client_config("alice", mechanism=mechanism).check()
+    with pytest.raises(ClientRefused, match="Authentication failed"):
+        broker.client_config("alice", password="wrong", mechanism=mechanism).check()
+    with pytest.raises(ClientRefused, match="Authentication failed"):
+        broker.client_config("mallory", password="x", mechanism=mechanism).check()
+    with pytest.raises(ClientRefused, match="does it require a login"):
+        ClientConfig(broker.bootstrap_servers).check()
+
+
+def test_the_strongest_mechanism_is_the_default(diamant_secure_broker: BlockingBroker) -> None:
+    """A user whose password the broker does not know is not guessed at."""
+    config = diamant_secure_broker.client_config("bob")
+    assert (config.mechanism, config.security_protocol, config.password) == (
+        "SCRAM-SHA-512",
+        "SASL_PLAINTEXT",
+        "bob-secret",
+    )
+    with pytest.raises(ValueError, match="'mallory' is none of the broker's users"):
+        diamant_secure_broker.client_config("mallory")
+
+
+def test_the_words_of_each_library() -> None:
+    """With quotes and letters that a properties file has to escape."""
+    config = ClientConfig("h:1", "SASL_SSL", "PLAIN", "al", 'a"\\Ж', "/ca.pem")
+    assert config.confluent() == {
+        "bootstrap.servers": "h:1",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "al",
+        "sasl.password": 'a"\\Ж',
+        "ssl.ca.location": "/ca.pem",
+    }
+    assert config.kafka_python() == {
+        "bootstrap_servers": "h:1",
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "al",
+        "sasl_plain_password": 'a"\\Ж',
+        "ssl_cafile": "/ca.pem",
+    }
+    assert config.java().isascii()
+    assert parse_properties(config.java()) == {
+        "bootstrap.servers": "h:1",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": (
+            'org.apache.kafka.common.security.plain.PlainLoginModule required username="al" password="a\\"\\\\Ж";'
+        ),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/ca.pem",
+    }
+    assert ClientConfig("h:1").aiokafka() == {"bootstrap_servers": "h:1", "security_protocol": "PLAINTEXT"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_confluent_kafka_comes_in(diamant_secure_broker: BlockingBroker, diamant_topic: str, mechanism: str) -> None:
+    """It writes and reads; with a wrong password it hears the broker's words."""
+    from confluent_kafka import Consumer, KafkaError, Producer
+
+    config = diamant_secure_broker.client_config("alice", mechanism=mechanism).confluent()
+    producer = Producer(config)
+    producer.produce(diamant_topic, b"value")
+    assert producer.flush(60) == 0
+    consumer = Consumer({**config, "group.id": diamant_topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([diamant_topic])
+    messages = consumer.consume(1, 60)
+    consumer.close()
+    assert [message.value() for message in messages] == [b"value"]
+    errors: list[KafkaError] = []
+    wrong = diamant_secure_broker.client_config("alice", password="wrong", mechanism=mechanism).confluent()
+    refused = Producer({**wrong, "error_cb": errors.append, "log_level": 0})
+    while not errors:
+        refused.poll(0.1)
+    assert errors[0].code() == KafkaError._AUTHENTICATION
+    assert "Authentication failed" in errors[0].str()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_aiokafka_comes_in(diamant_secure_broker: BlockingBroker, diamant_topic: str, mechanism: str) -> None:
+    """It writes and reads."""
+    import aiokafka
+
+    config = diamant_secure_broker.client_config("bob", mechanism=mechanism).aiokafka()
+    async with aiokafka.AIOKafkaProducer(**config) as producer:
+        await producer.send_and_wait(diamant_topic, b"value")
+    consumer = aiokafka.AIOKafkaConsumer(diamant_topic, auto_offset_reset="earliest", **config)
+    await consumer.start()
+    try:
+        assert (await asyncio.wait_for(consumer.getone(), 60)).value == b"value"
+    finally:
+        await consumer.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python_comes_in(diamant_secure_broker: BlockingBroker, diamant_topic: str, mechanism: str) -> None:
+    """It writes."""
+    import kafka
+
+    producer = kafka.KafkaProducer(**diamant_secure_broker.client_config("bob", mechanism=mechanism).kafka_python())
+    assert producer.send(diamant_topic, b"value").get(60).offset == 0
+    producer.close()
