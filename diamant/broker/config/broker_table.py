@@ -469,8 +469,17 @@ _KEYS = (
         "diamant.http.token.file",
         _STRING,
         None,
-        "File with the bearer token for requests over HTTP that change data. Without it they need none on loopback, and "
-        "are refused where HTTP is answered elsewhere. Should have mode 0600; read at the start.",
+        "File with the bearer token for requests over HTTP that change data, or with `name:token` lines: each of the principal "
+        "`User:name`. Without it they need none on loopback, and are refused where HTTP is answered elsewhere. Should have mode "
+        "0600; read at the start.",
+    ),
+    ConfigKey(
+        "diamant.audit.file",
+        _STRING,
+        None,
+        "File to which each request over HTTP that changes data, or hands out records, adds a line: who, from where, what, "
+        "outcome; never a key or value. 10 MiB, and as much of before in a file with `.1`. The logger `diamant.audit` has the "
+        "same. Best outside of the data directory.",
     ),
     ConfigKey(
         "diamant.certificate.key.ephemeral",

@@ -283,7 +283,7 @@ def routes() -> list[Route]:
 
 
 async def _routes_of(services: Services) -> list[Route]:
-    routes = Routes(services, ENDPOINTS, 0.0, TokenCheck(is_needed=False, token=None, problem=None))
+    routes = Routes(services, ENDPOINTS, 0.0, TokenCheck(is_needed=False))
     return [route for route in await routes.load_all() if route.refuse is None]
 
 

@@ -22,7 +22,7 @@ from diamant.broker.http.endpoints.table import ENDPOINTS
 from diamant.broker.http.serving.openapi import document
 from diamant.broker.http.serving.route import Route
 from diamant.broker.http.serving.routes import Routes
-from diamant.broker.http.serving.token import TokenCheck
+from diamant.broker.http.serving.token import Token, TokenCheck
 from tests.broker.http_asking import ask
 
 TOKEN = "0123456789abcdef-secret"
@@ -198,7 +198,7 @@ async def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPa
         return False
 
     monkeypatch.setattr(hmac, "compare_digest", compare)
-    check = TokenCheck(is_needed=True, token=TOKEN.encode(), problem=None)
+    check = TokenCheck(is_needed=True, tokens=[Token(TOKEN.encode())])
     assert check.refusal(f"Bearer {TOKEN}") is not None
     assert compared == [(TOKEN.encode(), TOKEN.encode())]
 
@@ -290,7 +290,7 @@ async def test_the_system_clocks_refusal_goes_over_http(tmp_path: Path) -> None:
 
 async def documented_routes(broker: Broker) -> list[Route]:
     """All but those of the page."""
-    routes = Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False, token=None, problem=None))
+    routes = Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False))
     return [row for row in await routes.load_all() if row.refuse is None]
 
 
@@ -331,7 +331,7 @@ async def test_every_route_is_in_the_pages(broker: Broker) -> None:
 
 async def test_every_route_lies_below_its_modules_path(broker: Broker) -> None:
     """Else a request would find it only after another one had it imported. What changes something is not a GET."""
-    routes = Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False, token=None, problem=None))
+    routes = Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False))
     for row in await routes.load_all():
         module = routes._module_of(row.path)
         assert module is None or row in routes._modules[module].ROUTES

@@ -148,6 +148,9 @@ class Jobs:
     def __len__(self) -> int:
         return len(self._by_id)
 
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._by_id
+
     def list(self) -> list[HttpJob]:
         """All that are remembered, the latest first."""
         return list(reversed(self._by_id.values()))

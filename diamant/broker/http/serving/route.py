@@ -161,6 +161,11 @@ class Route(NamedTuple):
     """Of a page for people, which is not in the OpenAPI document: makes the answer for those who have no token."""
 
 
+def row_name(row: Route) -> str:
+    """Its method and path, by which the other tables know it."""
+    return f"{row.method} {row.path}"
+
+
 def matched(template: str, steps: list[str]) -> dict[str, str] | None:
     """Return what the steps of a path (without the first, empty one) are called in a template; None if they do not fit."""
     expected = template.split("/")[1:]

@@ -9,23 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote
 
 from aiohttp import web
 
 from diamant.broker.client.errors import VerbError
 from diamant.broker.config.listeners import META_ADDRESSES
+from diamant.broker.http.serving.audit import DENIED, AuditLog, Deed
+from diamant.broker.http.serving.authorization import denial, topics_of
 from diamant.broker.http.serving.jobs import DONE, Jobs, error_fields
 from diamant.broker.http.serving.json_body import JsonError, check_host, check_type, read_object
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, HttpLimits
 from diamant.broker.http.serving.openapi import WAIT_PARAM, document
-from diamant.broker.http.serving.route import Call, Result, Route, matched
-from diamant.broker.http.serving.token import COOKIE, TokenCheck
+from diamant.broker.http.serving.route import Call, Result, Route, matched, row_name
+from diamant.broker.http.serving.token import COOKIE, NO_ONE, Caller, TokenCheck
+from diamant.broker.http.serving.verbs import verb_of
 from diamant.broker.metrics import prometheus as metrics
 from diamant.broker.operations.progress import Progress
 from diamant.version import __version__
@@ -38,6 +41,8 @@ logger = logging.getLogger(__name__)
 PROBES = ("/health", "/healthz", "/readyz")
 API_PREFIX = "/v1/"
 
+T = TypeVar("T")
+
 
 class Routes:
     """The rows imported so far, and their answers. GET answers HEAD, too. `http/serving/route.py`: how to add a row."""
@@ -49,6 +54,7 @@ class Routes:
         started_s: float,
         token: TokenCheck,
         limits: HttpLimits = DEFAULT_LIMITS,
+        audit: AuditLog | None = None,
     ) -> None:
         """`endpoints`: modules with `ROUTES` by the path below which they lie, the longest prefix of whole steps counts.
 
@@ -59,6 +65,9 @@ class Routes:
         self._started_s = started_s
         self._scrape: asyncio.Task[bytes] | None = None
         self._token = token
+        self._audit = audit if audit is not None else AuditLog(None)
+        self._owners: dict[str, Caller] = {}
+        """Those who began the jobs."""
         self.limits = limits
         self.jobs = Jobs(limits.jobs)
         self.extend: Callable[[web.BaseRequest, float], None] = lambda _request, _seconds: None
@@ -152,6 +161,7 @@ class Routes:
         """End the jobs, and the answers that have no end."""
         self._closing.set()
         await self.jobs.close()
+        self._audit.close()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if self.is_for_probes(request) and request.path not in PROBES:
@@ -176,21 +186,46 @@ class Routes:
             check_host(request, self._own_names())
             if request.method in ("POST", "PUT"):
                 check_type(request)
-        if row.changes_data and (refusal := self._refusal(request)) is not None:
-            status, sentence = refusal
-            if row.refuse is not None:
-                return row.refuse(status, sentence)
-            code = "unauthorized" if status == 401 else "not-allowed"
-            headers = {"WWW-Authenticate": 'Bearer realm="diamant"'} if status == 401 else {}
-            return web.json_response({"error": sentence, "code": code}, status=status, headers=headers)
-        return await self._handled(row, names, request)
+        given = request.headers.get("Authorization"), request.cookies.get(COOKIE)
+        caller = self._token.caller(*given)
+        if row.changes_data and (refusal := self._token.refusal(*given)) is not None:
+            return self._refused(row, request, caller or NO_ONE, *refusal)
+        if caller is None:
+            caller = NO_ONE  # a wrong token is none, for what needs none
+        return await self._handled(row, names, request, caller)
 
-    async def _handled(self, row: Route, names: dict[str, str], request: web.BaseRequest) -> web.StreamResponse:
+    def _refused(
+        self, row: Route, request: web.BaseRequest, caller: Caller, status: int, sentence: str
+    ) -> web.StreamResponse:
+        if row.changes_data:
+            self._audit.write(Deed(str(caller.principal), _host(request), row_name(row)), DENIED)
+        if row.refuse is not None:
+            return row.refuse(status, sentence)
+        code = "unauthorized" if status == 401 else "not-allowed"
+        headers = {"WWW-Authenticate": 'Bearer realm="diamant"'} if status == 401 else {}
+        return web.json_response({"error": sentence, "code": code}, status=status, headers=headers)
+
+    def _denial(self, row: Route, caller: Caller, request: web.BaseRequest, named: Mapping[str, Any]) -> str | None:
+        """The authorizer's, if there is one and it denies."""
+        verb = verb_of(row_name(row), named)
+        if not verb or (verb == "job" and self._owners.get(named["id"]) == caller):
+            return None
+        return denial(self.services.node.authorizer, caller, _host(request), verb, named)
+
+    async def _handled(
+        self, row: Route, names: dict[str, str], request: web.BaseRequest, caller: Caller
+    ) -> web.StreamResponse:
         query = {} if row.takes_any_query else _query(row, request)
         if request.content_length is not None and not row.takes_any_body:
             least_rate = self.limits.connections.min_bytes_per_second
             self.extend(request, min(request.content_length, row.max_body_bytes) / least_rate)
         fields = await _fields(row, request)
+        named = {**query, **fields, **names}
+        sentence = self._denial(row, caller, request, named)
+        if sentence is not None:
+            can_log_in = self._token.has_tokens and not caller.has_token
+            return self._refused(row, request, caller, 401 if can_log_in else 403, sentence)
+        deed = Deed(str(caller.principal), _host(request), row_name(row), tuple(topics_of(named)))
         call = Call(
             self.services,
             request,
@@ -204,14 +239,18 @@ class Routes:
         if not row.is_job:
             if row.max_wait_ms:
                 self.extend(request, row.max_wait_ms / 1000)
-            return _response(await row.handle(call))
+            return _response(await self._audited(row, deed, row.handle(call)))
         wait_ms = query.pop(WAIT_PARAM.name)
 
         async def run(progress: Progress) -> Mapping[str, Any]:
             call.progress = progress
-            return _to_fields(await row.handle(call))
+            return await self._audited(row, deed._replace(job=job.id), _as_fields(row.handle(call)))
 
-        job = self.jobs.begin(f"{row.method} {row.path}", run, row.not_kept, can_be_ended=row.can_be_ended)
+        job = self.jobs.begin(row_name(row), run, row.not_kept, can_be_ended=row.can_be_ended)
+        self._owners = {id_: owner for id_, owner in self._owners.items() if id_ in self.jobs}
+        self._owners[job.id] = caller
+        if row.changes_data:
+            self._audit.write(deed._replace(job=job.id), "begun")
         self.extend(request, wait_ms / 1000)
         try:
             await self.jobs.wait(job, wait_ms)
@@ -223,8 +262,18 @@ class Routes:
             return web.json_response(_without_status(job.error), status=job.error["status"])
         return web.json_response(job.to_fields(), status=202, headers={"Location": job.href})
 
-    def _refusal(self, request: web.BaseRequest) -> tuple[int, str] | None:
-        return self._token.refusal(request.headers.get("Authorization"), request.cookies.get(COOKIE))
+    async def _audited(self, row: Route, deed: Deed, work: Awaitable[T]) -> T:
+        """The result of `work`, with a line in the audit log on how it ended if the row is of those that have one."""
+        if not row.changes_data:
+            return await work
+        try:
+            result = await work
+        except BaseException as error:
+            self._audit.write(deed, str(error_fields(error)["code"]))
+            raise
+        status = result.status if isinstance(result, web.StreamResponse) else 200
+        self._audit.write(deed, "done" if status < 400 else f"status-{status}")
+        return result
 
     def _own_names(self) -> set[str]:
         """The names by which this broker is known: those it tells clients, and the one that HTTP was told to listen on."""
@@ -329,6 +378,14 @@ async def _fields(row: Route, request: web.BaseRequest) -> dict[str, Any]:
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(name[:40] for name in list(names)[:20]) or "none"
+
+
+async def _as_fields(result: Awaitable[Result]) -> Mapping[str, Any]:
+    return _to_fields(await result)
+
+
+def _host(request: web.BaseRequest) -> str:
+    return (request.remote or "").removeprefix("::ffff:")
 
 
 def _to_fields(result: Result) -> Mapping[str, Any]:

@@ -1,16 +1,24 @@
-"""The bearer token for requests that change data: needed if one is configured, or if HTTP listens beyond loopback.
+"""The bearer tokens of HTTP: who asks, and whether requests that change data need one.
 
-It is the first line of a file (`diamant.http.token.file`), without the white space around it, `MIN_TOKEN_BYTES` to
-`MAX_TOKEN_BYTES` long. The file is read at the start and should be its owner's alone (mode 0600). With a faulty file
-such requests are refused, and the broker runs: a mistake here must not open anything.
+They are in a file (`diamant.http.token.file`), which is read at the start and should be its owner's alone (mode 0600):
+
+    one line                    a token; its owner may do everything over HTTP
+    name:token lines            several, each of the principal User:name, for whom the authorizer decides; two lines of one name
+                                while a token is being replaced; # begins a comment
+
+A token has `MIN_TOKEN_BYTES` to `MAX_TOKEN_BYTES`. With a faulty file requests that change data are refused, and the broker runs:
+a mistake here must not open anything. Bounds: `MAX_FILE_BYTES` of tokens.
 """
 
 from __future__ import annotations
 
 import hmac
 import logging
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from diamant.broker.config.listeners import Listener
+from diamant.broker.security.identity.principal import ANONYMOUS, USER, Principal
 from diamant.storage.input_file import read_input_mode
 
 logger = logging.getLogger(__name__)
@@ -22,38 +30,84 @@ _SCHEME = "bearer"
 COOKIE = "diamant-token"
 """Keeps the token for a browser."""
 
+WRONG = "the token is not the one in the broker's diamant.http.token.file"
+
+
+class Token(NamedTuple):
+    """One token, and whose it is; None: it is no one's, and good for everything."""
+
+    secret: bytes
+    principal: Principal | None = None
+
+
+class Caller(NamedTuple):
+    """The client of a request."""
+
+    principal: Principal
+    may_everything: bool = False
+    """True with the token that has no name."""
+    has_token: bool = False
+
+
+NO_ONE = Caller(ANONYMOUS)
+"""A client without a token."""
+
 
 class TokenCheck:
-    """Checks that a request may change data."""
+    """Tells who asks, and checks that a request may change data."""
 
-    def __init__(self, *, is_needed: bool, token: bytes | None, problem: str | None) -> None:
+    def __init__(self, *, is_needed: bool, tokens: Sequence[Token] = (), problem: str | None = None) -> None:
         """`problem`: why there is no token although one is needed, for the refusal."""
         self.is_needed = is_needed
-        self._token = token
+        self._tokens = tokens
         self.problem = problem
 
+    @property
+    def has_tokens(self) -> bool:
+        """True if a client can log in."""
+        return bool(self._tokens)
+
+    def caller(self, authorization: str | None, cookie: str | None = None) -> Caller | None:
+        """The client with this Authorization header or `COOKIE`; None if its token is wrong."""
+        given = _given(authorization, cookie)
+        if given is None:
+            return NO_ONE
+        found = None
+        for token in self._tokens:
+            # All are compared, each in constant time for what is given; their lengths may show, which helps no attacker. A client
+            # may send the whole line, as it stands in the file.
+            line = token.secret if token.principal is None else token.principal.name.encode() + b":" + token.secret
+            if hmac.compare_digest(given, line) or (line != token.secret and hmac.compare_digest(given, token.secret)):
+                found = token
+        if found is None:
+            return None
+        return Caller(found.principal or ANONYMOUS, may_everything=found.principal is None, has_token=True)
+
     def refusal(self, authorization: str | None, cookie: str | None = None) -> tuple[int, str] | None:
-        """Return the status and text that refuse a request with this Authorization header or `COOKIE`; None if allowed."""
+        """Return the status and text that refuse a request that changes data; None if it has a token, or needs none."""
         if not self.is_needed:
             return None
-        if self._token is None:
+        if not self._tokens:
             return 403, self.problem or "there is no token"
-        if authorization is None and cookie:
-            authorization = f"Bearer {cookie}"
-        scheme, _, given = (authorization or "").partition(" ")
-        if scheme.lower() != _SCHEME or not given.strip():
+        if _given(authorization, cookie) is None:
             return 401, "this changes data and needs the broker's token: Authorization: Bearer <token>"
-        # In constant time for what is given; the length of the token may show, which helps no attacker.
-        if not hmac.compare_digest(given.strip().encode(errors="replace"), self._token):
-            return 401, "the token is not the one in the broker's diamant.http.token.file"
+        return (401, WRONG) if self.caller(authorization, cookie) is None else None
+
+
+def _given(authorization: str | None, cookie: str | None) -> bytes | None:
+    if authorization is None and cookie:
+        authorization = f"Bearer {cookie}"
+    scheme, _, given = (authorization or "").partition(" ")
+    if scheme.lower() != _SCHEME or not given.strip():
         return None
+    return given.strip().encode(errors="replace")
 
 
 def load_token_check(listener: Listener, path: str | None) -> TokenCheck:
     """Return the check for requests to `listener`; `path` is the token's file. Blocks for one small file."""
     if not path:
         if listener.is_loopback:
-            return TokenCheck(is_needed=False, token=None, problem=None)
+            return TokenCheck(is_needed=False)
         logger.warning(
             "HTTP is open to every client that reaches %s: without a token it reads metrics, status, certificates and what "
             "there is of a key (explain, count); what changes data or hands out records is refused to all, until "
@@ -66,26 +120,42 @@ def load_token_check(listener: Listener, path: str | None) -> TokenCheck:
             f"HTTP is answered at {listener.host or 'every interface'}, which is not loopback only, and there is no token: set "
             "diamant.http.token.file for verbs that change data"
         )
-        return TokenCheck(is_needed=True, token=None, problem=problem)
+        return TokenCheck(is_needed=True, problem=problem)
     try:
-        token = _read(path)
+        tokens = _read(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         logger.warning(
             "no token, verbs that change data are refused over HTTP: %s: %s (diamant.http.token.file)", path, reason
         )
         problem = f"the broker cannot read its token: {reason} (diamant.http.token.file); see its log"
-        return TokenCheck(is_needed=True, token=None, problem=problem)
-    return TokenCheck(is_needed=True, token=token, problem=None)
+        return TokenCheck(is_needed=True, problem=problem)
+    return TokenCheck(is_needed=True, tokens=tokens)
 
 
-def _read(path: str) -> bytes:
+def _read(path: str) -> list[Token]:
     text, mode = read_input_mode(path, MAX_FILE_BYTES)
     if mode & 0o077:
         logger.warning("%s has mode %04o: others can read the token, chmod 600 it", path, mode)
-    token = (text.splitlines() or [b""])[0].strip()
-    if not MIN_TOKEN_BYTES <= len(token) <= MAX_TOKEN_BYTES:
-        raise ValueError(f"the token has {len(token)} bytes, expected {MIN_TOKEN_BYTES} to {MAX_TOKEN_BYTES}")
-    if any(byte < 0x21 or byte > 0x7E for byte in token):
-        raise ValueError("the token has characters other than visible ASCII ones")
-    return token
+    lines = [line.strip() for line in text.splitlines()]
+    content = [(number, line) for number, line in enumerate(lines, start=1) if line and not line.startswith(b"#")]
+    if not content or b":" not in content[0][1]:
+        return [Token(_checked((lines or [b""])[0], "the token"))]
+    tokens = []
+    for number, line in content:
+        name, colon, secret = line.partition(b":")
+        if not (name.strip() and colon):
+            raise ValueError(f"line {number} is not name:token")
+        principal = Principal(USER, name.strip().decode())
+        tokens.append(Token(_checked(secret.strip(), f"the token of line {number}"), principal))
+    if len({token.secret for token in tokens}) < len(tokens):
+        raise ValueError("a token stands there twice")
+    return tokens
+
+
+def _checked(secret: bytes, what: str) -> bytes:
+    if not MIN_TOKEN_BYTES <= len(secret) <= MAX_TOKEN_BYTES:
+        raise ValueError(f"{what} has {len(secret)} bytes, expected {MIN_TOKEN_BYTES} to {MAX_TOKEN_BYTES}")
+    if any(byte < 0x21 or byte > 0x7E for byte in secret):
+        raise ValueError(f"{what} has characters other than visible ASCII ones")
+    return secret

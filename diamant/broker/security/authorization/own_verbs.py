@@ -24,6 +24,10 @@ VERB_NEEDS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
         "history": (needs.DESCRIBE_CLUSTER,),
         "metrics": (needs.DESCRIBE_CLUSTER,),
         "certificates": (needs.DESCRIBE_CLUSTER,),
+        "job": (needs.ALTER_CLUSTER,),  # of others: who began a job may see and end it
+        "group": (needs.DESCRIBE_GROUP,),
+        "configs": (needs.DESCRIBE_CONFIGS_TOPIC,),
+        "set configs": (needs.ALTER_CONFIGS_TOPIC,),
         "explain": (needs.DESCRIBE_TOPIC,),
         "explain keys": (needs.READ_TOPIC,),
         "count": (needs.DESCRIBE_TOPIC,),

@@ -1,0 +1,44 @@
+"""Decisions about requests over HTTP, by the authorizer that decides about Kafka's. Without one all tokens may do everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from diamant.broker.http.serving.token import Caller
+from diamant.broker.security.authorization import needs
+from diamant.broker.security.authorization.acl import CLUSTER_NAME, ResourceType
+from diamant.broker.security.authorization.authorizer import Authorizer
+from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
+
+
+def denial(authorizer: Authorizer | None, caller: Caller, host: str, verb: str, named: Mapping[str, Any]) -> str | None:
+    """The sentence that denies a verb; None if the caller may. `named`: what the path, the query and the body name."""
+    if authorizer is None or caller.may_everything:
+        return None
+    for need, name in _asked(verb, named):
+        if not authorizer.allows((caller.principal, host), need, name):
+            where = "the cluster" if need.resource is ResourceType.CLUSTER else f"{need.resource.name.lower()} {name!r}"
+            return f"{caller.principal} may not: {verb} needs {need.operation.name} on {where}"
+    return None
+
+
+def topics_of(named: Mapping[str, Any]) -> list[str]:
+    """The topics that a request names."""
+    topics = named.get("topics")
+    one = named.get("topic")
+    return [*(topics if isinstance(topics, list) else ()), *([one] if isinstance(one, str) else ())]
+
+
+def _asked(verb: str, named: Mapping[str, Any]) -> Iterator[tuple[Need, str]]:
+    for need in VERB_NEEDS[verb]:
+        if need.resource is ResourceType.CLUSTER:
+            yield need, CLUSTER_NAME
+            continue
+        is_group = need.resource is ResourceType.GROUP
+        names = [named["group"]] if is_group and "group" in named else topics_of(named)
+        for name in names:
+            yield need, name
+        if not names:  # about nothing by name, so about anything
+            yield needs.ALTER_CLUSTER, CLUSTER_NAME

@@ -1,0 +1,101 @@
+"""The verb that each path stands for, in the words of `security/authorization/own_verbs.py`, which has the needs of each.
+
+A path that is not here needs what the most powerful verbs do, so nothing is opened by being forgotten. `OPEN` needs nothing:
+whether the broker lives, the page's own files, the login.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+OPEN = ""
+
+VERBS: Mapping[str, str] = {
+    "GET /health": OPEN,
+    "GET /healthz": OPEN,
+    "GET /readyz": OPEN,
+    "GET /login": OPEN,
+    "POST /login": OPEN,
+    "GET /static/{digest}/{name}": OPEN,
+    "GET /v1/openapi.json": OPEN,
+    # The page
+    "GET /": "status",
+    "GET /live/overview": "status",
+    "GET /topics": "status",
+    "GET /topics/{topic}": "explain",
+    "GET /live/topics/{topic}": "explain",
+    "GET /topics/{topic}/settings": "configs",
+    "POST /topics/{topic}/settings": "set configs",
+    "GET /topics/{topic}/{partition}": "records",
+    "GET /topics/{topic}/{partition}/{offset}": "records",
+    "GET /topics/{topic}/{partition}/{offset}/value": "records",
+    "GET /groups": "status",
+    "GET /live/groups": "status",
+    "GET /groups/{group}": "group",
+    "GET /groups/{group}/tombstones": "group",
+    "GET /forget": "certificates",
+    "POST /forget/key": "records",
+    "POST /forget/where": "records",
+    "GET /faults": "faults",
+    "GET /live/faults": "faults",
+    "GET /history": "history",
+    # The verbs
+    "GET /metrics": "metrics",
+    "GET /v1/status": "status",
+    "GET /v1/history": "history",
+    "POST /v1/compact": "compact",
+    "POST /v1/roll": "compact",
+    "POST /v1/configs": "set configs",
+    "GET /v1/clock": "clock",
+    "POST /v1/clock/advance": "set clock",
+    "POST /v1/clock/set": "set clock",
+    "POST /v1/clock/freeze": "set clock",
+    "POST /v1/clock/resume": "set clock",
+    "GET /v1/faults": "faults",
+    "POST /v1/faults": "faults",
+    "DELETE /v1/faults": "faults",
+    "GET /v1/faults/{id}": "faults",
+    "DELETE /v1/faults/{id}": "faults",
+    "POST /v1/faults/{id}/release": "faults",
+    "POST /v1/snapshots": "snapshot",
+    "GET /v1/snapshots": "snapshot",
+    "DELETE /v1/snapshots/{id}": "snapshot",
+    "POST /v1/reset": "reset",
+    "POST /v1/cancel": "cancel",
+    "POST /v1/explain": "explain",
+    "POST /v1/ghosts": "explain keys",
+    "POST /v1/segments": "count",
+    "POST /v1/count": "count",
+    "POST /v1/latest": "latest",
+    "POST /v1/find": "records",
+    "POST /v1/erase": "erase",
+    "POST /v1/erase/{id}/now": "erase now",
+    "POST /v1/redact": "redact",
+    "POST /v1/verify": "certificates",
+    "GET /v1/certificates": "certificates",
+    "GET /v1/certificates/{id}": "certificates",
+    "GET /v1/certificates/{id}/page": "certificates",
+    "GET /v1/jobs": "status",
+    "GET /v1/jobs/{id}": "job",
+    "DELETE /v1/jobs/{id}": "job",
+}
+"""By method and path of a row."""
+
+NOT_LISTED = "cancel"
+"""The verb of a path that is not here."""
+
+WITH = {
+    "erase": {"now": "erase now"},
+    "redact": {"now": "redact now"},
+    "explain": {"key": "explain keys", "offset": "explain keys", "tombstones": "explain keys"},
+}
+"""The verb that another becomes by a field of the body that is given."""
+
+
+def verb_of(row: str, fields: Mapping[str, object]) -> str:
+    """The verb of a row with these fields in its body."""
+    verb = VERBS.get(row, NOT_LISTED)
+    for name, stronger in WITH.get(verb, {}).items():
+        if fields.get(name) not in (None, False):
+            return stronger
+    return verb

@@ -1,0 +1,79 @@
+"""The audit log: its lines, its file, and its bounds."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from diamant.broker.http.serving import audit
+from diamant.broker.http.serving.audit import DENIED, AuditLog, Deed
+
+DEED = Deed("User:alice", "10.0.0.7", "POST /v1/erase", ("users",), "3")
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    """The lines of a file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_line_says_who_from_where_what_and_how_it_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The file is its owner's alone, and the logger has the same line."""
+    file = tmp_path / "audit.log"
+    log = AuditLog(str(file), lambda: 0.5)
+    with caplog.at_level(logging.INFO, "diamant.audit"):
+        log.write(DEED, "done")
+    log.close()
+    assert lines(file) == [
+        {
+            "time": "1970-01-01T00:00:00.500Z",
+            "who": "User:alice",
+            "from": "10.0.0.7",
+            "what": "POST /v1/erase",
+            "topics": ["users"],
+            "job": "3",
+            "outcome": "done",
+        }
+    ]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [json.loads(record.message) for record in caplog.records] == lines(file)
+
+
+def test_the_file_is_bounded(tmp_path: Path) -> None:
+    """A full file becomes `.1`, and the one before it goes."""
+    file = tmp_path / "audit.log"
+    log = AuditLog(str(file), lambda: 0.0, max_file_bytes=100_000)
+    long = DEED._replace(topics=tuple(f"{number}" + "t" * 240 for number in range(audit.MAX_TOPICS + 5)))
+    for _ in range(50):
+        log.write(long, "done")
+    log.close()
+    assert 100_000 <= (tmp_path / "audit.log.1").stat().st_size < 106_000
+    assert file.stat().st_size < 100_000
+    assert len(lines(file)[0]["topics"]) == audit.MAX_TOPICS  # type: ignore[arg-type]
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["audit.log", "audit.log.1"]
+
+
+def test_denials_do_not_push_out_what_was_done(tmp_path: Path) -> None:
+    """A minute has so many lines of them; the next line says how many there were beside, and the next minute has room again."""
+    file, now_s = tmp_path / "audit.log", [60.0]
+    log = AuditLog(str(file), lambda: now_s[0])
+    for _ in range(audit.DENIALS_PER_MINUTE + 7):
+        log.write(DEED, DENIED)
+    log.write(DEED, "done")
+    now_s[0] = 120.0
+    log.write(DEED, DENIED)
+    log.close()
+    found = lines(file)
+    assert len(found) == audit.DENIALS_PER_MINUTE + 2
+    assert [line.get("denials_left_out") for line in found[-2:]] == [7, None]
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The broker's log has what is missing there, and the verb is not held up."""
+    log = AuditLog(str(tmp_path / "missing" / "audit.log"))
+    log.write(DEED, "done")
+    log.close()
+    assert "User:alice" in caplog.text
+    assert "cannot be written" in caplog.text

@@ -1,0 +1,182 @@
+"""HTTP with an authorizer: the principal of a token may what ACLs allow, and what is done leaves a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.dispatch.services import Services
+from diamant.broker.http.endpoints.table import ENDPOINTS
+from diamant.broker.http.serving.route import row_name
+from diamant.broker.http.serving.routes import Routes
+from diamant.broker.http.serving.token import TokenCheck
+from diamant.broker.http.serving.verbs import VERBS, WITH, verb_of
+from diamant.broker.security.authorization.acl import Acl, Operation, PatternType, Permission, ResourceType
+from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
+from tests.broker.http_asking import Answer, ask
+
+ADMIN, ALICE, BOB = "admin-" + "0" * 20, "alice-" + "0" * 20, "bob-" + "0" * 20
+KEY = {"key": "customer-42", "topics": ["users"], "reason": "asked for"}
+
+
+@asynccontextmanager
+async def secured(path: Path, tokens: str = f"admin:{ADMIN}\nalice:{ALICE}\nbob:{BOB}\n") -> AsyncIterator[Broker]:
+    """A broker with an authorizer, where admin may do everything, and alice what is about users as a reader."""
+    (path / "tokens").write_text(tokens)
+    (path / "tokens").chmod(0o600)
+    config = BrokerConfig(
+        listen="127.0.0.1:0",
+        data_dir=path / "data",
+        diamant_http_listen="127.0.0.1:0",
+        diamant_http_token_file=str(path / "tokens"),
+        diamant_audit_file=str(path / "audit.log"),
+        authorizer_class_name="StandardAuthorizer",
+        super_users="User:admin",
+    )
+    async with Broker(config) as broker:
+        await broker.create_topic("users", **{"cleanup.policy": "compact"})
+        await broker.create_topic("others")
+        assert broker.node.authorizer is not None
+        broker.node.authorizer.add([allow(Operation.READ), allow(Operation.DESCRIBE)])
+        yield broker
+
+
+def allow(operation: Operation, principal: str = "User:alice") -> Acl:
+    """An ACL on the topic users."""
+    return Acl(ResourceType.TOPIC, "users", PatternType.LITERAL, principal, "*", operation, Permission.ALLOW)
+
+
+async def call(broker: Broker, token: str | None, method: str, path: str, fields: Any = None) -> Answer:
+    """One request with a token."""
+    headers: dict[str, str | None] = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return await ask(broker, method, path, fields, headers=headers)
+
+
+def lines(path: Path) -> list[tuple[Any, ...]]:
+    """Who, what and outcome of each line of the audit log."""
+    found = [json.loads(line) for line in (path / "audit.log").read_text().splitlines()]
+    assert all(line["from"] == "127.0.0.1" for line in found)
+    return [(line["who"], line["what"], line["outcome"]) for line in found]
+
+
+async def test_a_principal_may_what_acls_allow(tmp_path: Path) -> None:
+    """Reading what may be read, and nothing else: not other topics, not the cluster, not changes."""
+    async with secured(tmp_path) as broker:
+        assert (await call(broker, ALICE, "POST", "/v1/count", {"topic": "users"})).status == 200
+        assert (await call(broker, ALICE, "POST", "/v1/latest", {"topic": "users"})).status == 200
+        for method, path, fields, need in (
+            ("POST", "/v1/count", {"topic": "others"}, "DESCRIBE on topic 'others'"),
+            ("POST", "/v1/erase", KEY, "DELETE on topic 'users'"),
+            ("POST", "/v1/compact", {"topic": "users"}, "ALTER on the cluster"),
+            ("GET", "/v1/status", None, "DESCRIBE on the cluster"),
+            ("GET", "/metrics", None, "DESCRIBE on the cluster"),
+            ("GET", "/v1/faults", None, "ALTER on the cluster"),
+        ):
+            answer = await call(broker, ALICE, method, path, fields)
+            assert (answer.status, answer.json["code"]) == (403, "not-allowed")
+            assert answer.json["error"].startswith("User:alice may not")
+            assert need in answer.json["error"]
+            assert (await call(broker, ADMIN, method, path, fields)).status in (200, 202, 409)
+
+
+async def test_who_has_no_token_is_anonymous(tmp_path: Path) -> None:
+    """Asked to log in where that would help; probes and the page's own files are for everybody."""
+    async with secured(tmp_path) as broker:
+        for path in ("/v1/status", "/metrics", "/v1/faults"):
+            assert (await call(broker, None, "GET", path)).status == 401
+        for path in ("/health", "/readyz", "/v1/openapi.json"):
+            assert (await call(broker, None, "GET", path)).status == 200
+        assert (await call(broker, "wrong" * 5, "POST", "/v1/compact", {"topic": "users"})).status == 401
+        assert b"Log in" in (await call(broker, None, "GET", "/")).body
+
+
+async def test_the_page_goes_through_the_same_decisions(tmp_path: Path) -> None:
+    """By the cookie of the login: alice sees the topic she may read, bob does not, and neither sees the overview."""
+    async with secured(tmp_path) as broker:
+        for token, statuses in ((ALICE, (200, 200, 403, 403)), (BOB, (403, 403, 403, 403)), (ADMIN, (200,) * 4)):
+            answer = await ask(broker, "POST", "/login", {"token": token})
+            cookie = answer.headers["set-cookie"].partition(";")[0]
+            paths = ("/topics/users", "/topics/users/0", "/topics/others", "/")
+            found = [(await ask(broker, "GET", path, headers={"Cookie": cookie})).status for path in paths]
+            assert tuple(found) == statuses
+
+
+async def test_what_is_done_and_what_is_denied_leaves_a_line(tmp_path: Path) -> None:
+    """Who, what and outcome; of a job when it begins and when it ends; never a key."""
+    async with secured(tmp_path) as broker:
+        await call(broker, ALICE, "POST", "/v1/erase", KEY)
+        await call(broker, None, "POST", "/v1/erase", KEY)
+        await call(broker, ADMIN, "POST", "/v1/compact", {"topic": "users"})
+        await call(broker, ADMIN, "POST", "/v1/compact", {"topic": "none"})
+        await call(broker, ADMIN, "GET", "/v1/status")
+    compact = "POST /v1/compact"
+    assert lines(tmp_path) == [
+        ("User:alice", "POST /v1/erase", "denied"),
+        ("User:ANONYMOUS", "POST /v1/erase", "denied"),
+        ("User:admin", compact, "begun"),
+        ("User:admin", compact, "done"),
+        ("User:admin", compact, "begun"),
+        ("User:admin", compact, "not-found"),
+    ]
+    assert "customer-42" not in (tmp_path / "audit.log").read_text()
+    first = json.loads((tmp_path / "audit.log").read_text().splitlines()[2])
+    assert (first["topics"], first["job"]) == (["users"], "1")
+
+
+async def test_a_job_is_its_callers(tmp_path: Path) -> None:
+    """Who began it may look at it, and others only if they may everything."""
+    async with secured(tmp_path) as broker:
+        answer = await call(broker, ALICE, "POST", "/v1/count?wait_ms=0", {"topic": "users"})
+        job = answer.headers.get("location", "/v1/jobs/1")
+        found = [(await call(broker, token, "GET", job)).status for token in (ALICE, BOB, ADMIN)]
+        assert found == [200, 403, 200]
+
+
+async def test_a_token_without_a_name_may_everything(tmp_path: Path) -> None:
+    """As it did before there was an authorizer."""
+    async with secured(tmp_path, f"{ADMIN}\n") as broker:
+        assert (await call(broker, ADMIN, "GET", "/v1/status")).status == 200
+        assert (await call(broker, ADMIN, "POST", "/v1/compact", {"topic": "users"})).status == 200
+        assert (await call(broker, None, "GET", "/v1/status")).status == 401
+
+
+@pytest.mark.parametrize("token", [None, ALICE])
+async def test_without_an_authorizer_tokens_are_all_alike(tmp_path: Path, token: str | None) -> None:
+    """Any of them may change data, and what changes none needs none."""
+    (tmp_path / "tokens").write_text(f"alice:{ALICE}\n")
+    config = BrokerConfig(
+        listen="127.0.0.1:0",
+        data_dir=tmp_path / "data",
+        diamant_http_listen="127.0.0.1:0",
+        diamant_http_token_file=str(tmp_path / "tokens"),
+    )
+    async with Broker(config) as broker:
+        await broker.create_topic("users", **{"cleanup.policy": "compact"})
+        assert (await call(broker, token, "GET", "/v1/status")).status == 200
+        status = (await call(broker, token, "POST", "/v1/compact", {"topic": "users"})).status
+        assert status == (401 if token is None else 200)
+
+
+async def test_every_path_has_a_verb_and_every_verb_its_needs(broker: Broker) -> None:
+    """So a new path cannot be forgotten, and none that is gone stays."""
+    services: Services = broker.services
+    rows = await Routes(services, ENDPOINTS, 0.0, TokenCheck(is_needed=False)).load_all()
+    assert {row_name(row) for row in rows} == VERBS.keys()
+    verbs = {*VERBS.values(), *(verb for stronger in WITH.values() for verb in stronger.values())} - {""}
+    assert verbs <= VERB_NEEDS.keys()
+
+
+def test_what_a_field_makes_of_a_verb() -> None:
+    """Erasing now needs more than erasing, and explaining keys is reading."""
+    assert verb_of("POST /v1/erase", {"now": False}) == "erase"
+    assert verb_of("POST /v1/erase", {"now": True}) == "erase now"
+    assert verb_of("POST /v1/explain", {"topic": "t", "key": None}) == "explain"
+    assert verb_of("POST /v1/explain", {"topic": "t", "key": b""}) == "explain keys"
+    assert verb_of("GET /new", {}) == "cancel", "what is not listed needs ALTER on the cluster"
