@@ -351,7 +351,8 @@ _KEYS = (
         "log.cleaner.threads",
         _INT,
         1,
-        "Partitions that are cleaned at once. May be changed to half or twice as many at a time.",
+        "Partitions that are cleaned at once. A large one that is cleaned alone may take as many processors. May be changed to "
+        "half or twice as many at a time.",
         at_least(1),
         is_dynamic=True,
     ),

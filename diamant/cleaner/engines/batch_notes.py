@@ -36,9 +36,12 @@ class BatchNotes:
         self._notes = np.empty(1024, np.uint32) if notes is None else notes
         self._count = 0 if notes is None else len(notes)
         self._taken = 0
+        self.total = self._count
+        """Notes that there would be without the limit."""
 
-    def append(self, notes: NDArray[np.int64]) -> None:
+    def append(self, notes: NDArray[np.int64] | NDArray[np.uint32]) -> None:
         """Put notes behind those that are there, up to the limit."""
+        self.total += len(notes)
         count = min(len(notes), self._limit - self._count)
         if self._count + count > len(self._notes):
             larger = np.empty(min(self._limit, max(2 * len(self._notes), self._count + count)), np.uint32)
@@ -46,6 +49,14 @@ class BatchNotes:
             self._notes = larger
         self._notes[self._count : self._count + count] = notes[:count]
         self._count += count
+
+    def kept(self) -> NDArray[np.uint32]:
+        """Return those that were put."""
+        return self._notes[: self._count]
+
+    def go_to(self, index: int) -> None:
+        """Take the note with this index next."""
+        self._taken = index
 
     def pass_over(self, count: int) -> None:
         """Take notes that are not needed."""
@@ -78,6 +89,18 @@ class Stretches:
         if noted <= self._room:
             self._room -= noted
             self._noted.setdefault(chunk.path, []).append(found[:noted].copy())
+
+    def noted(self) -> dict[str, list[NDArray[np.int64]]]:
+        """Return all of them, by the path of the segment."""
+        return self._noted
+
+    def take_over(self, noted: dict[str, list[NDArray[np.int64]]]) -> None:
+        """Add those of other segments, or the next ones of the same, up to the limit."""
+        for path, parts in noted.items():
+            for part in parts:
+                if len(part) <= self._room:
+                    self._room -= len(part)
+                    self._noted.setdefault(path, []).append(part)
 
     def take(self, path: str) -> NDArray[np.int64]:
         """Return the stretches of the segment whose file is `path`, int64[n, STRETCH_FIELDS]; afterwards there are none."""

@@ -7,11 +7,12 @@ Importing this loads the kernels: only where `diamant.kernels.ARE_COMPILED`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from diamant.cleaner.engines.compiled_map import CompiledMap
 from diamant.cleaner.engines.compiled_rewriter import CompiledRewriter
-from diamant.cleaner.engines.round import Round
+from diamant.cleaner.engines.round import AddSegments, RewriteGroups, Round
 from diamant.cleaner.engines.survivors import MapSurvivors
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.prompt.key_filter import is_worth_filters, leave_alone
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 RUNNER = "compiled"
 
+Divide: TypeAlias = Callable[[RoundWork, MapSurvivors, OnOutput], tuple[AddSegments, RewriteGroups]]
+"""Takes what is to be called for each output, once it is written."""
+
 
 def clean(
     env: Env,
@@ -45,12 +49,14 @@ def clean(
     throttle: Throttle = no_throttle,
     sync_threads: int = 0,
     limits: EngineLimits = ENGINE_LIMITS,
+    divide: Divide | None = None,
 ) -> CleanResult:
-    """Carry out `plan` as `plain_round.clean` does."""
+    """Carry out `plan` as `plain_round.clean` does; `divide` returns what does the two passes in parts (`cleaner.parallel`)."""
     work = RoundWork(env, plan, check_done, throttle, limits)
     records = RowRecords(limits)
     key_map = CompiledMap(work, records)
-    round_ = Round(work, key_map, CompiledRewriter(work, records, MapSurvivors(plan, key_map)))
+    survivors = MapSurvivors(plan, key_map)
+    rewriter = CompiledRewriter(work, records, survivors)
     has_filters = is_worth_filters(plan)
 
     def skip_untouched(plan: CleanPlan) -> CleanPlan:
@@ -62,6 +68,11 @@ def clean(
             file_key_facts(env, plan, output)
 
     try:
-        return round_.run(RUNNER, on_output, sync_threads, leave_alone=skip_untouched, on_written=file_facts)
+        if divide is None:
+            round_ = Round(work, key_map, rewriter)
+            return round_.run(RUNNER, on_output, sync_threads, leave_alone=skip_untouched, on_written=file_facts)
+        add, rewrite = divide(work, survivors, file_facts)
+        round_ = Round(work, key_map, rewriter, add=add, rewrite=rewrite)
+        return round_.run(RUNNER, on_output, sync_threads, leave_alone=skip_untouched)
     finally:
         key_map.close()

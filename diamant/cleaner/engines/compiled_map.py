@@ -9,7 +9,7 @@ Memory, beside the map (`offset_map.py`): `row_records`, 0.8 MB of tuples, and t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,12 +22,27 @@ from diamant.kernels.constants import fields
 from diamant.kernels.constants.tuples import MAP, SKIP
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from diamant.cleaner.engines.offset_map import LatestOffsets
     from diamant.cleaner.engines.work import RoundWork
     from diamant.cleaner.rules.plan import SegmentPlan
     from diamant.cleaner.rules.transaction_tracker import TransactionTracker
     from diamant.cleaner.segments.row_reader import Rows
     from diamant.cleaner.segments.row_records import RowRecords
+
+
+class Mapped(NamedTuple):
+    """What a map of some segments knows, its keys apart."""
+
+    keys: int
+    end_offset: int
+    last_seen: int
+    notes: NDArray[np.uint32]
+    all_notes: int
+    notes_before: dict[int, int]
+    stretches: dict[str, list[NDArray[np.int64]]]
+    has_transactions: bool
 
 
 class CompiledMap:
@@ -53,6 +68,10 @@ class CompiledMap:
         """Last offset that the map covers."""
         self.may_forget_keys = True
         """True if each data record of the dirty range that the rewrite judges was given to the map."""
+        self.notes_before: dict[int, int] = {}
+        """By base offsets of segments: how many notes there are before the segment's own."""
+        self.has_transactions = False
+        """True if a marker, or a batch of a transaction, was met."""
         self._work = work
         self._has_aborted = plan.has_aborted
         self._records = records
@@ -65,6 +84,42 @@ class CompiledMap:
         """Number of keys."""
         return self.offsets.size
 
+    @property
+    def last_seen(self) -> int:
+        """Offset of the last record that was read; what follows must lie above."""
+        return self._hasher.last_seen
+
+    @last_seen.setter
+    def last_seen(self, offset: int) -> None:
+        self._hasher.last_seen = offset
+
+    def mapped(self) -> Mapped:
+        """Return what another map takes over, beside the tuples of `offsets`."""
+        notes, stretches = self.notes.kept(), self.stretches.noted()
+        return Mapped(
+            self.size,
+            self.end_offset,
+            self.last_seen,
+            notes,
+            self.notes.total,
+            self.notes_before,
+            stretches,
+            self.has_transactions,
+        )
+
+    def take_over(self, mapped: Mapped, tuples: NDArray[np.uint64]) -> None:
+        """Add what was mapped of the segments that follow; there must be room for all of its keys (`offsets.room`)."""
+        self.offsets.reserve(len(tuples))
+        self.offsets.add(tuples, len(tuples))
+        self.end_offset = max(self.end_offset, mapped.end_offset)
+        self.last_seen = max(self.last_seen, mapped.last_seen)
+        before = self.notes.total
+        self.notes_before |= {base: before + count for base, count in mapped.notes_before.items()}
+        self.notes.append(mapped.notes)
+        self.notes.total = before + mapped.all_notes
+        self.stretches.take_over(mapped.stretches)
+        self.has_transactions |= mapped.has_transactions
+
     def close(self) -> None:
         """Give back what the map holds."""
         self.offsets.close()
@@ -72,6 +127,7 @@ class CompiledMap:
     def add_segment(self, segment: SegmentPlan, position: int, tracker: TransactionTracker) -> bool:
         """Add the keys of a segment from a byte position on; return True if the map was full before its end."""
         work, stats = self._work, self._work.stats
+        self.notes_before[segment.base_offset] = self.notes.total
         read_before = stats.map_bytes_read
         for chunk in self._records.chunks(work.env, work.log_path(segment), position, segment.size):
             work.check_done()
@@ -101,6 +157,7 @@ class CompiledMap:
     def _add_chunk(self, chunk: Rows, tracker: TransactionTracker) -> int | None:
         """Add a chunk's keys to the map; the row at which the map was full, if it was."""
         plan, rows, count = self._work.plan, chunk.rows, chunk.count
+        self.has_transactions |= bool(chunk.together & (fields.CONTROL | fields.TRANSACTIONAL))
         leaves_out = choose_rows(self._records, chunk, tracker, follows_data=self._has_aborted)
         # Kafka may take a batch for aborted here and not in the rewrite, where its keys are then asked for.
         self.may_forget_keys &= not (leaves_out and plan.is_kafka)

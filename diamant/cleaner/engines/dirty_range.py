@@ -5,7 +5,8 @@ Source: Kafka's Cleaner.buildOffsetMap.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from diamant.cleaner.rules.plan import aborted_from
 from diamant.cleaner.rules.transaction_tracker import TransactionTracker
@@ -37,6 +38,9 @@ class KeyMap(Protocol):
     def size(self) -> int:
         """Number of keys."""
         ...
+
+
+KeyMapT = TypeVar("KeyMapT", bound=KeyMap)
 
 
 class DirtyStart(NamedTuple):
@@ -73,23 +77,8 @@ def dirty_start(env: Env, plan: CleanPlan) -> DirtyStart:
         file.close()
 
 
-def map_dirty_range(work: RoundWork, key_map: KeyMap, start: DirtyStart | None = None) -> bool:
-    """Read the dirty range into `key_map`; return True if the map was full before its end.
-
-    `start` is given by a caller that has looked it up.
-    """
-    plan = work.plan
-    if not plan.has_dirty_range:
-        return False
-    if start is None:
-        start = dirty_start(work.env, plan)
-    is_full = _add_segments(work, key_map, start)
-    key_map.finish()
-    work.stats.map_utilization = plan.map_utilization(key_map.size)
-    return is_full
-
-
-def _add_segments(work: RoundWork, key_map: KeyMap, start: DirtyStart) -> bool:
+def add_segments(work: RoundWork, key_map: KeyMap, start: DirtyStart, end: int | None = None) -> bool:
+    """Add the segments from `start` up to the index `end`; return True if the map was full before their end."""
     plan = work.plan
     tracker = TransactionTracker()
     aborted = list(aborted_from(plan, start.segment, plan.first_uncleanable_offset))
@@ -99,7 +88,7 @@ def _add_segments(work: RoundWork, key_map: KeyMap, start: DirtyStart) -> bool:
         aborted = [one for one in aborted if one.last_offset >= start.offset]
     tracker.add_aborted(aborted)
     position = start.position
-    for segment in plan.segments[start.segment :]:
+    for segment in plan.segments[start.segment : end]:
         work.check_done()
         if plan.quarantined:
             tracker.skip_to(segment.base_offset)
@@ -108,3 +97,24 @@ def _add_segments(work: RoundWork, key_map: KeyMap, start: DirtyStart) -> bool:
         key_map.end_offset = max(key_map.end_offset, segment.next_base_offset - 1)
         position = 0
     return False
+
+
+def map_dirty_range(
+    work: RoundWork,
+    key_map: KeyMapT,
+    start: DirtyStart | None = None,
+    add: Callable[[RoundWork, KeyMapT, DirtyStart], bool] = add_segments,
+) -> bool:
+    """Read the dirty range into `key_map` by `add`; return True if the map was full before its end.
+
+    `start` is given by a caller that has looked it up.
+    """
+    plan = work.plan
+    if not plan.has_dirty_range:
+        return False
+    if start is None:
+        start = dirty_start(work.env, plan)
+    is_full = add(work, key_map, start)
+    key_map.finish()
+    work.stats.map_utilization = plan.map_utilization(key_map.size)
+    return is_full

@@ -97,6 +97,21 @@ class OffsetMap:
         """True if the table no longer tells everything: then call `add_older`, and not `find`."""
         return self._spilled is not None
 
+    @property
+    def room(self) -> int:
+        """Keys that the map takes at least before it is full or spills."""
+        most = int(self._max_slots * FULL_AT) if self.max_entries is None else self.max_entries
+        return 0 if self.is_spilled else most - self.size
+
+    def tuples(self) -> Iterator[tuple[NDArray[np.uint64], int]]:
+        """Yield the keys with their last offsets in no order, in an array that is used again, and how many there are."""
+        words = np.empty((TAKEN_AT_ONCE, 3), np.uint64)
+        slot = count = 0
+        while slot < self.table.shape[0]:
+            slot, count = offset_map.take_tuples(self.table, slot, words)
+            if count:
+                yield words, count
+
     def add(self, tuples: NDArray[np.uint64], count: int) -> int:
         """Add the first `count` tuples, ascending in offset; return how many, less than `count` if the map is full."""
         self.added += count
@@ -111,6 +126,14 @@ class OffsetMap:
                 self.added -= count - at
                 return at
         return count
+
+    def reserve(self, count: int) -> None:
+        """Grow for so many more keys, as far as the memory allows.
+
+        For keys that come in the order of their hashes: in a table that grows with them they would all crowd at its front.
+        """
+        while self._limit() < self.size + count and self.table.shape[0] < self._max_slots:
+            self._grow()
 
     def add_older(self, tuples: NDArray[np.uint64], count: int) -> None:
         """Add tuples of the clean section, ascending in offset: they are kept unless their key is in the dirty range."""
@@ -146,15 +169,17 @@ class OffsetMap:
         """Grow or spill; return True if more can be added."""
         if self.max_entries is not None and self.size >= self.max_entries:
             return False
-        slots = self.table.shape[0]
-        if slots < self._max_slots:
-            old, self.table = self.table, _new_table(min(2 * slots, self._max_slots))
-            _move(old, self.table)
+        if self.table.shape[0] < self._max_slots:
+            self._grow()
             return True
         if self._new_file is None:
             return False
         self._spill(self._new_file())
         return True
+
+    def _grow(self) -> None:
+        old, self.table = self.table, _new_table(min(2 * self.table.shape[0], self._max_slots))
+        _move(old, self.table)
 
     def _spill(self, file: File) -> None:
         tuples_expected = max(self._expected_tuples(self.added), self.added)

@@ -12,16 +12,21 @@ Source: Kafka's Cleaner.doClean.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Generic
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeAlias
 
-from diamant.cleaner.engines.dirty_range import KeyMap, map_dirty_range
+from diamant.cleaner.engines.dirty_range import DirtyStart, KeyMap, add_segments, map_dirty_range
 from diamant.cleaner.engines.group_rewrite import Rewriter, WriterT, rewrite_group
 from diamant.cleaner.engines.output_sync import OutputSync
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.rules.grouping import group_segments, segments_to_clean
-from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
 from diamant.cleaner.rules.result import CleanResult, OnOutput, OutputSegment, no_output
+
+AddSegments: TypeAlias = Callable[[RoundWork, Any, DirtyStart], bool]
+"""`add_segments`, or what does the same."""
+RewriteGroups: TypeAlias = Callable[[Sequence[Sequence[SegmentPlan]]], Iterable[OutputSegment]]
+"""Returns the outputs of groups as `rewrite_group` does of each."""
 
 
 def _whole(plan: CleanPlan) -> CleanPlan:
@@ -31,8 +36,19 @@ def _whole(plan: CleanPlan) -> CleanPlan:
 class Round(Generic[WriterT]):
     """A key map, a rewriter that asks it, and the work for both. Runs once."""
 
-    def __init__(self, work: RoundWork, key_map: KeyMap, rewriter: Rewriter[WriterT]) -> None:
+    def __init__(
+        self,
+        work: RoundWork,
+        key_map: KeyMap,
+        rewriter: Rewriter[WriterT],
+        *,
+        add: AddSegments = add_segments,
+        rewrite: RewriteGroups | None = None,
+    ) -> None:
+        """`add` and `rewrite` do the passes in another way than one segment, and one group, after the other."""
         self.work = work
+        self.add = add
+        self.rewrite = rewrite or self._rewrite
         self.key_map = key_map
         self.rewriter = rewriter
 
@@ -52,15 +68,18 @@ class Round(Generic[WriterT]):
         """
         work, stats = self.work, self.work.stats
         stats.start_s = time.monotonic()
-        map_dirty_range(work, self.key_map)
+        map_dirty_range(work, self.key_map, add=self.add)
         stats.map_complete_s = time.monotonic()
         plan = leave_alone(work.plan)
         end_offset = self.key_map.end_offset + 1
         outputs: list[OutputSegment] = []
         with OutputSync(work.env, plan.directory, on_output, sync_threads, on_written) as sync:
-            for group in group_segments(plan, segments_to_clean(plan, end_offset)):
-                for output in rewrite_group(work, self.rewriter, group):
-                    sync.add(output)
-                    outputs.append(output)
+            for output in self.rewrite(group_segments(plan, segments_to_clean(plan, end_offset))):
+                sync.add(output)
+                outputs.append(output)
         stats.end_s = time.monotonic()
         return CleanResult(end_offset, tuple(outputs), stats, runner)
+
+    def _rewrite(self, groups: Sequence[Sequence[SegmentPlan]]) -> Iterator[OutputSegment]:
+        for group in groups:
+            yield from rewrite_group(self.work, self.rewriter, group)

@@ -87,6 +87,25 @@ class MapSurvivors:
         self._unmapped: set[int] = set()
         """Base offsets of batches in the chunk that the map's pass took for aborted and this one does not."""
 
+    def is_steady(self, first: SegmentPlan, last: SegmentPlan) -> bool:
+        """Tell whether these segments and all between can be asked for in any order: if nothing is known of transactions.
+
+        Once one was asked for, the map stays as it is.
+        """
+        if self._has_aborted or self._map.has_transactions or self._map.offsets.is_spilled:
+            return False
+        is_across = first.base_offset < self._plan.first_dirty_offset < last.next_base_offset
+        return not (is_across and self.latest is None and self._map.may_forget_keys)
+
+    def go_to(self, segment: SegmentPlan) -> None:
+        """Ask for this segment next."""
+        self._map.notes.go_to(self._map.notes_before.get(segment.base_offset, 0))
+        self._forget_keys_for(segment)
+
+    def _forget_keys_for(self, segment: SegmentPlan) -> None:
+        if self.latest is None and self._map.may_forget_keys and segment.base_offset >= self._plan.first_dirty_offset:
+            self._map.forget_keys()
+
     @property
     def end_offset(self) -> int:
         """Last offset that the map covers."""
@@ -104,8 +123,7 @@ class MapSurvivors:
 
     def begin(self, segment: SegmentPlan, counts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         """Yield the ranges that are to be read: all but stretches of which nothing stays."""
-        if self.latest is None and self._map.may_forget_keys and segment.base_offset >= self._plan.first_dirty_offset:
-            self._map.forget_keys()
+        self._forget_keys_for(segment)
         position, least = 0, segment.base_offset
         if self.latest is not None:
             stretches = self._map.stretches.take(names.log_file(self._plan.directory, segment.base_offset))

@@ -95,6 +95,8 @@ class CleanPlan:
     map_load_factor: float = 1.0
     """Mode kafka: the share of the map's table that `map_max_entries` keys are."""
     io_max_bytes_per_second: float = math.inf
+    threads: int = 1
+    """Processors that an engine may use, as far as it can: `log.cleaner.threads`, or a share of them."""
     later_aborted: tuple[AbortedTxn, ...] = ()
     """Aborted transactions with data below `first_uncleanable_offset` whose markers lie in segments from there on."""
     expiry_slice_ms: int | None = None

@@ -35,6 +35,7 @@ class CleanerSettings:
     map_memory_bytes: int = 134_217_728
     io_buffer_bytes: int = 262_144
     io_max_bytes_per_second: float = math.inf
+    threads: int = 1
     hash_key: bytes = bytes(16)
 
 
@@ -106,6 +107,7 @@ def make_plan(
         io_buffer_bytes=settings.io_buffer_bytes,
         hash_key=settings.hash_key,
         io_max_bytes_per_second=settings.io_max_bytes_per_second,
+        threads=settings.threads,
         expiry_slice_ms=expiry_slice_ms(config, settings.mode),
         later_aborted=tuple(aborted for aborted in later if aborted.first_offset < first_uncleanable_offset),
     )

@@ -93,6 +93,24 @@ class CleanStats:
         self.removed[reason] = self.removed.get(reason, 0) + count
         self.removed_bytes[reason] = self.removed_bytes.get(reason, 0) + size
 
+    def add(self, other: CleanStats) -> None:
+        """Add what was counted elsewhere; times and the fill of the map stay."""
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for reason, count in other.removed.items():
+            self.remove(reason, count, other.removed_bytes[reason])
+
+
+_COUNTS = (
+    "map_bytes_read",
+    "map_messages_read",
+    "bytes_read",
+    "messages_read",
+    "invalid_messages_read",
+    "bytes_written",
+    "messages_written",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class CleanResult:

@@ -18,7 +18,7 @@ from diamant.storage.segments.txn_index import AbortedTxn
 class TransactionTracker:
     """State by producer id; memory follows the number of producers with a transaction in the log at the same time."""
 
-    __slots__ = ("_aborted", "_committed", "_pending", "_sequence")
+    __slots__ = ("_aborted", "_committed", "_pending", "_sequence", "has_met_any")
 
     def __init__(self) -> None:
         self._pending: list[tuple[int, int, AbortedTxn]] = []
@@ -28,6 +28,8 @@ class TransactionTracker:
         """Producer id to its aborted transaction being read, and whether a batch of it was seen."""
         self._committed: set[int] = set()
         """Producers with batches of a transaction that is not aborted, since their last marker."""
+        self.has_met_any = False
+        """True once there was a marker, or a batch of a transaction."""
 
     def add_aborted(self, transactions: Iterable[AbortedTxn]) -> None:
         """Announce aborted transactions; once for every segment that they reach into is as good as once."""
@@ -45,6 +47,7 @@ class TransactionTracker:
         self._activate(last_offset)
         if not is_transactional:
             return False
+        self.has_met_any = True
         found = self._aborted.get(producer_id)
         if found is None:
             self._committed.add(producer_id)
@@ -61,6 +64,7 @@ class TransactionTracker:
         was read (`quarantine`), so a marker stays, with its entry.
         """
         self._activate(last_offset)
+        self.has_met_any = True
         if control_type is None:
             return True, None
         if control_type == ControlType.ABORT:

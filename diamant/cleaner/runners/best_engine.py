@@ -38,9 +38,9 @@ class Engine(Protocol):
 def best_engine() -> Engine:
     """Return the engine for plans of any size; imports it."""
     if ARE_COMPILED:
-        from diamant.cleaner.engines import compiled
+        from diamant.cleaner.parallel import round as parallel_round
 
-        return compiled.clean
+        return parallel_round.clean
     from diamant.cleaner.engines import plain_round
 
     return plain_round.clean

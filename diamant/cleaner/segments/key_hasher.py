@@ -37,9 +37,18 @@ class KeyHasher:
         self._state = np.zeros(STATE_FIELDS, np.int64)
         self.restart()
 
+    @property
+    def last_seen(self) -> int:
+        """Offset of the last record, whether it has a key or not; -1 before the first. What follows must lie above it."""
+        return int(self._state[LAST_SEEN])
+
+    @last_seen.setter
+    def last_seen(self, offset: int) -> None:
+        self._state[LAST_SEEN] = offset
+
     def restart(self) -> None:
         """Begin with lower offsets again."""
-        self._state[LAST_SEEN] = -1
+        self.last_seen = -1
 
     def hash(
         self, records: RowRecords, chunk: Rows, start: int, end: int, *, least: int = ALWAYS, end_offset: int = NEVER

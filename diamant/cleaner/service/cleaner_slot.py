@@ -245,9 +245,14 @@ class Slots:
         return self._made[index]
 
     @property
+    def busy(self) -> int:
+        """Rounds in progress."""
+        return sum(slot.task is not None for slot in self._made)
+
+    @property
     def is_busy(self) -> bool:
         """True if a round is in progress."""
-        return any(slot.task is not None for slot in self._made)
+        return self.busy > 0
 
     @property
     def progress_bytes(self) -> int:

@@ -82,8 +82,8 @@ class Rounds:
         """Count from zero again: the log is another one, or has another configuration, or was cleaned."""
         self._restarts.pop(partition, None)
 
-    async def run(self, slot: CleanerSlot, log: Log, requests: RoundRequests) -> RoundReport:
-        """Carry out a round at a log that was acquired; what goes wrong is in the report."""
+    async def run(self, slot: CleanerSlot, log: Log, requests: RoundRequests, rounds: int = 1) -> RoundReport:
+        """Carry out a round at a log that was acquired, one of `rounds` in progress; what goes wrong is in the report."""
         partition = log.topic, log.partition
         started_ms = self._env.clock.now_ms()
         check_done = partial(self._states.check_done, partition)
@@ -104,6 +104,7 @@ class Rounds:
                 plan = self._plan(log, found, now_ms, known, requests)
             known.clear()  # else thousands of segments that the round replaces would be dropped, and their files closed, at once
             if plan is not None:
+                plan = replace(plan, threads=max(1, plan.threads // rounds))
                 result = await self._run_plan(slot, log, plan, check_done, requests)
                 checkpoint = await self._end(log, plan, result)
                 if note_expired is not None:

@@ -346,7 +346,7 @@ class CleanerService:
         partition = log.topic, log.partition
         requests = self.callers.take(partition)
         try:
-            report = await self._rounds.run(slot, log, requests)
+            report = await self._rounds.run(slot, log, requests, self.slots.busy)
         except BaseException:
             self.states.done_cleaning(partition, None)
             cancel(requests.futures)

@@ -39,6 +39,7 @@ class ServiceSettings:
             # Kafka has one buffer of this size to read and one to write.
             io_buffer_bytes=max(1, self.io_buffer_bytes // self.threads // 2),
             io_max_bytes_per_second=self.io_max_bytes_per_second / self.threads,
+            threads=self.threads,
             hash_key=hash_key,
         )
 

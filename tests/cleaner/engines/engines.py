@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from diamant.cleaner.engines import compiled, plain_round
+from diamant.cleaner.parallel import round as parallel_round
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.result import CleanResult, OnOutput, OutputOverflow, never_done, no_output
+from diamant.cleaner.rules.result import CleanResult, OnOutput, OutputOverflow, OutputSegment, never_done, no_output
 from diamant.storage import names
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import Env, RealEnv
@@ -84,7 +85,32 @@ def on_spark(
         return manifest.result()
 
 
-ENGINES: dict[str, Engine] = {"inline": inline, "one by one": one_by_one, "compiled": compiled_, "Spark": on_spark}
+def in_parts(env: Env, plan: CleanPlan, on_output: OnOutput = no_output, **options: Any) -> CleanResult:
+    """The compiled engine in three processes, over real copies of the files."""
+    with tempfile.TemporaryDirectory() as place:
+        here = copied(env, plan, Path(place, "t-0"))
+
+        def give(output: OutputSegment) -> None:
+            bring_back(env, plan, Path(here.directory), output.base_offset)
+            on_output(output)
+
+        try:
+            real = RealEnv(SettableClock(plan.now_ms))
+            return parallel_round.clean(real, here, on_output=give, processes=3, **options)
+        except (CorruptLog, OutputOverflow) as error:
+            error.path = error.path.replace(here.directory, plan.directory)
+            raise
+        finally:
+            assert not list(Path(here.directory).glob(f"*{names.CLEANED_SUFFIX}"))
+
+
+ENGINES: dict[str, Engine] = {
+    "inline": inline,
+    "one by one": one_by_one,
+    "compiled": compiled_,
+    "in parts": in_parts,
+    "Spark": on_spark,
+}
 
 LOCAL = ("inline", "one by one", "compiled")
 """Those that are told when to stop and how fast they may be by the caller's own functions."""
@@ -98,9 +124,9 @@ def copied(env: Env, plan: CleanPlan, directory: Path) -> CleanPlan:
     return replace(plan, directory=str(directory))
 
 
-def bring_back(env: Env, plan: CleanPlan, directory: Path) -> None:
-    """Move what was written in the copy to where the original is."""
-    for path in directory.glob(f"*{names.CLEANED_SUFFIX}"):
+def bring_back(env: Env, plan: CleanPlan, directory: Path, base_offset: int | None = None) -> None:
+    """Move what was written in the copy to where the original is, of one output or of all."""
+    for path in directory.glob(f"{'*' if base_offset is None else f'{base_offset:020d}.*'}{names.CLEANED_SUFFIX}"):
         file = env.create_new(f"{plan.directory}/{path.name}")
         file.append(path.read_bytes())
         file.close()

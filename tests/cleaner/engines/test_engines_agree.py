@@ -165,7 +165,7 @@ def test_every_field_of_a_plan_is_thought_of() -> None:
     }
     by_histories = {"now_ms", "delete_retention_ms"}  # they have horizons before, at and after it
     names_only = {"directory", "topic", "partition"}
-    of_throttles = {"io_max_bytes_per_second"}
+    of_throttles = {"io_max_bytes_per_second", "threads"}
     of_no_engine = {"max_message_bytes"}
     of_reports = {"map_load_factor"}  # how full the map is, in figures and logs
     known = drawn | by_histories | names_only | of_throttles | of_no_engine | of_reports

@@ -117,6 +117,7 @@ def parse_settings(settings: Sequence[str], mode: str) -> Settings:
         map_memory_bytes=dedupe_buffer_bytes // threads,
         io_buffer_bytes=max(1, broker[IO_BUFFER] // threads // 2),
         io_max_bytes_per_second=math.inf if rate >= DOUBLE_MAX else rate,
+        threads=threads,
         hash_key=os.urandom(16),
     )
     return Settings(log_config(topic, BrokerConfig()), cleaner, broker[PRODUCER_EXPIRATION])

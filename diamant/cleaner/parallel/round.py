@@ -1,0 +1,86 @@
+"""The compiled engine on several processors, byte for byte the same.
+
+In parts go rounds that no throttle slows down, over logs that are worth it (`WORTH_BYTES`); the first pass where no
+transaction aborted, the second up to the first group with a batch of one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING
+
+from diamant.cleaner.engines import compiled
+from diamant.cleaner.engines.compiled_rewriter import CompiledRewriter
+from diamant.cleaner.engines.dirty_range import add_segments
+from diamant.cleaner.parallel.groups import GroupRewriters
+from diamant.cleaner.parallel.shares import map_shares, shares_of
+from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
+from diamant.cleaner.rules.result import (
+    CheckDone,
+    CleanResult,
+    OnOutput,
+    Throttle,
+    never_done,
+    no_output,
+    no_throttle,
+)
+from diamant.cleaner.segments.row_records import RowRecords
+
+if TYPE_CHECKING:
+    from diamant.cleaner.engines.compiled_map import CompiledMap
+    from diamant.cleaner.engines.dirty_range import DirtyStart
+    from diamant.cleaner.engines.round import AddSegments, RewriteGroups
+    from diamant.cleaner.engines.survivors import MapSurvivors
+    from diamant.cleaner.engines.work import RoundWork
+    from diamant.cleaner.rules.plan import CleanPlan
+    from diamant.storage.env.env import Env
+
+WORTH_BYTES = 64 * 1024 * 1024
+"""A log below is cleaned in less time than it takes to share it out."""
+
+
+def clean(
+    env: Env,
+    plan: CleanPlan,
+    *,
+    on_output: OnOutput = no_output,
+    check_done: CheckDone = never_done,
+    throttle: Throttle = no_throttle,
+    sync_threads: int = 0,
+    limits: EngineLimits = ENGINE_LIMITS,
+    processes: int | None = None,
+) -> CleanResult:
+    """Carry out `plan` as `plain_round.clean` does, by `processes`, or as many as the plan and the machine allow."""
+    if processes is None:
+        processes = processes_for(plan)
+
+    def divide(work: RoundWork, survivors: MapSurvivors, on_written: OnOutput) -> tuple[AddSegments, RewriteGroups]:
+        def add(work: RoundWork, key_map: CompiledMap, start: DirtyStart) -> bool:
+            if plan.has_aborted:
+                return add_segments(work, key_map, start)
+            return map_shares(work, key_map, shares_of(plan, start, processes))
+
+        def new_rewriter(work: RoundWork) -> CompiledRewriter:
+            return CompiledRewriter(work, RowRecords(work.limits), survivors)
+
+        return add, GroupRewriters(work, survivors, new_rewriter, on_written, processes).outputs
+
+    return compiled.clean(
+        env,
+        plan,
+        on_output=on_output,
+        check_done=check_done,
+        throttle=throttle,
+        sync_threads=sync_threads,
+        limits=limits,
+        divide=divide if processes > 1 else None,
+    )
+
+
+def processes_for(plan: CleanPlan) -> int:
+    """Return how many processes are to do a round."""
+    size = sum(segment.size for segment in plan.segments)
+    if plan.threads < 2 or size < WORTH_BYTES or not math.isinf(plan.io_max_bytes_per_second):
+        return 1
+    return min(plan.threads, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)

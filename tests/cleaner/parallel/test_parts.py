@@ -1,0 +1,184 @@
+"""Rounds in parts: who does the work, and what becomes of parts that fail. tests/cleaner/engines has the bytes (`in parts`)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.cleaner.engines.compiled_map import CompiledMap
+from diamant.cleaner.engines.compiled_rewriter import CompiledRewriter
+from diamant.cleaner.engines.dirty_range import DirtyStart, map_dirty_range
+from diamant.cleaner.engines.survivors import MapSurvivors
+from diamant.cleaner.engines.work import RoundWork
+from diamant.cleaner.parallel import round as parallel_round
+from diamant.cleaner.parallel.groups import GroupRewriters
+from diamant.cleaner.parallel.shares import Share, map_shares, shares_of
+from diamant.cleaner.rules.engine_limits import EngineLimits
+from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.result import CleaningAborted, OutputSegment
+from diamant.cleaner.segments.row_records import RowRecords
+from diamant.storage import names
+from diamant.storage.env.clock import SettableClock
+from diamant.storage.env.env import File, RealEnv
+from tests.cleaner.engines.engines import copied
+from tests.cleaner.prompt.segment_history import NOW_MS, SegmentHistory
+
+SEGMENTS = 12
+
+
+class ParentsEnv(RealEnv):
+    """Files that only the process can open that made this, where its children try to `open` them again."""
+
+    def __init__(self) -> None:
+        super().__init__(SettableClock(NOW_MS))
+        self._pid = os.getpid()
+
+    def open(self, path: str, read_only: bool = False, **options: Any) -> File:
+        """Open a file; OSError in a child."""
+        if os.getpid() != self._pid:
+            raise OSError("not for a child")
+        return super().open(path, read_only=read_only, **options)
+
+
+@pytest.fixture
+def history() -> SegmentHistory:
+    """Closed segments of which most keys are overwritten."""
+    history = SegmentHistory()
+    for number in range(SEGMENTS * 10):
+        keys = [b"key-%d" % (number * 7 + index * 3 & 63) for index in range(3)]
+        history.batch([(key, b"value-%d" % number) for key in keys])
+        if number % 10 == 9:
+            history.roll()
+    return history
+
+
+def plan_of(history: SegmentHistory, tmp_path: Path, **fields: Any) -> CleanPlan:
+    """A plan over real files, with an output for each segment."""
+    return copied(*history.stored(segment_bytes=1, **fields), tmp_path / "t-0")
+
+
+def work_of(plan: CleanPlan, charged: list[int]) -> RoundWork:
+    """The work of a round that notes what it is charged for, chunk by chunk."""
+    return RoundWork(
+        RealEnv(SettableClock(NOW_MS)), plan, throttle=charged.append, limits=EngineLimits(read_bytes=1000)
+    )
+
+
+def test_shares_are_runs_of_segments_of_about_the_same_size(history: SegmentHistory, tmp_path: Path) -> None:
+    """They cover all from where the dirty range begins; there are no more than segments."""
+    plan = plan_of(history, tmp_path)
+    start = DirtyStart(2, 0, plan.segments[2].base_offset)
+    shares = shares_of(plan, start, 3)
+    assert [(share.start.segment, share.end) for share in shares] == [(2, 6), (6, 9), (9, 12)]
+    assert [share.start.offset for share in shares] == [plan.segments[at].base_offset for at in (2, 6, 9)]
+    assert len(shares_of(plan, start, 50)) == SEGMENTS - 2
+    assert shares_of(plan, DirtyStart(11, 5, 0), 4) == [Share(DirtyStart(11, 5, 0), 12)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_shares_are_mapped_by_children(history: SegmentHistory, tmp_path: Path, mode: str) -> None:
+    """Their keys and figures come over, and what they have read is charged at once."""
+    plan, charged = plan_of(history, tmp_path, mode=mode), list[int]()
+    work = work_of(plan, charged)
+    key_map = CompiledMap(work, RowRecords(work.limits))
+    map_dirty_range(
+        work, key_map, add=lambda work, key_map, start: map_shares(work, key_map, shares_of(plan, start, 3))
+    )
+    alone = work_of(plan, [])
+    expected = CompiledMap(alone, RowRecords(work.limits))
+    map_dirty_range(alone, expected)
+    assert key_map.size == expected.size == 64
+    assert work.stats == alone.stats
+    assert sum(charged) == work.stats.map_bytes_read
+    assert sum(count > 1000 for count in charged) == 2
+    assert key_map.mapped().notes_before == expected.mapped().notes_before
+    assert (key_map.latest or key_map.offsets.latest()).window(0, 1 << 40).tolist() == (
+        expected.latest or expected.offsets.latest()
+    ).window(0, 1 << 40).tolist()
+
+
+@pytest.mark.parametrize("entries", [40, 63, 64, 65, 70])
+def test_a_map_that_might_be_full_is_filled_by_one_process(
+    history: SegmentHistory, tmp_path: Path, entries: int
+) -> None:
+    """It ends where it would have ended without shares."""
+    plan = plan_of(history, tmp_path, mode=KAFKA, map_max_entries=entries)
+    found = parallel_round.clean(RealEnv(SettableClock(NOW_MS)), plan, processes=3)
+    remove_cleaned(plan)
+    expected = parallel_round.clean(RealEnv(SettableClock(NOW_MS)), plan, processes=1)
+    assert found.end_offset == expected.end_offset
+    assert found.outputs == expected.outputs
+
+
+def test_groups_are_rewritten_by_several_processes(history: SegmentHistory, tmp_path: Path) -> None:
+    """Which tell what they have written; the outputs come in their order."""
+    plan = plan_of(history, tmp_path)
+    work = work_of(plan, [])
+    key_map = CompiledMap(work, RowRecords(work.limits))
+    map_dirty_range(work, key_map)
+    survivors = MapSurvivors(plan, key_map)
+    pids = tmp_path / "pids"
+
+    def tell(output: OutputSegment) -> None:
+        with pids.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+    def new_rewriter(work: RoundWork) -> CompiledRewriter:
+        return CompiledRewriter(work, RowRecords(work.limits), survivors)
+
+    groups = [(segment,) for segment in plan.segments]
+    outputs = [output.base_offset for output in GroupRewriters(work, survivors, new_rewriter, tell, 3).outputs(groups)]
+    assert outputs == [segment.base_offset for segment in plan.segments]
+    assert len(pids.read_text().split()) == SEGMENTS
+    assert work.stats.bytes_read == sum(segment.size for segment in plan.segments)
+
+
+@pytest.mark.parametrize("first_dirty", [0, 37, 180])
+def test_what_children_cannot_do_this_process_does(history: SegmentHistory, tmp_path: Path, first_dirty: int) -> None:
+    """Whatever has ended them."""
+    plan = plan_of(history, tmp_path, first_dirty_offset=first_dirty)
+    expected = parallel_round.clean(RealEnv(SettableClock(NOW_MS)), plan, processes=1)
+    files = remove_cleaned(plan)
+    found = parallel_round.clean(ParentsEnv(), plan, processes=3)
+    assert found.outputs == expected.outputs
+    assert remove_cleaned(plan) == files
+    times = {"start_s": 0.0, "map_complete_s": 0.0, "end_s": 0.0}
+    assert replace(found.stats, **times) == replace(expected.stats, **times)
+
+
+def test_a_round_that_is_stopped_leaves_no_files(history: SegmentHistory, tmp_path: Path) -> None:
+    """Those of children neither."""
+    plan = plan_of(history, tmp_path)
+
+    def check_done() -> None:
+        if list(Path(plan.directory).glob(f"*{names.CLEANED_SUFFIX}")):
+            raise CleaningAborted("stop")
+
+    with pytest.raises(CleaningAborted):
+        parallel_round.clean(RealEnv(SettableClock(NOW_MS)), plan, check_done=check_done, processes=3)
+    assert remove_cleaned(plan) == {}
+
+
+def test_small_and_throttled_rounds_are_not_divided(history: SegmentHistory, tmp_path: Path) -> None:
+    """Nor those of a plan that has no more than one processor."""
+    plan = plan_of(history, tmp_path, mode=PROMPT)
+    large = replace(plan, segments=(replace(plan.segments[0], size=parallel_round.WORTH_BYTES),), threads=2)
+    cores = len(os.sched_getaffinity(0))
+    assert parallel_round.processes_for(large) == min(2, cores)
+    assert parallel_round.processes_for(replace(large, threads=1)) == 1
+    assert parallel_round.processes_for(replace(large, io_max_bytes_per_second=1e9)) == 1
+    assert parallel_round.processes_for(replace(plan, threads=2)) == 1
+
+
+def remove_cleaned(plan: CleanPlan) -> dict[str, bytes]:
+    """The files that a round has written, which are removed."""
+    found = {}
+    for path in Path(plan.directory).glob(f"*{names.CLEANED_SUFFIX}"):
+        found[path.name] = path.read_bytes()
+        path.unlink()
+    return found
