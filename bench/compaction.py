@@ -7,6 +7,8 @@ import statistics
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 from client import INCREMENTAL_ALTER_CONFIGS, Client, batches_of
 from figure import Figure
@@ -52,12 +54,18 @@ def compaction(broker: RunningBroker) -> Iterator[Figure]:
         topic = f"probed-{value_bytes}"
         _create(client, topic, "delete")
         client.produce(topic, batches)
-        yield from _with_probe(broker, value_bytes, topic, keys, end)
+        clean_bytes = sum(map(len, batches[:-FILLERS])) // PER_KEY + sum(map(len, batches[-FILLERS:]))
+        yield from _with_probe(broker, value_bytes, topic, clean_bytes)
+        _clean_at(broker.port, topic, keys, end)
     yield Figure("RSS after it all", resident_mb(pid), "MB")
 
 
-def _with_probe(broker: RunningBroker, value_bytes: int, topic: str, keys: int, end: int) -> Iterator[Figure]:
-    """One message at a time into another topic, for a while, and then until a backlog is clean."""
+def _with_probe(broker: RunningBroker, value_bytes: int, topic: str, clean_bytes: int) -> Iterator[Figure]:
+    """One message at a time into another topic, for a while, and then until a backlog is clean.
+
+    The broker is left alone in the meantime: to read the topic again and again, to see whether it is clean, is what the
+    probe would wait for.
+    """
     port, probe = broker.port, f"probe-{value_bytes}"
     client = Client(port)
     client.create(probe)
@@ -65,7 +73,7 @@ def _with_probe(broker: RunningBroker, value_bytes: int, topic: str, keys: int, 
         idle = _produce_until(client, probe, value_bytes, pool.submit(time.sleep, IDLE_S * min(1, broker.scale)))
         began = time.perf_counter()
         _switch_on(client, topic)
-        clean = pool.submit(_clean_at, port, topic, keys, end)
+        clean = pool.submit(_small_at, broker.data / f"{topic}-0", clean_bytes * 1.02)
         cleaning = _produce_until(client, probe, value_bytes, clean)
     yield Figure(f"{value_bytes} B, backlog with probe: switched on to clean", clean.result() - began, "s")
     for when, (p50, p99) in (("idle", idle), ("cleaning", cleaning)):
@@ -98,6 +106,21 @@ def _clean_at(port: int, topic: str, keys: int, end: int) -> float:
         if time.perf_counter() - began > LIMIT_S:
             raise RuntimeError(f"{topic}: after {LIMIT_S} s there are more records than its {keys:,} keys")
         time.sleep(0.01)
+
+
+def _small_at(directory: Path, most_bytes: float) -> float:
+    """Wait until a partition's segments have no more bytes than that, and return the time."""
+    began = time.perf_counter()
+    while True:
+        size = 0
+        for path in directory.glob("*.log"):
+            with suppress(FileNotFoundError):
+                size += path.stat().st_size
+        if size <= most_bytes:
+            return time.perf_counter()
+        if time.perf_counter() - began > LIMIT_S:
+            raise RuntimeError(f"{directory}: after {LIMIT_S} s there are {size:,} bytes, more than {most_bytes:,.0f}")
+        time.sleep(0.02)
 
 
 def _batches(value_bytes: int, keys: int) -> list[bytes]:

@@ -28,7 +28,8 @@ class RunningBroker:
     def __init__(self, command: str, place: Path, scale: float) -> None:
         self.port = _free_port()
         self.scale = scale
-        self._command = command.format(port=self.port, data=place / "data")
+        self.data = place / "data"
+        self._command = command.format(port=self.port, data=self.data)
         self._output = place / "output"
 
     @property
