@@ -179,7 +179,7 @@ class _Stage:
             yield Rewritten(at, outputs, work.stats)
 
     def _take(self, fork: Fork, check_done: Callable[[], None]) -> bool:
-        """Take an answer; return False if there is none any more."""
+        """Take an answer; return False if there is no other."""
         try:
             one: Rewritten = fork.answer(check_done)
         except ForkFailed:
