@@ -81,8 +81,18 @@ async def show(call: Call) -> web.StreamResponse:
         "certificates": certificates[::-1][:MAX_ROWS],
         "more": max(0, len(certificates) - MAX_ROWS),
         "public_key": public_key,
+        "verify": _verify_call(call, public_key),
     }
     return page("forget.html.j2", context, title="Forget", view="Forget")
+
+
+def _verify_call(call: Call, public_key: str) -> ShownCall:
+    url = call.services.node.addresses.http_url
+    program = f"jq '{{certificate: ., public_key: \"{public_key}\"}}' FILE.json | "
+    curl = f"{program}curl {url}/v1/verify -H 'Content-Type: application/json' -d @-"
+    python = f'diamant.Admin().verify(json.load(open("FILE.json")), public_key="{public_key}")'
+    shell = "diamant verify FILE.json --public-key KEY.pem"
+    return ShownCall("POST", "/v1/verify", {}, shell, python, curl)
 
 
 def _hex_of(pem: str) -> str:

@@ -78,7 +78,7 @@ class Strip:
     segments: tuple[ShownSegment, ...]
     bins: tuple[Bin, ...]
     marks: tuple[tuple[str, float], ...]
-    """First dirty offset and last stable offset, where they lie: kind, x."""
+    """Log start, first dirty and last stable offset, where they lie: kind, x."""
     label: str
     figures: str
     ticks: tuple[Tick, ...]
@@ -314,6 +314,8 @@ def _title(group: Sequence[ShownSegment]) -> str:
 
 
 def _marks(log: Log, segments: Sequence[ShownSegment], scale: float, first_dirty: int) -> Iterator[tuple[str, float]]:
+    if segments and log.log_start_offset > segments[0].base_offset:
+        yield "start", _place(log, segments, scale, log.log_start_offset)
     if log.config.is_compacted and first_dirty > log.log_start_offset:
         yield "dirty", _place(log, segments, scale, first_dirty)
     if log.last_stable_offset < log.log_end_offset:

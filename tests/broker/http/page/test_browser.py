@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.topics.deletion import delete_topics
-from tests.broker.http.page.conftest import Watch, watched
+from tests.broker.http.page.conftest import watched
 
 VIEWS = (
     "/", "/topics", "/topics/users", "/topics/users/settings",
@@ -86,6 +86,13 @@ def test_a_key_is_erased_after_a_look(page: Page, broker: BlockingBroker) -> Non
     assert [record.value for _, record in broker.records("users") if record.key == b"k3"] == [None]
     with page.expect_download() as download:
         page.get_by_role("link", name="As a file").click()
+    page.get_by_role("link", name="Certificate", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("All values are gone")
+    assert (
+        page.evaluate("getComputedStyle(document.querySelector('h1')).color") != "rgb(0, 0, 0)"
+    )  # its style is let through
+    found = Axe().run(page, options=AXE_OPTIONS)
+    assert not found.response["violations"], found.generate_report()
     page.goto("/forget")
     expect(page.locator("main")).to_contain_text("case-7")
     page.get_by_label("Certificate (the JSON file)").set_input_files(download.value.path())
@@ -285,6 +292,7 @@ def test_the_clock_is_moved(page: Page, broker: BlockingBroker) -> None:
     page.get_by_role("button", name="Advance by 1 day").click()
     expect(page.locator(".action").nth(2)).to_contain_text("Done.")
     page.get_by_label("Advance by", exact=True).fill("2d")
+    expect(page.locator("form.ask [data-as=shell]")).to_have_text("diamant clock advance '2d'")
     page.get_by_role("button", name="Advance", exact=True).click()
     expect(page.locator("form.ask")).to_contain_text("Done.")
     assert broker.clock.now_ms() >= before_ms + 3 * 86_400_000
@@ -294,6 +302,7 @@ def test_it_is_read_without_javascript(chromium: Browser, broker: BlockingBroker
     """All that is shown is in the page itself."""
     with chromium.new_context(base_url=broker.http_url, java_script_enabled=False) as context:
         page = context.new_page()
+        broker.call(broker.services.segment_figures().count(broker.node.topics.by_name["users"].logs[0]))
         page.goto("/topics/users")
         expect(page.locator("#p0")).to_contain_text("90 superseded")
         page.goto("/topics?q=lar")
@@ -301,17 +310,29 @@ def test_it_is_read_without_javascript(chromium: Browser, broker: BlockingBroker
 
 
 def test_it_survives_a_restart(chromium: Browser, broker: BlockingBroker) -> None:
-    """It says that the broker is gone, and goes on when it is back."""
+    """Each live view says that the broker is gone, keeps what it had, and follows it when it is back."""
     assert broker.http_url is not None
     address = urlsplit(broker.http_url).netloc
+    broker.faults.add(api="Produce", error="NOT_LEADER_OR_FOLLOWER")
+    before = {"/": "3, 53 partitions", "/groups": "readers/1", "/faults": "Fault 1", "/topics/users": "90 superseded"}
+    after = {"/": "1, 1 partitions", "/groups": "There is no group yet", "/faults": "None is armed"}
     with chromium.new_context(base_url=broker.http_url) as context:
-        page, watch = watched(context, broker.http_url)
-        page.goto("/")
-        expect(page.locator("#main")).to_contain_text("3, 53 partitions")
+        pages = []
+        for view, text in before.items():
+            page, watch = watched(context, broker.http_url)
+            page.goto(view)
+            expect(page.locator("#main")).to_contain_text(text)
+            pages.append((view, page, watch))
         broker.call(broker.awaited.stop())
-        expect(page.locator("#connection")).to_be_visible()
+        for view, page, _ in pages:
+            expect(page.locator("#connection")).to_contain_text("does not answer")
+            expect(page.locator("#main")).to_contain_text(before[view])
         with Broker(diamant_http_listen=address) as again:
             again.create_topic("only")
-            expect(page.locator("#connection")).to_be_hidden()
-            expect(page.locator("#main")).to_contain_text("1, 1 partitions")
-        assert watch.elsewhere == Watch([], []).elsewhere
+            for view, page, watch in pages:
+                if view in after:
+                    expect(page.locator("#connection")).to_be_hidden()
+                    expect(page.locator("#main")).to_contain_text(after[view])
+                else:
+                    expect(page.locator("#connection")).to_contain_text("there is no topic 'users'")
+                assert watch.elsewhere == []

@@ -247,8 +247,14 @@ async function showCommands(form) {
   const fields = await typedIn(form);
   const list = Object.entries(fields);
   const set = (name, text) => (form.querySelector(`[data-as="${name}"]`).textContent = text);
-  set("shell", `diamant ${form.dataset.shell} ${list.map(([name, value]) => `${name}=${/^[\w.-]+$/.test(value) ? value : quoted(String(value))}`).join(" ")}`);
-  set("python", `${form.dataset.python}(${list.map(([name, value]) => `${name}=${inPython(value)}`).join(", ")})`);
+  if ("positional" in form.dataset) {
+    const values = list.map(([, value]) => value);
+    set("shell", `diamant ${form.dataset.shell} ${values.map((value) => quoted(String(value))).join(" ")}`);
+    set("python", `${form.dataset.python}(${values.map(inPython).join(", ")})`);
+  } else {
+    set("shell", `diamant ${form.dataset.shell} ${list.map(([name, value]) => `${name}=${/^[\w.-]+$/.test(value) ? value : quoted(String(value))}`).join(" ")}`);
+    set("python", `${form.dataset.python}(${list.map(([name, value]) => `${name}=${inPython(value)}`).join(", ")})`);
+  }
   set("curl", `curl ${location.origin}${form.dataset.path} -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(fields))}`);
 }
 
