@@ -12,6 +12,9 @@ from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
 from diamant.version import __version__
 
 COMMANDS = {
+    "acl": LazyCommand(
+        "diamant.broker.commands.cluster.group:acl", "Add, list and remove ACLs: who may do what, in any cluster."
+    ),
     "cancel": LazyCommand(
         "diamant.broker.commands.admin.cancel:cancel", "End an erasure or a redaction without finishing it."
     ),

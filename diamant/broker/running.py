@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.cannot_start import CannotStart, told
 from diamant.broker.client.errors import NotPossible, VerbError
+from diamant.broker.config.authorization_table import ACLS, acls_of
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, Addresses
@@ -191,6 +192,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses) -> 
             node.tls = tls
         await node.load()
         await _put_users(node)
+        await _put_acls(node)
         await _prepare(services)
         for (listener, sock), told_of in zip(sockets, config.advertised(addresses.kafka), strict=True):
             protocol = listener.security_protocol
@@ -253,6 +255,24 @@ async def _put_users(node: Node) -> None:
     if records:
         node.metadata.append(records)
         await node.topics.sync()
+
+
+async def _put_acls(node: Node) -> None:
+    """Put the ACLs of `diamant.acls` into the metadata log, as far as they are not there. A broker that denies all says so."""
+    acls, authorizer = node.acls, node.authorizer
+    if acls is None or authorizer is None:
+        return
+    wanted = acls_of(str(node.config[ACLS]))
+    if wanted:
+        for error in filter(None, acls.create(wanted)):
+            raise ConfigError(f"{ACLS}: {error.detail}")
+        await node.topics.sync()
+    if not authorizer.super_users and not len(acls) and not authorizer.allows_by_default:
+        logger.warning(
+            "there is an authorizer, no ACL and no super user: every request is denied. Stop the broker, add "
+            "super.users=User:NAME to its configuration (User:ANONYMOUS is everybody on a listener without authentication), "
+            "start it, and let that user make ACLs (diamant acl add, kafka-acls.sh)"
+        )
 
 
 def _tidy_up(directory: LogDirectory) -> None:

@@ -5,12 +5,16 @@ Source: KafkaConfig and StandardAuthorizer of Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 
+from diamant.broker.client.acl import Acl
+from diamant.broker.client.acl_text import parse_acls, parse_all
 from diamant.broker.config.config_key import ConfigError, ConfigKey, ConfigType, InvalidValue, Validator, Value
 
 AUTHORIZER, SUPER_USERS = "authorizer.class.name", "super.users"
 ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
+ACLS = "diamant.acls"
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _KNOWN = ("", STANDARD_AUTHORIZER, STANDARD_AUTHORIZER.rpartition(".")[2])
@@ -38,7 +42,47 @@ def _check_super_users(name: str, value: Value) -> None:
         raise InvalidValue(name, value, str(error)) from error
 
 
+def put_acls(static: dict[str, str], acls: Iterable[str | Acl] | None) -> None:
+    """Put ACLs, in the short form or as values, into settings, and the authorizer with them. ConfigError."""
+    if acls is None:
+        return
+    try:
+        static[ACLS] = json.dumps(list(map(str, parse_all(acls))), ensure_ascii=False)
+    except ValueError as error:
+        raise ConfigError(f"{ACLS}: {error}") from None
+    static.setdefault(AUTHORIZER, STANDARD_AUTHORIZER)
+
+
+def acls_of(text: str) -> list[Acl]:
+    """The ACLs in the text of `diamant.acls`. ValueError."""
+    if not text.strip():
+        return []
+    found = json.loads(text)
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ValueError('expected a JSON array of texts, as ["User:alice READ topic users"]')
+    return [acl for one in found for acl in parse_acls(one)]
+
+
+def _check_acls(name: str, value: Value) -> None:
+    try:
+        acls_of(str(value))
+    except json.JSONDecodeError:
+        expected = 'expected a JSON array of texts, as ["User:alice READ topic users"]'
+        raise InvalidValue(name, value, expected) from None
+    except ValueError as error:
+        raise InvalidValue(name, value, str(error)) from error
+
+
 AUTHORIZATION_CONFIGS = (
+    ConfigKey(
+        ACLS,
+        ConfigType.STRING,
+        "",
+        'ACLs as a JSON array, `["User:alice READ topic users", "User:* DENY ALL group g from 10.0.0.7"]`. At the start they are '
+        "put into the metadata log, as far as they are not there. Needs `authorizer.class.name`; `BrokerConfig(acls=[...])` and "
+        "`diamant start --acl` set both.",
+        Validator("JSON array of ACLs", _check_acls),
+    ),
     ConfigKey(
         AUTHORIZER,
         ConfigType.STRING,
@@ -70,6 +114,7 @@ def check_authorization(static: Mapping[str, str]) -> None:
     if static.get(AUTHORIZER, "").strip():
         return
     asked = [SUPER_USERS] if static.get(SUPER_USERS, "").strip() else []
+    asked += [ACLS] if acls_of(static.get(ACLS, "")) else []
     asked += [ALLOW_EVERYONE] if static.get(ALLOW_EVERYONE, "").strip().lower() == "false" else []
     if asked:
         raise ConfigError(

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from diamant.broker.config.authorization_table import check_authorization
+from diamant.broker.client.acl import Acl
+from diamant.broker.config.authorization_table import check_authorization, put_acls
 from diamant.broker.config.broker_table import BROKER_CONFIGS, DEFAULT_LISTENER, SPARK_CONF_PREFIX
 from diamant.broker.config.config_key import (
     HIDDEN,
@@ -59,6 +60,7 @@ class BrokerConfig:
     directory. ``properties``: texts by Kafka's names. Further keywords are Kafka's names with underscores and may be
     Python values. Of two ways to say the same the more specific wins: ``listen`` and ``data_dir``, then keywords, then
     properties. ``users``: names and passwords; addresses without a NAME are those of SASL_PLAINTEXT listeners then.
+    ``acls``: texts as "User:alice READ topic users", or `Acl` values; there is an authorizer then.
 
         BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, num_partitions=4, properties={"log.segment.bytes":
         "1048576"})
@@ -145,9 +147,6 @@ class BrokerConfig:
     transaction_remove_expired_transaction_cleanup_interval_ms: int
     transaction_partition_verification_enable: bool
     max_incremental_fetch_session_cache_slots: int
-    authorizer_class_name: str
-    super_users: str
-    allow_everyone_if_no_acl_found: bool
 
     # Not rows but what rows amount to.
     data_dir: str
@@ -172,6 +171,7 @@ class BrokerConfig:
         properties: Mapping[str, str] | None = None,
         *,
         users: Mapping[str, str] | None = None,
+        acls: Iterable[str | Acl] | None = None,
         **kafka_names: Any,
     ) -> None:
         static = dict(properties or {})
@@ -179,6 +179,7 @@ class BrokerConfig:
             static[_name_of(keyword)] = _text(keyword, value)
         if users is not None:
             static[USERS] = json.dumps(dict(users))
+        put_acls(static, acls)
         _name_listeners(static, listen)
         if data_dir is not None:
             static["log.dirs"] = os.fspath(data_dir)

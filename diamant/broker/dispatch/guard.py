@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from diamant.broker.client.acl import CLUSTER_NAME
 from diamant.broker.dispatch.dispatcher import Handler
 from diamant.broker.network.api import Answer, ConnectionInfo, Decode, RequestContext
 from diamant.broker.security.authorization.access import ClientAccess
-from diamant.broker.security.authorization.acl import CLUSTER_NAME
 from diamant.broker.security.authorization.api_needs import API_NEEDS, ApiRow
 from diamant.broker.security.authorization.authorizer import Authorizer
 from diamant.broker.security.authorization.needs import Need

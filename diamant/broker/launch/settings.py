@@ -25,8 +25,12 @@ def make_config(
     addresses: Sequence[str],
     data_dir: str | None,
     logins: Sequence[str] = (),
+    acls: Sequence[str] = (),
 ) -> BrokerConfig:
-    """The configuration from the options of `start`: file, --set, --listen, --data, --user. Raises ConfigError, OSError."""
+    """The configuration from the options of `start`: file, --set, --listen, --data, --user, --acl.
+
+    Raises ConfigError, OSError.
+    """
     properties = {"diamant.http.listen": DEFAULT_HTTP_LISTEN}
     if file is not None:
         properties.update(read_properties(file))
@@ -42,7 +46,13 @@ def make_config(
         if not equals or not name.strip():
             raise ArgumentError(f"--set {setting!r}: expected NAME=VALUE")
         properties[name.strip()] = value
-    return BrokerConfig(listen=[*addresses] or None, data_dir=data_dir, properties=properties, users=_users(logins))
+    return BrokerConfig(
+        listen=[*addresses] or None,
+        data_dir=data_dir,
+        properties=properties,
+        users=_users(logins),
+        acls=acls or None,
+    )
 
 
 def _users(logins: Sequence[str]) -> dict[str, str] | None:

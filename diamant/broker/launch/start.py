@@ -70,6 +70,13 @@ _REMEDIES = {
     metavar="NAME:PASSWORD-FILE",
     help="A user who may log in by SCRAM or PLAIN; may be repeated. Addresses of --listen without a name ask for it then.",
 )
+@click.option(
+    "--acl",
+    "acls",
+    multiple=True,
+    metavar="ACL",
+    help='What clients may do, as "User:alice READ topic users"; may be repeated. What no ACL allows is denied then.',
+)
 @click.option("--data", "-d", "data_dir", type=click.Path(file_okay=False), help="Data directory. Default: ./data.")
 @click.option(
     "--clock",
@@ -104,6 +111,7 @@ def start(
     settings: Sequence[str],
     addresses: Sequence[str],
     logins: Sequence[str],
+    acls: Sequence[str],
     data_dir: str | None,
     clock: str | None,
     log_level: str,
@@ -126,7 +134,7 @@ def start(
     try:
         if clock is not None:
             settings = [*settings, f"diamant.clock={clock}"]
-        config = make_config(file, settings, addresses, data_dir, logins)
+        config = make_config(file, settings, addresses, data_dir, logins, acls)
     except ArgumentError as error:
         fail(str(error), EXIT_USAGE)
     except ConfigError as error:

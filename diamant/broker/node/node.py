@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from diamant.broker.config.authorization_table import ALLOW_EVERYONE, AUTHORIZER, SUPER_USERS, super_users_of
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import SYSTEM_CLOCK
 from diamant.broker.config.listeners import SECURITY_PROTOCOLS, Addresses
@@ -187,21 +188,13 @@ class Node:
 
 
 def _open_authorizer(config: BrokerConfig, metadata: MetadataLog) -> tuple[Authorizer | None, AclStore | None]:
-    if not config.authorizer_class_name:
+    if not config[AUTHORIZER]:
         return None, None
-    from diamant.broker.config.authorization_table import super_users_of
     from diamant.broker.security.authorization.acl_store import AclStore
     from diamant.broker.security.authorization.authorizer import Authorizer
 
-    authorizer = Authorizer(super_users_of(config.super_users), allows_by_default=config.allow_everyone_if_no_acl_found)
-    acls = AclStore(metadata, authorizer)
-    if not authorizer.super_users and not len(acls) and not authorizer.allows_by_default:
-        logger.warning(
-            "there is an authorizer, no ACL and no super user: every request is denied. Stop the broker, add "
-            "super.users=User:NAME to its configuration (User:ANONYMOUS is everybody on a listener without authentication), "
-            "start it, and let that user make ACLs (diamant acl add, kafka-acls.sh)"
-        )
-    return authorizer, acls
+    authorizer = Authorizer(super_users_of(str(config[SUPER_USERS])), allows_by_default=bool(config[ALLOW_EVERYONE]))
+    return authorizer, AclStore(metadata, authorizer)
 
 
 def open_clock(env: Env, config: BrokerConfig) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.broker.config.authorization_table import STANDARD_AUTHORIZER, super_users_of
+from diamant.broker.client.acl_text import parse_acls, parse_all
+from diamant.broker.config.authorization_table import STANDARD_AUTHORIZER, acls_of, super_users_of
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import ConfigError
 
@@ -12,7 +13,7 @@ from diamant.broker.config.config_key import ConfigError
 @pytest.mark.parametrize("name", ["", "StandardAuthorizer", STANDARD_AUTHORIZER])
 def test_kafkas_authorizer_goes_by_its_name(name: str) -> None:
     """Kafka's full name, or its last word."""
-    assert BrokerConfig(authorizer_class_name=name).authorizer_class_name == name
+    assert BrokerConfig(authorizer_class_name=name)["authorizer.class.name"] == name
 
 
 def test_other_authorizers_are_refused_by_name() -> None:
@@ -40,3 +41,30 @@ def test_settings_of_an_authorizer_that_there_is_not_are_refused(settings: dict[
 def test_empty_settings_ask_for_nothing() -> None:
     """`--set super.users=` empties what a file sets."""
     BrokerConfig(properties={"super.users": " ", "allow.everyone.if.no.acl.found": "True"})
+
+
+def test_acls_of_a_configuration_imply_the_authorizer() -> None:
+    """Texts and values alike; a broker elsewhere, for instance a fork, has them too."""
+    config = BrokerConfig(acls=["User:alice READ topic users", *parse_acls("User:bob ALL topic *")])
+    assert config["authorizer.class.name"] == STANDARD_AUTHORIZER
+    assert acls_of(str(config["diamant.acls"])) == parse_all(["User:alice READ topic users", "User:bob ALL topic *"])
+    assert config.elsewhere("elsewhere")["diamant.acls"] == config["diamant.acls"]
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", "User:alice READ topic users", '["User:alice LOOK topic users"]'])
+def test_a_text_that_holds_no_acls_is_refused(text: str) -> None:
+    """With what was expected; the broker does not start."""
+    with pytest.raises(ConfigError, match=r"diamant\.acls: .*expected"):
+        BrokerConfig(properties={"diamant.acls": text, "authorizer.class.name": "StandardAuthorizer"})
+
+
+def test_an_acl_that_cannot_be_is_refused_at_once() -> None:
+    """Not first when the broker starts."""
+    with pytest.raises(ConfigError, match=r"diamant\.acls: 'LOOK' is no operation"):
+        BrokerConfig(acls=["User:alice LOOK topic users"])
+
+
+def test_acls_without_an_authorizer_are_refused() -> None:
+    """They would decide nothing."""
+    with pytest.raises(ConfigError, match=r"diamant\.acls would have no effect"):
+        BrokerConfig(properties={"diamant.acls": '["User:alice READ topic users"]'})

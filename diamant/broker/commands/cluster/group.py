@@ -1,4 +1,4 @@
-"""`diamant topic`, `diamant group` and `diamant user`: topics, consumer groups and users of any Kafka cluster."""
+"""`diamant topic`, `group`, `user` and `acl`: topics, consumer groups, users and ACLs of any Kafka cluster."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
 _TOPIC = "diamant.broker.commands.cluster.topic"
 _GROUP = "diamant.broker.commands.cluster.consumer_group"
 _USER = "diamant.broker.commands.cluster.user"
+_ACL = "diamant.broker.commands.cluster.acl"
 
 TOPIC_COMMANDS = {
     "alter": LazyCommand(f"{_TOPIC}:alter", "Change configurations of a topic, or give it more partitions."),
@@ -33,6 +34,13 @@ USER_COMMANDS = {
 }
 
 
+ACL_COMMANDS = {
+    "add": LazyCommand(f"{_ACL}:add", "Allow something, or deny it."),
+    "list": LazyCommand(f"{_ACL}:list_acls", "List ACLs."),
+    "remove": LazyCommand(f"{_ACL}:remove", "Remove ACLs."),
+}
+
+
 @click.group(cls=LazyGroup, lazy=TOPIC_COMMANDS)
 def topic() -> None:
     """List, create, describe, alter and delete topics of any Kafka cluster."""
@@ -46,3 +54,8 @@ def group() -> None:
 @click.group(cls=LazyGroup, lazy=USER_COMMANDS)
 def user() -> None:
     """Add, list and remove users that log in by SCRAM, in any Kafka cluster."""
+
+
+@click.group(cls=LazyGroup, lazy=ACL_COMMANDS)
+def acl() -> None:
+    """Add, list and remove ACLs, in any Kafka cluster with an authorizer."""

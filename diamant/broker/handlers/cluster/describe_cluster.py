@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diamant.broker.client.acl import ResourceType
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.broker.security.authorization import needs
-from diamant.broker.security.authorization.acl import ResourceType
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.authorized_operations import NOT_REQUESTED
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields

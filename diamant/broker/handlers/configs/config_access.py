@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from diamant.broker.client.acl import CLUSTER_NAME, ResourceType
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, check
-from diamant.broker.security.authorization.acl import CLUSTER_NAME, ResourceType
 from diamant.broker.security.authorization.needs import Need
 from diamant.protocol.kraft.records import (
     BROKER_LOGGER_RESOURCE,

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from diamant.broker.client.acl import ResourceType
 from diamant.broker.groups.coordinator.shard_order import in_asked_order
 from diamant.broker.groups.store.group import Group
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import check
-from diamant.broker.security.authorization.acl import ResourceType
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 

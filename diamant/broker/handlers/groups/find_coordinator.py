@@ -13,10 +13,10 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+from diamant.broker.client.acl import CLUSTER_NAME
 from diamant.broker.coordinators.internal_topic import InternalTopic
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.broker.security.authorization import needs
-from diamant.broker.security.authorization.acl import CLUSTER_NAME
 from diamant.broker.security.authorization.needs import Need
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields

@@ -19,7 +19,7 @@ from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 if TYPE_CHECKING:
     from kio.schema.create_acls.v3.request import CreateAclsRequest
 
-    from diamant.broker.security.authorization.acl import Acl
+    from diamant.broker.client.acl import Acl
     from diamant.broker.security.authorization.acl_store import AclStore
     from diamant.broker.topics.topics import Topics
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from diamant.broker.client.acl import ResourceType
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, allowed_names
-from diamant.broker.security.authorization.acl import ResourceType
 from diamant.broker.topics.names import INTERNAL_TOPICS, METADATA_TOPIC, check_name
 from diamant.broker.topics.topic import Topic
 from diamant.protocol.errors import ErrorCode, KafkaError

@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
+from diamant.broker.client.acl import ResourceType
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, allowed_names
-from diamant.broker.security.authorization.acl import ResourceType
 from diamant.broker.topics.creation import ensure_topics
 from diamant.broker.topics.names import INTERNAL_TOPICS, check_name
 from diamant.broker.topics.topic import Topic

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from diamant.broker.security.authorization.acl import Acl
+from diamant.broker.client.acl import Acl
 from tests.broker.security.authorization.questions import ALL, QUESTIONS, Client, Question, Scenario
 from tests.broker.wire import WireClient
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from diamant.broker.client.acl import Acl, Operation, PatternType, Permission, ResourceType
 from diamant.broker.security.authorization import authorizer as module
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import ClientAccess, UndeclaredNeed, allowed_names, check
-from diamant.broker.security.authorization.acl import Acl, Operation, PatternType, Permission, ResourceType
 from diamant.broker.security.authorization.authorizer import Authorizer, Client
 from diamant.broker.security.authorization.needs import Need
 from diamant.broker.security.identity.principal import Principal

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.client.acl import CLUSTER_NAME, Acl, Operation, ResourceType
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.security.authorization.acl import CLUSTER_NAME, Acl, Operation, ResourceType
 from diamant.protocol.errors import ErrorCode
 from tests.broker.security.authorization.asking import ADMIN, Asker
 from tests.broker.security.authorization.handed import HandedPrincipals

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -76,11 +77,22 @@ class Acl(NamedTuple):
     permission: Permission
 
     def __str__(self) -> str:
-        """As `diamant acl list` shows it: `User:alice ALLOW READ topic users`."""
-        kind = self.resource_type.name.lower()
-        name = f"{self.resource_name}*" if self.pattern_type == PatternType.PREFIXED else self.resource_name
-        host = "" if self.host == WILDCARD else f" from {self.host}"
-        return f"{self.principal} {self.permission.name} {self.operation.name} {kind} {name}{host}"
+        """In the short form: `User:alice ALLOW READ topic users`. `acl_text.parse_acls` reads it."""
+        words = [self.principal, self.permission.name, self.operation.name, type_word(self.resource_type)]
+        if self.resource_type != ResourceType.CLUSTER:
+            words.append(f"{self.resource_name}*" if self.pattern_type == PatternType.PREFIXED else self.resource_name)
+        if self.host != WILDCARD:
+            words += ["from", self.host]
+        return " ".join(_quoted(word) for word in words)
+
+
+def type_word(resource_type: ResourceType) -> str:
+    """A resource type as people write it: `topic`, `transactional-id`."""
+    return resource_type.name.lower().replace("_", "-")
+
+
+def _quoted(word: str) -> str:
+    return word if word and not any(letter.isspace() or letter in "\"'\\" for letter in word) else shlex.quote(word)
 
 
 SUPPORTED_OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {

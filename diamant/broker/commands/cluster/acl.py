@@ -1,0 +1,217 @@
+"""`diamant acl`: who may do what, in any Kafka cluster with an authorizer, in the short form of `client/acl_text.py`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+
+import click
+
+from diamant.broker.client.acl import WILDCARD, Acl, Operation, PatternType, Permission, ResourceType, type_word
+from diamant.broker.client.acl_text import parse_all, parse_resource
+from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
+from diamant.broker.client.kafka_connection import Fields
+from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
+from diamant.protocol.errors import ErrorCode
+
+DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_CONFIGS = 29, 30, 31, 32
+BROKER_RESOURCE = 4
+SUPER_USERS = "super.users"
+_ANY: Fields = {
+    "resource_type_filter": int(ResourceType.ANY),
+    "resource_name_filter": None,
+    "pattern_type_filter": int(PatternType.ANY),
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": int(Operation.ANY),
+    "permission_type": int(Permission.ANY),
+}
+
+force_option = click.option(
+    "--force", is_flag=True, help="Even if no one is left who may change ACLs, and no super user is known."
+)
+
+
+@click.command("list")
+@click.option("--principal", "-p", metavar="TYPE:NAME", help="Only those of this principal.")
+@click.option(
+    "--on", "resource", metavar="TYPE[:NAME]", help="Only those about this resource, as topic:users or cluster."
+)
+@json_option
+@on_cluster
+def list_acls(client: KafkaClient, principal: str | None, resource: str | None, as_json: bool) -> None:
+    """List ACLs, one on each line, as `add` and `remove` take them.
+
+    Exit codes: 0 done; 1 failed; 2 usage; 130 Ctrl-C.
+    """
+    fields = {**_ANY, "principal_filter": principal}
+    if resource is not None:
+        kind, _, name = resource.partition(":")
+        resource_type, resource_name, _ = parse_resource(kind, name or WILDCARD) if name else (_type(kind), None, None)
+        fields |= {
+            "resource_type_filter": int(resource_type),
+            "resource_name_filter": resource_name,
+            "pattern_type_filter": int(PatternType.MATCH if resource_name else PatternType.ANY),
+        }
+    found = _described(client, fields)
+    if as_json:
+        click.echo(json.dumps([_as_json(acl) for acl in found]))
+    else:
+        click.echo("".join(f"{acl}\n" for acl in found), nl=False)
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True, metavar="ACL...")
+@force_option
+@on_cluster
+def add(client: KafkaClient, words: Sequence[str], force: bool) -> None:
+    """Add ACLs, as: diamant acl add User:alice READ topic users. Several stand in quotation marks each.
+
+    The form: PRINCIPAL [ALLOW|DENY] OPERATION[,OPERATION] TYPE NAME [from HOST]. TYPE is topic, group, transactional-id or
+    cluster (without a name); a NAME that ends with * is a prefix, * is every one.
+
+    Exit codes: 0 done; 1 failed; 2 usage, or refused; 130 Ctrl-C.
+    """
+    new = parse_all(_texts(words))
+    if not force:
+        denied = [acl for acl in new if acl.permission == Permission.DENY and _changes_acls(acl)]
+        if denied:
+            before = _of_cluster(client)
+            _check_somebody_is_left(client, before, [*before, *denied])
+    creations = [
+        {
+            "resource_type": int(acl.resource_type),
+            "resource_name": acl.resource_name,
+            "resource_pattern_type": int(acl.pattern_type),
+            "principal": acl.principal,
+            "host": acl.host,
+            "operation": int(acl.operation),
+            "permission_type": int(acl.permission),
+        }
+        for acl in new
+    ]
+    answer = client.controller().ask(CREATE_ACLS, {"creations": creations}, timeout_s=client.timeout_s)
+    for acl, result in zip(new, answer["results"], strict=True):
+        if result["error_code"]:
+            raise KafkaRefusal(f"ACL {acl}", result["error_code"], result["error_message"])
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True, metavar="ACL...")
+@force_option
+@on_cluster
+def remove(client: KafkaClient, words: Sequence[str], force: bool) -> None:
+    """Remove ACLs, as `diamant acl list` shows them.
+
+    Exit codes: 0 done; 1 failed; 2 usage, refused, or no such ACL; 130 Ctrl-C.
+    """
+    gone = parse_all(_texts(words))
+    if not force and any(acl.permission == Permission.ALLOW and _changes_acls(acl) for acl in gone):
+        before = _of_cluster(client)
+        _check_somebody_is_left(client, before, [acl for acl in before if acl not in gone])
+    filters = [
+        {
+            "resource_type_filter": int(acl.resource_type),
+            "resource_name_filter": acl.resource_name,
+            "pattern_type_filter": int(acl.pattern_type),
+            "principal_filter": acl.principal,
+            "host_filter": acl.host,
+            "operation": int(acl.operation),
+            "permission_type": int(acl.permission),
+        }
+        for acl in gone
+    ]
+    answer = client.controller().ask(DELETE_ACLS, {"filters": filters}, timeout_s=client.timeout_s)
+    for acl, result in zip(gone, answer["filter_results"], strict=True):
+        if result["error_code"]:
+            raise KafkaRefusal(f"ACL {acl}", result["error_code"], result["error_message"])
+        if not result["matching_acls"]:
+            raise ValueError(f"there is no ACL {acl}; `diamant acl list` lists them")
+
+
+def _texts(words: Sequence[str]) -> Sequence[str]:
+    """One ACL in words, or several that are a word each."""
+    return words if any(" " in word for word in words) else [" ".join(words)]
+
+
+def _type(word: str) -> ResourceType:
+    return parse_resource(word, WILDCARD if word.lower() != "cluster" else "")[0]
+
+
+def _described(client: KafkaClient, fields: Fields) -> list[Acl]:
+    answer = client.any_broker().ask(DESCRIBE_ACLS, fields, timeout_s=client.timeout_s)
+    if answer["error_code"]:
+        raise KafkaRefusal("ACLs", answer["error_code"], answer["error_message"])
+    return sorted(
+        Acl(
+            ResourceType(resource["resource_type"]),
+            resource["resource_name"],
+            PatternType(resource["pattern_type"]),
+            entry["principal"],
+            entry["host"],
+            Operation(entry["operation"]),
+            Permission(entry["permission_type"]),
+        )
+        for resource in answer["resources"]
+        for entry in resource["acls"]
+    )
+
+
+def _as_json(acl: Acl) -> dict[str, str]:
+    return {
+        "principal": acl.principal,
+        "permission": acl.permission.name,
+        "operation": acl.operation.name,
+        "resource_type": type_word(acl.resource_type),
+        "resource_name": acl.resource_name,
+        "pattern_type": acl.pattern_type.name,
+        "host": acl.host,
+    }
+
+
+# -- who may change ACLs ---------------------------------------------------------------------------------------------
+
+
+def _changes_acls(acl: Acl) -> bool:
+    return acl.resource_type == ResourceType.CLUSTER and acl.operation in (Operation.ALTER, Operation.ALL)
+
+
+def _of_cluster(client: KafkaClient) -> list[Acl]:
+    return _described(client, {**_ANY, "resource_type_filter": int(ResourceType.CLUSTER)})
+
+
+def _check_somebody_is_left(client: KafkaClient, before: Collection[Acl], after: Collection[Acl]) -> None:
+    """Raise ValueError if ACLs say who may change ACLs, and would no longer. A super user may always."""
+    if not administrators(before) or administrators(after) or _super_users(client):
+        return
+    raise ValueError(
+        "no one would be left who may change ACLs (ALTER on the cluster), and no super user is known: only super.users in the "
+        "brokers' configuration, and a restart, would help. Give ALTER on the cluster to someone first, or use --force"
+    )
+
+
+def administrators(acls: Iterable[Acl]) -> set[str]:
+    """The principals that ACLs let change ACLs, from somewhere at least."""
+    allowed: set[str] = set()
+    denied: set[str] = set()
+    for acl in filter(_changes_acls, acls):
+        if acl.permission == Permission.ALLOW:
+            allowed.add(acl.principal)
+        elif acl.host == WILDCARD:
+            denied.add(acl.principal)
+    return set() if "User:*" in denied else allowed - denied
+
+
+def _super_users(client: KafkaClient) -> str:
+    """The broker's `super.users`; "" if there are none, or we may not know."""
+    node_id = client.broker_ids()[0]
+    resource = {
+        "resource_type": BROKER_RESOURCE,
+        "resource_name": str(node_id),
+        "configuration_keys": [SUPER_USERS],
+    }
+    answer = client.broker(node_id).ask(DESCRIBE_CONFIGS, {"resources": [resource]}, timeout_s=client.timeout_s)
+    result = answer["results"][0]
+    if result["error_code"] not in (0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+        raise KafkaRefusal("super.users", result["error_code"], result["error_message"])
+    return "".join(config["value"] or "" for config in result["configs"])

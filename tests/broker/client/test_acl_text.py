@@ -1,0 +1,69 @@
+"""ACLs in the short form: what is written is read, and what is read can be written again."""
+
+from __future__ import annotations
+
+import pytest
+
+from diamant.broker.client.acl import Acl, Operation, PatternType, Permission, ResourceType
+from diamant.broker.client.acl_text import parse_acls, parse_all
+
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+ALLOW, DENY = Permission.ALLOW, Permission.DENY
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("User:alice READ topic users", Acl(TOPIC, "users", LITERAL, "User:alice", "*", Operation.READ, ALLOW)),
+        ("User:alice allow read topic us*", Acl(TOPIC, "us", PREFIXED, "User:alice", "*", Operation.READ, ALLOW)),
+        ("User:* DENY ALL group * from 10.0.0.7", Acl(GROUP, "*", LITERAL, "User:*", "10.0.0.7", Operation.ALL, DENY)),
+        (
+            "User:ops ALTER cluster",
+            Acl(ResourceType.CLUSTER, "kafka-cluster", LITERAL, "User:ops", "*", Operation.ALTER, ALLOW),
+        ),
+        (
+            'User:"a b" WRITE transactional-id "x y"',
+            Acl(ResourceType.TRANSACTIONAL_ID, "x y", LITERAL, "User:a b", "*", Operation.WRITE, ALLOW),
+        ),
+        (
+            "User:CN=a,O=b DESCRIBE_CONFIGS topic t",
+            Acl(TOPIC, "t", LITERAL, "User:CN=a,O=b", "*", Operation.DESCRIBE_CONFIGS, ALLOW),
+        ),
+    ],
+)
+def test_the_short_form_is_read_and_written(text: str, expected: Acl) -> None:
+    """Allowing is the default, an asterisk ends a prefix, the cluster needs no name."""
+    assert parse_acls(text) == [expected]
+    assert parse_acls(str(expected)) == [expected]
+
+
+def test_several_operations_are_several_acls() -> None:
+    """As with `--operation` of kafka-acls.sh, given more than once."""
+    assert [acl.operation for acl in parse_acls("User:a READ,WRITE,describe-configs topic t")] == [
+        Operation.READ,
+        Operation.WRITE,
+        Operation.DESCRIBE_CONFIGS,
+    ]
+    alone = parse_acls("User:a READ topic t")
+    assert parse_all(["User:a READ topic t", *alone]) == alone * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "'' is no ACL: expected PRINCIPAL"),
+        ("User:alice READ", "is no ACL: expected PRINCIPAL"),
+        ("User:alice READ topic users now please", "is no ACL: expected PRINCIPAL"),
+        ("alice READ topic users", "'alice' is no principal: expected TYPE:NAME"),
+        ("User:alice FETCH topic users", "'FETCH' is no operation: expected one of ALL, READ"),
+        ("User:alice READ table users", "'table' is no type of resource: expected one of topic, group"),
+        ("User:alice READ topic", "the name of the topic is missing; \\* is every topic"),
+        ("User:alice ALTER cluster mine", "'mine': the cluster has no other name than kafka-cluster"),
+        ('User:alice READ topic "users', "No closing quotation; expected PRINCIPAL"),
+    ],
+)
+def test_what_is_no_acl_is_refused_with_what_was_expected(text: str, message: str) -> None:
+    """The message names the word that is wrong."""
+    with pytest.raises(ValueError, match=message):
+        parse_acls(text)

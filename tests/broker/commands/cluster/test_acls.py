@@ -1,0 +1,113 @@
+"""`diamant acl`: ACLs are added, listed and removed, and the last who may change them is not locked out by mistake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+
+from diamant.broker.broker import BlockingBroker, Broker
+from diamant.broker.cli import main
+from diamant.broker.client.acl_text import parse_all
+from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
+from diamant.broker.commands.cluster.acl import administrators
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.launch.settings import make_config
+
+OPS = "User:ANONYMOUS ALL cluster"
+
+
+@pytest.fixture
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
+    """A broker without super user, on which everybody may do everything with the cluster by an ACL."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("data"), acls=[OPS])
+    with Broker(config) as running:
+        yield running
+
+
+def run(broker: BlockingBroker, *words: str) -> Result:
+    """Run `diamant acl` on the broker."""
+    return CliRunner().invoke(main, ["acl", *words], env={BOOTSTRAP_VARIABLE: broker.bootstrap_servers})
+
+
+def test_acls_are_added_listed_and_removed(broker: BlockingBroker) -> None:
+    """In words, or several in quotation marks; what is listed can be given back."""
+    assert run(broker, "add", "User:alice", "READ,WRITE", "topic", "users").output == ""
+    assert run(broker, "add", "User:bob DENY ALL group g* from 10.0.0.7", "User:bob READ topic *").exit_code == 0
+    listed = run(broker, "list").output.splitlines()
+    assert listed == [
+        "User:bob ALLOW READ topic *",
+        "User:alice ALLOW READ topic users",
+        "User:alice ALLOW WRITE topic users",
+        "User:bob DENY ALL group g* from 10.0.0.7",
+        "User:ANONYMOUS ALLOW ALL cluster",
+    ]
+    assert run(broker, "list", "--on", "topic:users", "-p", "User:bob").output == "User:bob ALLOW READ topic *\n"
+    (shown,) = json.loads(run(broker, "list", "--on", "group:gg", "--json").output)
+    assert shown == {
+        "principal": "User:bob",
+        "permission": "DENY",
+        "operation": "ALL",
+        "resource_type": "group",
+        "resource_name": "g",
+        "pattern_type": "PREFIXED",
+        "host": "10.0.0.7",
+    }
+    assert run(broker, "remove", *listed[:-1]).exit_code == 0
+    assert run(broker, "list").output == "User:ANONYMOUS ALLOW ALL cluster\n"
+    gone = run(broker, "remove", listed[0])
+    assert (gone.exit_code, "there is no ACL User:bob ALLOW READ topic *" in gone.output) == (2, True)
+
+
+def test_what_is_no_acl_is_refused_before_anything_is_asked(broker: BlockingBroker) -> None:
+    """With what was expected."""
+    wrong = run(broker, "add", "alice", "READ", "topic", "users")
+    assert (wrong.exit_code, "'alice' is no principal: expected TYPE:NAME" in wrong.output) == (2, True)
+
+
+@pytest.mark.parametrize("words", [["remove", OPS], ["add", "User:* DENY ALTER cluster"]])
+def test_the_last_who_may_change_acls_is_not_locked_out(broker: BlockingBroker, words: list[str]) -> None:
+    """Refused without --force: only a restart with super.users would help."""
+    refused = run(broker, *words)
+    assert (refused.exit_code, "no one would be left who may change ACLs" in refused.output) == (2, True)
+    assert run(broker, *words, "--force").exit_code == 0
+    assert "CLUSTER_AUTHORIZATION_FAILED" in run(broker, "add", "User:alice", "READ", "topic", "users").output
+
+
+def test_another_administrator_or_a_super_user_is_enough(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Then the ACL may go."""
+    for settings in ({"super_users": "User:root"}, {"acls": [OPS, "User:ops ALTER cluster"]}):
+        config = BrokerConfig(
+            listen="127.0.0.1:0",
+            data_dir=tmp_path_factory.mktemp("data"),
+            **({"acls": [OPS]} | settings),  # type: ignore[arg-type]
+        )
+        with Broker(config) as broker:
+            assert run(broker, "remove", OPS).exit_code == 0
+
+
+def test_administrators_are_those_whom_nothing_denies_it() -> None:
+    """ALTER or ALL on the cluster, from somewhere at least."""
+    assert administrators(parse_all(["User:a ALTER cluster", "User:b ALL cluster", "User:c READ topic *"])) == {
+        "User:a",
+        "User:b",
+    }
+    assert administrators(parse_all(["User:a ALTER cluster", "User:a DENY ALL cluster"])) == set()
+    assert administrators(parse_all(["User:a ALTER cluster", "User:a DENY ALL cluster from 10.0.0.1"])) == {"User:a"}
+    assert administrators(parse_all(["User:a ALTER cluster", "User:* DENY ALTER cluster"])) == set()
+
+
+def test_without_an_authorizer_it_is_said(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The broker's own words."""
+    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("data"))) as broker:
+        listed = run(broker, "list")
+    assert (listed.exit_code, "No Authorizer is configured" in listed.output) == (1, True)
+
+
+def test_start_takes_acls() -> None:
+    """They bring the authorizer with them."""
+    config = make_config(None, ["diamant.http.listen="], ["127.0.0.1:0"], None, (), [OPS, "User:a READ topic t"])
+    assert str(config["authorizer.class.name"]).endswith("StandardAuthorizer")
+    assert config["diamant.acls"] == '["User:ANONYMOUS ALLOW ALL cluster", "User:a ALLOW READ topic t"]'
