@@ -26,6 +26,7 @@ from diamant.cleaner.rules.result import (
     no_throttle,
 )
 from diamant.cleaner.segments.row_records import RowRecords
+from diamant.storage.env.env import RealEnv
 
 if TYPE_CHECKING:
     from diamant.cleaner.engines.compiled_map import CompiledMap
@@ -53,7 +54,7 @@ def clean(
 ) -> CleanResult:
     """Carry out `plan` as `plain_round.clean` does, by `processes`, or as many as the plan and the machine allow."""
     if processes is None:
-        processes = processes_for(plan)
+        processes = processes_for(env, plan)
 
     def divide(work: RoundWork, survivors: MapSurvivors, on_written: OnOutput) -> tuple[AddSegments, RewriteGroups]:
         def add(work: RoundWork, key_map: CompiledMap, start: DirtyStart) -> bool:
@@ -78,9 +79,10 @@ def clean(
     )
 
 
-def processes_for(plan: CleanPlan) -> int:
-    """Return how many processes are to do a round."""
+def processes_for(env: Env, plan: CleanPlan) -> int:
+    """Return how many processes are to do a round: one where files are in memory, which children would not share."""
     size = sum(segment.size for segment in plan.segments)
-    if plan.threads < 2 or size < WORTH_BYTES or not math.isinf(plan.io_max_bytes_per_second):
+    is_limited = not math.isinf(plan.io_max_bytes_per_second)
+    if plan.threads < 2 or size < WORTH_BYTES or is_limited or not isinstance(env, RealEnv):
         return 1
     return min(plan.threads, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)

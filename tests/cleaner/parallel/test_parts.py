@@ -25,6 +25,7 @@ from diamant.cleaner.segments.row_records import RowRecords
 from diamant.storage import names
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import File, RealEnv
+from diamant.storage.env.memory import MemoryEnv
 from tests.cleaner.engines.engines import copied
 from tests.cleaner.prompt.segment_history import NOW_MS, SegmentHistory
 
@@ -165,14 +166,16 @@ def test_a_round_that_is_stopped_leaves_no_files(history: SegmentHistory, tmp_pa
 
 
 def test_small_and_throttled_rounds_are_not_divided(history: SegmentHistory, tmp_path: Path) -> None:
-    """Nor those of a plan that has no more than one processor."""
+    """Nor those of a plan that has no more than one processor, or over files in memory."""
     plan = plan_of(history, tmp_path, mode=PROMPT)
     large = replace(plan, segments=(replace(plan.segments[0], size=parallel_round.WORTH_BYTES),), threads=2)
     cores = len(os.sched_getaffinity(0))
-    assert parallel_round.processes_for(large) == min(2, cores)
-    assert parallel_round.processes_for(replace(large, threads=1)) == 1
-    assert parallel_round.processes_for(replace(large, io_max_bytes_per_second=1e9)) == 1
-    assert parallel_round.processes_for(replace(plan, threads=2)) == 1
+    env = RealEnv(SettableClock(NOW_MS))
+    assert parallel_round.processes_for(env, large) == min(2, cores)
+    assert parallel_round.processes_for(MemoryEnv(SettableClock(NOW_MS)), large) == 1
+    assert parallel_round.processes_for(env, replace(large, threads=1)) == 1
+    assert parallel_round.processes_for(env, replace(large, io_max_bytes_per_second=1e9)) == 1
+    assert parallel_round.processes_for(env, replace(plan, threads=2)) == 1
 
 
 def remove_cleaned(plan: CleanPlan) -> dict[str, bytes]:
