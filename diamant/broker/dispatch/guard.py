@@ -31,6 +31,7 @@ MESSAGES = {
 """Kafka's own (Errors)."""
 
 ADD_PARTITIONS_TO_TXN, FIRST_FOR_BROKERS, DESCRIBE_LOG_DIRS = 24, 4, 35
+JOIN_GROUP, FIRST_WITHOUT_PROTOCOL_NAME = 11, 7
 _ALSO_ON_TOP = frozenset({43, 45})
 """ElectLeaders and AlterPartitionReassignments have the code on top and in every part."""
 _AS_KAFKA: dict[int, dict[str, object]] = {
@@ -116,4 +117,6 @@ def denial(key: int, version: int, body: memoryview, need: Need) -> bytes:
     elif key == DESCRIBE_LOG_DIRS:
         fields = {**on_top, "results": []}
     fields |= _AS_KAFKA.get(key, {})
+    if key == JOIN_GROUP and version < FIRST_WITHOUT_PROTOCOL_NAME:
+        fields["protocol_name"] = ""
     return encode_response_fields(key, version, fields)
