@@ -38,6 +38,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+SMALL = ("offsets_topic_num_partitions", "transaction_state_log_num_partitions")
+"""Settings of a broker on a temporary directory that are 1 there."""
+
+
+def _small(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings in which internal topics have one partition if nothing is said of them, as testcontainers' Kafka has them.
+
+    Fifty that are empty make the first group, and each fork and reset, several times slower.
+    """
+    said = {name.replace(".", "_") for name in (*settings, *(settings.get("properties") or ()))}
+    return {**{name: 1 for name in SMALL if name not in said}, **settings}
+
+
 class Broker:
     """A Kafka broker with its controller, on one log directory.
 
@@ -47,7 +60,10 @@ class Broker:
     """
 
     def __init__(self, config: BrokerConfig | None = None, *, env: Env | None = None, **settings: Any) -> None:
-        """`settings` are those of a `BrokerConfig`; without `listen` a free port, without `data_dir` a temporary directory."""
+        """`settings` are those of a `BrokerConfig`; without `listen` a free port, without `data_dir` a temporary directory.
+
+        On a temporary directory internal topics have one partition, unless the settings say otherwise.
+        """
         if config is not None and settings:
             raise TypeError(f"Broker got a BrokerConfig and {', '.join(settings)}: give these to the BrokerConfig")
         self._temporary_directory: str | None = None
@@ -56,7 +72,7 @@ class Broker:
                 from tempfile import gettempdir  # with what it imports, it would delay each start that needs none
 
                 self._temporary_directory = os.path.join(gettempdir(), f"diamant-{os.urandom(8).hex()}")
-                settings["data_dir"] = self._temporary_directory
+                settings = {"data_dir": self._temporary_directory, **_small(settings)}
             config = BrokerConfig(**{"listen": "127.0.0.1:0", **settings})
         self._static_config = config
         self.env: Env = env if env is not None else RealEnv()

@@ -32,6 +32,19 @@ def test_a_broker_without_settings_is_temporary() -> None:
         assert not directory.exists()
 
 
+def test_internal_topics_of_a_temporary_broker_are_small(tmp_path: Path) -> None:
+    """One partition, unless settings or properties say otherwise; with a directory that stays it is Kafka's default."""
+    found = {
+        "temporary": Broker(),
+        "settings": Broker(offsets_topic_num_partitions=7),
+        "properties": Broker(properties={"offsets.topic.num.partitions": "5"}),
+        "kept": Broker(data_dir=tmp_path),
+    }
+    partitions = {name: broker.config.offsets_topic_num_partitions for name, broker in found.items()}
+    assert partitions == {"temporary": 1, "settings": 7, "properties": 5, "kept": 50}
+    assert found["properties"].config.transaction_state_log_num_partitions == 1
+
+
 def test_a_directory_that_is_named_stays(tmp_path: Path) -> None:
     """Only what the broker has made itself is removed."""
     for _ in range(2):

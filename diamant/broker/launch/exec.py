@@ -14,7 +14,7 @@ from typing import IO, NamedTuple
 
 import click
 
-from diamant.broker.broker import BlockingBroker, Broker
+from diamant.broker.broker import SMALL, BlockingBroker, Broker
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.commands.terminal.failures import EXIT_FAILED, EXIT_USAGE, fail
@@ -189,7 +189,8 @@ def exec_(
             fail("--any-compaction runs the command many times, each with new data: leave --data out", EXIT_USAGE)
         settings = [*ANY_COMPACTION, *settings]
     clocks = [] if clock is None else [f"diamant.clock={clock}"]
-    settings = ["diamant.http.listen=127.0.0.1:0", *settings, *clocks]
+    small = [f"{name.replace('_', '.')}=1" for name in SMALL] if file is None and data_dir is None else []
+    settings = ["diamant.http.listen=127.0.0.1:0", *small, *settings, *clocks]
     with tempfile.TemporaryDirectory(prefix="diamant-exec-", ignore_cleanup_errors=True) as temporary:
         try:
             read = [line for path in seeds for line in read_seed(path)]

@@ -39,6 +39,10 @@ _REMEDIES = {
 """The texts for a `CannotStart`, by its number, in the words of the command line."""
 
 
+LOOK_S = 0.5
+"""How often the parent is looked for where the system tells nothing of its end."""
+
+
 @click.command()
 @click.option(
     "--config",
@@ -219,19 +223,32 @@ def _http_line(broker: Broker) -> str:
 
 def _watch(parent: int, stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
-    try:
-        watched = os.pidfd_open(parent)
-    except ProcessLookupError:
-        stop.set()
-        return
 
     def ended() -> None:
-        loop.remove_reader(watched)
-        os.close(watched)
         logging.getLogger(__name__).info("the process that started this one (%d) has ended: stopping", parent)
         stop.set()
 
-    loop.add_reader(watched, ended)
+    def look() -> None:
+        if os.getppid() == parent:
+            loop.call_later(LOOK_S, look)
+        else:
+            ended()
+
+    if not hasattr(os, "pidfd_open"):  # macOS
+        look()
+        return
+    try:
+        watched = os.pidfd_open(parent)
+    except ProcessLookupError:
+        ended()
+        return
+
+    def readable() -> None:
+        loop.remove_reader(watched)
+        os.close(watched)
+        ended()
+
+    loop.add_reader(watched, readable)
 
 
 def _fail(message: str) -> NoReturn:

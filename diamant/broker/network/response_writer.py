@@ -50,6 +50,10 @@ def read_small(parts: Iterable[Part]) -> list[Buffer] | None:
     return buffers
 
 
+_MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
+"""More follows: the system sends both together. Linux."""
+
+
 class AnswerWriter:
     """One answer at a time for one connection, as fast as its peer takes it.
 
@@ -144,7 +148,7 @@ class AnswerWriter:
 
     def _send_buffer(self, part: Buffer) -> int:
         # More follows: the kernel may wait for it instead of sending a segment of a few bytes.
-        flags = socket.MSG_MORE if len(self._parts) > 1 else 0
+        flags = _MSG_MORE if len(self._parts) > 1 else 0
         sent = self._socket.send(memoryview(part)[self._sent :] if self._sent else part, flags) if part else 0
         self._count(sent, len(part))
         return sent

@@ -204,6 +204,9 @@ def _p99_ms(before: Sequence[int], now: Sequence[int]) -> float:
 
 
 def _memory_bytes() -> int:
-    """Return the resident memory of the process."""
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
+    """Return the resident memory of the process; where the system does not say (macOS), the most that it was."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except FileNotFoundError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
