@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from diamant.broker import facade
@@ -42,7 +42,7 @@ SMALL = ("offsets_topic_num_partitions", "transaction_state_log_num_partitions")
 """Settings of a broker on a temporary directory that are 1 there."""
 
 
-def _small(settings: dict[str, Any]) -> dict[str, Any]:
+def _small(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return settings in which internal topics have one partition if nothing is said of them, as testcontainers' Kafka has them.
 
     Fifty that are empty make the first group, and each fork and reset, several times slower.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.files import counted, time_text
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
 from diamant.broker.commands.terminal.strip import MAX_STRIPS, DrawnPartition, draw, of_fields, segments_of
@@ -31,7 +32,7 @@ _WORDS = {
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
 @click.option(
     "--until",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.remote import Asked, asking
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
@@ -17,7 +18,7 @@ _KINDS = ("records", "live", "superseded", "tombstones", "other", "markers")
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
 @click.option("--exact", "is_exact", is_flag=True, help="Read every record, instead of bounds at once.")
 @asking

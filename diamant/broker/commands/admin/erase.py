@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.key_options import key_options, required
 from diamant.broker.commands.terminal.remote import (
@@ -32,7 +33,7 @@ MAX_SHOWN = 20
 
 
 @click.command()
-@click.argument("topics", nargs=-1, required=True)
+@click.argument("topics", nargs=-1, required=True, shell_complete=topic_names)
 @key_options("What is to be erased")
 @click.option(
     "--reason", required=True, help="The reason. It stands in the certificate, so it must hold no key and no value."

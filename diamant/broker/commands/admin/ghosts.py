@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from diamant.broker.commands.terminal.completion import group_names, topic_names
 from diamant.broker.commands.terminal.files import counted, time_text, visible
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("topic")
-@click.option("--group", "-g", metavar="GROUP", help="Only of this consumer group.")
+@click.argument("topic", shell_complete=topic_names)
+@click.option("--group", "-g", metavar="GROUP", help="Only of this consumer group.", shell_complete=group_names)
 @asking
 def ghosts(topic: str, group: str | None, asked: Asked) -> None:
     """List keys of TOPIC that consumer groups may still hold although they were deleted.

@@ -6,11 +6,12 @@ import json
 
 import click
 
+from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.remote import Asked, asking
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
 @click.option("--tombstones", is_flag=True, help="Print deletions, too, with a value of null.")
 @asking

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diamant.broker.client.admin import AdminError
+from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.remote import (
     EXIT_DONE,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option(
     "--where",
     required=True,

@@ -11,8 +11,8 @@ import click
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_group import DescribedGroup, KafkaGroup, MemberOfGroup, Place, list_groups
 from diamant.broker.commands.cluster.asking_kafka import EXPECTED, exit_code_of, explained, json_option, on_cluster
-from diamant.broker.commands.cluster.completion import group_names, topic_names
 from diamant.broker.commands.cluster.places import place_offsets
+from diamant.broker.commands.terminal.completion import group_names, topic_names
 from diamant.broker.commands.terminal.failures import EXIT_DONE, say
 from diamant.protocol.errors import ErrorCode
 

@@ -10,7 +10,7 @@ import click
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import Fields
 from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
-from diamant.broker.commands.cluster.completion import topic_names
+from diamant.broker.commands.terminal.completion import topic_names
 
 CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 19, 20, 32, 37, 44
 LAST_DELETE_BY_NAME = 5

@@ -262,7 +262,7 @@ def completed(incomplete: str, *words: str) -> list[str]:
     "words",
     [
         ("topic", "describe"), ("topic", "alter"), ("topic", "delete"), ("consume",), ("produce",),
-        ("group", "reset", "g", "--topic"),
+        ("group", "reset", "g", "--topic"), ("compact",), ("erase",), ("ghosts",),
     ],
 )  # fmt: skip
 def test_topics_are_completed(broker: BlockingBroker, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from threading import Thread
+from typing import TYPE_CHECKING
 
 import click
 
 from diamant.broker.client.bootstrap import default_bootstrap
-from diamant.broker.client.kafka_client import KafkaClient
-from diamant.broker.client.kafka_group import list_groups
+
+if TYPE_CHECKING:
+    from diamant.broker.client.kafka_client import KafkaClient
 
 MOST_S = 1.0
 
@@ -26,10 +28,14 @@ def topic_names(context: click.Context, _: click.Parameter, incomplete: str) -> 
 
 def group_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return the groups with this prefix."""
+    from diamant.broker.client.kafka_group import list_groups
+
     return _asked(context, incomplete, lambda client: (one.name for one in list_groups(client)))
 
 
 def _asked(context: click.Context, incomplete: str, names: Callable[[KafkaClient], Iterable[str]]) -> list[str]:
+    from diamant.broker.client.kafka_client import KafkaClient
+
     found: list[str] = []
 
     def ask() -> None:
