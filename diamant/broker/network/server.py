@@ -26,7 +26,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.listeners import PLAINTEXT, SASL_PROTOCOLS
+from diamant.broker.config.listeners import PLAINTEXT, SASL_PROTOCOLS, TLS_PROTOCOLS
 from diamant.broker.network.api import CloseConnection, ConnectionInfo, Dispatch, FrameHeader
 from diamant.broker.network.client_wait import ClientWait
 from diamant.broker.network.copied_answer import CopyingWriter, answer_writer
@@ -149,7 +149,13 @@ class Server:
         security_protocol: str = PLAINTEXT,
         tls: ListenerTls | None = None,
     ) -> None:
-        """Accept connections on a bound socket. Empty `advertised_host` = the address that a connection arrived at."""
+        """Accept connections on a bound socket. Empty `advertised_host` = the address that a connection arrived at.
+
+        ValueError if what the security protocol asks for is missing: nothing is served in the open by mistake.
+        """
+        has_tls = security_protocol in TLS_PROTOCOLS
+        if has_tls != (tls is not None) or (security_protocol in SASL_PROTOCOLS and self.sasl is None):
+            raise ValueError(f"listener {listener_name}: {security_protocol} without its TLS or SASL")
         place = _Place(listener_name, advertised_host, advertised_port, security_protocol)
         make: Callable[[], asyncio.BaseProtocol] = partial(Connection, self, place)
         if tls is not None:

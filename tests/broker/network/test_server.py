@@ -391,3 +391,11 @@ async def test_a_lost_connection_gives_its_memory_back() -> None:
             await wait_until(lambda: server.memory.available_bytes <= 600_000)
         await wait_until(lambda: not server.connections)
         assert server.memory.available_bytes == 1_000_000
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+async def test_a_listener_is_not_opened_without_what_secures_it(protocol: str) -> None:
+    """A server that has neither TLS nor mechanisms of SASL to hand refuses to listen; nothing comes in unchecked."""
+    server = Server(echo, frame_header, ServerLimits(1 << 20, 100, 60_000))
+    with contextlib.closing(socket.socket()) as sock, pytest.raises(ValueError, match=f"{protocol} without"):
+        server.listen(sock, "OUTSIDE", "", 0, protocol)
