@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from diamant.broker.security.quotas.rate_quota import PERCENT, RateQuota
+from diamant.broker.security.quotas.rate_quota import NETWORK_S, PERCENT, RateQuota
 
 
 class FetchThrottle:
@@ -44,7 +44,7 @@ class FetchThrottle:
         now_s = self._now_s()
         now_ms = now_s * 1000
         busy_s = now_s - self._since_s if self._busy_s is None else self._busy_s
-        request_ms = self._time.record(user, client_id, busy_s * PERCENT, now_ms)
+        request_ms = self._time.record(user, client_id, (busy_s + NETWORK_S) * PERCENT, now_ms)
         bytes_ms = self._bytes.record(user, client_id, size, now_ms)
         throttle_time_ms = max(request_ms, bytes_ms)
         if throttle_time_ms:

@@ -20,7 +20,7 @@ from diamant.broker.security.quotas.limits import (
 )
 from diamant.broker.security.quotas.mutation_quota import MutationQuota
 from diamant.broker.security.quotas.rate import RateWindows
-from diamant.broker.security.quotas.rate_quota import PERCENT, RateQuota
+from diamant.broker.security.quotas.rate_quota import NETWORK_S, PERCENT, RateQuota
 from diamant.protocol.wire.apis import FETCH, PRODUCE
 from diamant.protocol.wire.connection import Request
 from diamant.protocol.wire.throttle_time import Body, first_throttle_time_ms, with_throttle_time
@@ -82,7 +82,7 @@ class Quotas:
             size = _HEADER_BYTES + len(client_id) + len(request.body)
             bytes_ms = self.produce.record(user, client_id, size, now_ms)
         if body is not None:  # with acks=0 there is no limit on time (KafkaApis.handleProduceRequest)
-            request_ms = self.request.record(user, client_id, busy_s * PERCENT, now_ms)
+            request_ms = self.request.record(user, client_id, (busy_s + NETWORK_S) * PERCENT, now_ms)
         throttle_time_ms = max(bytes_ms, request_ms, said_ms)
         if throttle_time_ms > said_ms:
             by = self.produce if bytes_ms > request_ms else self.request

@@ -8,6 +8,7 @@ import pytest
 
 from diamant.broker.security.quotas.quotas import Quotas
 from diamant.broker.security.quotas.rate import RateWindows
+from diamant.broker.security.quotas.rate_quota import NETWORK_S
 from diamant.protocol.messages.produce import ProducePartitionResult, ProduceTopicResult, encode_produce_response
 from diamant.protocol.wire.connection import Request
 from diamant.protocol.wire.message_fields import decode_response_fields
@@ -85,6 +86,14 @@ def test_a_version_without_the_field_waits_untold() -> None:
     assert made.answer("alice", request(HEARTBEAT, 0), plain, 5.0) == (plain, 1000)
 
 
+def test_each_request_is_charged_for_the_network() -> None:
+    """Requests that take no time to handle still take the thread's: so many of them exceed the limit."""
+    made = quotas(Time(), request_percentage=1)
+    plain = encode_response_fields(HEARTBEAT, 4, EMPTY[HEARTBEAT])
+    waits = [made.answer("alice", request(HEARTBEAT, 4), plain, 0.0)[1] for _ in range(6000)]
+    assert waits.index(next(filter(None, waits))) == pytest.approx(10 * 0.01 / NETWORK_S, rel=0.01)
+
+
 def test_the_longer_wait_counts() -> None:
     """A Produce that exceeds both limits waits for the longer time, once."""
     made = quotas(Time(), producer_byte_rate=100, request_percentage=1)
@@ -144,7 +153,9 @@ def test_a_fetch_is_charged_for_the_time_before_it_waits() -> None:
     fetch.wait()
     time.now_s += 30
     assert fetch.throttle_time_ms(0) == 0
-    assert [count.meter.per_second(time.now_s * 1000) for count in made.request.counts] == [pytest.approx(0.1)]
+    assert [count.meter.per_second(time.now_s * 1000) for count in made.request.counts] == [
+        pytest.approx(0.1, rel=0.01)
+    ]
 
 
 def test_without_limits_there_is_nothing_to_ask() -> None:
