@@ -110,16 +110,26 @@ class Broker:
         return ",".join(listener.address for listener in self.addresses.kafka)
 
     def client_config(
-        self, user: str | None = None, *, password: str | None = None, mechanism: str | None = None
+        self,
+        user: str | None = None,
+        *,
+        password: str | None = None,
+        mechanism: str | None = None,
+        certificate: str | None = None,
     ) -> ClientConfig:
         """The configuration of a client: of one of `users`, of anyone with a password, or of one that does not log in.
 
-        `mechanism`: if not given, the strongest that the listener offers. ValueError if no listener suits, or the password is
-        not known.
+        `mechanism`: if not given, the strongest that the listener offers. `certificate`: with `tls=True`, the name in a
+        certificate that is made for the client. ValueError if no listener suits, or the password is not known.
         """
         from diamant.broker.security.sasl.client_of_broker import client_of_broker
 
-        return client_of_broker(self.config, self.addresses, user, password, mechanism)
+        config, tls = client_of_broker(self.config, self.addresses, user, password, mechanism), self.node.tls
+        if tls is not None:
+            return tls.completed(config, certificate)
+        if certificate is not None:
+            raise ValueError("certificates of clients are made with BrokerConfig(tls=True) only")
+        return config
 
     @property
     def http_url(self) -> str | None:
@@ -238,10 +248,15 @@ class BlockingBroker:
         self.awaited = awaited
 
     def client_config(
-        self, user: str | None = None, *, password: str | None = None, mechanism: str | None = None
+        self,
+        user: str | None = None,
+        *,
+        password: str | None = None,
+        mechanism: str | None = None,
+        certificate: str | None = None,
     ) -> ClientConfig:
         """The configuration of a client; see `Broker.client_config`."""
-        return self.awaited.client_config(user, password=password, mechanism=mechanism)
+        return self.awaited.client_config(user, password=password, mechanism=mechanism, certificate=certificate)
 
     @property
     def bootstrap_servers(self) -> str:

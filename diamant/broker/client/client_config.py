@@ -10,14 +10,18 @@ config.check()                                    # logs in once; ClientRefused 
 
 from __future__ import annotations
 
+import os
+import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import ssl
+from diamant.broker.client.errors import BadArgument
+from diamant.storage.input_file import read_input
 
 PLAINTEXT = "PLAINTEXT"
 CHECK_TIMEOUT_S = 30.0
+MAX_CA_BYTES = 4 * 1024 * 1024
+"""Of a file with certificates."""
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -39,8 +43,11 @@ class ClientConfig:
     mechanism: str | None = None
     user: str | None = None
     password: str | None = None
-    ca_file: str | None = None
+    ca: str | None = None
     """Certificates that the client trusts, in PEM; for listeners with TLS."""
+    certificate: str | None = None
+    key: str | None = None
+    """What the client shows, in PEM; for listeners that ask for a certificate."""
 
     def confluent(self) -> dict[str, str]:
         """For confluent-kafka, and everything else on librdkafka."""
@@ -51,18 +58,19 @@ class ClientConfig:
                 "sasl.mechanism": self.mechanism,
                 "sasl.username": self.user,
                 "sasl.password": self.password,
-                "ssl.ca.location": self.ca_file,
+                "ssl.ca.pem": self.ca,
+                "ssl.certificate.pem": self.certificate,
+                "ssl.key.pem": self.key,
             }
         )
 
-    def kafka_python(self) -> dict[str, str]:
+    def kafka_python(self) -> dict[str, str | ssl.SSLContext]:
         """Keywords for the classes of kafka-python."""
-        return {**self._python(), **_without_none({"ssl_cafile": self.ca_file})}
+        return self._python()
 
     def aiokafka(self) -> dict[str, str | ssl.SSLContext]:
         """Keywords for the classes of aiokafka."""
-        context = self._ssl_context()
-        return {**self._python(), **({} if context is None else {"ssl_context": context})}
+        return self._python()
 
     def java(self) -> str:
         """The text of a properties file, for the Java client and for `--command-config` of Kafka's own tools."""
@@ -74,27 +82,33 @@ class ClientConfig:
                 "security.protocol": self.security_protocol,
                 "sasl.mechanism": self.mechanism,
                 "sasl.jaas.config": login,
-                "ssl.truststore.type": None if self.ca_file is None else "PEM",
-                "ssl.truststore.location": self.ca_file,
+                "ssl.truststore.type": None if self.ca is None else "PEM",
+                "ssl.truststore.certificates": self.ca,
+                "ssl.keystore.type": None if self.certificate is None else "PEM",
+                "ssl.keystore.certificate.chain": self.certificate,
+                "ssl.keystore.key": self.key,
             }
         )
         return "".join(f"{name}={_property(value)}\n" for name, value in properties.items())
 
     def check(self) -> None:
-        """Connect and log in. ClientRefused if the broker does not let this client in. For listeners without TLS."""
+        """Connect and log in. ClientRefused if the broker does not let this client in."""
         from diamant.broker.client.kafka_client import KafkaClient
         from diamant.broker.client.kafka_connection import ConnectionFailed
         from diamant.broker.client.login import Login
 
         login = None if self.user is None else Login(self.user, self.password or "", self.mechanism)
         try:
-            with KafkaClient(self.bootstrap_servers, timeout_s=CHECK_TIMEOUT_S, login=login) as client:
+            with KafkaClient(
+                self.bootstrap_servers, timeout_s=CHECK_TIMEOUT_S, login=login, tls=self._ssl_context()
+            ) as client:
                 client.topics([])
         except ConnectionFailed as error:
             raise ClientRefused(str(error)) from None
 
-    def _python(self) -> dict[str, str]:
-        return _without_none(
+    def _python(self) -> dict[str, str | ssl.SSLContext]:
+        context = self._ssl_context()
+        keywords = _without_none(
             {
                 "bootstrap_servers": self.bootstrap_servers,
                 "security_protocol": self.security_protocol,
@@ -103,13 +117,12 @@ class ClientConfig:
                 "sasl_plain_password": self.password,
             }
         )
+        return {**keywords, **({} if context is None else {"ssl_context": context})}
 
     def _ssl_context(self) -> ssl.SSLContext | None:
-        if self.ca_file is None:
+        if self.security_protocol not in ("SSL", "SASL_SSL"):
             return None
-        import ssl
-
-        return ssl.create_default_context(cafile=self.ca_file)
+        return client_context(self.ca, self.certificate, self.key)
 
 
 def _without_none(values: dict[str, str | None]) -> dict[str, str]:
@@ -124,6 +137,40 @@ def _quoted(value: str) -> str:
 
 def _property(value: str) -> str:
     """A value in a properties file, which Java reads as Latin-1."""
-    escaped = value.replace("\\", "\\\\").encode("utf-16-be")
+    escaped = value.replace("\\", "\\\\").replace("\n", "\\n").encode("utf-16-be")
     units = (int.from_bytes(escaped[at : at + 2], "big") for at in range(0, len(escaped), 2))
     return "".join(chr(unit) if unit < 0x80 else f"\\u{unit:04x}" for unit in units)
+
+
+def client_context(ca: str | None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
+    """A context that trusts `ca`, or what the system trusts, and shows a certificate if there is one. ValueError, ssl.SSLError
+    if they are none.
+    """
+    context = ssl.create_default_context(cadata=ca)
+    if certificate is not None:
+        load_pem(context, f"{certificate}\n{key or ''}\n".encode())
+    return context
+
+
+def trusting(path: str | None) -> ssl.SSLContext:
+    """A context that trusts the CA in a PEM file, or what the system trusts. BadArgument if there is none."""
+    try:
+        return client_context(None if path is None else read_input(path, MAX_CA_BYTES).decode())
+    except OSError as error:
+        reason = "expected certificates in PEM" if isinstance(error, ssl.SSLError) else error.strerror or error
+        raise BadArgument(f"{path}: {reason}") from None
+    except ValueError:
+        raise BadArgument(f"{path}: expected certificates in PEM") from None
+
+
+def load_pem(context: ssl.SSLContext, pem: bytes, password: Callable[[], str] | None = None) -> None:
+    """Have a context show the first certificate in `pem`, whose key is there, too. ssl.SSLError if it cannot.
+
+    The `ssl` module takes keys from files only: this one is in memory, and no other process sees it.
+    """
+    file = os.memfd_create("diamant-tls-key")
+    try:
+        os.write(file, pem)
+        context.load_cert_chain(f"/proc/self/fd/{file}", password=password)
+    finally:
+        os.close(file)

@@ -15,6 +15,8 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import LIST_OFFSETS, METADATA
 
 if TYPE_CHECKING:
+    import ssl
+
     from diamant.broker.client.login import Login
 
 EARLIEST, LATEST = -2, -1
@@ -67,13 +69,16 @@ class LedTopic(NamedTuple):
 
 class KafkaClient:
     """A cluster. `bootstrap`: addresses of which one answers. `timeout_s`: for each request, and for all of its retries.
-    `login`: for clusters with SASL.
+    `login`: for clusters with SASL, `tls`: for those with TLS.
     """
 
-    def __init__(self, bootstrap: str, *, timeout_s: float, login: Login | None = None) -> None:
+    def __init__(
+        self, bootstrap: str, *, timeout_s: float, login: Login | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.bootstrap = bootstrap
         self.timeout_s = timeout_s
         self._login = login
+        self._tls = tls
         self._addresses: dict[int, tuple[str, int]] = {}
         self._connections: dict[int, KafkaConnection] = {}
         self._any: KafkaConnection | None = None
@@ -121,7 +126,7 @@ class KafkaClient:
         return self._connections[node_id]
 
     def _connect(self, host: str, port: int) -> KafkaConnection:
-        return KafkaConnection(host, port, timeout_s=self.timeout_s, login=self._login)
+        return KafkaConnection(host, port, timeout_s=self.timeout_s, login=self._login, tls=self._tls)
 
     def controller(self) -> KafkaConnection:
         """Return a connection to the controller, which changes topics."""

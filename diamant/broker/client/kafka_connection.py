@@ -28,6 +28,8 @@ from diamant.protocol.wire.message_fields import decode_response_fields
 from diamant.protocol.wire.schemas import encode_request_fields
 
 if TYPE_CHECKING:
+    import ssl
+
     from diamant.broker.client.login import Login
 
 Fields: TypeAlias = Mapping[str, Any]
@@ -45,8 +47,11 @@ class ConnectionFailed(Exception):
 class KafkaConnection:
     """A connection, opened by the constructor. ConnectionFailed from any method leaves it unusable."""
 
-    def __init__(self, host: str, port: int, *, timeout_s: float, login: Login | None = None) -> None:
+    def __init__(
+        self, host: str, port: int, *, timeout_s: float, login: Login | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.address = f"{host}:{port}"
+        self._tls = tls
         self._mechanism: str | None = None
         if not self._open(host, port, timeout_s, login):
             self._open(host, port, timeout_s, login)
@@ -57,6 +62,8 @@ class KafkaConnection:
         self._ranges: dict[int, ApiRange] = {}
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
+            if self._tls is not None:
+                self._secure(self._tls, host)
         except OSError as error:
             raise ConnectionFailed(f"{self.address}: {error.strerror or error}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -68,6 +75,14 @@ class KafkaConnection:
             return login is None or self._log_in(login)
         except ConnectionFailed:
             self.close()
+            raise
+
+    def _secure(self, tls: ssl.SSLContext, host: str) -> None:
+        plain = self._socket
+        try:
+            self._socket = tls.wrap_socket(plain, server_hostname=host)
+        except OSError:
+            plain.close()
             raise
 
     def _log_in(self, login: Login) -> bool:

@@ -20,9 +20,12 @@ from diamant.broker.commands.terminal.failures import EXIT_FAILED, EXIT_USAGE, f
 from diamant.protocol.errors import CorruptBatch, ErrorCode
 
 if TYPE_CHECKING:
+    import ssl
+
     from diamant.broker.client.login import Login
 
 USER_VARIABLE = "DIAMANT_USER"
+CA_VARIABLE = "DIAMANT_CA"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,6 +73,12 @@ def _login(user: str) -> Login:
     return read_login(user)
 
 
+def _tls(ca: str) -> ssl.SSLContext:
+    from diamant.broker.client.client_config import trusting
+
+    return trusting(None if ca == "system" else ca)
+
+
 def _timeout(text: str | int) -> int:
     try:
         return parse_duration_ms(text)
@@ -104,11 +113,20 @@ def on_cluster(command: F) -> F:
         metavar="NAME:PASSWORD-FILE",
         help=f"Log in, for clusters with SASL, by SCRAM or PLAIN. Default: ${USER_VARIABLE}, else no login.",
     )
+    @click.option(
+        "--ca",
+        "ca",
+        envvar=CA_VARIABLE,
+        metavar="FILE",
+        help=f"Connect by TLS, and trust the CA in this PEM file; `system`: what the system trusts. Default: ${CA_VARIABLE}, "
+        "else no TLS.",
+    )
     @functools.wraps(command)
-    def run(*args: Any, bootstrap: str, timeout_ms: int, user: str | None, **options: Any) -> None:
+    def run(*args: Any, bootstrap: str, timeout_ms: int, user: str | None, ca: str | None, **options: Any) -> None:
         try:
             login = None if user is None else _login(user)
-            with KafkaClient(bootstrap, timeout_s=max(timeout_ms, 1) / 1000, login=login) as client:
+            tls = None if ca is None else _tls(ca)
+            with KafkaClient(bootstrap, timeout_s=max(timeout_ms, 1) / 1000, login=login, tls=tls) as client:
                 command(client, *args, **options)
         except EXPECTED as error:
             fail(explained(error, bootstrap), exit_code_of(error))

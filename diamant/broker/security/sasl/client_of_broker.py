@@ -12,7 +12,7 @@ from diamant.broker.config.sasl_table import USERS, parse_users
 def client_of_broker(
     config: BrokerConfig, addresses: Addresses, user: str | None, password: str | None, mechanism: str | None
 ) -> ClientConfig:
-    """The configuration of a user, or of a client that does not log in. ValueError if no listener suits."""
+    """The configuration of a user, or of a client that does not log in, without TLS. ValueError if no listener suits."""
     if user is None:
         listener = addresses.kafka[0]
         return ClientConfig(listener.address, listener.security_protocol)

@@ -6,9 +6,9 @@ trust store is trusted as it stands. Beyond Kafka's: no renegotiation, and no cl
 
 from __future__ import annotations
 
-import os
 import ssl
 
+from diamant.broker.client.client_config import load_pem
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.security.tls.cipher_names import openssl_ciphers
 from diamant.broker.security.tls.key_material import KeyMaterial, trusted_certificates
@@ -56,16 +56,11 @@ def _allow_ciphers(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _load_key(context: ssl.SSLContext, settings: TlsSettings, material: KeyMaterial) -> None:
-    """The `ssl` module takes keys from files only: from one that is in memory, and that no other process sees."""
     name = settings.key_store.name
-    file = os.memfd_create("diamant-tls-key")
     try:
-        os.write(file, material.pem)
-        context.load_cert_chain(f"/proc/self/fd/{file}", password=lambda: _password(name, material))
+        load_pem(context, material.pem, lambda: _password(name, material))
     except ssl.SSLError as error:
         raise ConfigError(f"{name}: {_load_problem(error, material)}") from error
-    finally:
-        os.close(file)
 
 
 def _password(name: str, material: KeyMaterial) -> str:

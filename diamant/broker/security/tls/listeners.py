@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from diamant.broker.client.client_config import ClientConfig
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.listeners import META_ADDRESSES, Listener
+from diamant.broker.config.listeners import META_ADDRESSES, TLS_PROTOCOLS, Listener
 from diamant.broker.config.ssl_table import TLS
 from diamant.broker.security.tls.handshakes import Handshakes
 from diamant.broker.security.tls.listener_tls import ListenerTls, NewStores
@@ -66,6 +67,20 @@ class TlsListeners:
             for listener in config.listeners
             if listener.name in self.by_name and listener.name in listeners
         ]
+
+    def completed(self, config: ClientConfig, certificate: str | None) -> ClientConfig:
+        """A client's configuration with what the throw-away CA has for it; ValueError without one, if a certificate is wanted."""
+        if self.authority is None:
+            if certificate is not None:
+                raise ValueError("certificates of clients are made with BrokerConfig(tls=True) only")
+            return config
+        if config.security_protocol not in TLS_PROTOCOLS:
+            return config
+        config = replace(config, ca=self.authority.certificate)
+        if certificate is None:
+            return config
+        issued = self.authority.issue(certificate)
+        return replace(config, certificate=issued.certificate, key=issued.key)
 
     def close(self) -> None:
         """Give up the handshakes that are in progress."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 
 import pytest
 
@@ -10,6 +11,7 @@ from diamant.broker.broker import BlockingBroker
 from diamant.broker.client.client_config import ClientConfig, ClientRefused
 from diamant.pytest_plugin import diamant_secure_broker
 from diamant.storage.properties import parse_properties
+from tests.broker.security.tls.certificates import authority
 
 __all__ = ["diamant_secure_broker"]
 
@@ -43,22 +45,23 @@ def test_the_strongest_mechanism_is_the_default(diamant_secure_broker: BlockingB
 
 def test_the_words_of_each_library() -> None:
     """With quotes and letters that a properties file has to escape."""
-    config = ClientConfig("h:1", "SASL_SSL", "PLAIN", "al", 'a"\\Ж', "/ca.pem")
+    config = ClientConfig("h:1", "SASL_SSL", "PLAIN", "al", 'a"\\Ж', authority().certificate)
     assert config.confluent() == {
         "bootstrap.servers": "h:1",
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
         "sasl.username": "al",
         "sasl.password": 'a"\\Ж',
-        "ssl.ca.location": "/ca.pem",
+        "ssl.ca.pem": authority().certificate,
     }
-    assert config.kafka_python() == {
+    keywords = config.kafka_python()
+    assert isinstance(keywords.pop("ssl_context"), ssl.SSLContext)
+    assert keywords == {
         "bootstrap_servers": "h:1",
         "security_protocol": "SASL_SSL",
         "sasl_mechanism": "PLAIN",
         "sasl_plain_username": "al",
         "sasl_plain_password": 'a"\\Ж',
-        "ssl_cafile": "/ca.pem",
     }
     assert config.java().isascii()
     assert parse_properties(config.java()) == {
@@ -69,7 +72,7 @@ def test_the_words_of_each_library() -> None:
             'org.apache.kafka.common.security.plain.PlainLoginModule required username="al" password="a\\"\\\\Ж";'
         ),
         "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": "/ca.pem",
+        "ssl.truststore.certificates": authority().certificate,
     }
     assert ClientConfig("h:1").aiokafka() == {"bootstrap_servers": "h:1", "security_protocol": "PLAINTEXT"}
 

@@ -1,0 +1,106 @@
+"""Configurations for clients of a broker with a throw-away CA: each library comes in with its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from diamant.broker.broker import BlockingBroker, Broker
+from diamant.broker.cli import main
+from diamant.broker.client.client_config import ClientConfig, ClientRefused
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.storage.properties import parse_properties
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
+    """A broker that wants certificates, and users who log in on another listener."""
+    config = BrokerConfig(
+        listen=["SSL://127.0.0.1:0", "SASL_SSL://127.0.0.1:0"],
+        data_dir=tmp_path_factory.mktemp("data"),
+        tls=True,
+        users={"alice": "secret"},
+        ssl_client_auth="required",
+        diamant_http_listen="",
+    )
+    with Broker(config) as running:
+        running.create_topic("topic")
+        yield running
+
+
+def test_who_belongs_comes_in(broker: BlockingBroker) -> None:
+    """By a certificate, or over TLS by a password; not without a certificate, and not by an unknown CA."""
+    broker.client_config(certificate="bob").check()
+    broker.client_config("alice").check()
+    assert broker.client_config("alice").security_protocol == "SASL_SSL"
+    for refused in (broker.client_config(), ClientConfig(broker.client_config().bootstrap_servers, "SSL")):
+        with pytest.raises(ClientRefused):
+            refused.check()
+
+
+def test_without_a_throw_away_ca_no_certificates_are_made(tmp_path: Path) -> None:
+    """It says what makes them."""
+    with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)) as plain:
+        with pytest.raises(ValueError, match=r"BrokerConfig\(tls=True\)"):
+            plain.client_config(certificate="bob")
+
+
+def test_the_words_of_java(broker: BlockingBroker) -> None:
+    """PEM in a properties file, which is one line for each."""
+    config = broker.client_config(certificate="bob")
+    properties = parse_properties(config.java())
+    assert properties["ssl.truststore.certificates"] == config.ca
+    assert (properties["ssl.keystore.key"], properties["ssl.keystore.certificate.chain"]) == (
+        config.key,
+        config.certificate,
+    )
+    assert (properties["ssl.keystore.type"], properties["ssl.truststore.type"]) == ("PEM", "PEM")
+
+
+def test_commands_reach_a_cluster_with_tls(broker: BlockingBroker, tmp_path: Path) -> None:
+    """With the CA in a file, and a user; a wrong file is told of in one line."""
+    config = broker.client_config("alice")
+    (tmp_path / "ca.pem").write_text(config.ca or "")
+    (tmp_path / "password").write_text("secret\n")
+    asked = ["topic", "list", "-b", config.bootstrap_servers, "--user", f"alice:{tmp_path / 'password'}", "--ca"]
+    result = CliRunner().invoke(main, [*asked, str(tmp_path / "ca.pem")])
+    assert (result.exit_code, "topic" in result.stdout) == (0, True)
+    for file, reason in (("password", "expected certificates in PEM"), ("none", "No such file or directory")):
+        result = CliRunner().invoke(main, [*asked, str(tmp_path / file)])
+        assert result.exit_code == 2
+        assert reason in result.stderr
+
+
+@pytest.mark.slow
+def test_confluent_kafka_comes_in(broker: BlockingBroker) -> None:
+    """It writes, in both ways."""
+    from confluent_kafka import Producer
+
+    for config in (broker.client_config(certificate="bob"), broker.client_config("alice")):
+        producer = Producer(config.confluent())
+        producer.produce("topic", b"value")
+        assert producer.flush(60) == 0
+
+
+@pytest.mark.slow
+async def test_aiokafka_comes_in(broker: BlockingBroker) -> None:
+    """It writes, in both ways."""
+    import aiokafka
+
+    for config in (broker.client_config(certificate="bob"), broker.client_config("alice")):
+        async with aiokafka.AIOKafkaProducer(**config.aiokafka()) as producer:
+            await producer.send_and_wait("topic", b"value")
+
+
+@pytest.mark.slow
+def test_kafka_python_comes_in(broker: BlockingBroker) -> None:
+    """It writes, in both ways."""
+    import kafka
+
+    for config in (broker.client_config(certificate="bob"), broker.client_config("alice")):
+        producer = kafka.KafkaProducer(**config.kafka_python())
+        producer.send("topic", b"value").get(60)
+        producer.close()
