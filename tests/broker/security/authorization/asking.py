@@ -17,6 +17,7 @@ from uuid import UUID
 
 from diamant.broker.client.acl import Acl
 from tests.broker.security.authorization.questions import ALL, QUESTIONS, Client, Question, Scenario
+from tests.broker.security.sasl.sasl_wire import scram_final
 from tests.broker.wire import WireClient
 
 DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, METADATA, FIND_COORDINATOR = 29, 30, 31, 3, 10
@@ -106,11 +107,12 @@ class Asker:
                     return
                 await asyncio.sleep(0.1)
 
-    async def answers(self, scenarios: Sequence[Scenario]) -> dict[str, Any]:
-        """The answers by "scenario / user from host / question"."""
+    async def answers(self, scenarios: Sequence[Scenario], *, sets_acls: bool = True) -> dict[str, Any]:
+        """The answers by "scenario / user from host / question". Without `sets_acls` with the ACLs that there are."""
         found = {}
         for scenario in scenarios:
-            await self.set_acls(scenario.acls)
+            if sets_acls:
+                await self.set_acls(scenario.acls)
             for client in scenario.clients:
                 for name in scenario.questions or ALL:
                     found[f"{scenario.name} / {client.user} from {client.host} / {name}"] = await self.ask(client, name)
@@ -180,6 +182,18 @@ async def connected(address: str, local_host: str) -> WireClient:
     wire = WireClient(address)
     host, _, port = address.rpartition(":")
     wire.reader, wire.writer = await asyncio.open_connection(host, int(port), local_addr=(local_host, 0))
+    return wire
+
+
+async def logged_in_by_scram(address: str, client: Client, passwords: Mapping[str, str]) -> WireClient:
+    """A connection that has authenticated with SCRAM-SHA-256."""
+    wire = await connected(address, client.host)
+    handshake = await wire.call(17, 1, {"mechanism": "SCRAM-SHA-256"})
+    first = f"n={client.user},r=nonce"
+    challenge = await wire.call(36, 2, {"auth_bytes": f"n,,{first}".encode()})
+    final = scram_final(first, bytes(challenge.auth_bytes).decode(), passwords[client.user])
+    answer = await wire.call(36, 2, {"auth_bytes": final})
+    assert (handshake.error_code, challenge.error_code, answer.error_code) == (0, 0, 0), answer
     return wire
 
 

@@ -571,3 +571,17 @@ WITHOUT_ACL_ALLOWED: tuple[Scenario, ...] = tuple(
     ]
 )
 """For brokers with that setting."""
+
+MIXED = Scenario(
+    "a mixture",
+    [
+        allow(_READ, name="us", is_prefix=True),
+        deny(_READ, user="*", host=ELSEWHERE),
+        allow(_DESCRIBE, GROUP, "*"),
+        allow(Operation.ALTER, CLUSTER, CLUSTER_NAME, user=BOB),
+        allow(_WRITE, TRANSACTION, "ty", user=BOB),
+        allow(_ALL, USER, "User:alice", user=BOB),
+    ],
+    _CLIENTS,
+)
+"""For directories that go from one broker to the other."""
