@@ -110,6 +110,7 @@ demo-spark: $(DEV_STAMP) java ## watch Spark find customer 42 in 36 partitions, 
 docs: $(DEV_STAMP) ## write the pages and the map that are made of tables and docstrings
 	$(BIN)/python -m diamant.broker.reference.configuration docs/reference/configuration.md
 	$(BIN)/python -m diamant.broker.reference.metrics docs/reference/metrics.md
+	$(BIN)/python -m diamant.broker.reference.access docs/reference/access.md
 	$(BIN)/python -m diamant.broker.reference.reference docs/reference
 	$(BIN)/python -m tests.folder_map
 

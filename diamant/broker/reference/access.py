@@ -1,0 +1,93 @@
+"""Prints docs/reference/access.md from the table of needs, so that it says what the broker asks for.
+
+python -m diamant.broker.reference.access [FILE]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from diamant.broker.client.acl import type_word
+from diamant.broker.dispatch.table import TABLE
+from diamant.broker.security.authorization.api_needs import API_NEEDS, ApiRow, Whole
+from diamant.broker.security.authorization.needs import Need
+from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
+from diamant.protocol.wire.apis import API_NAMES
+
+_PAGE = """\
+# Who needs what
+
+What clients need to be allowed when `authorizer.class.name` is set, and how a denial is answered.
+[Say who may do what](../how-to/acls.md) shows how to allow it.
+
+<!-- Written by `make docs` from diamant/broker/reference/access.py and the tables of needs: change those. -->
+
+- [Kafka's APIs](#kafkas-apis)
+- [Diamant's own verbs](#diamants-own-verbs)
+
+READ, WRITE, DELETE and ALTER on a resource bring DESCRIBE with them, ALTER_CONFIGS brings DESCRIBE_CONFIGS. A topic that a
+client may not DESCRIBE is denied in the same way whether or not it exists.
+
+## Kafka's APIs
+
+As in Kafka 4.3. *Whole*: without it nothing of the request is carried out, and the answer has the code in the places where
+Kafka has it.
+
+| API | needs | a denial |
+|---|---|---|
+"""
+
+_VERBS = """
+## Diamant's own verbs
+
+Over HTTP, on the page, and by the commands that ask a broker. Several needs must all be met, those on topics for each topic of
+the request.
+
+| verb | needs |
+|---|---|
+"""
+
+
+def access_page() -> str:
+    """The page."""
+    lines = [_PAGE]
+    for key in sorted(TABLE):
+        for needed, denial in _rows(API_NEEDS[key]):
+            lines.append(f"| {API_NAMES[key]} | {needed} | {denial} |\n")
+    lines.append(_VERBS)
+    for verb, needs in sorted(VERB_NEEDS.items()):
+        lines.append(f"| {verb} | {', '.join(map(_text, needs))} |\n")
+    return "".join(lines)
+
+
+def _rows(row: ApiRow) -> Iterator[tuple[str, str]]:
+    for whole in row.whole:
+        yield _of_whole(whole), f"whole: {whole.need.denial.name}"
+    for need, denial in row.items.items():
+        yield _text(need), denial
+    if not row.needs:
+        yield "nothing", f"none: {row.is_open}"
+
+
+def _of_whole(whole: Whole) -> str:
+    text = _text(whole.need)
+    if whole.or_need is not None:
+        text += f" or {_text(whole.or_need)}"
+    if whole.first_version:
+        text += f", from version {whole.first_version} on"
+    if whole.last_version < Whole(whole.need).last_version:
+        text += f", up to version {whole.last_version}"
+    return text
+
+
+def _text(need: Need) -> str:
+    return f"{need.operation.name} {type_word(need.resource)}"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        with open(sys.argv[1], "w", encoding="utf-8") as file:
+            file.write(access_page())
+    else:
+        print(access_page(), end="")
