@@ -22,7 +22,7 @@ import struct
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
 from diamant.broker.client.bootstrap import DEFAULT_BOOTSTRAP
@@ -57,6 +57,9 @@ _ASKING: JsonObject = {
 }
 
 Fields: TypeAlias = Mapping[str, Any]
+if TYPE_CHECKING:
+    from diamant.broker.client.login import Login
+
 Key: TypeAlias = "bytes | str | Mapping[str, str]"
 OnProgress: TypeAlias = Callable[[JsonObject], object]
 
@@ -81,9 +84,11 @@ class Admin:
         token_file: str | None = None,
         timeout_s: float = 60.0,
         http_url: str | None = None,
+        login: Login | None = None,
     ) -> None:
         """`token` (or the file that holds it) is for brokers that want one. `timeout_s` bounds each call, jobs included;
-        `http_url` (`http://host:port`) saves asking for the address. Nothing is connected yet.
+        `http_url` (`http://host:port`) saves asking for the address, and `login` is for Kafka listeners that are asked for it
+        and have SASL. Nothing is connected yet.
         """
         if token_file is not None:
             token = read_input(token_file, MAX_TOKEN_FILE_BYTES).decode().strip()
@@ -91,6 +96,7 @@ class Admin:
         self.timeout_s = timeout_s
         self._token = token
         self._http_url = http_url
+        self._login = login
         self._has_answered = False
         self.clock = AdminClock(self)
 
@@ -98,7 +104,7 @@ class Admin:
     def http_url(self) -> str:
         """The URL of the broker's HTTP port, `http://host:port`. Fetched once. Raises AdminError."""
         if self._http_url is None:
-            self._http_url = _find_http_url(self.bootstrap, min(CONNECT_TIMEOUT_S, self.timeout_s))
+            self._http_url = _find_http_url(self.bootstrap, min(CONNECT_TIMEOUT_S, self.timeout_s), self._login)
         return self._http_url
 
     # -- any call --------------------------------------------------------------------------------------------------------
@@ -429,14 +435,17 @@ def path_step(name: str) -> str:
 # -- finding the address ---------------------------------------------------------------------------------------------------
 
 
-def _find_http_url(bootstrap: str, timeout_s: float) -> str:
+def _find_http_url(bootstrap: str, timeout_s: float, login: Login | None) -> str:
     """Ask the brokers of a list, one after the other, where HTTP is. Raises AdminError."""
     failures = []
     for address in bootstrap.split(","):
         host, port = _split_address(address)
         try:
-            with socket.create_connection((host, port), timeout_s) as connection:
-                text = _http_address(connection)
+            if login is not None:
+                text = _http_address_for(login, host, port, timeout_s)
+            else:
+                with socket.create_connection((host, port), timeout_s) as connection:
+                    text = _http_address(connection)
         except (OSError, ValueError, IndexError, struct.error, ProtocolError) as error:
             failures.append(f"{address.strip()}: {str(error) or type(error).__name__}")
             continue
@@ -451,6 +460,23 @@ def _find_http_url(bootstrap: str, timeout_s: float) -> str:
         http_host = http_host or host
         return f"{scheme}://[{http_host}]:{http_port}" if ":" in http_host else f"{scheme}://{http_host}:{http_port}"
     raise AdminError(f"no Diamant broker answers: {'; '.join(failures)}")
+
+
+def _http_address_for(login: Login, host: str, port: int, timeout_s: float) -> str | None:
+    """As `_http_address`, of a listener that has SASL; OSError if it cannot be asked."""
+    from diamant.broker.client.kafka_connection import ConnectionFailed, KafkaConnection
+
+    try:
+        with KafkaConnection(host, port, timeout_s=timeout_s, login=login) as connection:
+            node_id = connection.ask(_METADATA, {"topics": []})["brokers"][0]["node_id"]
+            names = [HTTP_ADDRESS_CONFIG]
+            resource = {"resource_type": _BROKER_RESOURCE, "resource_name": str(node_id), "configuration_keys": names}
+            result = connection.ask(_DESCRIBE_CONFIGS, {"resources": [resource]})["results"][0]
+    except ConnectionFailed as error:
+        raise OSError(str(error)) from None
+    if result["error_code"]:
+        raise OSError(result["error_message"] or f"error {result['error_code']}")
+    return next((one["value"] for one in result["configs"]), None)
 
 
 def _split_address(address: str) -> tuple[str, int]:

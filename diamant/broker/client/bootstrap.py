@@ -6,6 +6,8 @@ import os
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "DIAMANT_BOOTSTRAP_SERVERS"
+USER_VARIABLE = "DIAMANT_USER"
+"""`NAME:PASSWORD-FILE`, the login of commands."""
 
 
 def default_bootstrap() -> str:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.client.admin import Admin
-from diamant.broker.client.bootstrap import default_bootstrap
+from diamant.broker.client.admin import Admin, AdminError
+from diamant.broker.client.bootstrap import USER_VARIABLE, default_bootstrap
 from diamant.broker.commands.terminal.progress_text import progress_text
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
+
+    from diamant.broker.client.login import Login
 
 TOKEN_VARIABLE = "DIAMANT_TOKEN_FILE"
 
@@ -25,16 +27,19 @@ TOKEN_VARIABLE = "DIAMANT_TOKEN_FILE"
 class Asked:
     """One call of such a command."""
 
-    def __init__(self, bootstrap: str, token_file: str | None, timeout_ms: int, *, as_json: bool) -> None:
+    def __init__(
+        self, bootstrap: str, token_file: str | None, timeout_ms: int, *, as_json: bool, user: str | None = None
+    ) -> None:
         self.bootstrap = bootstrap
         self.timeout_s = timeout_ms / 1000
         self.as_json = as_json
-        self.admin = Admin(bootstrap, token_file=token_file, timeout_s=self.timeout_s)
+        self.admin = Admin(bootstrap, token_file=token_file, timeout_s=self.timeout_s, login=_login(user))
         self.job: str | None = None
         """The job that is waited for, once the broker has named it."""
         self.has_begun = False
         """True once the broker was asked for a job."""
         self._token_file = token_file
+        self._user = user
         self._status: Status | None = None
 
     def command(self, *words: str) -> str:
@@ -42,6 +47,8 @@ class Asked:
         options = [] if self.bootstrap == default_bootstrap() else ["-b", self.bootstrap]
         if self._token_file not in (None, os.environ.get(TOKEN_VARIABLE)):
             options += ["--token-file", str(self._token_file)]
+        if self._user not in (None, os.environ.get(USER_VARIABLE)):
+            options += ["--user", str(self._user)]
         return shlex.join(["diamant", *words, *options])
 
     def show(self, fields: Mapping[str, Any], show: Callable[[Console], object]) -> None:
@@ -76,3 +83,15 @@ class Asked:
         if self._status is not None:
             self._status.stop()
             self._status = None
+
+
+def _login(user: str | None) -> Login | None:
+    if not user:
+        return None
+    from diamant.broker.client.errors import BadArgument
+    from diamant.broker.client.login import read_login
+
+    try:
+        return read_login(user)
+    except BadArgument as error:
+        raise AdminError(f"--user {error}", status=400, code="bad-argument") from None

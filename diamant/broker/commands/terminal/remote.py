@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from diamant.broker.client.admin import AdminError
-from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, default_bootstrap
+from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, USER_VARIABLE, default_bootstrap
 from diamant.broker.client.duration import parse_duration_ms
 from diamant.broker.commands.terminal.asked import TOKEN_VARIABLE, Asked
 from diamant.broker.commands.terminal.failures import (
@@ -63,12 +63,20 @@ def duration(text: str | int) -> int:
 
 
 def asking(command: F) -> F:
-    """Give a command the options `--bootstrap-server`, `--token-file`, `--timeout` and `--json`, and an `asked`."""
+    """Give a command the options `--bootstrap-server`, `--token-file`, `--user`, `--timeout` and `--json`, and an `asked`."""
 
     @functools.wraps(command)
-    def run(*args: Any, bootstrap: str, token_file: str | None, timeout_ms: int, as_json: bool, **options: Any) -> None:
+    def run(
+        *args: Any,
+        bootstrap: str,
+        token_file: str | None,
+        user: str | None,
+        timeout_ms: int,
+        as_json: bool,
+        **options: Any,
+    ) -> None:
         with one_line_errors():
-            asked = Asked(bootstrap, token_file, timeout_ms, as_json=as_json)
+            asked = Asked(bootstrap, token_file, timeout_ms, as_json=as_json, user=user)
             try:
                 command(*args, asked=asked, **options)
             except KeyboardInterrupt:
@@ -102,6 +110,12 @@ _OPTIONS = (
         type=click.Path(dir_okay=False),
         default=lambda: os.environ.get(TOKEN_VARIABLE),
         help=f"File with the broker's token, if it requires one. Default: ${TOKEN_VARIABLE}.",
+    ),
+    click.option(
+        "--user",
+        metavar="NAME:PASSWORD-FILE",
+        default=lambda: os.environ.get(USER_VARIABLE),
+        help=f"Login at a Kafka address that has SASL. Default: ${USER_VARIABLE}.",
     ),
     click.option(
         "--timeout",

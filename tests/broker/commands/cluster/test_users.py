@@ -29,6 +29,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]
             "listener.name.old.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.old.plain.sasl.jaas.config": f'{PLAIN_MODULE} user_alice="old";',
             "connection.failed.authentication.delay.ms": "1",
+            "diamant.http.listen": "127.0.0.1:0",
         },
     )
     with Broker(config) as running:
@@ -94,6 +95,17 @@ def test_a_login_that_does_not_suit_the_listener_is_told(broker: BlockingBroker,
     assert (closed.exit_code, "does it require a login or TLS?" in closed.output) == (1, True)
     plain = run(broker, passwords, "admin:admin", "topic", "list", listener=2)
     assert (plain.exit_code, "the broker asks for no login here" in plain.output) == (1, True)
+
+
+def test_commands_on_a_broker_find_http_with_a_login(broker: BlockingBroker, passwords: Path) -> None:
+    """The Kafka address is asked where HTTP is; without a login, or with a wrong one, the error is one line."""
+    found = run(broker, passwords, "admin:admin", "status", "--json")
+    assert found.exit_code == 0, found.output
+    refused = run(broker, passwords, "admin:wrong", "status")
+    assert (refused.exit_code, "user 'admin': Authentication failed" in refused.output) == (1, True)
+    assert run(broker, passwords, None, "status").exit_code == 1
+    nothing = run(broker, passwords, "admin:none", "status")
+    assert (nothing.exit_code, "--user" in nothing.output) == (2, True)
 
 
 @pytest.mark.parametrize(
