@@ -67,6 +67,8 @@ class SegmentFigures:
         self._explaining = explaining
         self._known: OrderedDict[tuple[str, int], CountedPartition] = OrderedDict()
         self._lock = asyncio.Lock()
+        self._counting: dict[Log, asyncio.Future[CountedPartition | None]] = {}
+        """Counts that `soon` has begun and not seen the end of."""
 
     def known(self, log: Log) -> CountedPartition | None:
         """Return what was counted last, which may be out of date; None if nothing was."""
@@ -81,6 +83,17 @@ class SegmentFigures:
         if found.is_current or time.monotonic() < found.counted_s + PAUSE * found.took_s or self._lock.locked():
             return found
         return await self.count(log)
+
+    async def soon(self, log: Log, wait_s: float) -> CountedPartition | None:
+        """As `refreshed`, but what is known if that takes longer than `wait_s`: it continues, and others wait for it, too."""
+        counting = self._counting.get(log)
+        if counting is None:
+            counting = self._counting[log] = asyncio.ensure_future(self.refreshed(log))
+            counting.add_done_callback(lambda _: self._counting.pop(log, None))
+        await asyncio.wait({counting}, timeout=max(0.0, wait_s))
+        if not counting.done() or counting.cancelled() or counting.exception() is not None:
+            return self.known(log)
+        return counting.result()
 
     async def count(self, log: Log, progress: Progress | None = None) -> CountedPartition:
         """Count now. VerbError."""

@@ -92,9 +92,10 @@ async def _send(call: Call, parts: Parts, response: web.StreamResponse, is_busy:
     quiet_s = 0.0
     while not call.closing.is_set():
         was_busy = is_busy()
-        started_s = time.thread_time()
+        started_s, began_s = time.thread_time(), time.monotonic()
         events = [(name, html) for name, html in (await parts()).items() if sent.get(name) != hash(html)]
         took_s = time.thread_time() - started_s
+        call.extend(time.monotonic() - began_s)  # not what a reader takes who does not read
         for name, html in events:
             sent[name] = hash(html)
             lines = "".join(f"data: {line}\n" for line in html.splitlines() if line.strip())
@@ -104,7 +105,7 @@ async def _send(call: Call, parts: Parts, response: web.StreamResponse, is_busy:
         if quiet_s >= PULSE_S:
             quiet_s = 0.0
             await response.write(b":\n\n")
-        call.extend(pause_s + took_s)
+        call.extend(pause_s)
         while pause_s > 0 and not call.closing.is_set() and (was_busy or not is_busy()):
             with suppress(TimeoutError):
                 await asyncio.wait_for(call.closing.wait(), min(pause_s, BUSY_INTERVAL_S))

@@ -14,7 +14,6 @@ from diamant.broker.http.page.rendering import ShownCall, fragment, page, shown_
 from diamant.broker.http.page.strip import KINDS, Strip, make_strip
 from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.explain import ExplainRequest
-from diamant.broker.operations.segment_figures import CountedPartition
 from diamant.cleaner.explain.explanation import PartitionExplanation
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.storage.log.log import Log
@@ -24,8 +23,8 @@ MAX_STRIPS = 12
 """Partitions on one page."""
 GHOST_S = 20.0
 """For so long a strip shows what a round has freed."""
-FIRST_WAIT_S, LIVE_WAIT_S = 0.5, 60.0
-"""A view waits so long for counts; its live part has them later."""
+WAIT_S = 0.5
+"""A view, or a look of its live part, waits so long for counts; a later look has them."""
 MAX_NUMBER = (1 << 31) - 1
 
 
@@ -59,38 +58,20 @@ def _written(log: Log) -> list[int]:
     return found
 
 
-async def _counted(call: Call, log: Log, until_s: float) -> CountedPartition | None:
-    """Return the counts of now, or those that are known if these take longer than until then; counting continues."""
-    figures = call.services.segment_figures()
-    counting = asyncio.ensure_future(figures.refreshed(log))
-    _counting.add(counting)
-    counting.add_done_callback(_counting.discard)
-    await asyncio.wait({counting}, timeout=max(0.0, until_s - time.monotonic()))
-    if not counting.done() or counting.cancelled() or counting.exception() is not None:
-        return figures.known(log)
-    return counting.result()
-
-
-_counting: set[asyncio.Future[CountedPartition | None]] = set()
-"""Counts that pages no longer wait for: one at a time is carried out."""
-
-
-async def _strips(
-    call: Call, logs: list[Log], scale_bytes: int, before: Mapping[int, int], wait_s: float = LIVE_WAIT_S
-) -> list[Strip]:
+async def _strips(call: Call, logs: list[Log], scale_bytes: int, before: Mapping[int, int]) -> list[Strip]:
     services = call.services
     cleaner = services.cleaning.status()
     status = {one.partition: one for one in cleaner.partitions if one.topic == call.path["topic"]}
     rounds = {one.partition: one for one in cleaner.in_progress if one.topic == call.path["topic"]}
     figures = services.segment_figures()
-    until_s = time.monotonic() + wait_s
+    until_s = time.monotonic() + WAIT_S
     now_ms = services.node.env.clock.now_ms()
     found = []
     for log in logs:
         counted = figures.known(log)
         # What the round in progress reads is counted once it is over.
         if log.partition not in rounds and not log.is_exchanging and not log.is_deleted:
-            counted = await _counted(call, log, until_s)
+            counted = await figures.soon(log, until_s - time.monotonic())
         first_dirty = log.log_start_offset
         if log.config.is_compacted:
             first_dirty = (await services.cleaning.service()).states.first_dirty(log)
@@ -179,7 +160,7 @@ async def show(call: Call) -> web.StreamResponse:
     partitions = len(call.services.explain().logs(topic, None))
     logs = _logs(call)
     scale = _scale(logs)
-    strips = await _strips(call, logs, scale, {}, FIRST_WAIT_S)
+    strips = await _strips(call, logs, scale, {})
     explanations: list[PartitionExplanation] = []
     for log in logs:
         found = await call.services.explain().explain(ExplainRequest(topic, log.partition))
