@@ -171,7 +171,7 @@ class AskedRequest:
 
     def is_hit_by(self, spec: FaultSpec) -> bool:
         """True if the fault is about this request, and its answer has a place for what the fault says in it."""
-        if spec.api_keys is not None and self.key not in spec.api_keys:
+        if spec.certificate is not None or (spec.api_keys is not None and self.key not in spec.api_keys):
             return False
         if not spec.matches_client(self.request.client_id):
             return False

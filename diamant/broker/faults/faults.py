@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from diamant.broker.faults.certificate_faults import CertificateFaults
 from diamant.broker.faults.dispatch import FaultDispatch
 from diamant.broker.faults.fault import Fault
 from diamant.broker.faults.spec import FaultError, FaultSpec
@@ -50,6 +51,7 @@ class Faults:
         self._installed: dict[int, Fault] = {}
         self._last_id = 0
         self._dispatch = FaultDispatch(node, server, served_keys, self._installed, self._count)
+        self._certificates = CertificateFaults(node, self._installed)
         self.fired: Counter[tuple[str, int]] = Counter()
         """Counts of fired faults, by (effect, API key), removed ones included. Belongs to the loop thread."""
 
@@ -78,6 +80,7 @@ class Faults:
         throttle_time_ms: int = 0,
         stale: Mapping[str, Any] | None = None,
         coordinator_loading: bool = False,
+        certificate: str | None = None,
     ) -> Fault:
         """Install a fault; it is in effect when this returns. Raises FaultError for what cannot be.
 
@@ -94,6 +97,9 @@ class Faults:
         `stale`: Metadata tells of `missing` topics, another `leader_id`, `leader_epoch`, `host`, `port` or an earlier
         `partition_count`. `coordinator_loading`: the error COORDINATOR_LOAD_IN_PROGRESS in all APIs of coordinators.
         Waiting, throttling and one of the others may be combined.
+
+        `certificate` is about connections, not requests: with `BrokerConfig(tls=True)` they are shown one that is `expired`, or
+        that of another host (`wrong-host`). `after`, `times`, `probability` and `seed` count connections then.
         """
         values = locals()
         del values["self"]
@@ -153,6 +159,8 @@ class Faults:
     def _add(self, spec: FaultSpec) -> Fault:
         if len(self._installed) >= MAX_FAULTS:
             raise TooManyFaults(f"{MAX_FAULTS} faults are installed, remove some first")
+        if spec.certificate is not None:
+            self._certificates.install()
         self._last_id += 1
         fault = self._installed[self._last_id] = Fault(self, self._last_id, spec)
         self._dispatch.install()
@@ -166,6 +174,7 @@ class Faults:
             fault.removed()
         if not self._installed:
             self._dispatch.uninstall()
+            self._certificates.uninstall()
         return fault is not None
 
     def _clear(self) -> int:

@@ -26,7 +26,20 @@ INIT_PRODUCER_ID = 22
 COORDINATOR_APIS = frozenset({8, 9, 11, 12, 13, 14, 15, 16, 22, 24, 25, 26, 28, 42, 47, 65, 66, 68, 69})
 """APIs that answer COORDINATOR_LOAD_IN_PROGRESS while a coordinator reads its topic."""
 
-EFFECTS = ("error", "delay_ms", "hold", "drop", "cut", "throttle_time_ms", "stale", "coordinator_loading")
+EFFECTS = (
+    "error",
+    "delay_ms",
+    "hold",
+    "drop",
+    "cut",
+    "throttle_time_ms",
+    "stale",
+    "coordinator_loading",
+    "certificate",
+)
+
+CERTIFICATES = ("expired", "wrong-host")
+"""What may be wrong with a certificate."""
 
 _INT32_MAX = (1 << 31) - 1
 _INT64_MAX = (1 << 63) - 1
@@ -60,6 +73,7 @@ class FaultSpec:
     throttle_time_ms: int = 0
     stale: Mapping[str, Any] | None = None
     coordinator_loading: bool = False
+    certificate: str | None = None
 
     @classmethod
     def make(cls, **values: Any) -> FaultSpec:
@@ -197,6 +211,9 @@ def _check_int(name: str, value: Any, least: int, most: int) -> None:
 
 
 def _check_effects(spec: FaultSpec) -> None:
+    if spec.certificate is not None:
+        _check_certificate(spec)
+        return
     answering = [
         name
         for name, is_set in (
@@ -218,6 +235,21 @@ def _check_effects(spec: FaultSpec) -> None:
         raise FaultError("partition: say of which topic")
     if spec.probability == 1 and spec.seed is not None:
         raise FaultError("seed: is of use with a probability below 1")
+
+
+def _check_certificate(spec: FaultSpec) -> None:
+    if spec.certificate not in CERTIFICATES:
+        raise FaultError(f"certificate: expected one of {', '.join(CERTIFICATES)}, got {spec.certificate!r:.100}")
+    others = [
+        field.name
+        for field in fields(FaultSpec)
+        if field.name not in ("certificate", "after", "times", "probability", "seed")
+        and getattr(spec, field.name) != _DEFAULTS[field.name]
+    ]
+    if others:
+        raise FaultError(
+            f"{others[0]} and certificate: it is about connections, of which no request is known; add two faults"
+        )
 
 
 def _stale(stale: Any) -> dict[str, Any]:

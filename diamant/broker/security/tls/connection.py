@@ -77,7 +77,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             if mistake:
                 self.give_up(mistake)
                 return
-            self._ssl = self._tls.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+            self._ssl = self._tls.context_for(self._peer).wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._incoming.write(received)
         if self._protocol is not None:
             self._deliver()

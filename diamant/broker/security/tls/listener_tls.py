@@ -69,11 +69,18 @@ class ListenerTls:
         """The broker's own, in PEM."""
         self.context = server_context(settings, material)
         """Of new connections; a later one does not concern those that are open."""
+        self.choose: Callable[[ListenerTls, str], ssl.SSLContext | None] | None = None
+        """For faults: the context of one connection, by its peer; None for the usual one."""
         self.handshakes = handshakes
         self.tell = tell
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._rules = MappingRules(settings.mapping_rules)
         self._cipher_names = allowed_names(settings.cipher_suites)
+
+    def context_for(self, peer: str) -> ssl.SSLContext:
+        """The context of a new connection."""
+        chosen = None if self.choose is None else self.choose(self, peer)
+        return self.context if chosen is None else chosen
 
     def admit(self, secured: ssl.SSLObject) -> Principal:
         """The client of a handshake that has succeeded, by its certificate, ANONYMOUS without one; raises NotAdmitted."""

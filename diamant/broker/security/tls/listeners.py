@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,7 +12,9 @@ from diamant.broker.client.client_config import ClientConfig
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import META_ADDRESSES, TLS_PROTOCOLS, Listener
 from diamant.broker.config.ssl_table import TLS
+from diamant.broker.security.tls.context import server_context
 from diamant.broker.security.tls.handshakes import Handshakes
+from diamant.broker.security.tls.key_material import KeyMaterial
 from diamant.broker.security.tls.listener_tls import ListenerTls, NewStores
 from diamant.broker.security.tls.settings import TlsSettings
 
@@ -55,6 +58,13 @@ class TlsListeners:
             store = replace(settings.trust_store, certificates=self.authority.certificate)
             settings = replace(settings, trust_store=store)
         return settings
+
+    def faulty_context(self, listener: ListenerTls, config: BrokerConfig, *, is_expired: bool) -> ssl.SSLContext:
+        """A listener's context with a certificate that has expired, or else with that of another host."""
+        assert self.authority is not None
+        hosts = hosts_of(config) if is_expired else ["wrong-host.invalid"]
+        issued = self.authority.issue("diamant", hosts=hosts, is_expired=is_expired)
+        return server_context(listener.settings, KeyMaterial(f"{issued.certificate}{issued.key}".encode(), None))
 
     def open_http(self, config: BrokerConfig) -> None:
         """TLS of the HTTP port. Reads its files; raises ConfigError."""

@@ -1,0 +1,53 @@
+"""Certificates that a client must not accept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from diamant.broker.broker import BlockingBroker, Broker
+from diamant.broker.client.client_config import ClientRefused
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.faults.spec import FaultError
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
+    """A broker with a throw-away CA."""
+    config = BrokerConfig(
+        listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("data"), tls=True, diamant_http_listen=""
+    )
+    with Broker(config) as running:
+        yield running
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("expired", "certificate has expired"), ("wrong-host", "not valid for")])
+def test_a_client_that_looks_refuses_it(broker: BlockingBroker, kind: str, reason: str) -> None:
+    """Once, as often as the fault says; what fired can be seen, and the next connection is as always."""
+    client = broker.client_config()
+    client.check()
+    with broker.faults.add(certificate=kind, times=1) as fault:
+        with pytest.raises(ClientRefused, match=reason):
+            client.check()
+        client.check()
+        assert [firing.api for firing in fault.fired] == ["TLS handshake"]
+        assert fault.count == 1
+    client.check()
+
+
+def test_what_does_not_go_with_it_is_refused(broker: BlockingBroker) -> None:
+    """It is about connections, and there are two kinds."""
+    with pytest.raises(FaultError, match="certificate: expected one of expired, wrong-host, got 'late'"):
+        broker.faults.add(certificate="late")
+    with pytest.raises(FaultError, match="topic and certificate"):
+        broker.faults.add(certificate="expired", topic="t")
+
+
+def test_it_needs_the_brokers_own_ca(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Without TLS no fault is installed."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("data"), diamant_http_listen="")
+    with Broker(config) as plain:
+        with pytest.raises(FaultError, match=r"BrokerConfig\(tls=True\)"):
+            plain.faults.add(certificate="expired")
+        assert plain.faults.list() == []
