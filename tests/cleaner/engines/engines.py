@@ -86,7 +86,7 @@ def on_spark(
 
 
 def in_parts(env: Env, plan: CleanPlan, on_output: OnOutput = no_output, **options: Any) -> CleanResult:
-    """The compiled engine in three processes, over real copies of the files."""
+    """The compiled engine in two processes, over real copies of the files."""
     with tempfile.TemporaryDirectory() as place:
         here = copied(env, plan, Path(place, "t-0"))
 
@@ -96,7 +96,7 @@ def in_parts(env: Env, plan: CleanPlan, on_output: OnOutput = no_output, **optio
 
         try:
             real = RealEnv(SettableClock(plan.now_ms))
-            return parallel_round.clean(real, here, on_output=give, processes=3, **options)
+            return parallel_round.clean(real, here, on_output=give, processes=2, **options)
         except (CorruptLog, OutputOverflow) as error:
             error.path = error.path.replace(here.directory, plan.directory)
             raise

@@ -31,10 +31,16 @@ from tests.effort import examples
 
 OTHERS = [name for name, engine in ENGINES.items() if engine is not one_by_one]
 
-for_others = pytest.mark.parametrize(
-    "name", [name if name == "inline" else pytest.param(name, marks=pytest.mark.slow) for name in OTHERS]
-)
-"""For what takes long."""
+
+def each(names: list[str]) -> pytest.MarkDecorator:
+    """Parametrizes with engines; for what takes long."""
+    slow = pytest.mark.slow
+    return pytest.mark.parametrize("name", [one if one == "inline" else pytest.param(one, marks=slow) for one in names])
+
+
+for_others = each(OTHERS)
+for_whole_rounds = each([name for name in OTHERS if name != "in parts"])
+"""Without the compiled engine once more, in processes that take long to begin."""
 
 
 @pytest.fixture(params=OTHERS)
@@ -358,7 +364,7 @@ def damaged(position: int, batch: bytes) -> tuple[MemoryEnv, CleanPlan]:
     return history.stored()
 
 
-@for_others
+@for_whole_rounds
 @settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(st.tuples(keys, values), min_size=1, max_size=3),
