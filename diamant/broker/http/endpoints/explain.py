@@ -49,6 +49,7 @@ ROUTES = (
         "/v1/ghosts",
         ghosts,
         "Keys that groups may still hold although they were deleted: the tombstone was removed before they had passed it.",
+        changes_data=True,  # it hands out keys
         fields=(
             Param("topic", "string", "The topic.", is_required=True),
             Param("group", "string", "One group; all without it."),
