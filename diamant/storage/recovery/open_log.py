@@ -11,6 +11,7 @@ below the recovery point, segments that were cleaned into another one) is kept b
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 from uuid import UUID
@@ -23,12 +24,13 @@ from diamant.storage.errors import CorruptLog
 from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
 from diamant.storage.producers.producer_state import ProducerStateManager
+from diamant.storage.recovery.leftovers import complete_swaps, offset_of, remove_temporary_files
 from diamant.storage.recovery.recovery import TornEnd, check_synced, load_producers, rebuild_producers, recover_segment
 from diamant.storage.recovery.soundness import is_time_index_whole, sound_end
 from diamant.storage.recovery.stale_segments import Stale, find_stale
 from diamant.storage.recovery.torn_end import aside_paths, keep_aside
 from diamant.storage.segments.log_config import LogConfig
-from diamant.storage.segments.segment import Segment, scan_headers
+from diamant.storage.segments.segment import Segment
 
 MAX_OFFSET = 2**63 - 1
 
@@ -88,10 +90,11 @@ def load_log(
     """
     said = messages if messages is not None else []
     epochs = LeaderEpochs.load(env, path)
-    _remove_temporary_files(env, path)
-    _complete_swaps(env, path)
+    remove_temporary_files(env, path)
+    complete_swaps(env, path)
     producers = ProducerStateManager(env, path, topic, partition, expiration_ms=producer_expiration_ms)
     segments, missing_index = _open_segments(env, path, config, said)
+    opened = _Opened(env, path, config, segments, epochs, producers, said)
     stale = [] if is_of_one_moment or (is_of_one_moment is None and is_clean) else _find_stale(segments, config)
     for one in stale:
         segments.remove(one.segment)
@@ -101,37 +104,79 @@ def load_log(
         if segment.is_index_damaged:  # as was found just now
             missing_index.add(segment.base_offset)
             said.append(f"{segment.path}: its indexes are those of other content; they are rebuilt")
-    log_end_offset = None
-    if is_clean and segments:
-        log_end_offset = sound_end(segments[-1])
-        if log_end_offset is None:
-            missing_index.add(segments[-1].base_offset)
+    log_end_offset = sound_end(segments[-1]) if is_clean and segments else None
+    is_end_unsound = is_clean and bool(segments) and log_end_offset is None
+    if is_end_unsound:
+        missing_index.add(segments[-1].base_offset)
     is_refused = recovery_point == checkpoints.CUT_NOTHING
     synced_end = MAX_OFFSET if is_clean or recovery_point is None else recovery_point
     known_point = 0 if is_refused or recovery_point is None else recovery_point
     first = len(segments) if is_clean else _floor(segments, known_point)
-    # If recovery begins where a segment ends, that one was synced to its end, but maybe not what it got when it was rolled.
+    missing_index |= _unfinished_roll(segments, first, known_point)
+    recovered = [index for index, one in enumerate(segments) if index >= first or one.base_offset in missing_index]
+    torn, synced_end = _torn_ends(segments, recovered, synced_end, may_cut=not is_clean and not is_refused)
+    _set_aside(env, path, stale, said)
+    _remove_segments(opened, dead)
+    if dead:
+        env.sync_dir(path)
+    if is_end_unsound:
+        said.append(f"{segments[-1].path}: its indexes are damaged; they are rebuilt")
+    has_removed = _recover(opened, recovered, torn, synced_end, first)
+    if log_end_offset is None:
+        log_end_offset = segments[-1].next_offset() if segments else log_start_offset
+    if log_start_offset <= log_end_offset < known_point:
+        said.append(_missing_text(path, log_end_offset, known_point))
+    if segments and log_end_offset < log_start_offset:
+        _empty(opened, log_start_offset, log_end_offset)
+        has_removed = True
+    if has_removed:
+        # Segments that another loss of power brings back would overlap what is appended from here on.
+        env.sync_dir(path)
+    return _log_of(
+        opened, topic, partition, topic_id, validation, log_start_offset, log_end_offset, known_point, is_clean=is_clean
+    )
+
+
+class _Opened(NamedTuple):
+    """A partition whose files are open, before a log is made of them."""
+
+    env: Env
+    path: str
+    config: LogConfig
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    producers: ProducerStateManager
+    said: list[str]
+
+
+def _unfinished_roll(segments: Sequence[Segment], first: int, known_point: int) -> set[int]:
+    """The segment before the first to be recovered, if recovery begins where it ends and its time index is not whole.
+
+    It was synced to its end, but maybe not what it got when it was rolled.
+    """
     is_at_roll = 0 < first < len(segments) and segments[first].base_offset == known_point
-    if is_at_roll and not is_time_index_whole(segments[first - 1]):
-        missing_index.add(segments[first - 1].base_offset)
-    recovered = [
-        index for index, segment in enumerate(segments) if index >= first or segment.base_offset in missing_index
-    ]
+    return {segments[first - 1].base_offset} if is_at_roll and not is_time_index_whole(segments[first - 1]) else set()
+
+
+def _torn_ends(
+    segments: Sequence[Segment], recovered: Sequence[int], synced_end: int, *, may_cut: bool
+) -> tuple[dict[int, TornEnd], int]:
+    """Return the torn ends by segment, and up to where whole batches are known to be synced. CorruptLog."""
     torn: dict[int, TornEnd] = {}
     for index in recovered:
-        may_end = not is_clean and not is_refused and not any(later.size for later in segments[index + 1 :])
+        may_end = may_cut and not any(later.size for later in segments[index + 1 :])
         end = check_synced(segments[index], synced_end, may_end=may_end)
         if end is not None:
             torn[index] = end
             synced_end = end.next_offset
-    _set_aside(env, path, stale, said)
-    for segment in dead:
-        _remove_segment(env, segment, path)
-    if dead:
-        env.sync_dir(path)
-    if is_clean and segments and log_end_offset is None:
-        said.append(f"{segments[-1].path}: its indexes are damaged; they are rebuilt")
-    has_removed = False
+    return torn, synced_end
+
+
+def _recover(
+    opened: _Opened, recovered: Sequence[int], torn: Mapping[int, TornEnd], synced_end: int, first: int
+) -> bool:
+    """Recover segments up to the first that is corrupt, and remove those behind it; tell whether there were any."""
+    env, _, config, segments, epochs, producers, said = opened
     for index in recovered:
         segment = segments[index]
         rebuild_producers(producers, segments[:index], segment.base_offset, env)
@@ -147,34 +192,28 @@ def load_log(
             f"{segment.path}: {found.reason}; cut off {found.truncated_bytes} bytes, the log now ends at "
             f"offset {segment.next_offset()}{are_kept}"
         )
-        for later in segments[index + 1 :]:
-            said.append(f"{later.path}: removed, it lies behind the corruption")
-            _remove_segment(env, later, path)
-        has_removed = index + 1 < len(segments)
+        later = segments[index + 1 :]
+        said += [f"{one.path}: removed, it lies behind the corruption" for one in later]
+        _remove_segments(opened, later)
         del segments[index + 1 :]
-        break
-    if log_end_offset is None:
-        log_end_offset = segments[-1].next_offset() if segments else log_start_offset
-    if log_start_offset <= log_end_offset < known_point:
-        said.append(
-            f"{path}: the log ends at offset {log_end_offset}, though it was on disk up to offset {known_point} when "
-            f"{names.RECOVERY_POINT_CHECKPOINT} was written: up to {known_point - log_end_offset} records are missing at "
-            "its end, as in a copy that was made while a broker ran"
-        )
-    if segments and log_end_offset < log_start_offset:
-        said.append(
-            f"{path}: the log ends at offset {log_end_offset}, before its start offset {log_start_offset}; "
-            f"its segments are removed and it starts empty at {log_start_offset}"
-        )
-        for segment in segments:
-            _remove_segment(env, segment, path)
-        segments.clear()
-        epochs.clear()
-        epochs.sync()
-        has_removed = True
-    if has_removed:
-        # Segments that another loss of power brings back would overlap what is appended from here on.
-        env.sync_dir(path)
+        return bool(later)
+    return False
+
+
+def _log_of(
+    opened: _Opened,
+    topic: str,
+    partition: int,
+    topic_id: UUID,
+    validation: Validation,
+    log_start_offset: int,
+    log_end_offset: int,
+    known_point: int,
+    *,
+    is_clean: bool,
+) -> Log:
+    """Make the log of what was recovered; an empty one begins with an empty segment at its start."""
+    env, path, config, segments, epochs, producers, _ = opened
     if not segments:
         log_end_offset = log_start_offset
         segments.append(Segment(env, path, log_start_offset, config, create=True))
@@ -200,100 +239,29 @@ def load_log(
     )
 
 
-def _remove_temporary_files(env: Env, path: str) -> None:
-    """Delete `.deleted` and `.cleaned` files and the `.swap` files of an unfinished swap (LogLoader, step 1).
-
-    And what a round of the cleaner elsewhere has left in a directory of its own.
-    """
-    entries = env.list_dir(path)
-    for name in entries:
-        if name.startswith(names.STAGING_PREFIX) and env.is_dir(f"{path}/{name}"):
-            env.remove_tree(f"{path}/{name}")
-    cleaned = [name for name in entries if name.endswith(names.CLEANED_SUFFIX)]
-    # Swaps are renamed in descending order of offset: a .cleaned file below a .swap shows that the set is not complete.
-    smallest = min((offset for name in cleaned if (offset := _offset_of(name)) >= 0), default=None)
-    unfinished = [name for name in _swap_files(entries) if smallest is not None and _offset_of(name) >= smallest]
-    deleted = [name for name in entries if name.endswith(names.DELETED_SUFFIX)]
-    # The .cleaned files go last: without them a start that follows a crash in here would take the .swap files for whole.
-    for name in [*deleted, *unfinished, *cleaned]:
-        env.remove(f"{path}/{name}")
+def _missing_text(path: str, log_end_offset: int, known_point: int) -> str:
+    return (
+        f"{path}: the log ends at offset {log_end_offset}, though it was on disk up to offset {known_point} when "
+        f"{names.RECOVERY_POINT_CHECKPOINT} was written: up to {known_point - log_end_offset} records are missing at "
+        "its end, as in a copy that was made while a broker ran"
+    )
 
 
-def _complete_swaps(env: Env, path: str) -> None:
-    """Finish a swap whose `.swap` files are complete: what they replace goes, then they lose their suffix (step 2).
-
-    See `segment_swap` for the steps that may have been taken. Each of these here may be interrupted and done again. Beyond Kafka:
-
-    * A segment at a `.swap` file's own base offset goes even if the `.swap` is empty, with all its indexes.
-    * If the lowest `.swap` is empty or torn and nothing was taken away yet, it is dropped, and the old segments stay: it
-      does not tell what it replaces, and may have been whole once.
-    * An empty `.swap` that is not the lowest is the end mark of `segment_swap`: it goes.
-    * The `.log` files are renamed first, so that a `.log` without suffix never has indexes of another one.
-    """
-    entries = env.list_dir(path)
-    swaps = _swap_files(entries)
-    logs = sorted(_offset_of(name) for name in swaps if name.endswith(names.LOG_SUFFIX + names.SWAP_SUFFIX))
-    if logs:
-        found = [_inspect_swap(env, names.log_file(path, offset) + names.SWAP_SUFFIX, offset) for offset in logs]
-        is_untouched = env.exists(names.log_file(path, logs[0]))
-        if is_untouched and not (found[0].is_whole and found[0].size):
-            # From behind, the lowest .log.swap last: it is what tells a start that follows a crash in here to go on.
-            for name in reversed(swaps):
-                env.remove(f"{path}/{name}")
-            return
-        end = max(swap.end_offset for swap in found)
-        for name in entries:
-            parsed = names.parse_segment_file(name)
-            if parsed is None or parsed.stage or not (logs[0] <= parsed.offset < end or parsed.offset in logs):
-                continue
-            # The state up to the beginning of a segment does not depend on what the segment holds.
-            if parsed.suffix != names.SNAPSHOT_SUFFIX or parsed.offset not in logs:
-                env.remove(f"{path}/{name}")
-        marks = [offset for offset, swap in zip(logs[1:], found[1:], strict=True) if not swap.size]
-        for name in [name for name in swaps if _offset_of(name) in marks]:
-            env.remove(f"{path}/{name}")
-            swaps.remove(name)
-    for name in swaps:
-        env.rename(f"{path}/{name}", f"{path}/{name.removesuffix(names.SWAP_SUFFIX)}")
-    if swaps:
-        env.sync_dir(path)
+def _empty(opened: _Opened, log_start_offset: int, log_end_offset: int) -> None:
+    """Remove all segments of a log that ends before its start."""
+    opened.said.append(
+        f"{opened.path}: the log ends at offset {log_end_offset}, before its start offset {log_start_offset}; "
+        f"its segments are removed and it starts empty at {log_start_offset}"
+    )
+    _remove_segments(opened, opened.segments)
+    opened.segments.clear()
+    opened.epochs.clear()
+    opened.epochs.sync()
 
 
-def _swap_files(entries: list[str]) -> list[str]:
-    """The `.swap` files of segments, those of `.log` files first."""
-    swaps = [
-        name for name in entries if name.endswith(names.SWAP_SUFFIX) and names.parse_segment_file(name) is not None
-    ]
-    return sorted(swaps, key=lambda name: not name.endswith(names.LOG_SUFFIX + names.SWAP_SUFFIX))
-
-
-class _Swap(NamedTuple):
-    """A `.log.swap` file: what it covers ends before `end_offset`, at least at its base offset."""
-
-    size: int
-    end_offset: int
-    is_whole: bool
-
-
-def _inspect_swap(env: Env, path: str, base_offset: int) -> _Swap:
-    file = env.open(path, read_only=True)
-    try:
-        end_offset = base_offset
-        position = 0
-        try:
-            for start, header in scan_headers(file, 0, file.size()):
-                end_offset = header.next_offset
-                position = start + header.size
-        except CorruptLog:
-            pass  # told by the position
-        return _Swap(file.size(), end_offset, position == file.size())
-    finally:
-        file.close()
-
-
-def _offset_of(name: str) -> int:
-    parsed = names.parse_segment_file(name)
-    return -1 if parsed is None else parsed.offset
+def _remove_segments(opened: _Opened, segments: Iterable[Segment]) -> None:
+    for segment in segments:
+        _remove_segment(opened.env, segment, opened.path)
 
 
 def _find_stale(segments: list[Segment], config: LogConfig) -> list[Stale]:
@@ -334,7 +302,7 @@ def _open_segments(env: Env, path: str, config: LogConfig, said: list[str]) -> t
     missing_index = set()
     for name in sorted(entries):
         if name.endswith(names.LOG_SUFFIX):
-            segment = Segment(env, path, _offset_of(name), config)
+            segment = Segment(env, path, offset_of(name), config)
             segments.append(segment)
             stem = name.removesuffix(names.LOG_SUFFIX)
             if segment.size and stem + names.INDEX_SUFFIX not in entries:
