@@ -107,6 +107,10 @@ async def make_users(admin: WireClient) -> None:
     ]
     answer = await admin.call(51, 0, {"deletions": [], "upsertions": upsertions})
     assert not any(result.error_code for result in answer.results), answer
+    await _wait_for_users(admin)
+
+
+async def _wait_for_users(admin: WireClient) -> None:
     while len((await admin.call(50, 0, {"users": None})).results) < len(PASSWORDS):
         await asyncio.sleep(0.1)
 
