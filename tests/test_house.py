@@ -38,7 +38,7 @@ MAX_MODULES = 15
 MIXED = ("diamant", "diamant/broker", "diamant/kernels", "diamant/protocol", "diamant/storage")
 """Folders with modules beside their folders."""
 LATER = ("bz2", "hashlib", "lzma", "secrets", "shutil", "tempfile", "zipfile")
-HEAVY = ("aiohttp", "jinja2", "pandas", "pyarrow", "pyspark")
+HEAVY = ("aiohttp", "jinja2", "jwt", "pandas", "pyarrow", "pyspark", "diamant.broker.security.sasl.listeners")
 
 
 def text_files() -> Iterator[Path]:

@@ -1,0 +1,143 @@
+"""Sessions at a running broker: their end by its clock, tokens of real clients, and users that come and go."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from diamant.broker.broker import BlockingBroker, Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.protocol.kraft.records import RemoveUserScramCredentialRecord
+from tests.broker.security.sasl.sasl_wire import ALICE, SaslClient, scram_final
+from tests.broker.wire import METADATA, WireClient
+
+LISTEN = "SASL_PLAINTEXT://127.0.0.1:0"
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """Sessions of a minute, by a clock that stands."""
+    config = BrokerConfig(
+        LISTEN, tmp_path, users={"alice": "secret"}, connections_max_reauth_ms=60_000, diamant_clock="manual"
+    )
+    async with Broker(config) as running:
+        await running.clock.freeze()
+        yield running
+
+
+async def test_a_session_ends_by_the_broker_s_clock(broker: Broker) -> None:
+    """A client that authenticates in time stays; one that does not is cut off with its next request."""
+    async with WireClient(broker.bootstrap_servers) as first, WireClient(broker.bootstrap_servers) as second:
+        late, in_time = SaslClient(first), SaslClient(second)
+        for client in (late, in_time):
+            await client.handshake()
+            assert await client.authenticate(ALICE) == (0, "", b"", 60_000)
+        await broker.clock.advance("50s")
+        assert (await in_time.handshake())[0] == 0
+        assert await in_time.authenticate(ALICE) == (0, "", b"", 60_000)
+        await broker.clock.advance("50s")
+        assert await in_time.is_served()
+        first.send(METADATA, 1, {"topics": []})
+        assert await first.is_closed()
+
+
+async def test_a_user_that_is_removed_keeps_a_session_and_gets_no_other(broker: Broker) -> None:
+    """As in Kafka: credentials are looked up when a client authenticates."""
+    async with WireClient(broker.bootstrap_servers) as wire, WireClient(broker.bootstrap_servers) as other:
+        client = SaslClient(wire)
+        assert await log_in_by_scram(client) == 0
+        broker.node.metadata.append([RemoveUserScramCredentialRecord(name="alice", mechanism=1)])
+        assert await client.is_served()
+        assert await log_in_by_scram(SaslClient(other)) == 58
+
+
+async def log_in_by_scram(client: SaslClient) -> int:
+    """The error code of a login as alice."""
+    await client.handshake("SCRAM-SHA-256")
+    first = "n=alice,r=abc"
+    await client.authenticate(f"n,,{first}".encode())
+    return (await client.authenticate(scram_final(first, client.token.decode(), "secret")))[0]
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A key, and the file with its public half."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    path = tmp_path_factory.mktemp("issuer") / "jwks.json"
+    public = json.loads(jwt.get_algorithm_by_name("ES256").to_jwk(key.public_key()))
+    path.write_text(json.dumps({"keys": [{**public, "kid": "k"}]}))
+    return key, path
+
+
+def token_of(key: Any, user: str, **claims: Any) -> str:
+    """A token for Kafka, valid for five minutes."""
+    now_s = int(time.time())
+    return jwt.encode(
+        {"sub": user, "aud": "kafka", "iat": now_s, "exp": now_s + 300, **claims},
+        key,
+        algorithm="ES256",
+        headers={"kid": "k"},
+    )
+
+
+@pytest.fixture
+def with_tokens(tmp_path: Path, issuer: Any) -> Any:
+    """A broker that takes tokens of the issuer."""
+    properties = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": f"file://{issuer[1]}",
+        "sasl.oauthbearer.expected.audience": "kafka",
+    }
+    with Broker(BrokerConfig(LISTEN, tmp_path, properties)) as running:
+        yield running
+
+
+@pytest.mark.slow
+def test_confluent_kafka_comes_in_with_a_token(with_tokens: BlockingBroker, issuer: Any) -> None:
+    """A token for another audience keeps it out."""
+    from confluent_kafka import KafkaError, Producer
+
+    def config(**claims: Any) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": with_tokens.bootstrap_servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "oauth_cb": lambda _: (token_of(issuer[0], "alice", **claims), time.time() + 300),
+            "log_level": 0,
+        }
+
+    producer = Producer(config())
+    producer.produce("t", b"value")
+    assert producer.flush(60) == 0
+    errors: list[KafkaError] = []
+    refused = Producer({**config(aud="other"), "error_cb": errors.append})
+    while not errors:
+        refused.poll(0.1)
+    assert errors[0].code() == KafkaError._AUTHENTICATION
+    assert "invalid_token" in errors[0].str()
+
+
+@pytest.mark.slow
+async def test_aiokafka_comes_in_with_a_token(with_tokens: BlockingBroker, issuer: Any) -> None:
+    """It writes."""
+    import aiokafka
+    from aiokafka.abc import AbstractTokenProvider
+
+    class Tokens(AbstractTokenProvider):
+        async def token(self) -> str:
+            return token_of(issuer[0], "bob")
+
+    async with aiokafka.AIOKafkaProducer(
+        bootstrap_servers=with_tokens.bootstrap_servers,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=Tokens(),
+    ) as producer:
+        assert (await producer.send_and_wait("t", b"value")).offset == 0
