@@ -25,7 +25,7 @@ RUNS, LONG_RUNS = 1, 5
 EVERY_TIME = "docs/how-to/clock.md"
 """With `ONE_FILE` the page whose examples import the most in threads: after the first run, only these are repeated."""
 
-OTHER_VERSIONS = [pytest.param("3.12", marks=pytest.mark.long), pytest.param("3.13", marks=pytest.mark.long), "3.14"]
+OTHER_VERSIONS = ("3.12", "3.13", "3.14")
 TEST_TOOLS = ("aiokafka", "confluent-kafka", "kafka-python", "pytest", "pytest-asyncio", "pytest-xdist")
 """What the examples need beside Diamant, in the versions of requirements-dev.txt."""
 
@@ -107,13 +107,22 @@ def examples(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
-def find_python(version: str) -> str:
-    """The interpreter of a version of CPython on PATH or among those of pyenv; skip the test where there is none."""
+def interpreters(version: str) -> list[str]:
+    """Where a version of CPython may be: on PATH, where pyenv has placeholders, and among those of pyenv."""
     candidates = [
         shutil.which(f"python{version}"),
         *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")),
     ]
-    for found in filter(None, candidates):
+    return [*filter(None, candidates)]
+
+
+NEWEST = max((version for version in OTHER_VERSIONS if interpreters(version)), default=OTHER_VERSIONS[-1])
+"""The newest at hand; the others are tried with --long."""
+
+
+def find_python(version: str) -> str:
+    """The interpreter of a version of CPython; skip the test where there is none."""
+    for found in interpreters(version):
         if subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0:
             return found
     pytest.skip(f"no CPython {version} on PATH or among those of pyenv")
@@ -168,7 +177,9 @@ def test_the_examples_for_pytest_pass_as_installed(wheel: Path, tmp_path: Path, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", OTHER_VERSIONS)
+@pytest.mark.parametrize(
+    "version", [pytest.param(one, marks=[] if one == NEWEST else pytest.mark.long) for one in OTHER_VERSIONS]
+)
 def test_the_examples_pass_on_other_versions_of_python(wheel: Path, tmp_path: Path, version: str) -> None:
     """The same wheel in a clean environment of each CPython at hand, with no package but what pip installs there."""
     run_examples(install_anew(wheel, tmp_path / "environment", version), tmp_path / "run", is_first=True)
