@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from diamant.broker.client.errors import BadArgument
 from diamant.storage.input_file import read_input
@@ -42,11 +42,11 @@ class ClientConfig:
     security_protocol: str = PLAINTEXT
     mechanism: str | None = None
     user: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     ca: str | None = None
     """Certificates that the client trusts, in PEM; for listeners with TLS."""
     certificate: str | None = None
-    key: str | None = None
+    key: str | None = field(default=None, repr=False)
     """What the client shows, in PEM; for listeners that ask for a certificate."""
 
     def confluent(self) -> dict[str, str]:

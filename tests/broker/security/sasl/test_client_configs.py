@@ -43,6 +43,11 @@ def test_the_strongest_mechanism_is_the_default(diamant_secure_broker: BlockingB
         diamant_secure_broker.client_config("mallory")
 
 
+def test_a_password_is_not_shown() -> None:
+    """Reports of failed tests show values."""
+    assert "hush" not in repr(ClientConfig("h:1", user="al", password="hush"))
+
+
 def test_the_words_of_each_library() -> None:
     """With quotes and letters that a properties file has to escape."""
     config = ClientConfig("h:1", "SASL_SSL", "PLAIN", "al", 'a"\\Ж', authority().certificate)
