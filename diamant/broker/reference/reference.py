@@ -46,7 +46,7 @@ _COMMANDS = f"""\
 
 Every command that asks a running broker or starts one, with its options and exit codes.
 [Commands on topics and records](commands-kafka.md), [for tests](commands-testing.md), [to erase](commands-erase.md),
-[on files](commands-log.md) and [on Spark](commands-spark.md) have pages of their own.
+[on users and ACLs](commands-security.md), [on files](commands-log.md) and [on Spark](commands-spark.md) have pages of their own.
 
 An error is one line on standard error. Unless a command says otherwise, its exit codes are:
 
@@ -80,6 +80,15 @@ These erase and redact, and check certificates. [Erase](../how-to/erase.md), [Re
 [commands](commands.md).
 """
 
+_SECURITY_COMMANDS = f"""\
+# Commands on users and ACLs
+
+{_WRITTEN}
+
+These say who may log in, and who may do what. [Secure a broker](../how-to/secure-a-broker.md) shows how to use them. Shared
+options and exit codes: as of all [commands](commands.md).
+"""
+
 _KAFKA_COMMANDS = f"""\
 # Commands on topics and records
 
@@ -95,6 +104,7 @@ ERASING = ("cancel", "certificates", "erase", "erase-now", "redact", "verify")
 FAMILIES = {
     **dict.fromkeys(("clock", "reset", "snapshot", "exec"), "testing"),
     **dict.fromkeys(ERASING, "erase"),
+    **dict.fromkeys(("acl", "user"), "security"),
     **dict.fromkeys(("topic", "produce", "consume", "group"), "kafka"),
     "log": "log",
     "spark": "spark",
@@ -199,6 +209,7 @@ def reference_pages() -> dict[str, str]:
         "commands.md": "".join([_COMMANDS, options, *sections[""]]),
         "commands-testing.md": "".join([_TEST_COMMANDS, *sections["testing"]]),
         "commands-erase.md": "".join([_ERASE_COMMANDS, *sections["erase"]]),
+        "commands-security.md": "".join([_SECURITY_COMMANDS, *sections["security"]]),
         "commands-kafka.md": "".join([_KAFKA_COMMANDS, *sections["kafka"]]),
         "commands-log.md": "".join([_LOG_COMMANDS, *sections["log"]]),
         "commands-spark.md": "".join([_SPARK_COMMANDS, *sections["spark"]]),
