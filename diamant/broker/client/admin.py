@@ -27,6 +27,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from diamant.broker.client.bootstrap import DEFAULT_BOOTSTRAP
 from diamant.broker.client.duration import parse_duration_ms
+from diamant.broker.client.errors import BadArgument
 from diamant.broker.client.record_key import key_fields, parse_key
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.primitives import encode_string, read_array_length, read_string
@@ -58,6 +59,8 @@ _ASKING: JsonObject = {
 
 Fields: TypeAlias = Mapping[str, Any]
 if TYPE_CHECKING:
+    import ssl
+
     from diamant.broker.client.login import Login
 
 Key: TypeAlias = "bytes | str | Mapping[str, str]"
@@ -85,10 +88,12 @@ class Admin:
         timeout_s: float = 60.0,
         http_url: str | None = None,
         login: Login | None = None,
+        ca_file: str | None = None,
     ) -> None:
         """`token` (or the file that holds it) is for brokers that want one. `timeout_s` bounds each call, jobs included;
         `http_url` (`http://host:port`) saves asking for the address, and `login` is for Kafka listeners that are asked for it
-        and have SASL. Nothing is connected yet.
+        and have SASL. `ca_file`, certificates in PEM, is for those that have TLS, and for HTTP that has.
+        Nothing is connected yet.
         """
         if token_file is not None:
             token = read_input(token_file, MAX_TOKEN_FILE_BYTES).decode().strip()
@@ -97,6 +102,7 @@ class Admin:
         self._token = token
         self._http_url = http_url
         self._login = login
+        self._tls = None if ca_file is None else _trusting(ca_file)
         self._has_answered = False
         self.clock = AdminClock(self)
 
@@ -104,7 +110,9 @@ class Admin:
     def http_url(self) -> str:
         """The URL of the broker's HTTP port, `http://host:port`. Fetched once. Raises AdminError."""
         if self._http_url is None:
-            self._http_url = _find_http_url(self.bootstrap, min(CONNECT_TIMEOUT_S, self.timeout_s), self._login)
+            self._http_url = _find_http_url(
+                self.bootstrap, min(CONNECT_TIMEOUT_S, self.timeout_s), self._login, self._tls
+            )
         return self._http_url
 
     # -- any call --------------------------------------------------------------------------------------------------------
@@ -183,11 +191,7 @@ class Admin:
     @contextmanager
     def _connected(self, method: str, path: str, left_s: float) -> Iterator[http.client.HTTPConnection]:
         """Give a connection whose failures are AdminErrors."""
-        url = urlsplit(self.http_url)
-        assert url.hostname is not None
-        # With TLS, what the system trusts, or what SSL_CERT_FILE names.
-        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-        connection = kind(url.hostname, url.port, timeout=left_s)
+        connection = _connection(self.http_url, left_s, self._tls)
         try:
             connection.connect()
             self._has_answered = True
@@ -435,14 +439,32 @@ def path_step(name: str) -> str:
 # -- finding the address ---------------------------------------------------------------------------------------------------
 
 
-def _find_http_url(bootstrap: str, timeout_s: float, login: Login | None) -> str:
+def _connection(http_url: str, timeout_s: float, tls: ssl.SSLContext | None) -> http.client.HTTPConnection:
+    """A connection to a URL, not open yet. Without `tls` https trusts what the system does, or what SSL_CERT_FILE names."""
+    url = urlsplit(http_url)
+    assert url.hostname is not None
+    if url.scheme == "https":
+        return http.client.HTTPSConnection(url.hostname, url.port, timeout=timeout_s, context=tls)
+    return http.client.HTTPConnection(url.hostname, url.port, timeout=timeout_s)
+
+
+def _trusting(ca_file: str) -> ssl.SSLContext:
+    from diamant.broker.client.client_config import trusting
+
+    try:
+        return trusting(ca_file)
+    except BadArgument as error:
+        raise AdminError(str(error), status=400, code="bad-argument") from None
+
+
+def _find_http_url(bootstrap: str, timeout_s: float, login: Login | None, tls: ssl.SSLContext | None) -> str:
     """Ask the brokers of a list, one after the other, where HTTP is. Raises AdminError."""
     failures = []
     for address in bootstrap.split(","):
         host, port = _split_address(address)
         try:
-            if login is not None:
-                text = _http_address_for(login, host, port, timeout_s)
+            if login is not None or tls is not None:
+                text = _http_address_for(login, tls, host, port, timeout_s)
             else:
                 with socket.create_connection((host, port), timeout_s) as connection:
                     text = _http_address(connection)
@@ -462,12 +484,14 @@ def _find_http_url(bootstrap: str, timeout_s: float, login: Login | None) -> str
     raise AdminError(f"no Diamant broker answers: {'; '.join(failures)}")
 
 
-def _http_address_for(login: Login, host: str, port: int, timeout_s: float) -> str | None:
-    """As `_http_address`, of a listener that has SASL; OSError if it cannot be asked."""
+def _http_address_for(
+    login: Login | None, tls: ssl.SSLContext | None, host: str, port: int, timeout_s: float
+) -> str | None:
+    """As `_http_address`, of a listener that has SASL or TLS; OSError if it cannot be asked."""
     from diamant.broker.client.kafka_connection import ConnectionFailed, KafkaConnection
 
     try:
-        with KafkaConnection(host, port, timeout_s=timeout_s, login=login) as connection:
+        with KafkaConnection(host, port, timeout_s=timeout_s, login=login, tls=tls) as connection:
             node_id = connection.ask(_METADATA, {"topics": []})["brokers"][0]["node_id"]
             names = [HTTP_ADDRESS_CONFIG]
             resource = {"resource_type": _BROKER_RESOURCE, "resource_name": str(node_id), "configuration_keys": names}

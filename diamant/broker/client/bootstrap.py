@@ -8,6 +8,8 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "DIAMANT_BOOTSTRAP_SERVERS"
 USER_VARIABLE = "DIAMANT_USER"
 """`NAME:PASSWORD-FILE`, the login of commands."""
+CA_VARIABLE = "DIAMANT_CA"
+"""The PEM file with the CA that commands trust; they connect by TLS then."""
 
 
 def default_bootstrap() -> str:

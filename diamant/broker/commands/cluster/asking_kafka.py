@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, USER_VARIABLE, default_bootstrap
+from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, CA_VARIABLE, USER_VARIABLE, default_bootstrap
 from diamant.broker.client.duration import parse_duration_ms
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from diamant.broker.client.login import Login
 
-CA_VARIABLE = "DIAMANT_CA"
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diamant.broker.client.admin import Admin, AdminError
-from diamant.broker.client.bootstrap import USER_VARIABLE, default_bootstrap
+from diamant.broker.client.bootstrap import CA_VARIABLE, USER_VARIABLE, default_bootstrap
 from diamant.broker.commands.terminal.progress_text import progress_text
 
 if TYPE_CHECKING:
@@ -28,18 +28,26 @@ class Asked:
     """One call of such a command."""
 
     def __init__(
-        self, bootstrap: str, token_file: str | None, timeout_ms: int, *, as_json: bool, user: str | None = None
+        self,
+        bootstrap: str,
+        token_file: str | None,
+        timeout_ms: int,
+        *,
+        as_json: bool,
+        user: str | None = None,
+        ca: str | None = None,
     ) -> None:
         self.bootstrap = bootstrap
         self.timeout_s = timeout_ms / 1000
         self.as_json = as_json
-        self.admin = Admin(bootstrap, token_file=token_file, timeout_s=self.timeout_s, login=_login(user))
+        self.admin = Admin(bootstrap, token_file=token_file, timeout_s=self.timeout_s, login=_login(user), ca_file=ca)
         self.job: str | None = None
         """The job that is waited for, once the broker has named it."""
         self.has_begun = False
         """True once the broker was asked for a job."""
         self._token_file = token_file
         self._user = user
+        self._ca = ca
         self._status: Status | None = None
 
     def command(self, *words: str) -> str:
@@ -49,6 +57,8 @@ class Asked:
             options += ["--token-file", str(self._token_file)]
         if self._user not in (None, os.environ.get(USER_VARIABLE)):
             options += ["--user", str(self._user)]
+        if self._ca not in (None, os.environ.get(CA_VARIABLE)):
+            options += ["--ca", str(self._ca)]
         return shlex.join(["diamant", *words, *options])
 
     def show(self, fields: Mapping[str, Any], show: Callable[[Console], object]) -> None:

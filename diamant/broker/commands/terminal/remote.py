@@ -28,7 +28,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from diamant.broker.client.admin import AdminError
-from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, USER_VARIABLE, default_bootstrap
+from diamant.broker.client.bootstrap import (
+    BOOTSTRAP_VARIABLE,
+    CA_VARIABLE,
+    DEFAULT_BOOTSTRAP,
+    USER_VARIABLE,
+    default_bootstrap,
+)
 from diamant.broker.client.duration import parse_duration_ms
 from diamant.broker.commands.terminal.asked import TOKEN_VARIABLE, Asked
 from diamant.broker.commands.terminal.failures import (
@@ -63,7 +69,7 @@ def duration(text: str | int) -> int:
 
 
 def asking(command: F) -> F:
-    """Give a command the options `--bootstrap-server`, `--token-file`, `--user`, `--timeout` and `--json`, and an `asked`."""
+    """Give a command an `asked`, and its options: which broker, `--token-file`, `--user`, `--ca`, `--timeout` and `--json`."""
 
     @functools.wraps(command)
     def run(
@@ -71,12 +77,13 @@ def asking(command: F) -> F:
         bootstrap: str,
         token_file: str | None,
         user: str | None,
+        ca: str | None,
         timeout_ms: int,
         as_json: bool,
         **options: Any,
     ) -> None:
         with one_line_errors():
-            asked = Asked(bootstrap, token_file, timeout_ms, as_json=as_json, user=user)
+            asked = Asked(bootstrap, token_file, timeout_ms, as_json=as_json, user=user, ca=ca)
             try:
                 command(*args, asked=asked, **options)
             except KeyboardInterrupt:
@@ -116,6 +123,12 @@ _OPTIONS = (
         metavar="NAME:PASSWORD-FILE",
         default=lambda: os.environ.get(USER_VARIABLE),
         help=f"Login at a Kafka address that has SASL. Default: ${USER_VARIABLE}.",
+    ),
+    click.option(
+        "--ca",
+        metavar="FILE",
+        default=lambda: os.environ.get(CA_VARIABLE),
+        help=f"Connect by TLS, and trust the CA in this PEM file. Default: ${CA_VARIABLE}, else no TLS.",
     ),
     click.option(
         "--timeout",

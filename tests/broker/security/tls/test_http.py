@@ -7,9 +7,11 @@ import ssl
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
+from diamant.broker.cli import main
 from diamant.broker.client.admin import Admin
 from diamant.broker.config.broker_config import BrokerConfig
 from tests.broker.security.tls.certificates import authority, client_context, of_broker, of_client, written
@@ -91,3 +93,23 @@ async def test_a_key_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None
     with pytest.raises(CannotStart, match=r"diamant\.http\.ssl\.keystore\.location: .* cannot be opened as PKCS12"):
         async with Broker(config):
             pass
+
+
+async def test_a_broker_with_tls_on_both_ports(tmp_path: Path) -> None:
+    """The address of HTTP is asked for by TLS; the same CA is trusted for both."""
+    ca_file = tmp_path / "ca.pem"
+    ca_file.write_text(authority().certificate)
+    pem = str(written(tmp_path, of_broker()))
+    config = BrokerConfig(
+        listen="SSL://127.0.0.1:0",
+        data_dir=tmp_path / "data",
+        diamant_http_listen="127.0.0.1:0",
+        diamant_http_ssl_keystore_location=pem,
+        ssl_keystore_location=pem,
+    )
+    async with Broker(config) as broker:
+        asked = ["status", "-b", broker.bootstrap_servers, "--json", "--ca"]
+        result = await asyncio.to_thread(CliRunner().invoke, main, [*asked, str(ca_file)])
+        assert result.exit_code == 0, result.output
+        result = await asyncio.to_thread(CliRunner().invoke, main, [*asked, str(tmp_path / "none")])
+        assert (result.exit_code, "No such file or directory" in result.stderr) == (2, True)
