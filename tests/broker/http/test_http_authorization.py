@@ -179,4 +179,6 @@ def test_what_a_field_makes_of_a_verb() -> None:
     assert verb_of("POST /v1/erase", {"now": True}) == "erase now"
     assert verb_of("POST /v1/explain", {"topic": "t", "key": None}) == "explain"
     assert verb_of("POST /v1/explain", {"topic": "t", "key": b""}) == "explain keys"
+    assert verb_of("POST /v1/explain", {"topic": "t", "partition": 0, "offset": 0}) == "explain keys"
+    assert verb_of("POST /v1/verify", {"certificate": {}, "key": b"guess", "where": None}) == "verify keys"
     assert verb_of("GET /new", {}) == "cancel", "what is not listed needs ALTER on the cluster"

@@ -14,7 +14,8 @@ from diamant.broker.erasure.evidence.kept_certificate import KeptCertificate, la
 from diamant.broker.operations.blocking import in_thread
 from diamant.broker.operations.cross_loop import on_loop
 from diamant.broker.operations.progress import Progress
-from diamant.cleaner.evidence.certificates.certificate import CertificateError, WrongKind
+from diamant.cleaner.evidence.certificates.certificate import INVALID, CertificateError, WrongKind
+from diamant.cleaner.evidence.certificates.claim_checks import untold
 from diamant.cleaner.evidence.certificates.files import CertificateList
 from diamant.cleaner.evidence.certificates.own_certificates import problem_with
 from diamant.cleaner.evidence.certificates.verification import Verification, verify_certificate
@@ -45,6 +46,9 @@ class Certificates:
         progress: Progress | None = None,
     ) -> Verification:
         """Check a certificate against what the broker holds now. Raises BadArgument for what is no certificate.
+
+        Files and records are looked at for certificates that are signed with the broker's own key. Another one may be forged to
+        ask whether a file begins with some bytes, or whether a topic has a key.
 
         `public_key`: the 32 bytes that are trusted; without them the signer is untrusted. `key` or `where`: what an erasure, or a
         redaction, was about.
@@ -110,15 +114,16 @@ class Certificates:
     ) -> Verification:
         own = await self._evidence.keys.existing()
         secret = None if own is None else own.secret
+        is_own = own is not None and _signer(certificate) == own.public_bytes.hex()
         progress.begin("scanning everything", unit="bytes")
         ends = self._evidence.ends()
 
         def work(check: Callable[[], object]) -> Verification:
-            return verify_certificate(
+            found = verify_certificate(
                 certificate,
                 public_key,
-                self._evidence.env,
-                self._evidence.directory,
+                self._evidence.env if is_own else None,
+                self._evidence.directory if is_own else None,
                 key=key,
                 where=where,
                 check_redaction=check_redaction_claims,
@@ -129,8 +134,28 @@ class Certificates:
                 staging=self._evidence.staging(ends),
                 partitions=self._evidence.partitions_there,
             )
+            if not is_own and found.signature != INVALID:
+                _leave_open(certificate, found)
+            return found
 
         try:
             return await in_thread(work)
         except (CertificateError, WrongKind) as error:
             raise BadArgument(str(error)) from None
+
+
+def _signer(certificate: Mapping[str, Any]) -> object:
+    """The public key in a certificate, in hexadecimal; anything in what is none."""
+    signature = certificate.get("signature")
+    return signature.get("public_key") if isinstance(signature, Mapping) else None
+
+
+def _leave_open(certificate: Mapping[str, Any], found: Verification) -> None:
+    """No claim of a certificate of others is confirmed. CertificateError if its claims are not of the form that is expected."""
+    try:
+        found.claims = [untold(claim) for claim in certificate["claims"]]
+    except (KeyError, TypeError) as error:
+        raise CertificateError(f"the certificate's claims are not of the form that is expected: {error!r}") from None
+    found.notes.append(
+        "It is signed, but not with this broker's key, so the broker compares no file with it: `diamant verify --data` does."
+    )

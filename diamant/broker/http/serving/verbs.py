@@ -71,7 +71,7 @@ VERBS: Mapping[str, str] = {
     "POST /v1/erase": "erase",
     "POST /v1/erase/{id}/now": "erase now",
     "POST /v1/redact": "redact",
-    "POST /v1/verify": "certificates",
+    "POST /v1/verify": "verify",
     "GET /v1/certificates": "certificates",
     "GET /v1/certificates/{id}": "certificates",
     "GET /v1/certificates/{id}/page": "certificates",
@@ -87,6 +87,7 @@ NOT_LISTED = "cancel"
 WITH = {
     "erase": {"now": "erase now"},
     "redact": {"now": "redact now"},
+    "verify": {"key": "verify keys", "where": "verify keys"},
     "explain": {"key": "explain keys", "offset": "explain keys", "tombstones": "explain keys"},
 }
 """The verb that another becomes by a field of the body that is given."""
@@ -96,6 +97,7 @@ def verb_of(row: str, fields: Mapping[str, object]) -> str:
     """The verb of a row with these fields in its body."""
     verb = VERBS.get(row, NOT_LISTED)
     for name, stronger in WITH.get(verb, {}).items():
-        if fields.get(name) not in (None, False):
+        given = fields.get(name)
+        if given is not None and given is not False:  # by identity: 0 is an offset, and equals False
             return stronger
     return verb

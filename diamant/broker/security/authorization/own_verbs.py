@@ -24,6 +24,8 @@ VERB_NEEDS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
         "history": (needs.DESCRIBE_CLUSTER,),
         "metrics": (needs.DESCRIBE_CLUSTER,),
         "certificates": (needs.DESCRIBE_CLUSTER,),
+        "verify": (needs.DESCRIBE_CLUSTER,),
+        "verify keys": (needs.ALTER_CLUSTER,),  # tests guesses of what was erased, from whatever topics
         "job": (needs.ALTER_CLUSTER,),  # of others: who began a job may see and end it
         "group": (needs.DESCRIBE_GROUP,),
         "configs": (needs.DESCRIBE_CONFIGS_TOPIC,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.topics.deletion import delete_topics
-from diamant.cleaner.evidence.certificates.certificate import CertificateError, parse_certificate
+from diamant.cleaner.evidence.certificates.certificate import CertificateError, parse_certificate, sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import verify_certificate
 from diamant.protocol.batches.header import Record
@@ -38,6 +39,24 @@ async def test_a_certificate_is_verified_against_the_broker(broker: Broker) -> N
     assert (unknown.is_valid, unknown.signature) == (False, "untrusted signer")
     other = await broker.services.certificates().verify(erasure.certificate, public_key=bytes(32))
     assert (other.is_valid, "another key" in other.signature) == (False, True)
+
+
+async def test_who_signs_by_himself_is_told_nothing_of_files(broker: Broker, tmp_path: Path) -> None:
+    """A forged certificate is no way to guess what is in a file byte by byte, nor whether a topic has a key."""
+    await create_with_key(broker)
+    genuine = (await erase(broker)).certificate
+    write(broker, (b"customer-7", PERSON))
+    name = "users-0/00000000000000000000.log"
+    beginning = (data_of(broker) / name).read_bytes()[:20]
+    guess = {"file": name, "size": len(beginning), "sha256": hashlib.sha256(beginning).hexdigest()}
+    key = SigningKey.load(str(tmp_path / "forger.pem"))
+    fields = {name: value for name, value in genuine.items() if name != "signature"}
+    forged = sign_certificate({**fields, "segments": {**fields["segments"], "after": [guess]}}, key)
+    for options in ({}, {"public_key": key.public_bytes}, {"key": KEY}, {"key": b"customer-7"}):
+        found = await broker.services.certificates().verify(forged, **options)
+        assert (found.segments, found.was_scanned, found.is_valid) == ([], False, False)
+        assert {one["verdict"] for one in found.claims} == {"cannot be told"}
+        assert "not with this broker's key" in found.notes[-1]
 
 
 async def test_later_writes_and_values_that_come_back_are_told_apart(broker: Broker) -> None:
