@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -106,6 +107,20 @@ async def test_the_page_goes_through_the_same_decisions(tmp_path: Path) -> None:
             paths = ("/topics/users", "/topics/users/0", "/topics/others", "/")
             found = [(await ask(broker, "GET", path, headers={"Cookie": cookie})).status for path in paths]
             assert tuple(found) == statuses
+
+
+async def test_a_live_page_ends_with_the_right_to_see_it(tmp_path: Path) -> None:
+    """ACLs that change while it is open count: no further change of the topic is shown."""
+    async with secured(tmp_path) as broker, asyncio.timeout(30):
+        assert broker.addresses.http is not None
+        assert broker.node.authorizer is not None
+        reader, writer = await asyncio.open_connection(broker.addresses.http.host, broker.addresses.http.port)
+        head = f"Host: {broker.addresses.http.address}\r\nAuthorization: Bearer {ALICE}\r\n\r\n"
+        writer.write(f"GET /live/topics/users HTTP/1.1\r\n{head}".encode())
+        await reader.readuntil(b"event: ")
+        broker.node.authorizer.remove([allow(Operation.READ), allow(Operation.DESCRIBE)])
+        assert b"No longer live: User:alice may not" in await reader.read()
+        writer.close()
 
 
 async def test_what_is_done_and_what_is_denied_leaves_a_line(tmp_path: Path) -> None:

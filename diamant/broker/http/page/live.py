@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from diamant.broker.client.errors import VerbError
+from diamant.broker.client.errors import NotAllowed, VerbError
 from diamant.broker.http.page.rendering import HEADERS, refused
 from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.route import Call, Route
@@ -91,6 +91,9 @@ async def _send(call: Call, parts: Parts, response: web.StreamResponse, is_busy:
     sent: dict[str, int] = {}
     quiet_s = 0.0
     while not call.closing.is_set():
+        denial = call.denial()
+        if denial is not None:
+            raise NotAllowed(denial)
         was_busy = is_busy()
         started_s, began_s = time.thread_time(), time.monotonic()
         events = [(name, html) for name, html in (await parts()).items() if sent.get(name) != hash(html)]

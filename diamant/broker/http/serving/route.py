@@ -125,6 +125,8 @@ class Call:
     closing: Event = field(default_factory=Event)
     """Set once the port is being closed: answers without an end are to end."""
     token: TokenCheck | None = None
+    denial: Callable[[], str | None] = lambda: None
+    """The sentence that denies the request by now; None while the client may. For answers without an end."""
 
 
 Result: TypeAlias = "Mapping[str, Any] | HasFields | web.StreamResponse"

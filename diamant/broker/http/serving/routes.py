@@ -237,6 +237,7 @@ class Routes:
             extend=lambda seconds: self.extend(request, seconds),
             closing=self._closing,
             token=self._token,
+            denial=lambda: self._denial(row, caller, request, named),
         )
         if not row.is_job:
             if row.max_wait_ms:
