@@ -192,8 +192,10 @@ def _open_authorizer(config: BrokerConfig, metadata: MetadataLog) -> tuple[Autho
         return None, None
     from diamant.broker.security.authorization.acl_store import AclStore
     from diamant.broker.security.authorization.authorizer import Authorizer
+    from diamant.broker.security.authorization.denial_log import DenialLog
 
     authorizer = Authorizer(super_users_of(str(config[SUPER_USERS])), allows_by_default=bool(config[ALLOW_EVERYONE]))
+    authorizer.on_denial = DenialLog()
     return authorizer, AclStore(metadata, authorizer)
 
 

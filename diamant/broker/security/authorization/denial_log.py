@@ -1,0 +1,46 @@
+"""The log of what the authorizer has denied: a line for each address and minute, and how many it has left out.
+
+Bounds: `MAX_ADDRESSES`; those beyond share a line.
+
+Source: StandardAuthorizerData.logAuditMessage, which has a line for every denial.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic
+
+from diamant.broker.security.authorization.authorizer import Client
+from diamant.broker.security.authorization.needs import Need
+
+logger = logging.getLogger(__name__)
+
+PAUSE_S = 60.0
+MAX_ADDRESSES = 1_000
+OTHERS = "other addresses"
+
+
+class DenialLog:
+    """Of one authorizer, as its `on_denial`; its loop thread's."""
+
+    def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
+        self._now_s = now_s
+        self._lines: dict[str, tuple[float, int]] = {}
+        """By address: when it has had its line, and how many were left out since."""
+
+    def __call__(self, client: Client, need: Need, name: str) -> None:
+        principal, address = client
+        now_s = self._now_s()
+        if address not in self._lines and len(self._lines) >= MAX_ADDRESSES:
+            self._lines = {one: line for one, line in self._lines.items() if now_s - line[0] < PAUSE_S}
+            if len(self._lines) >= MAX_ADDRESSES:
+                address = OTHERS
+        since_s, left_out = self._lines.get(address, (-PAUSE_S + now_s, 0))
+        if now_s - since_s < PAUSE_S:
+            self._lines[address] = since_s, left_out + 1
+            return
+        self._lines[address] = now_s, 0
+        more = f"; {left_out} more were denied since the line before" if left_out else ""
+        # Clients choose these names: escaped, and cut, or they would write lines of their own.
+        logger.info("%s: denied: %.260r needs %s %.260r%s", address, str(principal), need, name, more)
