@@ -42,8 +42,8 @@ def test_lines_with_names_are_principals(tmp_path: Path) -> None:
 
 
 def test_one_token_without_a_name_may_everything(tmp_path: Path) -> None:
-    """As before there were names: the first line counts, whatever stands below it."""
-    caller = check(tmp_path, f"{A}\nalice:{B}\n").caller(f"Bearer {A}")
+    """As before there were names: the first line counts, whatever stands below it, unless that are names."""
+    caller = check(tmp_path, f"{A}\nmade on Monday\n").caller(f"Bearer {A}")
     assert caller is not None
     assert (caller.principal, caller.may_everything) == (ANONYMOUS, True)
 
@@ -52,6 +52,8 @@ def test_one_token_without_a_name_may_everything(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         (f"alice:{A}\n{B}\n", "line 2 is not name:token"),
+        (f"{A}\nbob:{B}\n", "line 1 is not name:token"),  # a misprint, or a token for everything
+        (f"#{A}\n{B} \tx\n", "the token has characters other than visible ASCII ones"),
         (f"alice:{A}\n:{B}\n", "line 2 is not name:token"),
         ("alice:short\n", "the token of line 1 has 5 bytes, expected 16 to 4096"),
         (f"alice:{A}\nbob:{A}\n", "a token stands there twice"),

@@ -2,7 +2,7 @@
 
 They are in a file (`diamant.http.token.file`), which is read at the start and should be its owner's alone (mode 0600):
 
-    one line                    a token; its owner may do everything over HTTP
+    a line without a name       a token; its owner may do everything over HTTP
     name:token lines            several, each of the principal User:name, for whom the authorizer decides; two lines of one name
                                 while a token is being replaced; # begins a comment
 
@@ -139,8 +139,8 @@ def _read(path: str) -> list[Token]:
         logger.warning("%s has mode %04o: others can read the token, chmod 600 it", path, mode)
     lines = [line.strip() for line in text.splitlines()]
     content = [(number, line) for number, line in enumerate(lines, start=1) if line and not line.startswith(b"#")]
-    if not content or b":" not in content[0][1]:
-        return [Token(_checked((lines or [b""])[0], "the token"))]
+    if not any(b":" in line for _, line in content):
+        return [Token(_checked(content[0][1] if content else b"", "the token"))]
     tokens = []
     for number, line in content:
         name, colon, secret = line.partition(b":")
