@@ -21,6 +21,7 @@ from diamant.broker.http.serving.routes import Routes
 from diamant.broker.http.serving.token import TokenCheck
 from diamant.broker.http.serving.verbs import VERBS, WITH, verb_of
 from diamant.broker.security.authorization.own_verbs import VERB_NEEDS
+from tests.broker.erasure.cases import commit
 from tests.broker.http_asking import Answer, ask
 
 ADMIN, ALICE, BOB = "admin-" + "0" * 20, "alice-" + "0" * 20, "bob-" + "0" * 20
@@ -121,6 +122,22 @@ async def test_a_live_page_ends_with_the_right_to_see_it(tmp_path: Path) -> None
         broker.node.authorizer.remove([allow(Operation.READ), allow(Operation.DESCRIBE)])
         assert b"No longer live: User:alice may not" in await reader.read()
         writer.close()
+
+
+async def test_a_group_names_no_topic_that_its_reader_may_not_know(tmp_path: Path) -> None:
+    """Offsets of a group on other topics are left out, as in Kafka's OffsetFetch."""
+    group_acl = Acl(ResourceType.GROUP, "g", PatternType.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW)
+    async with secured(tmp_path) as broker:
+        assert broker.node.authorizer is not None
+        broker.node.authorizer.add([group_acl])
+        coordinator = broker.services.groups()
+        await coordinator.log.topic.ensure()
+        commit(broker, (1, "g"))
+        committed = coordinator.groups["g"].offsets.committed
+        committed["others"] = committed["users"]
+        for token, others in ((ALICE, False), (ADMIN, True)):
+            answer = await call(broker, token, "GET", "/groups/g")
+            assert (answer.status, b"users" in answer.body, b"others" in answer.body) == (200, True, others)
 
 
 async def test_what_is_done_and_what_is_denied_leaves_a_line(tmp_path: Path) -> None:

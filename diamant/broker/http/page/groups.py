@@ -97,11 +97,12 @@ def _places(call: Call, group: Group) -> list[PlaceRow]:
             None if (log := logs.get(topic, {}).get(partition)) is None else log.high_watermark,
         )
         for topic, found in group.offsets.committed.items()
+        if call.may_know(topic)
         for partition, stored in found.items()
     )
 
 
-def _members(groups: GroupCoordinator, group: Group) -> list[MemberRow]:
+def _members(call: Call, groups: GroupCoordinator, group: Group) -> list[MemberRow]:
     if group.consumer is not None:
         found = groups.consumer.describe(group.group_id)["members"]
         return [
@@ -110,7 +111,9 @@ def _members(groups: GroupCoordinator, group: Group) -> list[MemberRow]:
                 one["instance_id"],
                 one["client_id"],
                 one["client_host"],
-                _owned({each["topic_name"]: each["partitions"] for each in one["assignment"]["topic_partitions"]}),
+                _owned(
+                    call, {each["topic_name"]: each["partitions"] for each in one["assignment"]["topic_partitions"]}
+                ),
             )
             for one in found
         ]
@@ -122,21 +125,22 @@ def _members(groups: GroupCoordinator, group: Group) -> list[MemberRow]:
             one.group_instance_id,
             one.client_id,
             one.client_host,
-            _assigned(one.assignment) if group.classic.protocol_type == PROTOCOL_TYPE else "",
+            _assigned(call, one.assignment) if group.classic.protocol_type == PROTOCOL_TYPE else "",
         )
         for one in group.classic.members.values()
     ]
 
 
-def _assigned(assignment: bytes) -> str:
+def _assigned(call: Call, assignment: bytes) -> str:
     try:
-        return _owned({name: list(found) for name, found in parse_assignment(assignment).partitions.items()})
+        return _owned(call, {name: list(found) for name, found in parse_assignment(assignment).partitions.items()})
     except ProtocolError:
         return ""
 
 
-def _owned(partitions: dict[str, list[int]]) -> str:
-    return "; ".join(f"{topic} {', '.join(map(str, sorted(found)))}" for topic, found in sorted(partitions.items()))
+def _owned(call: Call, partitions: dict[str, list[int]]) -> str:
+    known = {topic: found for topic, found in partitions.items() if call.may_know(topic)}
+    return "; ".join(f"{topic} {', '.join(map(str, sorted(found)))}" for topic, found in sorted(known.items()))
 
 
 def _row(call: Call, group: Group) -> GroupRow:
@@ -212,7 +216,7 @@ async def show_group(call: Call) -> web.StreamResponse:
     places = _places(call, group)
     context = {
         "group": _row(call, group),
-        "members": _members(groups, group),
+        "members": _members(call, groups, group),
         "places": places[:MAX_PLACES],
         "more": max(0, len(places) - MAX_PLACES),
     }
@@ -225,7 +229,7 @@ async def tombstones(call: Call) -> web.StreamResponse:
     found = []
     for topic in sorted(group.offsets.committed):
         known = call.services.node.topics.by_name.get(topic)
-        if known is None or not any(log.config.is_compacted for log in known.logs.values()):
+        if known is None or not call.may_know(topic) or not any(log.config.is_compacted for log in known.logs.values()):
             continue
         explanation = await call.services.explain().explain(ExplainRequest(topic, is_tombstones=True))
         for one in explanation.partitions:

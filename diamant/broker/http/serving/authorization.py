@@ -24,6 +24,13 @@ def denial(authorizer: Authorizer | None, caller: Caller, host: str, verb: str, 
     return None
 
 
+def may_know(authorizer: Authorizer | None, caller: Caller, host: str, topic: str) -> bool:
+    """True if the caller may DESCRIBE a topic that an answer is about to name; what is left out is not logged as a denial."""
+    if authorizer is None or caller.may_everything:
+        return True
+    return authorizer.would_allow((caller.principal, host), needs.DESCRIBE_TOPIC, topic)
+
+
 def topics_of(named: Mapping[str, Any]) -> list[str]:
     """The topics that a request names."""
     topics = named.get("topics")

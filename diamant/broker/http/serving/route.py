@@ -127,6 +127,8 @@ class Call:
     token: TokenCheck | None = None
     denial: Callable[[], str | None] = lambda: None
     """The sentence that denies the request by now; None while the client may. For answers without an end."""
+    may_know: Callable[[str], bool] = lambda _topic: True
+    """True for a topic that the client may DESCRIBE. For answers about other things that name topics."""
 
 
 Result: TypeAlias = "Mapping[str, Any] | HasFields | web.StreamResponse"

@@ -21,7 +21,7 @@ from aiohttp import ClientConnectionResetError, web
 from diamant.broker.client.errors import VerbError
 from diamant.broker.config.listeners import META_ADDRESSES
 from diamant.broker.http.serving.audit import DENIED, AuditLog, Deed
-from diamant.broker.http.serving.authorization import denial, topics_of
+from diamant.broker.http.serving.authorization import denial, may_know, topics_of
 from diamant.broker.http.serving.jobs import DONE, Jobs, error_fields
 from diamant.broker.http.serving.json_body import JsonError, check_host, check_type, read_object
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, HttpLimits
@@ -238,6 +238,7 @@ class Routes:
             closing=self._closing,
             token=self._token,
             denial=lambda: self._denial(row, caller, request, named),
+            may_know=lambda topic: may_know(self.services.node.authorizer, caller, _host(request), topic),
         )
         if not row.is_job:
             if row.max_wait_ms:

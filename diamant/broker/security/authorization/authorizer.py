@@ -72,13 +72,16 @@ class Authorizer:
 
     def allows(self, client: Client, need: Need, name: str = CLUSTER_NAME) -> bool:
         """True if the client may; a denial is told to `on_denial`."""
-        known = self.decisions(client, need)
-        is_allowed = known.get(name)
-        if is_allowed is None:
-            is_allowed = self.decide(client, need, name, known)
+        is_allowed = self.would_allow(client, need, name)
         if not is_allowed:
             self.denied(client, need, name)
         return is_allowed
+
+    def would_allow(self, client: Client, need: Need, name: str = CLUSTER_NAME) -> bool:
+        """As `allows`, where nothing is refused if the client may not: no denial is told."""
+        known = self.decisions(client, need)
+        is_allowed = known.get(name)
+        return self.decide(client, need, name, known) if is_allowed is None else is_allowed
 
     def operations(self, client: Client, resource: ResourceType, name: str) -> int:
         """What the client may with a resource, bit n for operation n (KIP-430)."""
