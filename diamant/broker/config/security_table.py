@@ -149,10 +149,10 @@ def kept_for_kafka(
 
 
 def without_effect(names: Iterable[str]) -> str:
-    """Return what the log says of settings that came over the wire: as in Kafka they open and close no PLAINTEXT listener."""
+    """Return what the log says of settings that came over the wire: as in Kafka, they change no listener that is open without."""
     return (
-        f"{', '.join(names)}: kept for a Kafka that opens the directory, without effect here: there is no security, everybody "
-        "who reaches the port comes in"
+        f"{', '.join(names)}: kept for a Kafka that opens the directory, without effect here. Listeners stay as the start has "
+        "opened them; one without TLS and SASL lets in everybody who reaches it"
     )
 
 

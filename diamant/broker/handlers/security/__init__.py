@@ -1,1 +1,1 @@
-"""Handlers of ACLs, delegation tokens and SCRAM credentials: there are none, and they say so."""
+"""Handlers of SASL, ACLs and SCRAM credentials, and of delegation tokens, which are refused."""

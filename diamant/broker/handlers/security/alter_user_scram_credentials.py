@@ -2,7 +2,7 @@
 
 Behaviour: passwords never travel: clients send salt and salted password, and what the server needs to check a login is
 computed from them and kept in the metadata log (RFC 5802). Each user for itself; a user may appear once in a request.
-Deviations: credentials are kept, but there is no login yet. An empty password is UNACCEPTABLE_CREDENTIAL; Kafka fails
+Deviations: an empty password is UNACCEPTABLE_CREDENTIAL; Kafka fails
 on it with UNKNOWN_SERVER_ERROR.
 
 Source: ScramControlManager (KIP-554).
