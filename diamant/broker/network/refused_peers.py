@@ -25,6 +25,10 @@ class RefusedPeers:
 
     def tell(self, peer: str, reason: str) -> None:
         """Log that a connection of `peer`, an address with its port, is closed; or count it."""
+        if (
+            not reason.isprintable()
+        ):  # it may hold the name of a user or of a certificate, which must not write lines of its own
+            reason = reason.encode("unicode_escape").decode()
         address = peer.rpartition(":")[0]
         if address not in self._counts and len(self._counts) >= self._max_addresses:
             address = OTHERS

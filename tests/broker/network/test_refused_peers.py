@@ -41,6 +41,17 @@ async def test_a_peer_that_goes_on_is_told_of_every_minute(caplog: pytest.LogCap
     assert "1 more connections" in lines(caplog)[1]
 
 
+async def test_names_in_a_reason_write_no_lines(caplog: pytest.LogCaptureFixture) -> None:
+    """A principal or a certificate's subject may hold a line break; what can be printed stays as it is."""
+    told = RefusedPeers()
+    told.tell("10.0.0.1:1", "User:a\n10.0.0.9:1: connection closed: as usual")
+    told.tell("10.0.0.2:1", "no rule applies to CN=Jürgen")
+    told.close()
+    assert [one.count("\n") for one in lines(caplog)] == [0, 0]
+    assert "User:a\\n10.0.0.9" in lines(caplog)[0]
+    assert "CN=Jürgen" in lines(caplog)[1]
+
+
 async def test_addresses_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     """Beyond the bound all others are one."""
     told = RefusedPeers(max_addresses=3)
