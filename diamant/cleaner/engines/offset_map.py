@@ -25,6 +25,7 @@ and 8 per key; again as much for partitions that had to be split.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -412,8 +413,9 @@ class _Partitions:
 
 def open_spill_file(env: Env, directory: str) -> File:
     """Make a file for an `OffsetMap` in `directory` that has no name any more."""
-    # Should it keep its name by a crash in between: the next start removes what is so called.
-    path = f"{directory}/offset-map.deleted"
+    # Should it keep its name by a crash in between: the next start removes what is so called. The processes of a divided round
+    # may make one each at the same time.
+    path = f"{directory}/offset-map-{os.getpid()}.deleted"
     env.remove(path, missing_ok=True)
     file = env.create_new(path)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from diamant.cleaner.engines import offset_map
 from diamant.storage.env.clock import SettableClock
-from diamant.storage.env.env import RealEnv
+from diamant.storage.env.env import File, RealEnv
 from diamant.storage.env.memory import MemoryEnv
 from tests import naive
 from tests.effort import examples
@@ -160,11 +161,35 @@ def test_pages_are_given_back_as_a_table_grows() -> None:
 def test_the_spill_file_has_no_name() -> None:
     """It is gone from the directory at once, a leftover of an earlier crash too, and works on a real disk."""
     env = new_env()
-    env.create_new(f"{DIRECTORY}/offset-map.deleted").close()
+    env.create_new(f"{DIRECTORY}/offset-map-{os.getpid()}.deleted").close()
     file = offset_map.open_spill_file(env, DIRECTORY)
     assert env.list_dir(DIRECTORY) == []
     file.append(b"x")
     file.close()
+
+
+def test_processes_spill_in_one_directory_at_the_same_time(tmp_path: Path) -> None:
+    """Each of a divided round has a file of its own, and takes away no name of another's."""
+
+    class Disturbed(RealEnv):
+        """Files; between the creation of one and its removal another process makes one, too."""
+
+        exit_code = -1
+
+        def create_new(self, path: str) -> File:
+            """Create a file."""
+            file = super().create_new(path)
+            child = os.fork()
+            if not child:
+                offset_map.open_spill_file(RealEnv(), str(tmp_path))
+                os._exit(0)
+            self.exit_code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            return file
+
+    env = Disturbed()
+    offset_map.open_spill_file(env, str(tmp_path)).close()
+    assert env.exit_code == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
@@ -193,7 +218,7 @@ def test_a_spilled_map_works_on_real_files(tmp_path: Path) -> None:
 def test_a_full_disk_fails_the_map() -> None:
     """The error of the system comes through."""
     env = new_env()
-    env.fail("append", "*/offset-map.deleted", OSError(errno.ENOSPC, "no space"), after=3)
+    env.fail("append", "*/offset-map-*.deleted", OSError(errno.ENOSPC, "no space"), after=3)
     under_test = new_map(memory_bytes=1, env=env)
     words = np.random.default_rng(2).integers(0, 2**63, (20_000, 3)).astype(np.uint64)
     words[:, 2] = np.arange(20_000)
