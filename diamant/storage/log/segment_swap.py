@@ -9,8 +9,8 @@ The steps are Kafka's (LocalLog.replaceSegments). The writer has left synced fil
     5  producer snapshots at base offsets that are no more: -> .deleted
     6  fsync of the directory
 
-At a start (`recovery.open_log`): any `.cleaned` file means that step 1 was not over, so all of the new segment
-goes and the old ones are as they were. Otherwise `.swap` files are whole; what they replace goes, then they lose their
+At a start (`recovery.leftovers`): a `.cleaned` file means that step 1 was not over, so the new segment goes from its offset on
+and the old ones are as they were. Otherwise `.swap` files are whole; what they replace goes, then they lose their
 suffix.
 
 What a `.swap` file replaces is told by its offsets: from its base to its last batch. Kafka leaves it at that. When the

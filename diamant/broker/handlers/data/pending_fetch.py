@@ -1,4 +1,4 @@
-"""A fetch that waits for bytes, and the answer it will get."""
+"""A fetch: what its client may read, the bytes it waits for, and the answer it will get."""
 
 from __future__ import annotations
 

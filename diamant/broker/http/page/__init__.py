@@ -1,1 +1,1 @@
-"""The page: views for people, made of templates, without anything from elsewhere."""
+"""The page: views for people, made of templates; `live` sends what changes, by server-sent events."""
