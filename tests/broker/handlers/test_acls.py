@@ -95,6 +95,16 @@ async def test_acls_are_made_found_and_removed(wire: WireClient) -> None:
     assert await described(wire) == set()
 
 
+async def test_success_has_an_empty_message_but_where_acls_are_removed(wire: WireClient) -> None:
+    """As with Kafka, which gives null to DeleteAcls alone; clients may show what they get."""
+    created = await wire.call(CREATE_ACLS, 3, {"creations": [READ_USERS]})
+    found = await wire.call(DESCRIBE_ACLS, 3, ANY_FILTER)
+    removed = await wire.call(DELETE_ACLS, 3, {"filters": [ANY_FILTER]})
+    [result] = removed.filter_results
+    assert (created.results[0].error_message, found.error_message) == ("", "")
+    assert (result.error_message, result.matching_acls[0].error_message) == (None, None)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

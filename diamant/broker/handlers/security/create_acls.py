@@ -51,7 +51,7 @@ async def _create(acls: AclStore, topics: Topics, version: int, wanted: list[Acl
 
 
 def _result(error: BaseException | None) -> dict[str, object]:
-    code, message = (0, None) if error is None else error_of(error)
+    code, message = (0, "") if error is None else error_of(error)
     return {"error_code": code, "error_message": message}
 
 

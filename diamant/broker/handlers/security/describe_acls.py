@@ -40,7 +40,7 @@ def handle(acls: AclStore | None, context: RequestContext, request: DescribeAcls
     for acl in acls.find(wanted):
         patterns[acl.resource_type, acl.pattern_type, acl.resource_name].append(acl)
     resources = [pattern_fields(found[0]) | {"acls": list(map(entry_fields, found))} for found in patterns.values()]
-    fields = {"error_code": 0, "error_message": None, "resources": resources}
+    fields = {"error_code": 0, "error_message": "", "resources": resources}
     return encode_response_fields(KEY, context.api_version, fields)
 
 
