@@ -83,7 +83,13 @@ class Services:
         self.quotas = EnforcedQuotas(node, server)
         server.sasl = sasl
         if sasl is not None:
-            sasl.find = lambda mechanism, user: node.metadata.image.scram_credentials.get((mechanism, user))
+            from diamant.broker.security.sasl.usual_iterations import UsualIterations
+
+            metadata = node.metadata
+            sasl.find = lambda mechanism, user: metadata.image.scram_credentials.get((mechanism, user))
+            sasl.usual_iterations = UsualIterations(
+                lambda: metadata.image.scram_credentials.values(), lambda: metadata.end_offset
+            ).of
             sasl.now_ms = node.env.clock.now_ms
         node.on_reconfigured.append(self._set_limits)
         self.faults: Lazy[Faults] = Lazy(lambda: self._faults(served_keys))

@@ -26,7 +26,7 @@ from diamant.broker.security.sasl.mechanism import (
 )
 from diamant.broker.security.sasl.plain import PlainExchange
 from diamant.broker.security.sasl.scram import ScramExchange
-from diamant.broker.security.sasl.scram_keys import SCRAM_MECHANISMS, FindCredential
+from diamant.broker.security.sasl.scram_keys import MIN_ITERATIONS, SCRAM_MECHANISMS, FindCredential, FindIterations
 from diamant.broker.security.sasl.session import Mechanism, SaslSession
 
 if TYPE_CHECKING:
@@ -56,11 +56,13 @@ _USER_OPTION = "user_"
 class SaslListeners:
     """The listeners with SASL. Raises ConfigError if one cannot be served as it is configured.
 
-    `find` looks up SCRAM credentials and `now_ms` is the clock; both may be replaced while sessions are open.
+    `find` looks up SCRAM credentials, `usual_iterations` is for those that there are not, and `now_ms` is the clock; all may be
+    replaced while sessions are open.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
         self.find: FindCredential = lambda mechanism, user: None
+        self.usual_iterations: FindIterations = lambda mechanism: MIN_ITERATIONS
         self.now_ms: Callable[[], int] = lambda: 0
         self.receive_max_bytes = int(str(config["sasl.server.max.receive.size"]))
         self.failure_delay_ms = int(str(config["connection.failed.authentication.delay.ms"]))
@@ -110,7 +112,11 @@ class SaslListeners:
             raise ConfigError(f"{setting}: Diamant runs no Java, so it is {_OWN_HANDLERS[mechanism]} or not set")
         if mechanism != PLAIN:
             return partial(
-                ScramExchange, SCRAM_MECHANISMS[mechanism], lambda number, user: self.find(number, user), self._secret
+                ScramExchange,
+                SCRAM_MECHANISMS[mechanism],
+                lambda number, user: self.find(number, user),
+                lambda number: self.usual_iterations(number),
+                self._secret,
             )
         options = {} if module is None else module.options
         passwords = {

@@ -6,8 +6,9 @@
 Commas in names are =2C, equal signs =3D. Salt, header, proof and signature are base64.
 
 Behaviour: without channel binding, header `n`; extensions are ignored but for mandatory ones (`m=`), which are refused.
-Deviations from Kafka: a user that there is not gets a salt as others do and fails with the proof; Kafka fails at once, and so
-tells who is a user. Names may have letters beyond ASCII, as the RFC says. Delegation tokens (`tokenauth=true`) there are none.
+Deviations from Kafka: a user that there is not gets a salt and iterations as others do and fails with the proof; Kafka fails at
+once, and so tells who is a user. Names may have letters beyond ASCII, as the RFC says. Delegation tokens (`tokenauth=true`) there
+are none.
 
 Source: RFC 5802; ScramSaslServer, ScramMessages.
 """
@@ -25,6 +26,7 @@ from typing import NamedTuple
 from diamant.broker.security.sasl.mechanism import AuthenticationFailed, Identity
 from diamant.broker.security.sasl.scram_keys import (
     FindCredential,
+    FindIterations,
     ScramMechanism,
     invented_credential,
     new_nonce,
@@ -62,12 +64,14 @@ class ScramExchange:
         self,
         mechanism: ScramMechanism,
         find: FindCredential,
+        usual_iterations: FindIterations,
         secret: bytes,
         make_nonce: Callable[[], str] = new_nonce,
     ) -> None:
         self.identity: Identity | None = None
         self._mechanism = mechanism
         self._find = find
+        self._usual_iterations = usual_iterations
         self._secret = secret
         self._make_nonce = make_nonce
         self._begun: _Begun | None = None
@@ -87,7 +91,8 @@ class ScramExchange:
         if _TOKEN_AUTH.search(found["extensions"]):
             raise AuthenticationFailed(f"{self._mechanism.name}: a delegation token, of which there are none")
         user = _unescaped(found["name"])
-        invented = invented_credential(self._secret, self._mechanism, user)  # always: it takes its time
+        iterations = self._usual_iterations(self._mechanism.number)
+        invented = invented_credential(self._secret, self._mechanism, user, iterations)  # always: it takes its time
         credential = self._find(self._mechanism.number, user)
         if found["authzid"] is not None and _unescaped(found["authzid"]) != user:
             text = "Authentication failed: Client requested an authorization id that is different from username"

@@ -46,6 +46,9 @@ SCRAM_MECHANISMS = {
 FindCredential = Callable[[int, str], UserScramCredentialRecord | None]
 """From the number of a mechanism and a user to the credential, if there is one."""
 
+FindIterations = Callable[[int], int]
+"""From the number of a mechanism to the iterations that an invented credential says."""
+
 
 def new_salt() -> bytes:
     """A salt as Kafka makes them: 130 random bits, in letters."""
@@ -85,7 +88,9 @@ def is_of(credential: UserScramCredentialRecord, mechanism: ScramMechanism, pass
     return hmac.compare_digest(keys_of(mechanism.hash_name, salted)[0], credential.stored_key)
 
 
-def invented_credential(secret: bytes, mechanism: ScramMechanism, user: str) -> UserScramCredentialRecord:
+def invented_credential(
+    secret: bytes, mechanism: ScramMechanism, user: str, iterations: int = MIN_ITERATIONS
+) -> UserScramCredentialRecord:
     """A credential for a user that there is not: the same for each attempt, and no password opens it."""
     hash_name = mechanism.hash_name
     seed = hmac.digest(secret, f"{mechanism.name},{user}".encode(), "sha512")
@@ -97,7 +102,7 @@ def invented_credential(secret: bytes, mechanism: ScramMechanism, user: str) -> 
         salt=_letters(bits).encode(),
         stored_key=stored_key,
         server_key=stored_key,
-        iterations=MIN_ITERATIONS,
+        iterations=iterations,
     )
 
 

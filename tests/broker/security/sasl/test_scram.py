@@ -28,13 +28,15 @@ SHA_256, SHA_512 = SCRAM_MECHANISMS["SCRAM-SHA-256"], SCRAM_MECHANISMS["SCRAM-SH
 CAROL = make_credential(SHA_256, "carol", "pw")
 
 
-def exchange_of(credential: UserScramCredentialRecord | None = CAROL, nonce: str = "server") -> ScramExchange:
+def exchange_of(
+    credential: UserScramCredentialRecord | None = CAROL, nonce: str = "server", usual_iterations: int = MIN_ITERATIONS
+) -> ScramExchange:
     """One that knows one user."""
 
     def find(mechanism: int, user: str) -> UserScramCredentialRecord | None:
         return credential if credential and (credential.mechanism, credential.name) == (mechanism, user) else None
 
-    return ScramExchange(SHA_256, find, b"secret", lambda: nonce)
+    return ScramExchange(SHA_256, find, lambda mechanism: usual_iterations, b"secret", lambda: nonce)
 
 
 def test_the_example_of_rfc_7677() -> None:
@@ -150,6 +152,13 @@ def test_an_unknown_user_gets_the_same_salt_each_time_and_never_comes_in() -> No
     signature = hmac.digest(stored_key, signed, "sha256")
     with pytest.raises(AuthenticationFailed, match="wrong user or password, user 'zoe'"):
         exchange.respond(b"c=biws,r=abcserver,p=" + base64.b64encode(signature))
+
+
+def test_an_unknown_user_gets_as_many_iterations_as_others() -> None:
+    """Where users have more than the least, the least would tell that there is no such user."""
+    carol = make_credential(SHA_256, "carol", "pw", 8192)
+    answers = [exchange_of(carol, "x", 8192).respond(f"n,,n={user},r=abc".encode()) for user in ("carol", "zoe")]
+    assert [answer.rpartition(b",i=")[2] for answer in answers] == [b"8192", b"8192"]
 
 
 def test_random_messages_never_let_in() -> None:

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.security.sasl.scram_keys import SCRAM_MECHANISMS, make_credential
 from diamant.protocol.kraft.records import RemoveUserScramCredentialRecord
 from tests.broker.security.sasl.sasl_wire import ALICE, SaslClient, scram_final
 from tests.broker.wire import METADATA, WireClient
@@ -56,6 +57,22 @@ async def test_a_user_that_is_removed_keeps_a_session_and_gets_no_other(broker: 
         broker.node.metadata.append([RemoveUserScramCredentialRecord(name="alice", mechanism=1)])
         assert await client.is_served()
         assert await log_in_by_scram(SaslClient(other)) == 58
+
+
+async def test_iterations_do_not_tell_who_is_a_user(broker: Broker) -> None:
+    """Users that there are not have as many as most that there are, from the next login on."""
+
+    async def told(user: str) -> bytes:
+        async with WireClient(broker.bootstrap_servers) as wire:
+            client = SaslClient(wire)
+            await client.handshake("SCRAM-SHA-256")
+            await client.authenticate(f"n,,n={user},r=abc".encode())
+            return client.token.rpartition(b",i=")[2]
+
+    assert [await told("alice"), await told("zoe")] == [b"4096", b"4096"]
+    mechanism = SCRAM_MECHANISMS["SCRAM-SHA-256"]
+    broker.node.metadata.append([make_credential(mechanism, user, "secret", 8192) for user in ("alice", "bob")])
+    assert [await told("alice"), await told("zoe")] == [b"8192", b"8192"]
 
 
 async def log_in_by_scram(client: SaslClient) -> int:
