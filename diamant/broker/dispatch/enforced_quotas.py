@@ -60,9 +60,8 @@ class EnforcedQuotas:
             from diamant.broker.network.admission import ConnectionAdmission
             from diamant.broker.security.quotas.connection_quotas import ConnectionQuotas
 
-            windows = _windows(self._node.config)
-            hosts = [connection.info.host for connection in self._server.connections]
-            self._server.admission = ConnectionAdmission(self._node.loop, ConnectionQuotas(windows, monotonic, hosts))
+            quotas = ConnectionQuotas(_windows(self._node.config), monotonic)
+            self._server.admission = ConnectionAdmission(self._node.loop, quotas)
         self._server.admission.quotas.limits = limits
 
     async def _connection_limits(self) -> NewConnectionLimits:

@@ -11,7 +11,8 @@ The transport's own buffer is empty whenever that happens, because its high-wate
 did not take at once pauses the connection. With TLS they are read and encrypted (`copied_answer.py`).
 
 Bounds per connection: one answer being written, one frame being received (`max_frame_bytes`), requests queued
-(`max_queued_bytes` plus what one read of the socket held).
+(`max_queued_bytes` plus what one read of the socket held). A connection with TLS is made when its handshake is done; the
+connections of an address are counted from when they are accepted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from time import monotonic
@@ -133,6 +134,8 @@ class Server:
         """The limits on what clients take; None while there are none."""
         self.admission: ConnectionAdmission | None = None
         """The limits on new connections; None while there are none."""
+        self.counts: Counter[str] = Counter()
+        """The connections of each address, those in a TLS handshake among them."""
         self.sasl: SaslListeners | None = None
         """None without a listener that has SASL."""
         self._listeners: list[_Listener] = []
@@ -161,7 +164,7 @@ class Server:
         if tls is not None:
             from diamant.broker.security.tls.connection import TlsConnection
 
-            make = partial(TlsConnection, tls, make)
+            make = partial(TlsConnection, tls, make, self)
         sock.setblocking(False)
         _set_buffers(sock, self.limits)  # inherited by what is accepted; the receive buffer must be known before
         sock.listen(max(self.limits.backlog, MIN_BACKLOG))
@@ -207,10 +210,9 @@ class Server:
     def connected(self, connection: Connection) -> None:
         self.connections.add(connection)
         self.metrics.connections_created += 1
-        if self.admission is not None and not self.admission.quotas.connected(connection.info.host):
-            self.refused.tell(
-                connection.info.peer, "more connections from its address than max.connections.per.ip allows"
-            )
+        if connection.info.security_protocol not in TLS_PROTOCOLS and not self.arrived(
+            connection.info.host, connection.info.peer
+        ):
             connection.abort()
         if self._sweep_timer is None and self.limits.max_idle_ms > 0:
             self._schedule_sweep(self.limits.max_idle_ms / 1000)
@@ -218,10 +220,26 @@ class Server:
     def disconnected(self, connection: Connection) -> None:
         self.connections.discard(connection)
         self.metrics.connections_closed += 1
-        if self.admission is not None:
-            self.admission.quotas.disconnected(connection.info.host)
+        if connection.info.security_protocol not in TLS_PROTOCOLS:
+            self.left(connection.info.host)
         if not self.connections and self._idle_waiter is not None and not self._idle_waiter.done():
             self._idle_waiter.set_result(None)
+
+    def arrived(self, address: str, peer: str) -> bool:
+        """Count a connection that was accepted, before its handshake; False, with a line of log, if its address has too many."""
+        host = plain_host(address)
+        self.counts[host] += 1
+        if self.admission is None or self.admission.quotas.may_have(host, self.counts[host]):
+            return True
+        self.refused.tell(peer, "more connections from its address than max.connections.per.ip allows")
+        return False
+
+    def left(self, address: str) -> None:
+        """Count a connection that `arrived` as gone, whatever that has answered."""
+        host = plain_host(address)
+        self.counts[host] -= 1
+        if not self.counts[host]:
+            del self.counts[host]
 
     def stop_accepting(self) -> None:
         """Take no new connections and no new requests; what has been received is answered."""

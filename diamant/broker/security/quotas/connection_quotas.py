@@ -4,7 +4,7 @@ Too many in all: accepting waits. Too many from one address: the connection is a
 has to wait, then closed, so that a client that connects again and again costs little (KIP-612). More than an address may have:
 it is closed at once.
 
-Bounds: as `client_counts.py` for the rates of addresses; the numbers of connections are those of connections.
+Bounds: as `client_counts.py` for the rates of addresses; the server counts the connections.
 
 Source: SocketServer.ConnectionQuotas.
 """
@@ -12,8 +12,7 @@ Source: SocketServer.ConnectionQuotas.
 from __future__ import annotations
 
 import ipaddress
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from diamant.broker.security.quotas.client_counts import IDLE_MS, MAX_COUNTS
@@ -66,10 +65,10 @@ def plain_address(text: str) -> str | None:
 
 
 class ConnectionQuotas:
-    """The rates and numbers of connections. Everything runs on the loop thread."""
+    """The rates of new connections, and all limits. Everything runs on the loop thread."""
 
-    def __init__(self, windows: RateWindows, now_s: Callable[[], float], hosts: Iterable[str]) -> None:
-        """`now_s`: real time that does not go back. `hosts`: the addresses of the connections that there are."""
+    def __init__(self, windows: RateWindows, now_s: Callable[[], float]) -> None:
+        """`now_s`: real time that does not go back."""
         self.limits = NewConnectionLimits()
         self.throttled = 0
         """Connections that were held up or refused for the rate of their address, or of all."""
@@ -78,7 +77,6 @@ class ConnectionQuotas:
         self._all = Rate(windows)
         self._of: dict[str, Rate] = {}
         self._last_ms: dict[str, float] = {}
-        self._open: Counter[str] = Counter(hosts)
 
     def ask(self, host: str) -> Admittance:
         """Count a new connection and decide about it."""
@@ -97,16 +95,9 @@ class ConnectionQuotas:
         self.throttled += wait_ms > 0
         return Admittance(wait_ms=wait_ms)
 
-    def connected(self, host: str) -> bool:
-        """Count a connection that is open; False if its address has too many."""
-        self._open[host] += 1
-        return self._open[host] <= self.limits.at_once_of.get(host, self.limits.at_once_of_any)
-
-    def disconnected(self, host: str) -> None:
-        """Count a connection that was open no more."""
-        self._open[host] -= 1
-        if self._open[host] <= 0:
-            del self._open[host]
+    def may_have(self, host: str, count: int) -> bool:
+        """True if an address may have so many connections at once."""
+        return count <= self.limits.at_once_of.get(host, self.limits.at_once_of_any)
 
     def _record(self, rate: Rate, limit: int, now_ms: float) -> int:
         rate.record(1, now_ms)

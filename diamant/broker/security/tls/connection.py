@@ -21,19 +21,25 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from diamant.broker.security.identity.principal import ANONYMOUS
-from diamant.broker.security.tls.listener_tls import ListenerTls, NotAdmitted
+from diamant.broker.security.tls.listener_tls import Doorkeeper, ListenerTls, NotAdmitted
 from diamant.broker.security.tls.mistakes import failed_handshake, no_client_hello
 
 logger = logging.getLogger(__name__)
 
 
 class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
-    """A server's side of a connection. `make` makes the protocol above, a BufferedProtocol or one that takes `data_received`."""
+    """A server's side of a connection. `make` makes the protocol above, a BufferedProtocol or one that takes `data_received`.
 
-    def __init__(self, tls: ListenerTls, make: Callable[[], asyncio.BaseProtocol]) -> None:
+    `doorkeeper`: None where addresses may have as many connections as they like.
+    """
+
+    def __init__(
+        self, tls: ListenerTls, make: Callable[[], asyncio.BaseProtocol], doorkeeper: Doorkeeper | None = None
+    ) -> None:
         super().__init__()
         self._tls = tls
         self._make = make
+        self._doorkeeper = doorkeeper
         self._loop = asyncio.get_running_loop()
         self._below: asyncio.Transport | None = None
         self._protocol: asyncio.BaseProtocol | None = None
@@ -45,6 +51,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._error: OSError | None = None
         self._is_closing = False
         self._is_read_paused = False
+        self.address = ""
         self._peer = ""
         self._principal = ANONYMOUS
 
@@ -53,14 +60,19 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._below = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
+        self.address = peer[0] if peer else ""
         self._peer = f"{peer[0]}:{peer[1]}" if peer else "unknown peer"
-        if not self._tls.handshakes.begin(self):
+        if self._doorkeeper is not None and not self._doorkeeper.arrived(self.address, self._peer):
+            self.give_up("")  # the doorkeeper has told of it
+        elif not self._tls.handshakes.begin(self):
             self.give_up("too many TLS handshakes at the same time")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._below = None
         self._is_closing = True
         self._tls.handshakes.end(self)
+        if self._doorkeeper is not None:
+            self._doorkeeper.left(self.address)
         protocol, self._protocol = self._protocol, None
         if protocol is not None:
             protocol.connection_lost(exc)

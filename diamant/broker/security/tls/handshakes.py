@@ -4,8 +4,9 @@ A handshake with an RSA key takes a processor half a millisecond and more, and c
 been restarted. So handshakes are computed in one thread of their own (OpenSSL releases the interpreter's lock); the loop only
 moves bytes.
 
-Bounds: `MAX_HANDSHAKES`, some 40 KiB each. With more, the one that has waited for its peer longest has to go; those that wait for
-us never do, so that many honest clients at the same time get through. `HANDSHAKE_TIMEOUT_S` for each as a whole.
+Bounds: `MAX_HANDSHAKES`, some 40 KiB each. With more, one that waits for its peer has to go: of the address that has most of
+these, so that one address cannot push out others, the one that has waited longest. Those that wait for us never do, so that many
+honest clients at the same time get through. `HANDSHAKE_TIMEOUT_S` for each as a whole.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ HANDSHAKE_TIMEOUT_S = 30.0
 
 class Handshake(Protocol):
     """One connection that is not secured yet."""
+
+    address: str
+    """Its peer's, without the port."""
 
     def advance(self) -> None:
         """Compute the next step; in the thread of handshakes."""
@@ -44,8 +48,8 @@ class Handshakes:
         self._loop = asyncio.get_running_loop()
         self._deadlines: dict[Handshake, float] = {}
         """Every one, the oldest first; by the loop's clock."""
-        self._waiting: dict[Handshake, None] = {}
-        """Those that wait for their peers, the one that has waited longest first."""
+        self._waiting: dict[str, dict[Handshake, None]] = {}
+        """Those that wait for their peers, by address; the one that has waited longest first. No address is without one."""
         self._due: deque[Handshake] = deque()
         """Those that wait for the thread."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tls")
@@ -61,20 +65,21 @@ class Handshakes:
         if self._is_closed:
             return False
         if len(self._deadlines) >= self._most:
-            longest = next(iter(self._waiting), None)
-            if longest is None:
+            if not self._waiting:
                 return False
+            of_address = max(self._waiting.values(), key=len)  # 25 µs at worst, with as many addresses as handshakes
+            longest = next(iter(of_address))
             self.end(longest)
             longest.give_up(f"its TLS handshake has to give way: more than {self._most} at the same time")
         self._deadlines[handshake] = self._loop.time() + self._timeout_s
-        self._waiting[handshake] = None
+        self.wait(handshake)
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout_s, self._end_late)
         return True
 
     def step(self, handshake: Handshake) -> None:
         """Bytes of its peer are there: have the next step computed."""
-        self._waiting.pop(handshake, None)
+        self._wait_no_more(handshake)
         self._due.append(handshake)
         if not (self._is_working or self._is_closed):
             self._work()
@@ -82,12 +87,12 @@ class Handshakes:
     def wait(self, handshake: Handshake) -> None:
         """It needs more bytes of its peer."""
         if handshake in self._deadlines:
-            self._waiting[handshake] = None
+            self._waiting.setdefault(handshake.address, {})[handshake] = None
 
     def end(self, handshake: Handshake) -> None:
         """It is done or given up; harmless a second time."""
         self._deadlines.pop(handshake, None)
-        self._waiting.pop(handshake, None)
+        self._wait_no_more(handshake)
 
     def close(self) -> None:
         """Give up all of them, and take no more."""
@@ -100,6 +105,13 @@ class Handshakes:
             self.end(handshake)
             handshake.give_up("")
         self._thread.shutdown(wait=False)
+
+    def _wait_no_more(self, handshake: Handshake) -> None:
+        waiting = self._waiting.get(handshake.address)
+        if waiting is not None:
+            waiting.pop(handshake, None)
+            if not waiting:
+                del self._waiting[handshake.address]
 
     def _work(self) -> None:
         self._is_working = True

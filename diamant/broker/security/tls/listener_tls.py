@@ -6,6 +6,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.security.identity.mapping_rules import MappingRules, NoRuleApplies
@@ -25,6 +26,16 @@ SCRATCH_BYTES = 256 * 1024
 
 class NotAdmitted(Exception):
     """A connection is closed although its handshake has succeeded; the text says why."""
+
+
+class Doorkeeper(Protocol):
+    """Counts the connections of each address from when they are accepted, as Kafka does (SocketServer.Acceptor)."""
+
+    def arrived(self, address: str, peer: str) -> bool:
+        """Count one; False if its address has too many. `peer` names it in the log."""
+
+    def left(self, address: str) -> None:
+        """One that has arrived is gone, admitted or not."""
 
 
 class NewStores:

@@ -15,9 +15,9 @@ from tests.broker.security.quotas.stored import entity
 from tests.broker.security.quotas.test_quotas import Time
 
 
-def quotas(limits: NewConnectionLimits, time: Time | None = None, hosts: tuple[str, ...] = ()) -> ConnectionQuotas:
+def quotas(limits: NewConnectionLimits, time: Time | None = None) -> ConnectionQuotas:
     """Quotas with these limits."""
-    made = ConnectionQuotas(RateWindows(), time or Time(), hosts)
+    made = ConnectionQuotas(RateWindows(), time or Time())
     made.limits = limits
     return made
 
@@ -58,13 +58,10 @@ def test_an_address_that_waited_is_let_in_again() -> None:
 
 
 def test_an_address_may_have_so_many_connections() -> None:
-    """Those that were there before the limit count; overrides are for single addresses."""
-    made = quotas(NewConnectionLimits(at_once_of_any=2, at_once_of={"b": 1}), hosts=("a",))
-    assert [made.connected("a"), made.connected("a")] == [True, False]
-    made.disconnected("a")
-    made.disconnected("a")
-    assert made.connected("a")
-    assert [made.connected("b"), made.connected("b")] == [True, False]
+    """Overrides are for single addresses."""
+    made = quotas(NewConnectionLimits(at_once_of_any=2, at_once_of={"b": 1}))
+    assert [made.may_have("a", 2), made.may_have("a", 3)] == [True, False]
+    assert [made.may_have("b", 1), made.may_have("b", 2)] == [True, False]
 
 
 def test_addresses_that_come_once_are_forgotten() -> None:

@@ -18,8 +18,9 @@ from tests.waiting import wait_until
 class Recorded:
     """A handshake that remembers what is done to it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, address: str = "a") -> None:
         self.name = name
+        self.address = address
         self.said: list[str] = []
 
     def advance(self) -> None:
@@ -45,6 +46,33 @@ async def test_the_one_that_has_waited_longest_for_its_peer_gives_way() -> None:
     assert len(handshakes) == 2
     handshakes.close()
     assert late.said == [""]
+
+
+async def test_an_address_with_many_does_not_push_out_others() -> None:
+    """Its own give way, to itself and to others, even if those of others have waited longer."""
+    handshakes = Handshakes(most=4)
+    honest = [Recorded("honest", "b"), Recorded("honest", "c")]
+    greedy = [Recorded(str(number)) for number in range(20)]
+    for one in (*honest, *greedy):
+        assert handshakes.begin(one)
+        if one.name == "3":
+            handshakes.step(honest[0])  # what comes back to waiting waits among its own
+            handshakes.wait(honest[0])
+    assert [one.name for one in greedy if not one.said] == ["18", "19"]
+    assert handshakes.begin(Recorded("late", "d"))
+    assert [one.name for one in greedy if not one.said] == ["19"]
+    handshakes.close()
+    assert [one.said[-1] for one in honest] == ["", ""]
+
+
+async def test_where_all_have_one_the_longest_waiting_gives_way() -> None:
+    """As without addresses."""
+    handshakes = Handshakes(most=2)
+    first, second = Recorded("first", "a"), Recorded("second", "b")
+    for one in (first, second, Recorded("third", "c")):
+        assert handshakes.begin(one)
+    assert (len(first.said), second.said) == (1, [])
+    handshakes.close()
 
 
 async def test_there_is_no_room_when_all_wait_for_the_broker() -> None:
