@@ -201,8 +201,8 @@ async def test_what_came_over_the_wire_or_with_the_directory_is_warned_of(
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 
     said = (
-        ": kept for a Kafka that opens the directory, without effect here. Listeners stay as the start has opened them; one without "
-        "TLS and SASL lets in everybody who reaches it"
+        ": kept for a Kafka that opens the directory, without effect here. Listeners stay as the start has opened them; one "
+        "without TLS and SASL lets in everybody who reaches it"
     )
     names = ["ssl.client.auth", "listener.name.plaintext.ssl.keystore.location"]
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)
