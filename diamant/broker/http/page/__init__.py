@@ -1,1 +1,1 @@
-"""The page: views for people, made of templates; `live` sends what changes, by server-sent events."""
+"""The page: views for people, made of templates; `live` sends what a view says has changed, by server-sent events."""
