@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote
 
-from aiohttp import ClientConnectionResetError, web
+from aiohttp import web
 
 from diamant.broker.client.errors import VerbError
 from diamant.broker.config.listeners import META_ADDRESSES
@@ -150,7 +150,7 @@ class Routes:
             if not self._closing.is_set():
                 raise
             response = _error_response(error)
-        except ClientConnectionResetError as error:
+        except ConnectionResetError as error:
             response = _error_response(error)  # the client has gone
         except Exception as error:
             logger.exception("%s %s failed", request.method, _first_steps(request.path))
