@@ -39,10 +39,15 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-@pytest.mark.parametrize("example", examples("README.md"), ids=client)
-def test_the_tour_of_the_readme_works(example: str, address: str) -> None:
+def tour() -> list[str]:
+    """The clients of the README, and those of the page that it links to."""
+    blocks = examples("README.md") + examples("docs/how-to/connect-a-client.md")
+    return [block for block in blocks if ADDRESS in block]
+
+
+@pytest.mark.parametrize("example", tour(), ids=client)
+def test_the_tour_of_clients_works(example: str, address: str) -> None:
     """Each client of the tour prints the offset, key and value that it has just written."""
-    assert ADDRESS in example
     result = subprocess.run(
         [sys.executable, "-c", example.replace(ADDRESS, address)],
         capture_output=True,
@@ -53,14 +58,16 @@ def test_the_tour_of_the_readme_works(example: str, address: str) -> None:
     assert (result.returncode, result.stdout.split()) == (0, ["0", "b'k1'", "b'hello'"]), result.stderr
 
 
-def test_the_first_test_of_the_tutorial(tmp_path: Path) -> None:
-    """The blocks of the tutorial are one file, and its three tests pass."""
+def test_the_first_tests_of_readme_and_tutorial(tmp_path: Path) -> None:
+    """The test of the README and the blocks of the tutorial, which are one file with three tests, pass."""
     (tmp_path / "test_shop.py").write_text("\n\n".join(examples("docs/tutorials/first-test.md")))
+    [readme] = [block for block in examples("README.md") if block.startswith("# test_shop.py")]
+    (tmp_path / "test_readme.py").write_text(readme)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_shop.py"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "."],
         cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
-    assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert (done.returncode, "4 passed" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 def test_the_tests_of_secured_brokers_pass(tmp_path: Path) -> None:
