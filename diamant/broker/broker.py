@@ -21,7 +21,7 @@ from diamant.broker import facade
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import Addresses
 from diamant.broker.dispatch.services import Services
-from diamant.broker.network.loop_thread import LoopThread
+from diamant.broker.loop_thread import LoopThread
 from diamant.broker.node.node import Node
 from diamant.broker.operations.cross_loop import call, on_loop, waiting
 from diamant.broker.running import RunningBroker, start_broker

@@ -13,7 +13,8 @@ from diamant.broker.dispatch.enforced_quotas import EnforcedQuotas
 from diamant.broker.handlers.topics.metadata import MetadataCache
 from diamant.broker.network.api import Decode, frame_header
 from diamant.broker.network.request_metrics import RequestMetrics
-from diamant.broker.network.server import Server, ServerLimits
+from diamant.broker.network.server import Server
+from diamant.broker.network.server_limits import ServerLimits
 from diamant.broker.node.cleaner import NodeCleaner
 from diamant.broker.node.housekeeping import Housekeeping
 from diamant.broker.node.lazy import Lazy

@@ -1,10 +1,14 @@
-"""The sockets of listeners: bound before anything else, so that a port in use is reported at once."""
+"""Listeners: their sockets, bound before anything else, so that a port in use is reported at once, and their addresses."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from typing import NamedTuple
 
 from diamant.broker.config.listeners import META_ADDRESSES, Listener
+from diamant.broker.network.api import ConnectionInfo
+from diamant.broker.security.identity.principal import ANONYMOUS
 
 
 def bound_socket(listener: Listener) -> socket.socket:
@@ -30,3 +34,31 @@ def reachable(listener: Listener, sock: socket.socket) -> Listener:
     if host in META_ADDRESSES:
         host = "::1" if host == "::" else "127.0.0.1"
     return listener._replace(host=host, port=sock.getsockname()[1])
+
+
+def plain_host(address: str) -> str:
+    """Return the address of a peer without the prefix that a socket of both families gives to one of IPv4."""
+    return address.removeprefix("::ffff:")
+
+
+class ListenerEndpoint(NamedTuple):
+    """The listener that a connection has come to. No advertised host: the address that the connection arrived at."""
+
+    listener_name: str
+    advertised_host: str
+    advertised_port: int
+    security_protocol: str
+
+    def connection_info(self, transport: asyncio.BaseTransport) -> ConnectionInfo:
+        """The facts about a connection that has come to it."""
+        peer = transport.get_extra_info("peername")
+        local = transport.get_extra_info("sockname")
+        return ConnectionInfo(
+            self.listener_name,
+            f"{peer[0]}:{peer[1]}" if peer else "unknown peer",
+            plain_host(peer[0]) if peer else "",
+            self.advertised_host or plain_host(local[0]),
+            self.advertised_port or local[1],
+            self.security_protocol,
+            transport.get_extra_info("principal", ANONYMOUS),
+        )

@@ -11,7 +11,7 @@ from diamant.broker.network.admission import ConnectionAdmission
 from diamant.broker.network.server import Server
 from diamant.broker.security.quotas.connection_quotas import ConnectionQuotas, NewConnectionLimits
 from diamant.broker.security.quotas.rate import RateWindows
-from tests.broker.network.test_server import KEY, VERSION, echo, serving
+from tests.broker.network.serving import KEY, VERSION, echo, serving
 from tests.broker.security.tls.certificates import client_context
 from tests.broker.security.tls.serving import serving_tls
 from tests.broker.wire import WireClient

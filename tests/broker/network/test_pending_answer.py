@@ -10,7 +10,7 @@ import pytest
 from diamant.broker.network.api import ConnectionInfo
 from diamant.broker.network.pending_answer import PendingAnswer
 from diamant.protocol.wire.connection import Request
-from tests.broker.network.test_server import KEY, VERSION, serving
+from tests.broker.network.serving import KEY, VERSION, serving
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from diamant.broker.network.refused_peers import RefusedPeers
-from tests.broker.network.test_server import echo, serving
+from tests.broker.network.serving import echo, serving
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from diamant.broker.network.api import ConnectionInfo
 from diamant.broker.security.quotas.quotas import Quotas
 from diamant.protocol.wire.connection import Request
-from tests.broker.network.test_server import KEY, VERSION, serving
+from tests.broker.network.serving import KEY, VERSION, serving
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 

@@ -1,0 +1,132 @@
+"""Accepting connections: some in each turn of the loop, a pause when descriptors are short, admission where there are limits.
+
+Source: SocketServer.Acceptor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from diamant.broker.network.listener_sockets import plain_host
+from diamant.broker.network.server_limits import ServerLimits
+
+if TYPE_CHECKING:
+    from diamant.broker.network.admission import ConnectionAdmission
+
+logger = logging.getLogger(__name__)
+
+ACCEPTED_PER_TURN = 100
+"""Connections that one listener accepts before others get their turn."""
+
+MIN_BACKLOG = 1024
+"""Connections that may wait to be accepted, whatever the configuration says.
+
+Kafka has a thread that does nothing but accept. Here a busy loop may take some milliseconds, and a client that finds the
+backlog full tries again after a whole second.
+"""
+
+ACCEPT_RETRY_S = 1
+"""Pause after accepting has failed for want of descriptors."""
+
+
+class Admitting(Protocol):
+    """A server, as an acceptor sees it."""
+
+    admission: ConnectionAdmission | None
+
+
+class Acceptor:
+    """Accepts the connections of one listening socket. Belongs to the loop thread.
+
+    Not asyncio's server: one that is closed between accepting a connection and setting it up leaves that socket open.
+    """
+
+    def __init__(
+        self, sock: socket.socket, limits: ServerLimits, make: Callable[[], asyncio.BaseProtocol], server: Admitting
+    ) -> None:
+        """Listen on a bound socket, which is owned from now on; `make` makes the protocol of each connection."""
+        sock.setblocking(False)
+        _set_buffers(sock, limits)  # inherited by what is accepted; the receive buffer must be known before
+        sock.listen(max(limits.backlog, MIN_BACKLOG))
+        self._loop = asyncio.get_running_loop()
+        self._sock = sock
+        self._make = make
+        self._server = server
+        self._waiting: socket.socket | None = None  # accepted, and taken when the time has come
+        self._accepting: set[asyncio.Task[Any]] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self._loop.add_reader(sock, self._accept)
+
+    def close(self) -> None:
+        """Stop listening; harmless a second time."""
+        if self._sock.fileno() < 0:
+            return
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._waiting is not None:
+            self._waiting.close()
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+
+    async def settled(self) -> None:
+        """Wait until every accepted connection has been set up."""
+        if self._accepting:
+            await asyncio.wait(set(self._accepting))
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_PER_TURN):
+            try:
+                connection, address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Out of descriptors: the connection stays in the backlog, and would wake us again at once.
+                logger.error("cannot accept connections, trying again in %d s: %s", ACCEPT_RETRY_S, error)
+                self._pause(ACCEPT_RETRY_S)
+                return
+            connection.setblocking(False)
+            if self._server.admission is not None:
+                wait_s = self._server.admission.wait_s(connection, plain_host(address[0]))
+                if wait_s is None:
+                    continue
+                if wait_s:
+                    self._waiting = connection
+                    self._pause(wait_s)
+                    return
+            self._take(connection)
+
+    def _pause(self, pause_s: float) -> None:
+        self._loop.remove_reader(self._sock)
+        self._retry = self._loop.call_later(pause_s, self._resume)
+
+    def _resume(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            self._take(waiting)
+        self._loop.add_reader(self._sock, self._accept)
+
+    def _take(self, connection: socket.socket) -> None:
+        # asyncio does so only where a socket names its protocol, which an accepted one does not. Without it the end of
+        # an answer waits for an acknowledgement that the peer delays.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = self._loop.create_task(self._loop.connect_accepted_socket(self._make, connection))
+        self._accepting.add(task)
+        task.add_done_callback(self._set_up)
+
+    def _set_up(self, task: asyncio.Task[Any]) -> None:
+        self._accepting.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.debug("a connection was gone before it was set up: %s", error)
+
+
+def _set_buffers(sock: socket.socket, limits: ServerLimits) -> None:
+    for option, size in (
+        (socket.SO_SNDBUF, limits.send_buffer_bytes),
+        (socket.SO_RCVBUF, limits.receive_buffer_bytes),
+    ):
+        if size >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, option, size)

@@ -1,0 +1,36 @@
+"""The limits on what the peers of the Kafka port may take."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from diamant.broker.config.broker_config import BrokerConfig
+
+MAX_QUEUED_BYTES = 1024 * 1024
+"""Requests waiting on a busy connection: above this its socket is not read."""
+
+
+class ServerLimits(NamedTuple):
+    """Those of one server."""
+
+    max_frame_bytes: int
+    max_connections: int
+    max_idle_ms: int
+    max_queued_bytes: int = MAX_QUEUED_BYTES
+    backlog: int = 128
+    send_buffer_bytes: int = -1  # -1: as the system has it
+    receive_buffer_bytes: int = -1
+    max_request_memory_bytes: int = -1  # of all connections; -1: no limit
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> ServerLimits:
+        """Those of a configuration."""
+        return cls(
+            max_frame_bytes=config.socket_request_max_bytes,
+            max_connections=config.max_connections,
+            max_idle_ms=config.connections_max_idle_ms,
+            backlog=config.socket_listen_backlog_size,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            max_request_memory_bytes=config.queued_max_request_bytes,
+        )
