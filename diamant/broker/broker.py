@@ -23,15 +23,15 @@ from diamant.broker.config.listeners import Addresses
 from diamant.broker.dispatch.services import Services
 from diamant.broker.loop_thread import LoopThread
 from diamant.broker.node.node import Node
-from diamant.broker.operations.cross_loop import call, on_loop, waiting
+from diamant.broker.operations.calls.cross_loop import call, on_loop, waiting
 from diamant.broker.running import RunningBroker, start_broker
 from diamant.storage.env.env import Env, RealEnv
 
 if TYPE_CHECKING:
     from diamant.broker.client.client_config import ClientConfig
     from diamant.broker.faults.faults import Faults
-    from diamant.broker.operations.clock import BlockingClock, BrokerClock
-    from diamant.broker.operations.records import RecordPage
+    from diamant.broker.operations.records.records import RecordPage
+    from diamant.broker.operations.running.clock import BlockingClock, BrokerClock
     from diamant.broker.snapshots.fork_directory import ForkDirectory
     from diamant.protocol.batches.header import Record
 
@@ -311,7 +311,7 @@ class BlockingBroker:
     @property
     def clock(self) -> BlockingClock:
         """The broker's clock: reads it, and moves it if it is manual."""
-        from diamant.broker.operations.clock import BlockingClock
+        from diamant.broker.operations.running.clock import BlockingClock
 
         return BlockingClock(self.awaited.clock, self.loop)
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from diamant.broker.dispatch.services import Services
 from diamant.broker.node.node import Node
-from diamant.broker.operations.cross_loop import on_loop
+from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.broker.running import RunningBroker
 
 if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erase_result import Erasure
     from diamant.broker.erasure.redact.redact_result import Redaction
     from diamant.broker.ghosts.ledger import GhostReport
-    from diamant.broker.operations.count import TopicRecords
-    from diamant.broker.operations.explain import Explanation
-    from diamant.broker.operations.produce import Data, Headers, Produced
-    from diamant.broker.operations.progress import Progress
+    from diamant.broker.operations.calls.progress import Progress
+    from diamant.broker.operations.records.count import TopicRecords
+    from diamant.broker.operations.records.explain import Explanation
+    from diamant.broker.operations.records.produce import Data, Headers, Produced
     from diamant.broker.schedules.history import History
     from diamant.broker.schedules.schedule import Schedule
     from diamant.broker.snapshots.store import BrokerSnapshot
@@ -110,7 +110,7 @@ async def explain(
     is_tombstones: bool = False,
 ) -> Explanation:
     """Say what keeps records on the disk, and when they go; `ExplainRequest` says what the arguments mean."""
-    from diamant.broker.operations.explain import ExplainRequest
+    from diamant.broker.operations.records.explain import ExplainRequest
 
     request = ExplainRequest(topic, partition, key, offset, is_tombstones)
     return await on_loop(broker.loop, lambda: broker.services.explain().explain(request))

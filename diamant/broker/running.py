@@ -24,8 +24,8 @@ from diamant.broker.config.sasl_table import USERS, parse_users
 from diamant.broker.config.security_table import told_at_start
 from diamant.broker.dispatch.services import Services
 from diamant.broker.dispatch.table import TABLE, load
-from diamant.broker.http.endpoints.table import ENDPOINTS
 from diamant.broker.http.serving.server import HttpServer, open_http
+from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.network.listener_sockets import bound_socket, reachable
 from diamant.broker.node.node import Node, open_clock, open_metadata
 from diamant.broker.node.scheduler import ScheduledTask

@@ -7,9 +7,9 @@ import json
 from typing import Any, NamedTuple
 
 from diamant.broker.broker import Broker
-from diamant.broker.http.endpoints.table import ENDPOINTS
 from diamant.broker.http.serving.limits import ConnectionLimits, HttpLimits
 from diamant.broker.http.serving.server import open_http
+from diamant.broker.http.serving.table import ENDPOINTS
 
 TIMEOUT_S = 60
 

@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from diamant.broker.ghosts.ghosts import Ghosts
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.groups.coordinator.tombstone_holds import GroupHolds
-    from diamant.broker.operations.clock import BrokerClock
-    from diamant.broker.operations.compact import Compactions
-    from diamant.broker.operations.compact_by_config import CompactByConfig
-    from diamant.broker.operations.count import CountOperation
-    from diamant.broker.operations.explain import ExplainOperation
-    from diamant.broker.operations.history import FigureHistory
-    from diamant.broker.operations.produce import ProduceOperation
-    from diamant.broker.operations.records import RecordsOperation
-    from diamant.broker.operations.segment_figures import SegmentFigures
+    from diamant.broker.operations.compactions.compact import Compactions
+    from diamant.broker.operations.compactions.compact_by_config import CompactByConfig
+    from diamant.broker.operations.figures.segment_figures import SegmentFigures
+    from diamant.broker.operations.records.count import CountOperation
+    from diamant.broker.operations.records.explain import ExplainOperation
+    from diamant.broker.operations.records.produce import ProduceOperation
+    from diamant.broker.operations.records.records import RecordsOperation
+    from diamant.broker.operations.running.clock import BrokerClock
+    from diamant.broker.operations.running.history import FigureHistory
     from diamant.broker.security.sasl.listeners import SaslListeners
     from diamant.broker.snapshots.store import Snapshots
     from diamant.broker.transactions.coordinator import TransactionCoordinator
@@ -226,49 +226,49 @@ class Services:
         return TransactionCoordinator(self.node, self.groups)
 
     def _compactions(self) -> Compactions:
-        from diamant.broker.operations.compact import Compactions
+        from diamant.broker.operations.compactions.compact import Compactions
 
         return Compactions(self.node, self.cleaning)
 
     def _compact_by_config(self) -> CompactByConfig:
-        from diamant.broker.operations.compact_by_config import CompactByConfig
+        from diamant.broker.operations.compactions.compact_by_config import CompactByConfig
 
         return CompactByConfig(self.node, self.compactions)
 
     def _explain(self) -> ExplainOperation:
-        from diamant.broker.operations.explain import ExplainOperation
+        from diamant.broker.operations.records.explain import ExplainOperation
 
         return ExplainOperation(self.node, self.cleaning, self.groups, self.transactions, self._pending_erasures)
 
     def _count(self) -> CountOperation:
-        from diamant.broker.operations.count import CountOperation
+        from diamant.broker.operations.records.count import CountOperation
 
         return CountOperation(self.cleaning, self.explain(), self.compactions())
 
     def _produce(self) -> ProduceOperation:
-        from diamant.broker.operations.produce import ProduceOperation
+        from diamant.broker.operations.records.produce import ProduceOperation
 
         return ProduceOperation(self.node)
 
     def _records(self) -> RecordsOperation:
-        from diamant.broker.operations.records import RecordsOperation
+        from diamant.broker.operations.records.records import RecordsOperation
 
         return RecordsOperation(self.explain(), self.node.loop)
 
     def _history(self) -> FigureHistory:
-        from diamant.broker.operations.history import FigureHistory
+        from diamant.broker.operations.running.history import FigureHistory
 
         history = FigureHistory(self.node, self.server, self.cleaning)
         history.start()
         return history
 
     def _segment_figures(self) -> SegmentFigures:
-        from diamant.broker.operations.segment_figures import SegmentFigures
+        from diamant.broker.operations.figures.segment_figures import SegmentFigures
 
         return SegmentFigures(self.explain())
 
     def _clock(self) -> BrokerClock:
-        from diamant.broker.operations.clock import BrokerClock
+        from diamant.broker.operations.running.clock import BrokerClock
 
         return BrokerClock(self.node, self.cleaning, self.groups, self.transactions, lambda: self.jobs)
 

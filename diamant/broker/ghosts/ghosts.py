@@ -27,8 +27,8 @@ from diamant.storage.errors import StorageError
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.node.lazy import Lazy
-    from diamant.broker.operations.explain import ExplainOperation
-    from diamant.broker.operations.records import RecordPage, RecordsOperation
+    from diamant.broker.operations.records.explain import ExplainOperation
+    from diamant.broker.operations.records.records import RecordPage, RecordsOperation
     from diamant.broker.topics.topics import Topics
     from diamant.cleaner.erasure.pending_erasures import PendingErasures
     from diamant.cleaner.rules.plan import CleanPlan

@@ -24,10 +24,10 @@ from diamant.broker.commands.terminal.remote import asking
 from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.virtual_topic_table import ROWS
-from diamant.broker.http.endpoints.table import ENDPOINTS
 from diamant.broker.http.serving.openapi import WAIT_PARAM
 from diamant.broker.http.serving.route import Param, Route
 from diamant.broker.http.serving.routes import Routes
+from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.http.serving.token import TokenCheck
 from diamant.broker.metrics.table import METRICS
 

@@ -12,7 +12,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase.erase_result import EraseFailed, Erasure
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.progress import Progress
 from tests.broker.erasure.cases import KEY, PERSON, Producer, data_of, erase
 from tests.waiting import wait_until
 

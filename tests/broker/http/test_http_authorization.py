@@ -15,9 +15,9 @@ from diamant.broker.broker import Broker
 from diamant.broker.client.acl import Acl, Operation, PatternType, Permission, ResourceType
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.dispatch.services import Services
-from diamant.broker.http.endpoints.table import ENDPOINTS
 from diamant.broker.http.serving.route import row_name
 from diamant.broker.http.serving.routes import Routes
+from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.http.serving.token import TokenCheck
 from diamant.broker.http.serving.verbs import VERBS, WITH, verb_of
 from diamant.broker.security.authorization.own_verbs import VERB_NEEDS

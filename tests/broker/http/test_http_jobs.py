@@ -14,7 +14,7 @@ from diamant.broker.client.errors import NotFound, NotPossible, TooMany
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.http.serving.jobs import DONE, FAILED, RUNNING, Jobs
 from diamant.broker.http.serving.limits import JobLimits
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.progress import Progress
 from tests.broker.http_asking import ask, limit_http
 from tests.broker.settling import run_when_settling
 from tests.waiting import wait_until

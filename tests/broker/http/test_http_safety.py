@@ -18,10 +18,10 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import Listener
-from diamant.broker.http.endpoints.table import ENDPOINTS
 from diamant.broker.http.serving.openapi import document
 from diamant.broker.http.serving.route import Route
 from diamant.broker.http.serving.routes import Routes
+from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.http.serving.token import Token, TokenCheck
 from tests.broker.http_asking import ask
 
@@ -340,7 +340,7 @@ async def test_every_route_lies_below_its_modules_path(broker: Broker) -> None:
 
 def test_a_token_that_is_needed_is_in_the_document() -> None:
     """Without one a verb may be called freely, and the document says that, too."""
-    from diamant.broker.http.endpoints.clock import ROUTES
+    from diamant.broker.http.endpoints.running.clock import ROUTES
 
     cases: list[tuple[bool, list[dict[str, list[str]]]]] = [(True, [{"token": []}]), (False, [{"token": []}, {}])]
     for needs_token, expected in cases:
@@ -361,13 +361,13 @@ from tests.broker.http_asking import ask
 async def main():
     config = BrokerConfig(listen="127.0.0.1:0", data_dir={str(tmp_path)!r}, diamant_http_listen="127.0.0.1:0")
     async with Broker(config) as broker:
-        unwanted = ("diamant.broker.erasure", "diamant.broker.operations.clock", "aiohttp")
+        unwanted = ("diamant.broker.erasure", "diamant.broker.operations.running.clock", "aiohttp")
         assert not [name for name in sys.modules if name.startswith(unwanted)], sys.modules
         assert (await ask(broker, "GET", "/metrics")).status == 200
-        assert "diamant.broker.http.endpoints.clock" not in sys.modules
-        assert "diamant.broker.http.endpoints.faults" not in sys.modules
+        assert "diamant.broker.http.endpoints.running.clock" not in sys.modules
+        assert "diamant.broker.http.endpoints.running.faults" not in sys.modules
         assert (await ask(broker, "GET", "/v1/clock")).status == 200
-        assert "diamant.broker.http.endpoints.clock" in sys.modules
+        assert "diamant.broker.http.endpoints.running.clock" in sys.modules
 
 asyncio.run(main())
 """

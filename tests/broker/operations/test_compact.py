@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.operations.compact import MAX_CALLS, BrokerStopping, CompactionFailed
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.operations.compactions.compact import MAX_CALLS, BrokerStopping, CompactionFailed
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.storage.env.clock import SettableClock
@@ -240,7 +240,7 @@ def test_nothing_of_it_is_imported_before_it_is_asked_for(tmp_path: Path) -> Non
         "        await broker.services.cleaning.service()\n"
         "asyncio.run(main())\n"
         "on_demand = 'diamant.cleaner.on_demand'\n"
-        "wrong = ['diamant.broker.operations.compact', f'{on_demand}.compaction', f'{on_demand}.record_counts']\n"
+        "wrong = ['diamant.broker.operations.compactions.compact', f'{on_demand}.compaction', f'{on_demand}.record_counts']\n"
         "sys.exit(str([name for name in wrong if name in sys.modules]) if any(n in sys.modules for n in wrong) else 0)\n"
     )
     import subprocess

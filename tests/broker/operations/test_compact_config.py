@@ -11,7 +11,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.virtual_topic_table import READ_ONLY, ROWS
-from diamant.broker.operations.compact_by_config import Allowance, CompactByConfig
+from diamant.broker.operations.compactions.compact_by_config import Allowance, CompactByConfig
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.kraft.metadata_log import MetadataLog

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.config.virtual_topic_table import ROWS
-from diamant.broker.operations import compact as compaction
-from diamant.broker.operations import compact_by_config as compact_config
+from diamant.broker.operations.compactions import compact as compaction
+from diamant.broker.operations.compactions import compact_by_config as compact_config
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/how-to/compact-on-demand.md").read_text()

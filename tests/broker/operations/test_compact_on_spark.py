@@ -14,7 +14,7 @@ from diamant import Broker, BrokerConfig
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.commands.log import clean as log_clean
 from diamant.broker.config.config_key import ConfigType
-from diamant.broker.operations.status import broker_status
+from diamant.broker.operations.running.status import broker_status
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import NewTopic
 from diamant.broker.topics.deletion import delete_topics

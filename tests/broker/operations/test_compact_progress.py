@@ -16,7 +16,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.cli import main
 from diamant.broker.commands.terminal.progress_text import progress_text
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.rules import pace
 from diamant.cleaner.service.cleaner_slot import CleanerSlot
 from diamant.protocol.batches.header import Record

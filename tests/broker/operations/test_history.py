@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.operations import history
-from diamant.broker.operations.history import KEPT, Rings
+from diamant.broker.operations.running import history
+from diamant.broker.operations.running.history import KEPT, Rings
 from diamant.broker.topics.deletion import delete_topics
 from tests.broker.http_asking import ask
 

@@ -18,7 +18,7 @@ from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.client.errors import NotFound, NotPossible, TooMany
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.operations import records
+from diamant.broker.operations.records import records
 from diamant.cleaner.queries.latest_records import latest_records
 from diamant.protocol.batches.header import Record
 from diamant.storage.errors import CorruptLog

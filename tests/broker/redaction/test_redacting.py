@@ -17,7 +17,7 @@ from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, Tim
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.cleaner.evidence.certificates.certificate import UNTRUSTED, check_signature

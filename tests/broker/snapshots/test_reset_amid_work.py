@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotPossible
 from diamant.broker.groups.classic.group import GroupState
-from diamant.broker.operations.compact import BrokerStopping
+from diamant.broker.operations.compactions.compact import BrokerStopping
 from diamant.protocol.errors import ErrorCode
 from diamant.storage import names
 from tests.broker.erasure.cases import broker_at, create_with_key, data_of, erase, intents_of

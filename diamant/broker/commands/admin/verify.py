@@ -25,7 +25,7 @@ from diamant.broker.commands.terminal.remote import (
     fail,
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.progress import Progress
 from diamant.storage.input_file import read_input
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import MAX_FAILURE_DOUBLINGS, RETRY_MS
-from diamant.broker.operations.blocking import to_its_end
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.blocking import to_its_end
+from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.intent import CLOSING, REMOVING, WAITING, WRITING, Intent, waiting_for
 from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED
 from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED

@@ -17,10 +17,10 @@ from diamant.broker.erasure.erase.groups_behind import GroupsBehind
 from diamant.broker.erasure.erase.tombstones import remove_tombstones
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.jobs.job_table import JobTable
-from diamant.broker.operations.blocking import in_thread, to_its_end
-from diamant.broker.operations.compact import PARTITIONS_PER_TURN, BrokerStopping
-from diamant.broker.operations.compacted_bytes import CompactedBytes
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.blocking import in_thread, to_its_end
+from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.operations.compactions.compact import PARTITIONS_PER_TURN, BrokerStopping
+from diamant.broker.operations.compactions.compacted_bytes import CompactedBytes
 from diamant.cleaner.erasure.intent import Erased, Intent
 from diamant.cleaner.erasure.locate import filter_skip
 from diamant.cleaner.evidence.scan.file_listing import is_in_use
@@ -35,7 +35,7 @@ from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from diamant.broker.node.cleaner import NodeCleaner
-    from diamant.broker.operations.compact import Compactions
+    from diamant.broker.operations.compactions.compact import Compactions
 
 logger = logging.getLogger(__name__)
 

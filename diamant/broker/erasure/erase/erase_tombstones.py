@@ -17,8 +17,8 @@ from diamant.broker.erasure.erase.claims import Claims, claims_of
 from diamant.broker.erasure.erase.tombstones import TombstoneRefused, write_tombstone
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import present_of
-from diamant.broker.operations.blocking import in_thread
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.blocking import in_thread
+from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.intent import REMOVING, Erased, Intent
 from diamant.cleaner.erasure.locate import LocatedKey, locate_key
 from diamant.cleaner.evidence.scan.file_listing import place_named

@@ -48,9 +48,9 @@ from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import ID_BYTES, JobTable
 from diamant.broker.erasure.jobs.requests import EraseRequest
-from diamant.broker.operations.compact import check_engine
-from diamant.broker.operations.cross_loop import on_loop
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.cross_loop import on_loop
+from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.operations.compactions.compact import check_engine
 from diamant.broker.snapshots.store import SnapshotFiles
 from diamant.cleaner.erasure.intent import CLOSING, WAITING, WRITING, Intent, intent_files
 from diamant.cleaner.erasure.pending_erasures import PendingErasures
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
-    from diamant.broker.operations.compact import Compactions
+    from diamant.broker.operations.compactions.compact import Compactions
 
 logger = logging.getLogger(__name__)
 

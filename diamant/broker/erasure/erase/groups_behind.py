@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.client.errors import NotPossible
 from diamant.broker.erasure.erase.claims import claims_of
 from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.intent import Erased, Intent
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.storage import names

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from diamant.broker.erasure.erase.erase_result import EraseFailed
-from diamant.broker.operations.blocking import to_its_end
+from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.cleaner.segments.record_removal import write_without
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.client.errors import BadArgument, NotFound, NotGenuine, NotPossible
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.kept_certificate import KeptCertificate, last_certificate
-from diamant.broker.operations.blocking import in_thread
-from diamant.broker.operations.cross_loop import on_loop
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.blocking import in_thread
+from diamant.broker.operations.calls.cross_loop import on_loop
+from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.evidence.certificates.certificate import INVALID, CertificateError, WrongKind
 from diamant.cleaner.evidence.certificates.claim_checks import untold
 from diamant.cleaner.evidence.certificates.files import CertificateList

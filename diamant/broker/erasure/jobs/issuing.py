@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from diamant.broker.erasure.jobs.job_table import JobTable
-from diamant.broker.operations.blocking import to_its_end
+from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.files import certificate_path, conclude
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey

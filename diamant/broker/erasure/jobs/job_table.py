@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from diamant.broker.operations.blocking import to_its_end
+from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, NOT_CERTIFIED, name_pending
 from diamant.cleaner.evidence.certificates.private_files import AnyIntent, IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey

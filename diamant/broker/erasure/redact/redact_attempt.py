@@ -22,8 +22,8 @@ from diamant.broker.erasure.redact.redact_result import (
     with_found,
 )
 from diamant.broker.erasure.redact.redact_steps import RedactSteps
-from diamant.broker.operations.blocking import to_its_end
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.blocking import to_its_end
+from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.redaction.claims import Redacted

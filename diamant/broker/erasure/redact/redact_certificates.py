@@ -14,7 +14,7 @@ from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.issuing import issue
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.redact.redact_result import Redaction, Work, relative_path
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
 from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED, REDACTION_TYPE, VERSION
 from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED

@@ -12,8 +12,8 @@ from diamant.broker.client.errors import NotPossible
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.evidence.scope import present_of
 from diamant.broker.erasure.redact.redact_result import RedactLimits, Work
-from diamant.broker.operations.blocking import in_thread, to_its_end
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.blocking import in_thread, to_its_end
+from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.locate import take_sample
 from diamant.cleaner.evidence.search.needles import MAX_NEEDLES
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE

@@ -39,8 +39,8 @@ from diamant.broker.erasure.redact.redact_attempt import RedactAttempt, RedactTo
 from diamant.broker.erasure.redact.redact_certificates import RedactCertificates
 from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction, RedactLimits
 from diamant.broker.erasure.redact.redact_steps import RedactSteps
-from diamant.broker.operations.cross_loop import on_loop
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.cross_loop import on_loop
+from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.snapshots.store import SnapshotFiles
 from diamant.cleaner.evidence.certificates.files import tidy
 from diamant.cleaner.evidence.certificates.private_files import REDACTION_PREFIX

@@ -22,7 +22,7 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.env.clock import Clock, SettableClock
 
 if TYPE_CHECKING:
-    from diamant.broker.operations.clock import BrokerClock
+    from diamant.broker.operations.running.clock import BrokerClock
 
 ADVANCE = "diamant.clock.advance.ms"
 NOW = "diamant.clock.now.ms"

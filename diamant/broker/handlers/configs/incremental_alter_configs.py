@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (key 44), versions 0 to 1: change single configurations (KIP-339).
 
 Behaviour: all or nothing per resource; one operation per configuration. Changes are in effect when the answer comes.
-Deviations: `diamant.compact=now` on a topic is no configuration but a command (`operations/compact_by_config.py`): the
+Deviations: `diamant.compact=now` on a topic is no configuration but a command (`compact_by_config.py`): the
 topic is compacted, after the changes that come with it, before the answer; so is `diamant.clock.advance.ms` on the
 broker (`handlers/configs/clock_by_config.py`), which moves a manual clock.
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
-    from diamant.broker.operations.clock import BrokerClock
-    from diamant.broker.operations.compact_by_config import CompactByConfig
+    from diamant.broker.operations.compactions.compact_by_config import CompactByConfig
+    from diamant.broker.operations.running.clock import BrokerClock
     from diamant.broker.security.tls.listener_tls import NewStores
 
 KEY = 44

@@ -1,6 +1,6 @@
 """A row of the HTTP table: its path, its parameters, its function, and the function's argument.
 
-A module of `http/endpoints/` has its rows in `ROUTES`:
+A module below `http/endpoints/` has its rows in `ROUTES`:
 
     ROUTES = (
         Route(
@@ -14,7 +14,7 @@ A module of `http/endpoints/` has its rows in `ROUTES`:
         ),
     )
 
-and is entered in `endpoints/table.py` with the paths of its rows; it is imported with the first request there.
+and is entered in `serving/table.py` with the paths of its rows; it is imported with the first request there.
 Parameters are checked before the row's function is called: unknown ones, missing ones, wrong types and numbers out of range
 are answered by 400. The OpenAPI document is made of the rows, so what is not in a row does not exist.
 
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 from aiohttp import web
 
 from diamant.broker.http.serving.json_body import MAX_BODY_BYTES, JsonError
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.progress import Progress
 
 if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services

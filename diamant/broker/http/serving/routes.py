@@ -1,7 +1,7 @@
 """The answers of the HTTP port: `/metrics`, `/health` and the paths below `/v1`.
 
 It is large, so it is imported with the first connection; an endpoint is imported with the first request for it
-(`http/endpoints/table.py`).
+(`table.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from diamant.broker.http.serving.route import Call, Result, Route, matched, row_
 from diamant.broker.http.serving.token import COOKIE, NO_ONE, Caller, TokenCheck
 from diamant.broker.http.serving.verbs import verb_of
 from diamant.broker.metrics import prometheus as metrics
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.progress import Progress
 from diamant.version import __version__
 
 if TYPE_CHECKING:

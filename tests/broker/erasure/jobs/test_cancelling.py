@@ -12,7 +12,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
 from diamant.broker.erasure.erase.erase_result import EraseFailed
-from diamant.broker.operations.compact import BrokerStopping
+from diamant.broker.operations.compactions.compact import BrokerStopping
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from tests.broker.erasure.cases import (
     DAY_MS,

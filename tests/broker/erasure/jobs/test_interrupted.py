@@ -17,7 +17,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase.erase_result import EraseFailed
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.intent import CLOSING, Intent, intent_files
 from diamant.cleaner.evidence.certificates.certificate import parse_certificate
 from diamant.cleaner.evidence.certificates.private_files import PREFIX

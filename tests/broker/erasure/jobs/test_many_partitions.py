@@ -6,8 +6,8 @@ import asyncio
 from itertools import pairwise
 
 from diamant.broker.broker import Broker
-from diamant.broker.operations.compact import PARTITIONS_PER_TURN
-from diamant.broker.operations.progress import Progress
+from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.operations.compactions.compact import PARTITIONS_PER_TURN
 from tests.broker.erasure.cases import create_with_key, erase
 from tests.broker.erasure.obstacles import hold_up
 from tests.waiting import wait_until

@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.http.page.live import MAX_STREAMS
-from diamant.broker.http.page.records import text_of
+from diamant.broker.http.page.making.live import MAX_STREAMS
+from diamant.broker.http.page.views.records import text_of
 from diamant.broker.topics.deletion import delete_topics
 from diamant.storage.errors import CorruptLog
 from diamant.storage.recovery.log_directory import LoadFailure

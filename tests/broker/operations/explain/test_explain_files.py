@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.operations import explain as log_files
+from diamant.broker.operations.records import log_files
 from diamant.storage import names
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv

@@ -1,0 +1,82 @@
+"""The number of records in a topic, over HTTP: `POST /v1/count`, and in each of its segments: `POST /v1/segments`.
+
+{"topic": "users"}                      bounds, at once
+{"topic": "users", "exact": true}       the numbers, or the job that will have them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.operations.figures.segment_figures import UNASKED_BYTES
+from diamant.broker.operations.records.count import TopicRecords
+from diamant.storage.log.log import Log
+
+KINDS = ("live", "superseded", "tombstones", "aborted", "undecided", "keyless", "markers")
+
+
+async def count(call: Call) -> TopicRecords:
+    """Count the records of a topic, or of one partition."""
+    fields = call.fields
+    return await call.services.count().count(
+        fields["topic"], fields["partition"], is_exact=fields["exact"], progress=call.progress
+    )
+
+
+async def segments(call: Call) -> Mapping[str, Any]:
+    """Count the records of each segment, of partitions that are `UNASKED_BYTES` large together."""
+    found, left = [], UNASKED_BYTES
+    for log in call.services.explain().logs(call.fields["topic"], call.fields["partition"]):
+        is_counted = log.size <= left
+        left -= log.size if is_counted else 0
+        found.append(await _partition(call, log, is_counted=is_counted))
+    return {"topic": call.fields["topic"], "partitions": found}
+
+
+async def _partition(call: Call, log: Log, *, is_counted: bool) -> Mapping[str, Any]:
+    figures = call.services.segment_figures()
+    counted = await figures.count(log) if is_counted else figures.known(log)
+    known = {} if counted is None else counted.by_base_offset
+    rows = []
+    for segment in log.segments:
+        one = known.get(segment.base_offset)
+        is_current = one is not None and one.size == segment.size
+        counts = {kind: getattr(one, kind) for kind in KINDS} if is_current else None
+        rows.append({"base_offset": segment.base_offset, "bytes": segment.size, "counts": counts})
+    return {"partition": log.partition, "segments": rows}
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/segments",
+        segments,
+        "How many records of each kind are in each segment of a topic.",
+        fields=(
+            Param("topic", "string", "The topic.", is_required=True),
+            Param("partition", "integer", "One partition; all without it.", most=(1 << 31) - 1),
+        ),
+        answer="By partition and segment `base_offset`, `bytes` and `counts`; null beyond the first 64 MiB of partitions.",
+    ),
+    Route(
+        "POST",
+        "/v1/count",
+        count,
+        "How many records are in a topic: live, superseded, tombstones, others; and markers of transactions.",
+        is_job=True,
+        can_be_ended=True,
+        fields=(
+            Param("topic", "string", "The topic.", is_required=True),
+            Param("partition", "integer", "One partition; all without it.", most=(1 << 31) - 1),
+            Param(
+                "exact",
+                "boolean",
+                "Read every record; without it the answer is bounds at once, from headers.",
+                default=False,
+            ),
+        ),
+        answer="`is_exact`, and of each kind, in all and by partition, `least` and `most`, which are the same where it is known.",
+    ),
+)

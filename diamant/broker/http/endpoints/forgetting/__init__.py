@@ -1,0 +1,1 @@
+"""Erasures, redactions and their certificates over HTTP."""

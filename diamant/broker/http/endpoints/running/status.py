@@ -1,0 +1,18 @@
+"""The state of the broker, over HTTP: `/v1/status`.
+
+GET /v1/status      what it is, its clock, its cleaner by partition
+"""
+
+from __future__ import annotations
+
+from diamant.broker.http.serving.route import Call, Route
+from diamant.broker.operations.running.status import BrokerStatus, broker_status
+
+
+async def show(call: Call) -> BrokerStatus:
+    """Answer how it is."""
+    services = call.services
+    return broker_status(services.node, services.cleaning.status(), services.clock().state())
+
+
+ROUTES = (Route("GET", "/v1/status", show, "The broker, its clock, and the progress of its cleaner."),)

@@ -1,0 +1,44 @@
+"""The files of the page, from the package: styles, scripts, and the libraries of `static/vendored.json`.
+
+A file's address has a digest of its bytes, so a browser keeps it for good, and asks for another after an upgrade.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+
+from aiohttp import web
+
+from diamant.broker.client.errors import NotFound
+from diamant.broker.http.serving.route import Call
+
+TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+PREFIX = "/static"
+
+
+@cache
+def asset(name: str) -> tuple[bytes, str]:
+    """Return the bytes of a file and their digest. NotFound."""
+    found = next(
+        (one for one in files("diamant.broker.http.page").joinpath("static").iterdir() if one.name == name), None
+    )
+    if found is None or name.rpartition(".")[2] not in TYPES:
+        raise NotFound(f"the page has no file {name[:100]!r}")
+    data = found.read_bytes()
+    return data, sha256(data).hexdigest()[:12]
+
+
+def asset_href(name: str) -> str:
+    """Return the address of a file."""
+    return f"{PREFIX}/{asset(name)[1]}/{name}"
+
+
+async def serve(call: Call) -> web.Response:
+    """Return a file. One of another version is answered with the present one, which is not to be kept."""
+    name = call.path["name"]
+    data, digest = asset(name)
+    kept = "public, max-age=31536000, immutable" if call.path["digest"] == digest else "no-store"
+    headers = {"Cache-Control": kept, "X-Content-Type-Options": "nosniff"}
+    return web.Response(body=data, content_type=TYPES[name.rpartition(".")[2]], charset="utf-8", headers=headers)

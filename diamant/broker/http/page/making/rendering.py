@@ -1,0 +1,125 @@
+"""Templates, and the answers made of them: nothing in a page comes from elsewhere, and no record or name becomes markup.
+
+The templates escape whatever they are given. The policy of `Content-Security-Policy` forbids what would run anyhow.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shlex
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+from urllib.parse import quote
+
+from aiohttp import web
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from diamant.broker.client.duration import duration_text
+from diamant.broker.client.errors import VerbError
+from diamant.broker.http.page.making.assets import asset_href
+from diamant.broker.http.serving.jobs import error_fields
+from diamant.broker.http.serving.json_body import JsonError
+from diamant.broker.http.serving.route import Call, Route
+from diamant.cleaner.evidence.certificates.page_words import moment, number, size
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCall:
+    """A call of the API, and the same from the shell, Python and curl."""
+
+    method: str
+    path: str
+    fields: Mapping[str, Any]
+    shell: str
+    python: str
+    curl: str
+
+
+def shown_call(call: Call, method: str, path: str, fields: Mapping[str, Any], shell: str, python: str) -> ShownCall:
+    """Return a call with the address of this broker in it."""
+    url = call.services.node.addresses.http_url
+    data = shlex.quote(json.dumps(fields))
+    body = f" -H 'Content-Type: application/json' -d {data}" if method != "DELETE" else ""
+    method_option = "" if method == "POST" and body else f" -X {method}"
+    return ShownCall(method, path, fields, shell, python, f"curl{method_option} {url}{path}{body}")
+
+
+def fragment(template: str, context: Mapping[str, object]) -> str:
+    """Return what a template makes of the context."""
+    return _environment().get_template(template).render(context)
+
+
+def page(
+    template: str, context: Mapping[str, object], *, title: str, view: str = "", status: int = 200
+) -> web.Response:
+    """Return a page; `view` is its name among the views."""
+    text = fragment(template, {**context, "title": title, "view": view})
+    return web.Response(text=text, status=status, content_type="text/html", charset="utf-8", headers=HEADERS)
+
+
+def refused(status: int, sentence: str) -> web.Response:
+    """Return the page for those who have no token, with a form for it if it would help."""
+    wants_token = status == 401
+    title = "Log in" if wants_token else "Not allowed"
+    context = {"message": sentence, "wants_token": wants_token}
+    return page("error.html.j2", context, title=title, status=status)
+
+
+def view(
+    path: str,
+    handle: Callable[[Call], Awaitable[web.StreamResponse]],
+    summary: str,
+    *,
+    shows_records: bool = False,
+) -> Route:
+    """Return the row of a view; what is wrong in its query counts as left out. Errors are answered by pages."""
+    return Route(
+        "GET", path, _errors_as_pages(handle), summary, changes_data=shows_records, takes_any_query=True, refuse=refused
+    )
+
+
+def _errors_as_pages(
+    handle: Callable[[Call], Awaitable[web.StreamResponse]],
+) -> Callable[[Call], Awaitable[web.StreamResponse]]:
+    @functools.wraps(handle)
+    async def answer(call: Call) -> web.StreamResponse:
+        try:
+            return await handle(call)
+        except (VerbError, JsonError) as error:
+            status = error_fields(error)["status"]
+            title = "Not found" if status == 404 else "Not possible"
+            context = {"message": str(error), "wants_token": False}
+            return page("error.html.j2", context, title=title, status=status)
+
+    return answer
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("diamant.broker.http.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        number=number, size=size, moment=moment, duration=duration_text, step=partial(quote, safe="")
+    )
+    environment.globals.update(asset=asset_href)
+    return environment

@@ -1,0 +1,1 @@
+"""Partitions as strips of their segments."""

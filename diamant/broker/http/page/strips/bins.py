@@ -1,0 +1,94 @@
+"""The pieces of a strip: a segment, or neighbours that share a piece, divided by the kinds of their records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from diamant.broker.http.page.strips.segments import COUNTED, KINDS, ShownSegment
+from diamant.cleaner.evidence.certificates.page_words import number, size
+
+HEIGHT = 60
+MAX_BINS = 240
+"""Of a strip. Neighbours of a log with more segments share one."""
+
+
+class Bin(NamedTuple):
+    """A piece of the strip: a segment, or several neighbours."""
+
+    x: float
+    width: float
+    bands: tuple[tuple[str, float, float], ...]
+    """Kind, y, height."""
+    classes: str
+    title: str
+    base_offset: int
+
+
+def bins_of(segments: Sequence[ShownSegment], scale: float) -> Iterator[Bin]:
+    total = max(1, sum(one.size for one in segments))
+    if len(segments) <= MAX_BINS:
+        groups = [[one] for one in segments]
+    else:
+        at = 0
+        places = []
+        for one in segments:
+            places.append((min(MAX_BINS - 1, at * MAX_BINS // total), one))
+            at += one.size
+        groups = [[one for _, one in group] for _, group in groupby(places, key=lambda place: place[0])]
+    x = 0.0
+    for group in groups:
+        width = sum(one.size for one in group) * scale
+        yield Bin(
+            round(x, 2),
+            round(max(width, 0.5), 2),
+            tuple(_bands(group)),
+            _classes(group),
+            _title(group),
+            group[0].base_offset,
+        )
+        x += width
+
+
+def _bands(group: Sequence[ShownSegment]) -> Iterator[tuple[str, float, float]]:
+    counted = [one.counts for one in group if one.counts is not None]
+    sums = {kind: sum(one[kind] for one in counted) for kind in COUNTED}
+    total = sum(sums.values())
+    if not total or len(counted) < len(group):
+        if any(one.size for one in group):
+            yield "unknown", 0, HEIGHT
+        return
+    below = float(HEIGHT)
+    for kind, count in sums.items():
+        if count:
+            height = count / total * HEIGHT
+            below -= height
+            yield kind, round(max(below, 0), 2), round(height, 2)
+
+
+def _classes(group: Sequence[ShownSegment]) -> str:
+    found = []
+    if any(one.is_in_round for one in group):
+        found.append("in-round")
+    if any(one.is_active for one in group):
+        found.append("active")
+    return " ".join(found)
+
+
+def _title(group: Sequence[ShownSegment]) -> str:
+    first = group[0]
+    lines = [
+        f"Segment {number(first.base_offset)}, {size(first.size)}"
+        if len(group) == 1
+        else f"{number(len(group))} segments from offset {number(first.base_offset)}, {size(sum(one.size for one in group))}"
+    ]
+    counted = [one.counts for one in group if one.counts is not None]
+    for kind, label in KINDS:
+        if count := sum(one.get(kind, 0) for one in counted):
+            lines.append(f"{number(count)} {label}")
+    if len(counted) < len(group):
+        lines.append("not counted")
+    if len(group) == 1 and first.state:
+        lines.append(first.state)
+    return "\n".join(lines)

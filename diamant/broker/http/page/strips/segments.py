@@ -1,0 +1,100 @@
+"""The segments of a partition as the table shows them: sizes, counts by kind, states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from diamant.cleaner.evidence.certificates.page_words import counted as word
+from diamant.cleaner.evidence.certificates.page_words import moment, number
+from diamant.cleaner.queries.segment_census import SegmentRecords
+from diamant.cleaner.service.metrics import RoundStatus
+from diamant.storage.log.log import Log
+
+KINDS = (
+    ("live", "live"),
+    ("tombstones", "tombstones"),
+    ("expired", "expired tombstones"),
+    ("superseded", "superseded"),
+    ("aborted", "aborted"),
+    ("undecided", "transaction open"),
+    ("keyless", "without a key"),
+    ("markers", "markers"),
+    ("unknown", "not counted"),
+)
+"""From the bottom to the top; the labels of the legend. All tombstones of a segment count as expired once the last has."""
+COUNTED = tuple(kind for kind, _ in KINDS if kind != "unknown")
+
+
+class ShownSegment(NamedTuple):
+    """A segment in the table."""
+
+    base_offset: int
+    size: int
+    newest_ms: int
+    counts: Mapping[str, int] | None
+    """None: not counted since it changed."""
+    state: str
+    is_active: bool
+    is_dirty: bool
+    is_in_round: bool
+
+
+def shown_segments(
+    log: Log, known: Mapping[int, SegmentRecords], round_: RoundStatus | None, first_dirty: int, now_ms: int
+) -> Iterator[ShownSegment]:
+    for segment in log.segments:
+        one = known.get(segment.base_offset)
+        if not segment.size:
+            one = SegmentRecords(segment.base_offset, 0)
+        is_current = one is not None and one.size == segment.size
+        is_active = segment is log.active
+        is_dirty = segment.base_offset >= first_dirty
+        is_in_round = round_ is not None and round_.first_offset <= segment.base_offset < round_.end_offset
+        words = ["active"] if is_active else ["dirty" if is_dirty else "cleaned"] if log.config.is_compacted else []
+        if is_in_round:
+            words.append("in a round")
+        if is_current and one is not None and one.last_horizon_ms is not None:
+            words.append(_horizon(one, now_ms))
+        yield ShownSegment(
+            segment.base_offset,
+            segment.size,
+            segment.largest_timestamp,
+            _counts(one, now_ms) if is_current and one is not None else None,
+            ", ".join(words),
+            is_active,
+            is_dirty,
+            is_in_round,
+        )
+
+
+def _counts(one: SegmentRecords, now_ms: int) -> Mapping[str, int]:
+    found = {kind: getattr(one, kind) for kind in COUNTED if kind != "expired"}
+    is_expired = one.last_horizon_ms is not None and one.last_horizon_ms <= now_ms
+    # In the order of KINDS, in which they are drawn.
+    return {
+        kind: (found["tombstones"] if is_expired else 0) if kind == "expired"
+        else 0 if kind == "tombstones" and is_expired
+        else found[kind]
+        for kind in COUNTED
+    }  # fmt: skip
+
+
+def _horizon(one: SegmentRecords, now_ms: int) -> str:
+    assert one.first_horizon_ms is not None
+    assert one.last_horizon_ms is not None
+    if one.last_horizon_ms <= now_ms:
+        return "its tombstones have expired"
+    if one.first_horizon_ms <= now_ms:
+        return f"some tombstones have expired, the last expire at {moment(one.last_horizon_ms)}"
+    return f"tombstones wait until {moment(one.first_horizon_ms)}"
+
+
+def figures_of(segments: Sequence[ShownSegment]) -> str:
+    counted = [one.counts for one in segments if one.counts is not None]
+    if not counted:
+        return ""
+    sums = {kind: sum(one[kind] for one in counted) for kind in COUNTED}
+    text = ", ".join(f"{number(sums[kind])} {label}" for kind, label in KINDS if sums.get(kind))
+    left = len(segments) - len(counted)
+    return (text or "no records") + (f"; {word(left, 'segment')} not counted" if left else "")

@@ -1,0 +1,165 @@
+"""A partition as a strip: its segments side by side, as wide as they are large, divided by the kinds of their records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from diamant.broker.http.page.strips.bins import Bin, bins_of
+from diamant.broker.http.page.strips.segments import ShownSegment, figures_of, shown_segments
+from diamant.broker.operations.figures.segment_figures import CountedPartition
+from diamant.cleaner.evidence.certificates.page_words import counted as word
+from diamant.cleaner.evidence.certificates.page_words import size
+from diamant.cleaner.service.metrics import PartitionStatus, RoundStatus
+from diamant.storage.log.log import Log
+
+WIDTH = 1000
+TICKS = 4
+"""On the axis, from the left, as far apart as the others."""
+
+
+class Tick(NamedTuple):
+    """A place on the axis; without texts beyond the end of the log."""
+
+    offset: int | None
+    newest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """One partition."""
+
+    partition: int
+    bytes: int
+    log_start_offset: int
+    log_end_offset: int
+    segments: tuple[ShownSegment, ...]
+    bins: tuple[Bin, ...]
+    marks: tuple[tuple[str, float], ...]
+    """Log start, first dirty and last stable offset, where they lie: kind, x."""
+    label: str
+    figures: str
+    ticks: tuple[Tick, ...]
+    newest_ms: int
+    round: RoundStatus | None
+    is_exchanging: bool
+    trouble: str | None
+    outputs: tuple[tuple[float, float], ...] = ()
+    """What the round in progress has written so far: x, width."""
+    written_bytes: int = 0
+    ghost: tuple[float, float] | None = None
+    """What a round has just freed: x, width."""
+    ghost_text: str = ""
+    reading: tuple[float, float] | None = None
+    """The segments that the round in progress is over: x, width."""
+
+
+def make_strip(
+    log: Log,
+    counted: CountedPartition | None,
+    status: PartitionStatus | None,
+    round_: RoundStatus | None,
+    first_dirty: int,
+    scale_bytes: int,
+    now_ms: int,
+    written: Sequence[int] = (),
+    bytes_before: int | None = None,
+) -> Strip:
+    """Return the strip of a log.
+
+    `scale_bytes` is what the whole width stands for, `written` are the sizes of what a round has written and not yet put into
+    place, `bytes_before` is the size before a round that has just ended.
+    """
+    known = {} if counted is None else counted.by_base_offset
+    segments = tuple(shown_segments(log, known, round_, first_dirty, now_ms))
+    scale = WIDTH / max(1, scale_bytes)
+    total = sum(one.size for one in segments)
+    figures = figures_of(segments)
+    outputs = []
+    x = 0.0
+    for one_size in written:
+        outputs.append((round(x, 2), round(max(one_size * scale, 0.5), 2)))
+        x += one_size * scale
+    freed = 0 if bytes_before is None else bytes_before - total
+    return Strip(
+        log.partition,
+        total,
+        log.log_start_offset,
+        log.log_end_offset,
+        segments,
+        tuple(bins_of(segments, scale)),
+        tuple(_marks(log, segments, scale, first_dirty)),
+        f"Partition {log.partition}: {size(total)} in {word(len(segments), 'segment')}; {figures or 'not counted'}",
+        figures,
+        tuple(_ticks(log, segments, scale_bytes)),
+        max((one.newest_ms for one in segments), default=-1),
+        round_,
+        log.is_exchanging,
+        _trouble(log, status),
+        tuple(outputs),
+        sum(written),
+        (round(total * scale, 2), round(freed * scale, 2)) if freed > 0 else None,
+        f"A round has freed {size(freed)} of {size(bytes_before or 0)}." if freed > 0 else "",
+        _reading(segments, scale),
+    )
+
+
+def _reading(segments: Sequence[ShownSegment], scale: float) -> tuple[float, float] | None:
+    places, x = [], 0
+    for one in segments:
+        if one.is_in_round:
+            places.append((x, x + one.size))
+        x += one.size
+    if not places:
+        return None
+    return round(places[0][0] * scale, 2), round((places[-1][1] - places[0][0]) * scale, 2)
+
+
+def _trouble(log: Log, status: PartitionStatus | None) -> str | None:
+    if log.write_failure is not None:
+        return f"It takes no more writes: {log.write_failure}"
+    if status is None or status.trouble is None:
+        return None
+    return f"{'Not cleaned' if status.uncleanable_reason is not None else 'In quarantine'}: {status.trouble}"
+
+
+def _ticks(log: Log, segments: Sequence[ShownSegment], scale_bytes: int) -> Iterator[Tick]:
+    """Yield the offsets at the same distances along the whole width."""
+    ends = [one.base_offset for one in segments[1:]] + [log.log_end_offset]
+    for step in range(TICKS):
+        place, x = step * scale_bytes / TICKS, 0
+        for one, end in zip(segments, ends, strict=True):
+            if x <= place < x + one.size:
+                share = (place - x) / one.size
+                offset = (
+                    max(log.log_start_offset, one.base_offset)
+                    if not step
+                    else one.base_offset + share * (end - one.base_offset)
+                )
+                yield Tick(int(offset), one.newest_ms)
+                break
+            x += one.size
+        else:
+            yield Tick(None, -1)
+
+
+def _marks(log: Log, segments: Sequence[ShownSegment], scale: float, first_dirty: int) -> Iterator[tuple[str, float]]:
+    if segments and log.log_start_offset > segments[0].base_offset:
+        yield "start", _place(log, segments, scale, log.log_start_offset)
+    if log.config.is_compacted and first_dirty > log.log_start_offset:
+        yield "dirty", _place(log, segments, scale, first_dirty)
+    if log.last_stable_offset < log.log_end_offset:
+        yield "stable", _place(log, segments, scale, log.last_stable_offset)
+
+
+def _place(log: Log, segments: Sequence[ShownSegment], scale: float, offset: int) -> float:
+    """Return the x of an offset: within a segment as if its records were equally large."""
+    x = 0.0
+    for number_, one in enumerate(segments):
+        end = segments[number_ + 1].base_offset if number_ + 1 < len(segments) else log.log_end_offset
+        if offset < end:
+            share = max(0.0, (offset - one.base_offset) / max(1, end - one.base_offset))
+            return round((x + one.size * share) * scale, 2)
+        x += one.size
+    return round(x * scale, 2)

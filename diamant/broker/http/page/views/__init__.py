@@ -1,0 +1,1 @@
+"""The views of the page, one module each, and the table of their routes."""

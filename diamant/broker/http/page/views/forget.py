@@ -1,0 +1,229 @@
+"""Forget a person: where something of them is, what would go, and, once that was confirmed, an erasure or a redaction.
+
+Keys and descriptions are in bodies alone. A preview reads like `explain` and changes nothing; what is in it is of that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import shlex
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from aiohttp import web
+
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible
+from diamant.broker.client.record_key import key_fields
+from diamant.broker.http.page.making.rendering import HEADERS, ShownCall, fragment, page, refused, shown_call, view
+from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
+from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.operations.records.explain import ExplainOperation, ExplainRequest
+from diamant.broker.topics.names import INTERNAL_TOPICS
+from diamant.cleaner.redaction.locate import LocatedRecords, SearchedSegment, locate_records
+from diamant.cleaner.redaction.where import Where, WhereError, parse_where
+from diamant.protocol.errors import KafkaError
+from diamant.storage.errors import StorageError
+from diamant.storage.log.log import Log
+
+MAX_WAIT_MS = 600_000
+MAX_ROWS = 200
+OFFSET_BYTES = 64 * 1024 * 1024
+"""Of the offsets that one partition's preview remembers."""
+
+
+class KeyPlace(NamedTuple):
+    """What a partition has under a key."""
+
+    topic: str
+    partition: int
+    is_compacted: bool
+    statuses: str
+    records: int
+    holds: str
+    goes_ms: int | None
+    """When the last of it goes by itself; None: never, as things are."""
+
+
+class MatchPlace(NamedTuple):
+    """The records of a partition that a description means."""
+
+    partition: int
+    matched: int
+    superseded: int
+    undecided: int
+    kept: int
+    problem: str
+
+
+def _topics(call: Call, asked: list[str]) -> list[str]:
+    """Return the topics that are meant: those named, or all of users. NotFound."""
+    known = call.services.node.topics.by_name
+    for one in asked:
+        if one not in known:
+            raise NotFound(f"there is no topic {one[:249]!r}")
+    return sorted(asked or (name for name in known if name not in INTERNAL_TOPICS))
+
+
+async def show(call: Call) -> web.StreamResponse:
+    """Return the forms, and the list of certificates."""
+    kept = call.services.certificates()
+    certificates = await kept.list_all()
+    public_key = ""
+    with suppress(NotPossible):  # there is none before the first certificate
+        public_key = _hex_of(await kept.public_key() or "")
+    unfinished = [one for kind in call.services.jobs for one in await kind.unfinished_on_disk()]
+    context = {
+        "topics": _topics(call, []),
+        "unfinished": unfinished[:MAX_ROWS],
+        "certificates": certificates[::-1][:MAX_ROWS],
+        "more": max(0, len(certificates) - MAX_ROWS),
+        "public_key": public_key,
+        "verify": _verify_call(call, public_key),
+    }
+    return page("forget.html.j2", context, title="Forget", view="Forget")
+
+
+def _verify_call(call: Call, public_key: str) -> ShownCall:
+    url = call.services.node.addresses.http_url
+    program = f"jq '{{certificate: ., public_key: \"{public_key}\"}}' FILE.json | "
+    curl = f"{program}curl {url}/v1/verify -H 'Content-Type: application/json' -d @-"
+    python = f'diamant.Admin().verify(json.load(open("FILE.json")), public_key="{public_key}")'
+    shell = "diamant verify FILE.json --public-key KEY.pem"
+    return ShownCall("POST", "/v1/verify", {}, shell, python, curl)
+
+
+def _hex_of(pem: str) -> str:
+    """Return the digits of an Ed25519 public key, the last 32 bytes of SubjectPublicKeyInfo (RFC 8410)."""
+    text = "".join(line for line in pem.splitlines() if not line.startswith("-"))
+    return base64.b64decode(text)[-32:].hex()
+
+
+async def preview_key(call: Call) -> web.StreamResponse:
+    """Return where a key is. NotFound, NotPossible, TooMany."""
+    key: bytes = call.fields["key"]
+    places: list[KeyPlace] = []
+    for topic in _topics(call, call.fields["topics"]):
+        found = await call.services.explain().explain(ExplainRequest(topic, key=key), call.progress)
+        for one in found.partitions:
+            if not one.records and not one.records_left_out:
+                continue
+            statuses = Counter(record.status for record in one.records)
+            held = next((record for record in one.records if record.gates), None)
+            times = [record.goes_ms for record in one.records]
+            places.append(
+                KeyPlace(
+                    topic,
+                    one.partition,
+                    "compact" in one.cleanup_policy,
+                    ", ".join(f"{count} {status}" for status, count in statuses.items()),
+                    len(one.records) + one.records_left_out,
+                    held.gates[0].text if held is not None else "",
+                    None if None in times else max((time for time in times if time is not None), default=None),
+                )
+            )
+    erasable = sorted({one.topic for one in places if one.is_compacted})
+    context = {
+        "places": places,
+        "topics": erasable,
+        "records": sum(one.records for one in places if one.is_compacted),
+        "others": sorted({one.topic for one in places if not one.is_compacted}),
+        "call": _erase_call(call, key, erasable),
+    }
+    return _part("forget_key.html.j2", context)
+
+
+def _erase_call(call: Call, key: bytes, topics: list[str]) -> ShownCall:
+    found = key_fields(key)
+    option, text = ("--key", found["text"]) if "text" in found else ("--key-hex", found["hex"])
+    return shown_call(
+        call, "POST", "/v1/erase", {"key": found, "topics": topics},
+        f"diamant erase {' '.join(topics)} {option} {shlex.quote(text)} --reason REASON",
+        f"broker.erase({key!r}, {topics!r}, reason=REASON)",
+    )  # fmt: skip
+
+
+async def preview_where(call: Call) -> web.StreamResponse:
+    """Return what a redaction would remove. NotFound, NotPossible, BadArgument."""
+    topic, text = call.fields["topic"], call.fields["where"]
+    try:
+        where = parse_where(text)
+    except WhereError as error:
+        raise BadArgument(str(error)) from None
+    explaining = call.services.explain()
+    places = []
+    for log in explaining.logs(topic, None):
+        try:
+            located = await _locate(explaining, log, where)
+        except (StorageError, KafkaError, OSError) as error:
+            raise NotPossible(f"{topic}-{log.partition} cannot be searched: {error}") from None
+        problem = f"{len(located.problems)} segments cannot be read" if located.problems else ""
+        places.append(
+            MatchPlace(log.partition, located.matched, located.superseded, located.undecided, located.kept, problem)
+        )
+    context = {
+        "topic": topic,
+        "where": text,
+        "places": places,
+        "removed": sum(one.matched + one.superseded for one in places),
+        "undecided": sum(one.undecided for one in places),
+        "kept": sum(one.kept for one in places),
+        "call": shown_call(
+            call, "POST", "/v1/redact", {"topic": topic, "where": text},
+            f"diamant redact {topic} --where {shlex.quote(text)} --reason REASON",
+            f"broker.redact({topic!r}, where={text!r}, reason=REASON)",
+        ),
+    }  # fmt: skip
+    return _part("forget_where.html.j2", context)
+
+
+async def _locate(explaining: ExplainOperation, log: Log, where: Where) -> LocatedRecords:
+    taken, files = await explaining.open(log)
+    files.close()
+    segments = [
+        SearchedSegment(one.base_offset, one.path, one.size, tuple(one.txn_index.all())) for one in taken.segments
+    ]
+
+    def locate() -> LocatedRecords:
+        return locate_records(
+            log.env,
+            segments,
+            where,
+            taken.state.last_stable_offset,
+            is_compacted=log.config.is_compacted,
+            offset_bytes=OFFSET_BYTES,
+            check=explaining.check,
+        )
+
+    return await asyncio.to_thread(locate)
+
+
+def _part(template: str, context: dict[str, object]) -> web.Response:
+    return web.Response(text=fragment(template, context), content_type="text/html", charset="utf-8", headers=HEADERS)
+
+
+def _preview(path: str, handle: Callable[[Call], object], fields: tuple[Param, ...]) -> Route:
+    return Route(
+        "POST", path, handle, "A preview.",  # type: ignore[arg-type]
+        fields=fields, changes_data=True, refuse=refused, max_body_bytes=MAX_KEYED_BODY_BYTES, max_wait_ms=MAX_WAIT_MS,
+    )  # fmt: skip
+
+
+ROUTES = (
+    view("/forget", show, "Forget a person."),
+    _preview(
+        "/forget/key",
+        preview_key,
+        (Param("key", "key", "The key.", is_required=True), Param("topics", "strings", "The topics; all without.", ())),
+    ),
+    _preview(
+        "/forget/where",
+        preview_where,
+        (
+            Param("topic", "string", "The topic.", is_required=True),
+            Param("where", "string", "Which records.", is_required=True),
+        ),
+    ),
+)

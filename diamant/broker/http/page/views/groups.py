@@ -1,0 +1,249 @@
+"""Consumer groups: members, what they own, lags; open transactions, and what they hold back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from aiohttp import web
+
+from diamant.broker.client.errors import NotFound
+from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.offsets import committed_offset_of
+from diamant.broker.http.page.making.live import live_view, stream
+from diamant.broker.http.page.making.rendering import fragment, page, view
+from diamant.broker.http.serving.route import Call
+from diamant.broker.operations.records.explain import ExplainRequest
+from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE, parse_assignment
+from diamant.storage.log.log import Log
+
+MAX_ROWS = 200
+MAX_PLACES = 1_000
+
+
+class GroupRow(NamedTuple):
+    """A group in the list."""
+
+    name: str
+    group_type: str
+    state: str
+    members: int
+    places: int
+    lag: int
+
+
+class MemberRow(NamedTuple):
+    """A member of a group."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    owned: str
+
+
+class PlaceRow(NamedTuple):
+    """A partition for which a group has committed an offset."""
+
+    topic: str
+    partition: int
+    committed: int
+    end: int | None
+    """None: the partition is not there."""
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets between the two."""
+        return None if self.end is None else max(0, self.end - self.committed)
+
+
+class TransactionRow(NamedTuple):
+    """An open transaction."""
+
+    name: str
+    producer_id: int
+    state: str
+    start_ms: int
+    aborts_ms: int
+    partitions: str
+
+
+class HeldRow(NamedTuple):
+    """A partition of which consumers of committed records do not get the end."""
+
+    topic: str
+    partition: int
+    stable: int
+    end: int
+
+
+def _coordinator(call: Call) -> GroupCoordinator | None:
+    """Return the coordinator; None while there is no group at all."""
+    services = call.services
+    return services.groups() if GROUP_OFFSETS_TOPIC in services.node.topics.by_name else None
+
+
+def _places(call: Call, group: Group) -> list[PlaceRow]:
+    logs: dict[str, dict[int, Log]] = {
+        name: topic.logs for name in group.offsets.committed if (topic := call.services.node.topics.by_name.get(name))
+    }
+    return sorted(
+        PlaceRow(
+            topic,
+            partition,
+            committed_offset_of(stored[0]),
+            None if (log := logs.get(topic, {}).get(partition)) is None else log.high_watermark,
+        )
+        for topic, found in group.offsets.committed.items()
+        if call.may_know(topic)
+        for partition, stored in found.items()
+    )
+
+
+def _members(call: Call, groups: GroupCoordinator, group: Group) -> list[MemberRow]:
+    if group.consumer is not None:
+        found = groups.consumer.describe(group.group_id)["members"]
+        return [
+            MemberRow(
+                one["member_id"],
+                one["instance_id"],
+                one["client_id"],
+                one["client_host"],
+                _owned(
+                    call, {each["topic_name"]: each["partitions"] for each in one["assignment"]["topic_partitions"]}
+                ),
+            )
+            for one in found
+        ]
+    if group.classic is None:
+        return []
+    return [
+        MemberRow(
+            one.member_id,
+            one.group_instance_id,
+            one.client_id,
+            one.client_host,
+            _assigned(call, one.assignment) if group.classic.protocol_type == PROTOCOL_TYPE else "",
+        )
+        for one in group.classic.members.values()
+    ]
+
+
+def _assigned(call: Call, assignment: bytes) -> str:
+    try:
+        return _owned(call, {name: list(found) for name, found in parse_assignment(assignment).partitions.items()})
+    except ProtocolError:
+        return ""
+
+
+def _owned(call: Call, partitions: dict[str, list[int]]) -> str:
+    known = {topic: found for topic, found in partitions.items() if call.may_know(topic)}
+    return "; ".join(f"{topic} {', '.join(map(str, sorted(found)))}" for topic, found in sorted(known.items()))
+
+
+def _row(call: Call, group: Group) -> GroupRow:
+    places = _places(call, group)
+    members = len(group.classic.members) if group.classic is not None else 0
+    if group.consumer is not None:
+        members = len(group.consumer.members)
+    return GroupRow(
+        group.group_id, group.group_type, group.state, members, len(places), sum(one.lag or 0 for one in places)
+    )
+
+
+def _transactions(call: Call) -> list[TransactionRow]:
+    made = call.services.transactions.made
+    if made is None:
+        return []
+    return [
+        TransactionRow(
+            one.transactional_id,
+            one.producer_id,
+            one.state.name.replace("_", " ").lower(),
+            one.start_ms,
+            one.start_ms + one.timeout_ms,
+            ", ".join(f"{topic}-{partition}" for topic, partition in sorted(one.partitions)[:20]),
+        )
+        for one in made.store.open_transactions[:MAX_ROWS]
+    ]
+
+
+def _context(call: Call) -> dict[str, object]:
+    groups = _coordinator(call)
+    found = [] if groups is None else sorted(groups.groups.values(), key=lambda group: group.group_id)
+    held = [
+        HeldRow(log.topic, log.partition, log.last_stable_offset, log.log_end_offset)
+        for log in call.services.node.directory.logs.values()
+        if log.last_stable_offset < log.log_end_offset
+    ]
+    return {
+        "groups": [_row(call, group) for group in found[:MAX_ROWS]],
+        "more": max(0, len(found) - MAX_ROWS),
+        "is_loading": groups is not None and groups.loading.is_loading,
+        "transactions": _transactions(call),
+        "held": sorted(held)[:MAX_ROWS],
+    }
+
+
+async def show(call: Call) -> web.StreamResponse:
+    """Return the list."""
+    return page("groups.html.j2", _context(call), title="Groups", view="Groups")
+
+
+async def live(call: Call) -> web.StreamResponse:
+    """Send its changes."""
+
+    async def parts() -> dict[str, str]:
+        return {"groups": fragment("groups_live.html.j2", _context(call))}
+
+    return await stream(call, parts)
+
+
+def _group(call: Call) -> tuple[GroupCoordinator, Group]:
+    name = call.path["group"]
+    groups = _coordinator(call)
+    group = None if groups is None else groups.groups.get(name)
+    if groups is None or group is None:
+        raise NotFound(f"there is no group {name[:249]!r}")
+    return groups, group
+
+
+async def show_group(call: Call) -> web.StreamResponse:
+    """Return one group. NotFound."""
+    groups, group = _group(call)
+    places = _places(call, group)
+    context = {
+        "group": _row(call, group),
+        "members": _members(call, groups, group),
+        "places": places[:MAX_PLACES],
+        "more": max(0, len(places) - MAX_PLACES),
+    }
+    return page("group.html.j2", context, title=group.group_id, view="Groups")
+
+
+async def tombstones(call: Call) -> web.StreamResponse:
+    """Return how many tombstones a group has not passed, by partition. NotFound, NotPossible."""
+    _, group = _group(call)
+    found = []
+    for topic in sorted(group.offsets.committed):
+        known = call.services.node.topics.by_name.get(topic)
+        if known is None or not call.may_know(topic) or not any(log.config.is_compacted for log in known.logs.values()):
+            continue
+        explanation = await call.services.explain().explain(ExplainRequest(topic, is_tombstones=True))
+        for one in explanation.partitions:
+            behind = [record for record in one.records if group.group_id in record.groups_behind]
+            if behind:
+                goes = min((record.goes_ms for record in behind if record.goes_ms is not None), default=None)
+                found.append({"topic": topic, "partition": one.partition, "count": len(behind), "goes_ms": goes})
+    context = {"group": group.group_id, "found": found}
+    return page("group_tombstones.html.j2", context, title=group.group_id, view="Groups")
+
+
+ROUTES = (
+    view("/groups", show, "The list of groups."),
+    live_view("/live/groups", live),
+    view("/groups/{group}", show_group, "A group."),
+    view("/groups/{group}/tombstones", tombstones, "Tombstones that a group has not passed."),
+)

@@ -1,0 +1,58 @@
+"""History: figures of the last 24 hours as charts, of the broker or of one topic."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from diamant.broker.client.errors import NotFound
+from diamant.broker.http.page.making.rendering import page, view
+from diamant.broker.http.serving.route import Call
+
+MAX_ROWS = 10
+
+CHARTS = (
+    ("Throughput", "bytes/s", (("bytes_in_per_s", "in"), ("bytes_out_per_s", "out"))),
+    ("Size on disk", "bytes", (("bytes", "all segments"),)),
+    ("Removed by the cleaner", "records/s", (("records_removed_per_s", "all reasons"),)),
+    ("Highest dirty ratio", "", (("dirty_ratio", "dirty ratio"),)),
+)
+BROKER_CHARTS = (
+    *CHARTS[:2],
+    ("Latency, 99th percentile", "ms", (("produce_p99_ms", "produce"), ("fetch_p99_ms", "fetch"))),
+    (
+        "Removed by the cleaner",
+        "records/s",
+        (
+            ("removed_superseded_per_s", "superseded"),
+            ("removed_tombstone_per_s", "tombstones"),
+            ("removed_aborted_per_s", "aborted"),
+            ("removed_marker_per_s", "markers"),
+        ),
+    ),
+    CHARTS[3],
+    ("Memory", "bytes", (("memory_bytes", "resident"),)),
+)
+
+
+async def show(call: Call) -> web.StreamResponse:
+    """Return the view. NotFound."""
+    history = call.services.history()
+    topic = call.request.query.get("topic") or None
+    found = history.to_fields(topic, 0)
+    if found is None:
+        raise NotFound("there is no history of such a topic: the largest topics have one")
+    charts = CHARTS if topic else BROKER_CHARTS
+    names = [name for _, _, series in charts for name, _ in series]
+    latest = range(max(0, len(found["times_ms"]) - MAX_ROWS), len(found["times_ms"]))
+    context = {
+        "topic": topic,
+        "topics": history.topics(),
+        "charts": charts,
+        "names": names,
+        "rows": [(found["times_ms"][at], [found["series"][name][at] for name in names]) for at in reversed(latest)],
+        "began_ms": found["times_ms"][0] if found["times_ms"] else None,
+    }
+    return page("history.html.j2", context, title="History", view="History")
+
+
+ROUTES = (view("/history", show, "The history."),)

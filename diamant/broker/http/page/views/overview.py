@@ -1,0 +1,71 @@
+"""The overview: what the broker is, what it does now, what is overdue."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from diamant.broker.http.page.making.live import live_view, stream
+from diamant.broker.http.page.making.rendering import ShownCall, fragment, page, shown_call, view
+from diamant.broker.http.page.views.faults import fault_text
+from diamant.broker.http.serving.route import Call
+from diamant.broker.operations.running.status import BrokerStatus, broker_status
+
+MAX_ROWS = 20
+RATE_SAMPLES = 30
+"""A quarter of an hour."""
+
+
+def _status(call: Call) -> BrokerStatus:
+    services = call.services
+    return broker_status(services.node, services.cleaning.status(), services.clock().state())
+
+
+def _context(call: Call) -> dict[str, object]:
+    status = _status(call)
+    overdue = sorted((one for one in status.cleaner.partitions if one.overdue_ms > 0), key=lambda one: -one.overdue_ms)
+    faults = call.services.faults.made
+    return {
+        "status": status,
+        "rates": call.services.history().means(RATE_SAMPLES),
+        "overdue": overdue[:MAX_ROWS],
+        "overdue_more": max(0, len(overdue) - MAX_ROWS),
+        "troubled": [one for one in status.cleaner.partitions if one.trouble is not None][:MAX_ROWS],
+        "erasures": [
+            {"id": one, "due_ms": due} for queue in call.services.jobs for one, due in queue.table.due.items()
+        ][:MAX_ROWS],
+        "faults": [] if faults is None else [
+            {"text": fault_text(one), "fired": one.count} for one in faults.list()[:MAX_ROWS]
+        ],
+    }  # fmt: skip
+
+
+def _clock_actions(call: Call) -> list[tuple[str, ShownCall]]:
+    found = []
+    for label, duration in (("Advance by 1 minute", "1m"), ("Advance by 1 hour", "1h"), ("Advance by 1 day", "1d")):
+        shown = shown_call(
+            call, "POST", "/v1/clock/advance", {"by": duration}, f"diamant clock advance {duration}",
+            f'broker.clock.advance("{duration}")',
+        )  # fmt: skip
+        found.append((label, shown))
+    for label, verb in (("Freeze", "freeze"), ("Let it run", "resume")):
+        shown = shown_call(call, "POST", f"/v1/clock/{verb}", {}, f"diamant clock {verb}", f"broker.clock.{verb}()")
+        found.append((label, shown))
+    return found
+
+
+async def show(call: Call) -> web.StreamResponse:
+    """Return the view."""
+    context = {**_context(call), "clock_actions": _clock_actions(call)}
+    return page("overview.html.j2", context, title="Overview", view="Overview")
+
+
+async def live(call: Call) -> web.StreamResponse:
+    """Send its changes."""
+
+    async def parts() -> dict[str, str]:
+        return {"overview": fragment("overview_live.html.j2", _context(call))}
+
+    return await stream(call, parts)
+
+
+ROUTES = (view("/", show, "The overview."), live_view("/live/overview", live))

@@ -1,0 +1,211 @@
+"""A topic: each partition as a strip of its segments, live; what holds what is there; compact now."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from aiohttp import web
+
+from diamant.broker.http.page.making.live import live_view, stream
+from diamant.broker.http.page.making.rendering import ShownCall, fragment, page, shown_call, view
+from diamant.broker.http.page.strips.segments import KINDS
+from diamant.broker.http.page.strips.strip import Strip, make_strip
+from diamant.broker.http.serving.route import Call
+from diamant.broker.operations.records.explain import ExplainRequest
+from diamant.cleaner.explain.explanation import PartitionExplanation
+from diamant.protocol.kraft.records import TOPIC_RESOURCE
+from diamant.storage.log.log import Log
+from diamant.storage.names import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, parse_segment_file
+
+MAX_STRIPS = 12
+"""Partitions on one page."""
+GHOST_S = 20.0
+"""For so long a strip shows what a round has freed."""
+WAIT_S = 0.5
+"""A view, or a look of its live part, waits so long for counts; a later look has them."""
+MAX_NUMBER = (1 << 31) - 1
+
+
+def query_number(call: Call, name: str, default: int = 0) -> int:
+    """Return a number of the query; what is none, or too large, counts as left out."""
+    text = call.request.query.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else default
+
+
+def _logs(call: Call) -> list[Log]:
+    """Return the partitions that are shown. NotFound."""
+    found = call.services.explain().logs(call.path["topic"], None)
+    first = min(query_number(call, "from"), MAX_NUMBER)
+    return [log for log in found if log.partition >= first][:MAX_STRIPS]
+
+
+def _offline(call: Call) -> list[tuple[int, str]]:
+    """Return the partitions that could not be opened, and why."""
+    failures = call.services.node.directory.failures
+    return sorted((one.partition, str(one.error)) for one in failures if one.topic == call.path["topic"])
+
+
+def _written(log: Log) -> list[int]:
+    """Return the sizes of what a round has written and not yet put into place. Blocks."""
+    found = []
+    for name in sorted(log.env.list_dir(log.path)):
+        parsed = parse_segment_file(name)
+        if parsed is not None and parsed.suffix == LOG_SUFFIX and parsed.stage in (CLEANED_SUFFIX, SWAP_SUFFIX):
+            with suppress(OSError):
+                found.append(log.env.file_size(f"{log.path}/{name}"))
+    return found
+
+
+async def _strips(call: Call, logs: list[Log], scale_bytes: int, before: Mapping[int, int]) -> list[Strip]:
+    services = call.services
+    cleaner = services.cleaning.status()
+    status = {one.partition: one for one in cleaner.partitions if one.topic == call.path["topic"]}
+    rounds = {one.partition: one for one in cleaner.in_progress if one.topic == call.path["topic"]}
+    figures = services.segment_figures()
+    until_s = time.monotonic() + WAIT_S
+    now_ms = services.node.env.clock.now_ms()
+    found = []
+    for log in logs:
+        counted = figures.known(log)
+        # What the round in progress reads is counted once it is over.
+        if log.partition not in rounds and not log.is_exchanging and not log.is_deleted:
+            counted = await figures.soon(log, until_s - time.monotonic())
+        first_dirty = log.log_start_offset
+        if log.config.is_compacted:
+            first_dirty = (await services.cleaning.service()).states.first_dirty(log)
+        in_progress = rounds.get(log.partition)
+        found.append(
+            make_strip(
+                log,
+                counted,
+                status.get(log.partition),
+                in_progress,
+                first_dirty,
+                scale_bytes,
+                now_ms,
+                await asyncio.to_thread(_written, log) if in_progress is not None or log.is_exchanging else (),
+                before.get(log.partition),
+            )
+        )
+    return found
+
+
+class _Shrinking:
+    """The sizes that partitions had before a round has freed a part, for `GHOST_S` after it."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+        self._before: dict[int, tuple[int, float]] = {}
+
+    def before(self, logs: Sequence[Log]) -> dict[int, int]:
+        """Return them; called for each look."""
+        now_s = time.monotonic()
+        for log in logs:
+            last = self._sizes.get(log.partition, log.size)
+            if log.size < last:
+                first = self._before[log.partition][0] if log.partition in self._before else last
+                self._before[log.partition] = first, now_s + GHOST_S
+            self._sizes[log.partition] = log.size
+        self._before = {one: found for one, found in self._before.items() if found[1] > now_s}
+        return {one: size for one, (size, _) in self._before.items()}
+
+
+def _scale(logs: list[Log]) -> int:
+    return max((log.size for log in logs), default=1)
+
+
+def _actions(call: Call, *, is_compacted: bool) -> list[tuple[str, ShownCall, str]]:
+    topic = call.path["topic"]
+    path = "/v1/compact"
+    roll = (
+        "Roll",
+        shown_call(
+            call, "POST", "/v1/roll", {"topic": topic}, f"diamant roll {topic}", f'diamant.Admin().roll("{topic}")'
+        ),
+        "Closes the active segments, so that they can be cleaned, or removed by retention.",
+    )
+    if not is_compacted:
+        return [roll]
+    return [
+        (
+            "Compact now",
+            shown_call(call, "POST", path, {"topic": topic}, f"diamant compact {topic}", f'broker.compact("{topic}")'),
+            "Removes what is superseded, and waits for the end. Consumers lose no latest value.",
+        ),
+        (
+            "Force",
+            shown_call(
+                call, "POST", path, {"topic": topic, "forced": True}, f"diamant compact {topic} --force",
+                f'broker.compact("{topic}", is_forced=True)',
+            ),
+            "The same, and what min.compaction.lag.ms protects, too.",
+        ),
+        (
+            "Wait for tombstones",
+            shown_call(
+                call, "POST", path, {"topic": topic, "until": "tombstones-gone"},
+                f"diamant compact {topic} --until tombstones-gone", f'broker.compact("{topic}", until="tombstones-gone")',
+            ),
+            "Until they are gone, too: after their delete horizons, by the broker's clock.",
+        ),
+        roll,
+    ]  # fmt: skip
+
+
+async def show(call: Call) -> web.StreamResponse:
+    """Return the view. NotFound."""
+    topic = call.path["topic"]
+    partitions = len(call.services.explain().logs(topic, None))
+    logs = _logs(call)
+    scale = _scale(logs)
+    strips = await _strips(call, logs, scale, {})
+    explanations: list[PartitionExplanation] = []
+    for log in logs:
+        found = await call.services.explain().explain(ExplainRequest(topic, log.partition))
+        explanations += found.partitions
+    configs = call.services.node.topics.image.configs.get((TOPIC_RESOURCE, topic), {})
+    return page(
+        "topic.html.j2",
+        {
+            "topic": topic,
+            "kinds": KINDS,
+            "first": logs[0].partition if logs else 0,
+            "count": MAX_STRIPS,
+            "partitions": partitions,
+            "scale": scale,
+            "strips": strips,
+            "offline": _offline(call),
+            "explanations": explanations,
+            "settings": sorted(configs.items()),
+            "actions": _actions(call, is_compacted=logs[0].config.is_compacted) if logs else [],
+        },
+        title=topic,
+        view="Topics",
+    )
+
+
+async def live(call: Call) -> web.StreamResponse:
+    """Send the strips when they change, to the scale that they had when the page was opened: one sees them shrink."""
+    least = query_number(call, "scale", 1)
+
+    shrinking = _Shrinking()
+
+    async def parts() -> dict[str, str]:
+        logs = _logs(call)
+        strips = await _strips(call, logs, max(least, _scale(logs)), shrinking.before(logs))
+        html = await asyncio.to_thread(fragment, "strips.html.j2", {"topic": call.path["topic"], "strips": strips})
+        return {"strips": html}
+
+    shown = [(log.topic, log.partition) for log in _logs(call) if log.config.is_compacted]
+    states = (await call.services.cleaning.service()).states if shown else None
+
+    def is_busy() -> bool:
+        return states is not None and any(states.is_in_progress(one) for one in shown)
+
+    return await stream(call, parts, is_busy)
+
+
+ROUTES = (view("/topics/{topic}", show, "A topic."), live_view("/live/topics/{topic}", live))

@@ -1,0 +1,41 @@
+"""The table of HTTP: the module that answers below a path, without importing any.
+
+A path belongs to the longest prefix (of whole steps) that is here. A module that is not installed is skipped.
+"""
+
+from __future__ import annotations
+
+ENDPOINTS: dict[str, str] = {
+    "/": "diamant.broker.http.page.views.table",
+    "/faults": "diamant.broker.http.page.views.table",
+    "/forget": "diamant.broker.http.page.views.table",
+    "/groups": "diamant.broker.http.page.views.table",
+    "/healthz": "diamant.broker.http.endpoints.running.health",
+    "/history": "diamant.broker.http.page.views.table",
+    "/live": "diamant.broker.http.page.views.table",
+    "/login": "diamant.broker.http.page.views.table",
+    "/readyz": "diamant.broker.http.endpoints.running.health",
+    "/static": "diamant.broker.http.page.views.table",
+    "/topics": "diamant.broker.http.page.views.table",
+    "/v1/cancel": "diamant.broker.http.endpoints.forgetting.cancel",
+    "/v1/certificates": "diamant.broker.http.endpoints.forgetting.erase",
+    "/v1/clock": "diamant.broker.http.endpoints.running.clock",
+    "/v1/compact": "diamant.broker.http.endpoints.data.compact",
+    "/v1/configs": "diamant.broker.http.endpoints.data.topic_changes",
+    "/v1/count": "diamant.broker.http.endpoints.data.count",
+    "/v1/erase": "diamant.broker.http.endpoints.forgetting.erase",
+    "/v1/explain": "diamant.broker.http.endpoints.data.explain",
+    "/v1/faults": "diamant.broker.http.endpoints.running.faults",
+    "/v1/find": "diamant.broker.http.endpoints.data.records",
+    "/v1/ghosts": "diamant.broker.http.endpoints.data.explain",
+    "/v1/history": "diamant.broker.http.endpoints.running.history",
+    "/v1/latest": "diamant.broker.http.endpoints.data.records",
+    "/v1/redact": "diamant.broker.http.endpoints.forgetting.redact",
+    "/v1/reset": "diamant.broker.http.endpoints.running.snapshots",
+    "/v1/roll": "diamant.broker.http.endpoints.data.topic_changes",
+    "/v1/segments": "diamant.broker.http.endpoints.data.count",
+    "/v1/snapshots": "diamant.broker.http.endpoints.running.snapshots",
+    "/v1/status": "diamant.broker.http.endpoints.running.status",
+    "/v1/verify": "diamant.broker.http.endpoints.forgetting.erase",
+}
+"""Path prefix → module with `ROUTES`."""

@@ -1,0 +1,214 @@
+"""Compact and wait: the operation behind `Broker.compact`.
+
+Partitions are compacted in parallel, each up to the end that it had when the call came to it. Calls at the same time
+share their rounds. Rounds continue when their caller stops waiting (timeout, cancelled): a later call joins them.
+
+Bound: `MAX_CALLS` at once; each holds a few hundred bytes per partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany, VerbError
+from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.operations.compactions.compacted_bytes import CompactedBytes
+from diamant.cleaner.on_demand.report import (
+    DELETED,
+    NOT_COMPACTED,
+    STOPPING,
+    UNTIL,
+    CompactionReport,
+    PartitionCompaction,
+)
+from diamant.cleaner.on_demand.request import CompactRequest
+from diamant.cleaner.rules.modes import ENGINES
+from diamant.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from diamant.broker.node.cleaner import NodeCleaner
+    from diamant.broker.node.node import Node
+    from diamant.broker.operations.compactions.topic_figures import TopicFigures
+    from diamant.cleaner.on_demand.compaction import Compactor
+
+logger = logging.getLogger(__name__)
+
+MAX_CALLS = 256
+"""Calls that may wait at the same time."""
+
+MAX_TIMEOUT_MS = 366 * 24 * 3_600_000
+"""Of a call: a year."""
+
+PARTITIONS_PER_TURN = 2
+"""Active segments that are closed before others get their turn: each takes a millisecond or two."""
+
+_STATUS = {DELETED: 404, NOT_COMPACTED: 409, STOPPING: 503}
+
+
+class CompactionFailed(VerbError):
+    """Partitions could not be compacted. `report` says which and why, and what was done with the others."""
+
+    def __init__(self, report: CompactionReport) -> None:
+        first, *others = report.failed
+        more = f" (and {len(others)} more partitions)" if others else ""
+        super().__init__(f"{first.error}{more}")
+        self.report = report
+        self.code = first.error_code or "failed"
+        self.status = _STATUS.get(self.code, 500)
+
+
+class BrokerStopping(VerbError):
+    """The broker stops; after its next start the call can be made again."""
+
+    status = 503
+    code = STOPPING
+
+
+class Compactions:
+    """All calls of one broker; made with the first one. Belongs to the loop thread."""
+
+    def __init__(self, node: Node, cleaning: NodeCleaner) -> None:
+        self._node = node
+        self._cleaning = cleaning
+        self._loop = node.loop
+        self._compactor: Compactor | None = None
+        self._is_stopping = False
+        self._running: set[asyncio.Task[CompactionReport]] = set()
+
+    async def compact(self, request: CompactRequest, progress: Progress | None = None) -> CompactionReport:
+        """Compact what the request names, and return what was done; see `Broker.compact`."""
+        _check(request)
+        if self._is_stopping:
+            raise BrokerStopping("the broker is stopping")
+        if len(self._running) >= MAX_CALLS:
+            raise TooMany(f"{MAX_CALLS} calls wait for compactions already, try again when some of them have ended")
+        running = self._loop.create_task(self._partitions(request, progress or Progress()))
+        self._running.add(running)
+        try:
+            timeout_s = None if request.timeout_ms is None else request.timeout_ms / 1000
+            await asyncio.wait({running}, timeout=timeout_s)
+            if running.cancelled():
+                raise BrokerStopping("the broker is stopping, the compaction continues with its next start")
+            if running.done():
+                return running.result()
+            raise TimedOut(
+                f"{request.topic} was not compacted within {request.timeout_ms} ms; its round continues, and another call "
+                "joins it"
+            )
+        finally:
+            running.cancel()
+            self._running.discard(running)
+            await asyncio.gather(running, return_exceptions=True)
+
+    def stop(self) -> None:
+        """End all calls with BrokerStopping."""
+        self._is_stopping = True
+        for running in self._running:
+            running.cancel()
+
+    async def compactor(self) -> Compactor:
+        """The compactor of single partitions; loads the cleaner if necessary."""
+        if self._compactor is None:
+            service = await self._cleaning.service()
+            from diamant.cleaner.on_demand.compaction import Compactor
+
+            self._compactor = self._compactor or Compactor(service)
+        return self._compactor
+
+    async def figures(self) -> TopicFigures:
+        """The figures that DescribeConfigs shows of topics."""
+        compactor = await self.compactor()
+        from diamant.broker.operations.compactions.topic_figures import TopicFigures
+
+        return TopicFigures(self._node, compactor.service, compactor.counts)
+
+    async def _partitions(self, request: CompactRequest, progress: Progress) -> CompactionReport:
+        """Compact the partitions beside each other."""
+        start_s, started_ms = self._loop.time(), self._node.env.clock.now_ms()
+        topic = request.topic
+        await self._node.topics.settled([topic])
+        logs = self._logs(topic, request.partition)
+        compactor = await self.compactor()
+        compacted = CompactedBytes(compactor.service, logs)
+        compacted.begin(progress, f"compacting {topic}")
+
+        def stage(text: str) -> None:
+            if len(logs) == 1:
+                compacted.begin(progress, f"{topic}: {text}")
+
+        async def one(log: Log) -> PartitionCompaction:
+            found = await compactor.compact(log, request, stage)
+            compacted.is_over(found.topic, found.partition, rounds=found.rounds)
+            return found
+
+        tasks: list[asyncio.Task[PartitionCompaction]] = []
+        try:
+            for count, log in enumerate(logs, start=1):
+                tasks.append(self._loop.create_task(one(log)))
+                if count % PARTITIONS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+            reports = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            progress.end_measure()
+        report = CompactionReport(
+            topic=topic,
+            until=request.until,
+            is_forced=request.is_forced,
+            started_ms=started_ms,
+            ended_ms=self._node.env.clock.now_ms(),
+            duration_ms=(self._loop.time() - start_s) * 1000,
+            partitions=tuple(reports),
+        )
+        if report.failed:
+            raise CompactionFailed(report)
+        logger.info(
+            "%s: compacted on demand in %.0f ms, %d records removed%s",
+            topic,
+            report.duration_ms,
+            sum(report.removed.values()),
+            "" if report.is_clean else ", some are held back",
+        )
+        return report
+
+    def _logs(self, name: str, partition: int | None) -> Sequence[Log]:
+        """The logs that are meant, ascending. Raises VerbError if there are none such, or they are not compacted."""
+        topic = self._node.topics.by_name.get(name)
+        if topic is None:
+            raise NotFound(f"there is no topic {name!r}")
+        present = self._node.topics.image.topics[name].partitions
+        wanted = sorted(present) if partition is None else [partition]
+        for index in wanted:
+            if index not in present:
+                raise NotFound(f"{name} has no partition {index}, it has {len(present)}")
+            if index not in topic.logs:
+                raise VerbError(f"{name}-{index} could not be opened at the start, see the broker's log")
+        logs = [topic.logs[index] for index in wanted]
+        for log in logs:
+            if not log.config.is_compacted:
+                raise NotPossible(not_compacted_text(name, log))
+        return logs
+
+
+def _check(request: CompactRequest) -> None:
+    if request.until not in UNTIL:
+        raise BadArgument(f"until is {request.until!r}, expected one of {', '.join(UNTIL)}")
+    check_engine(request.engine)
+    if request.timeout_ms is not None and not 0 <= request.timeout_ms <= MAX_TIMEOUT_MS:
+        raise BadArgument(f"the timeout is {request.timeout_ms} ms, expected 0 to {MAX_TIMEOUT_MS}")
+
+
+def check_engine(engine: str | None) -> None:
+    """Raise BadArgument for a runner that there is not."""
+    if engine is not None and engine not in ENGINES:
+        raise BadArgument(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")
+
+
+def not_compacted_text(name: str, log: Log) -> str:
+    """Why a topic cannot be compacted, and which setting says so."""
+    policy = ",".join(sorted(log.config.cleanup_policy)) or "empty"
+    return f"{name} is not compacted: its cleanup.policy is {policy}. Set cleanup.policy=compact or compact,delete to compact it"

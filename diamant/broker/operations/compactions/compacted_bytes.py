@@ -1,0 +1,40 @@
+"""The compacted share of some partitions, in bytes of log, for the `Progress` of a waiting caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from diamant.broker.operations.calls.progress import Progress
+from diamant.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from diamant.cleaner.service.service import CleanerService
+
+
+class CompactedBytes:
+    """Sizes are those at the beginning. Partitions that are over count as a whole, the others as far as their rounds are."""
+
+    def __init__(self, service: CleanerService, logs: Iterable[Log]) -> None:
+        self._service = service
+        self._waiting = {(log.topic, log.partition): log.size for log in logs}
+        self._total = sum(self._waiting.values())
+        self._done = 0
+
+    def begin(self, progress: Progress, stage: str) -> None:
+        """Show their progress."""
+        progress.begin(stage, self._total, "bytes", measure=self._measure)
+
+    def is_over(self, topic: str, partition: int, *, rounds: int = 1) -> None:
+        """Count a partition. One that needed no round was no work: it would make the rest look quick."""
+        size = self._waiting.pop((topic, partition))
+        if rounds:
+            self._done += size
+        else:
+            self._total -= size
+
+    def _measure(self) -> tuple[int, int]:
+        done = self._done
+        for one in self._service.slots.status():
+            done += self._waiting.get((one.topic, one.partition), 0) * one.log_bytes_done // max(1, one.log_bytes)
+        return done, self._total

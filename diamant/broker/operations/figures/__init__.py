@@ -1,0 +1,1 @@
+"""Figures of the records in partitions, counted from time to time for those who look."""

@@ -1,0 +1,1 @@
+"""Operations on records: count, explain, find, produce."""

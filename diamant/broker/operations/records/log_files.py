@@ -1,0 +1,126 @@
+"""The files of a log at one moment. Open descriptors keep them.
+
+With more than `MAX_OPEN_FILES` segments the others are opened when it is their turn, and `Changed` tells that one of them was
+replaced. Files that the log has released come last, one at a time, as long as they are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+from diamant.cleaner.explain.explanation import PartitionExplanation
+from diamant.cleaner.explain.scans import OpenSegment
+from diamant.storage import names
+from diamant.storage.env.env import Env
+from diamant.storage.segments.segment import Segment
+
+MAX_OPEN_FILES = 512
+
+
+class Changed(Exception):
+    """A file was replaced before it was opened."""
+
+
+class LogFiles(Iterable[OpenSegment]):
+    """The files of a moment: the first `MAX_OPEN_FILES` are open, the others are opened when it is their turn."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._stack = ExitStack()
+        self._open: list[OpenSegment] = []
+        self._later: list[tuple[Segment, int, int]] = []
+        self._removed: list[tuple[str, int]] = []
+        self._unread = 0
+        self._aside = 0
+
+    def add(self, segment: Segment, base_offset: int, size: int) -> None:
+        """Take a segment, ascending."""
+        if len(self._open) < MAX_OPEN_FILES:
+            opened = OpenSegment.of(self._env, segment.path, base_offset, size)
+            self._stack.callback(opened.file.close)
+            self._open.append(opened)
+        else:
+            self._later.append((segment, base_offset, size))
+
+    def add_other(self, path: str) -> None:
+        """Take a further file of the directory if the log has released it; others with records are only counted."""
+        name = path.rpartition("/")[2]
+        parsed = names.parse_segment_file(name)
+        if name.startswith(names.STAGING_PREFIX):
+            self._unread += 1
+        elif parsed is not None and parsed.suffix == names.LOG_SUFFIX and parsed.stage == names.DELETED_SUFFIX:
+            self._removed.append((path, parsed.offset))
+        elif parsed is not None and parsed.suffix == names.LOG_SUFFIX and parsed.stage == names.ASIDE_SUFFIX:
+            self._aside += 1
+        elif parsed is not None and parsed.suffix == names.LOG_SUFFIX and parsed.stage:
+            self._unread += 1
+
+    def with_unread(self, found: PartitionExplanation) -> PartitionExplanation:
+        """Add to what was found that something was not looked at, if so."""
+        problems = []
+        if self._unread:
+            problems.append(
+                f"{self._unread} outputs of a round that is in progress, or was cut off, were not read (.cleaned, .swap, "
+                f"{names.STAGING_PREFIX}*): they may have copies of these and of older records; ask again when it has ended"
+            )
+        if self._aside:
+            problems.append(
+                f"{self._aside} files that a start has taken out of the log were not read ({names.ASIDE_SUFFIX}): they may have "
+                "older records; read them with `diamant log dump`, and remove them when you no longer need them"
+            )
+        return replace(found, problems=(*found.problems, *problems)) if problems else found
+
+    def present(self) -> Iterator[OpenSegment]:
+        """Yield those that the log has not released."""
+        yield from self._open
+        for segment, base_offset, size in self._later:
+            try:
+                opened = OpenSegment.of(self._env, segment.path, base_offset, size)
+            except OSError:
+                raise Changed from None
+            try:
+                if segment.is_deleted:
+                    raise Changed
+                yield opened
+            finally:
+                opened.file.close()
+
+    def around(self, offset: int) -> list[OpenSegment]:
+        """Return the segment that may have an offset: the last one that begins at or below it."""
+        later = [one for one in self._later if one[1] <= offset]
+        if not later:
+            return [one for one in self._open if one.base_offset <= offset][-1:]
+        segment, base_offset, size = later[-1]
+        try:
+            opened = OpenSegment.of(self._env, segment.path, base_offset, size)
+        except OSError:
+            raise Changed from None
+        self._stack.callback(opened.file.close)
+        if segment.is_deleted:
+            raise Changed
+        return [opened]
+
+    def __iter__(self) -> Iterator[OpenSegment]:
+        yield from self.present()
+        for path, base_offset in self._removed:
+            # One that is gone when its turn comes is no longer on the disk.
+            try:
+                opened = OpenSegment.of(self._env, path, base_offset, self._env.file_size(path), is_removed=True)
+            except FileNotFoundError:
+                continue
+            try:
+                yield opened
+            finally:
+                opened.file.close()
+
+    def close(self) -> None:
+        """Close them all."""
+        self._stack.close()
+
+    def __enter__(self) -> LogFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,193 @@
+"""Records of a topic as a stream: the committed ones (`broker.records`), the latest of each key (`broker.latest`), what matches.
+
+The files of one moment are read in a thread, a page at a time, and only when the caller asks for the next page: writing
+and cleaning continue, and a slow reader holds up only itself.
+
+Bounds: `MAX_AT_ONCE` readers; for each the map of `latest_records.py`, the descriptors of `log_files.LogFiles`, and a
+page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+from time import monotonic
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from diamant.broker.client.errors import NotPossible, TooMany
+from diamant.broker.operations.calls.cross_loop import on_loop
+from diamant.cleaner.queries.committed_records import committed_records
+from diamant.protocol.batches.header import Record
+from diamant.storage.errors import CorruptLog
+
+if TYPE_CHECKING:
+    from diamant.broker.operations.records.explain import ExplainOperation
+    from diamant.broker.operations.records.log_files import LogFiles
+    from diamant.broker.operations.records.taken import Taken
+    from diamant.cleaner.queries.matching_records import SearchStep, Wanted
+
+T = TypeVar("T")
+
+MAX_AT_ONCE = 2
+PAGE_RECORDS = 1_000
+PAGE_BYTES = 256 * 1024
+"""A page ends with the record that reaches it."""
+FOUND_S = 0.25
+"""A page of what was found ends after so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPage:
+    """Some records of a partition, in the order of their offsets."""
+
+    partition: int
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPage:
+    """Some records of a partition that match, and how far the search is."""
+
+    partition: int
+    found: tuple[Record | SearchStep, ...]
+
+
+Check: TypeAlias = Callable[[], None]
+Query: TypeAlias = "Callable[[Taken, LogFiles, Check], Generator[T]]"
+"""Which records of a partition's files are wanted; runs in a thread, and calls the check now and then."""
+
+
+def _all(taken: Taken, files: LogFiles, check_done: Callable[[], None]) -> Generator[Record]:
+    state = taken.state
+    return committed_records(
+        files.present, taken.outcomes, state.log_start_offset, state.last_stable_offset, check_done=check_done
+    )
+
+
+def _latest(
+    taken: Taken, files: LogFiles, check_done: Callable[[], None], *, with_tombstones: bool
+) -> Generator[Record]:
+    from diamant.cleaner.queries.latest_records import latest_records
+
+    state = taken.state
+    return latest_records(
+        files.present, taken.outcomes, state.log_start_offset, state.last_stable_offset,
+        with_tombstones=with_tombstones, check_done=check_done,
+    )  # fmt: skip
+
+
+class RecordsOperation:
+    """The verb of one broker; made on first use. Pages are read on the loop thread, `records` anywhere."""
+
+    def __init__(self, explaining: ExplainOperation, loop: asyncio.AbstractEventLoop) -> None:
+        self._explaining = explaining
+        self._loop = loop
+        self._running = 0
+
+    def latest_pages(
+        self, topic: str, partition: int | None = None, *, with_tombstones: bool = False
+    ) -> AsyncGenerator[RecordPage, None]:
+        """Yield pages of the latest record of each key; as `pages`."""
+        return self.pages(topic, partition, partial(_latest, with_tombstones=with_tombstones))
+
+    async def pages(
+        self, topic: str, partition: int | None = None, query: Query[Record] = _all
+    ) -> AsyncGenerator[RecordPage, None]:
+        """Yield pages, partition by partition; a caller that stops early closes it. Raises VerbError."""
+        async with aclosing(self._pages(topic, partition, query, _page)) as pages:
+            async for number, page in pages:
+                yield RecordPage(number, page)
+
+    async def found(self, topic: str, partition: int | None, wanted: Wanted) -> AsyncGenerator[FoundPage, None]:
+        """Yield what matches, committed or not, and how much was read; as `pages`."""
+
+        def query(taken: Taken, files: LogFiles, check_done: Check) -> Generator[Record | SearchStep]:
+            from diamant.cleaner.queries.matching_records import matching_records
+
+            return matching_records(files.present, taken.state.log_start_offset, wanted, check_done=check_done)
+
+        async with aclosing(self._pages(topic, partition, query, _found_page)) as pages:
+            async for number, page in pages:
+                yield FoundPage(number, page)
+
+    async def _pages(
+        self, topic: str, partition: int | None, query: Query[T], page_of: Callable[[Iterator[T]], tuple[T, ...]]
+    ) -> AsyncGenerator[tuple[int, tuple[T, ...]], None]:
+        explaining = self._explaining
+        logs = explaining.logs(topic, partition)
+        if self._running >= MAX_AT_ONCE:
+            raise TooMany(f"{MAX_AT_ONCE} topics are being read, try again when one of them is done")
+        self._running += 1
+        is_over = Event()
+
+        def check() -> None:
+            if is_over.is_set():
+                raise NotPossible("the caller has stopped reading")
+            explaining.check()
+
+        try:
+            for log in logs:
+                taken, files = await explaining.open(log)
+                with files:
+                    records = query(taken, files, check)
+                    try:
+                        while page := await self._next(records, is_over, page_of):
+                            yield log.partition, page
+                    finally:
+                        records.close()
+        except CorruptLog as error:
+            raise NotPossible(f"the records cannot be read: {error}") from None
+        finally:
+            self._running -= 1
+
+    async def records(self, pages: AsyncGenerator[RecordPage, None]) -> AsyncGenerator[tuple[int, Record], None]:
+        """Yield each record with its partition, in whatever event loop this is called; the broker's reads the pages."""
+
+        async def next_page() -> RecordPage | None:
+            return await anext(pages, None)
+
+        async def close() -> None:
+            await pages.aclose()
+
+        try:
+            while (page := await on_loop(self._loop, next_page)) is not None:
+                for record in page.records:
+                    yield page.partition, record
+        finally:
+            await on_loop(self._loop, close)
+
+    async def _next(
+        self, records: Iterator[T], is_over: Event, page_of: Callable[[Iterator[T]], tuple[T, ...]]
+    ) -> tuple[T, ...]:
+        """Return the next page, an empty one at the end. After this the thread no longer uses the files."""
+        reading = asyncio.ensure_future(self._explaining.read(lambda: page_of(records)))
+        try:
+            return await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            is_over.set()
+            await asyncio.wait({reading})
+            reading.exception()
+            raise
+
+
+def _page(records: Iterator[Record]) -> tuple[Record, ...]:
+    found: list[Record] = []
+    size = 0
+    while len(found) < PAGE_RECORDS and size < PAGE_BYTES and (record := next(records, None)) is not None:
+        found.append(record)
+        size += len(record.key or b"") + len(record.value or b"")
+    return tuple(found)
+
+
+def _found_page(found: Iterator[Record | SearchStep]) -> tuple[Record | SearchStep, ...]:
+    page: list[Record | SearchStep] = []
+    size, until_s = 0, monotonic() + FOUND_S
+    while size < PAGE_BYTES and monotonic() < until_s and (one := next(found, None)) is not None:
+        page.append(one)
+        if isinstance(one, Record):
+            size += len(one.key or b"") + len(one.value or b"")
+    return tuple(page)

@@ -1,0 +1,1 @@
+"""The broker as it runs: its clock, its status, its history."""

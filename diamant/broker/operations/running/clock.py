@@ -1,0 +1,369 @@
+"""Moving the broker's clock: `broker.clock`.
+
+    await broker.clock.advance("8d")        # returns once everything that is due then has happened
+
+Only a clock that was made to be moved can be: `--clock manual` (`diamant.clock=manual`), or an `Env` with a settable clock in a
+test. It goes forward only.
+
+What follows the clock: segments rolled by age, retention, compaction lags and horizons, LogAppendTime, timeouts of transactions,
+expiry of producers, transactional ids and offsets, file.delete.delay.ms. What has its interval in Kafka looks at once, whatever
+is left of the interval. Sessions of group members, rebalances, waiting fetches and connections stay on real time, except that
+with `sessions` the timers of groups advance, too.
+
+An advance does not jump over the cleaner's work on the way: it stops at each known deadline (mode prompt), waits for
+all work due there, and continues. So a tombstone whose round falls into the first of eight days is gone after eight
+days if its horizon is one day. Bounds: `MAX_STOPS` on the way, then it goes straight to the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from diamant.broker.client.duration import parse_duration_ms, time_text
+from diamant.broker.client.errors import BadArgument, NotAllowed, TimedOut
+from diamant.broker.operations.calls.cross_loop import on_loop, waiting
+from diamant.broker.operations.calls.progress import Progress
+from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS, ClockState, write_clock_file
+from diamant.storage.env.clock import ManualClock, SettableClock, SystemClock
+
+if TYPE_CHECKING:
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.groups.membership.timers import Timers
+    from diamant.broker.node.cleaner import NodeCleaner
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
+    from diamant.broker.transactions.coordinator import TransactionCoordinator
+
+MAX_STOPS = 1_000
+"""Deadlines on the way that one call stops at."""
+
+MAX_PASSES = 100
+"""Times that one moment is looked at again because something done there made something else due."""
+
+DEFAULT_TIMEOUT_MS = 600_000
+
+_real_clock = SystemClock()
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReport:
+    """A reading of the clock. Times in milliseconds since the epoch."""
+
+    kind: str
+    """`system`, or `manual`: one that can be moved."""
+    now_ms: int
+    real_ms: int
+    is_frozen: bool
+
+    def to_fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "kind": self.kind,
+            "now_ms": self.now_ms,
+            "real_ms": self.real_ms,
+            "ahead_ms": self.now_ms - self.real_ms,
+            "is_frozen": self.is_frozen,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MoveReport:
+    """The effects of a move."""
+
+    clock: ClockReport
+    from_ms: int
+    to_ms: int
+    stops: int
+    """Moments at which everything due was let happen, the last one included."""
+    duration_ms: int
+    """Of real time."""
+    problems: tuple[str, ...]
+    """Names of jobs that failed on the way; the broker's log says why."""
+
+    def to_fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "from_ms": self.from_ms,
+            "to_ms": self.to_ms,
+            "stops": self.stops,
+            "duration_ms": self.duration_ms,
+            "problems": list(self.problems),
+            "clock": self.clock.to_fields(),
+        }
+
+
+class HasSettled(Protocol):
+    """Something that does work when the clock says so."""
+
+    async def settled(self) -> None:
+        """Wait until it has done what is due."""
+        ...
+
+
+class _Journey:
+    """A move in progress."""
+
+    def __init__(self, from_ms: int, target_ms: int, with_sessions: bool, progress: Progress) -> None:
+        self.target_ms = target_ms
+        self.with_sessions = with_sessions
+        self.stops = 0
+        self.problems: dict[str, None] = {}
+        self._from_ms = from_ms
+        self._progress = progress
+
+    def note(self, failed: list[str], reached_ms: int | None = None) -> None:
+        """Everything due has happened at one moment; `reached_ms` None: where the move began."""
+        self.problems.update(dict.fromkeys(failed))
+        if reached_ms is not None:
+            self.stops += 1
+            self._progress.move_to(min(reached_ms, self.target_ms) - self._from_ms)
+
+
+class BrokerClock:
+    """See the module. Coroutines may be awaited from any event loop; moves wait for each other."""
+
+    def __init__(
+        self,
+        node: Node,
+        cleaning: NodeCleaner,
+        groups: Lazy[GroupCoordinator],
+        transactions: Lazy[TransactionCoordinator],
+        jobs: Callable[[], Iterable[HasSettled]],
+    ) -> None:
+        """`jobs()` returns what else goes by the clock, as far as it has been used."""
+        self._node = node
+        self._cleaning = cleaning
+        self._groups = groups
+        self._transactions = transactions
+        self._jobs = jobs
+        self._loop = node.loop
+        self._turn = asyncio.Lock()
+
+    # -- any thread ------------------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """The time on the clock."""
+        return self._node.env.clock.now_ms()
+
+    def state(self) -> ClockReport:
+        """The time on the clock, and the kind of clock."""
+        clock = self._node.env.clock
+        is_frozen = clock.is_frozen if isinstance(clock, ManualClock) else isinstance(clock, SettableClock)
+        kind = "manual" if isinstance(clock, SettableClock) else "system"
+        return ClockReport(kind, clock.now_ms(), _real_clock.now_ms(), is_frozen)
+
+    # -- any event loop --------------------------------------------------------------------------------------------------
+
+    async def advance(
+        self,
+        duration: int | str,
+        *,
+        sessions: bool = False,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        progress: Progress | None = None,
+    ) -> MoveReport:
+        """Move forward by milliseconds, or by a text like `8d`; returns once everything due has happened.
+
+        VerbError: NotAllowed without a clock that can be moved; BadArgument for what is not forward; TimedOut after
+        `timeout_ms` of real time, when the clock has been moved but not everything due has happened: `advance(0)` waits on.
+        """
+        try:
+            delta_ms = parse_duration_ms(duration)
+        except ValueError as error:
+            raise BadArgument(str(error)) from None
+        if delta_ms < 0:
+            raise BadArgument(f"the clock goes forward only: expected 0 ms or more, got {delta_ms}")
+        return await on_loop(self._loop, lambda: self._move(delta_ms, None, sessions, timeout_ms, progress))
+
+    async def set(
+        self,
+        to_ms: int,
+        *,
+        sessions: bool = False,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        progress: Progress | None = None,
+    ) -> MoveReport:
+        """Move forward to a time in milliseconds since the epoch; else as `advance`."""
+        return await on_loop(self._loop, lambda: self._move(None, to_ms, sessions, timeout_ms, progress))
+
+    async def settled(self, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> list[str]:
+        """Wait until everything has happened that is due now, with any clock. Names of jobs that failed; or TimedOut."""
+
+        async def settle() -> list[str]:
+            async with _deadline(timeout_ms):
+                return await self._settle()
+
+        return await on_loop(self._loop, settle)
+
+    async def freeze(self) -> ClockReport:
+        """Let the clock stand still until it is moved or resumed. VerbError: NotAllowed."""
+        return await on_loop(self._loop, lambda: self._run_or_stand(is_frozen=True))
+
+    async def resume(self) -> ClockReport:
+        """Let the clock run with real time again, from where it stands. VerbError: NotAllowed."""
+        return await on_loop(self._loop, lambda: self._run_or_stand(is_frozen=False))
+
+    # -- the broker's loop -----------------------------------------------------------------------------------------------
+
+    async def _run_or_stand(self, *, is_frozen: bool) -> ClockReport:
+        clock = self._movable()
+        if not isinstance(clock, ManualClock):
+            raise NotAllowed("this clock moves only on request, and cannot be made to run")
+        async with self._turn:
+            # Between the two it runs on a little; the file holds the earlier time, and the way in which it continues.
+            await self._keep(clock, clock.now_ms(), is_frozen=is_frozen)
+            if is_frozen:
+                now_ms = clock.freeze()
+                await self._keep(clock, now_ms, is_frozen=True)
+            else:
+                clock.resume()
+            return self.state()
+
+    async def _move(
+        self,
+        delta_ms: int | None,
+        to_ms: int | None,
+        sessions: bool,
+        timeout_ms: int,
+        progress: Progress | None,
+    ) -> MoveReport:
+        clock = self._movable()
+        progress = progress or Progress()
+        async with self._turn:
+            started_s = time.monotonic()
+            from_ms = clock.now_ms()
+            target_ms = from_ms + (delta_ms or 0) if to_ms is None else to_ms
+            if target_ms < from_ms:
+                raise BadArgument(
+                    f"the clock shows {time_text(from_ms)} ({from_ms}) and goes forward only, not to {target_ms}"
+                )
+            if target_ms > MAX_TIME_MS:
+                raise BadArgument(f"the clock goes no further than the year 9999 ({MAX_TIME_MS}), not to {target_ms}")
+            await self._keep(clock, target_ms, is_frozen=isinstance(clock, ManualClock) and clock.is_frozen)
+            progress.begin("moving the clock", target_ms - from_ms, "ms")
+            journey = _Journey(from_ms, target_ms, sessions, progress)
+            try:
+                async with _deadline(timeout_ms):
+                    await self._travel(clock, journey)
+            except (TimedOut, asyncio.CancelledError):
+                await self._keep(clock, clock.now_ms(), is_frozen=isinstance(clock, ManualClock) and clock.is_frozen)
+                raise
+            duration_ms = int((time.monotonic() - started_s) * 1000)
+            return MoveReport(self.state(), from_ms, target_ms, journey.stops, duration_ms, tuple(journey.problems))
+
+    async def _travel(self, clock: SettableClock, journey: _Journey) -> None:
+        target_ms, sessions = journey.target_ms, journey.with_sessions
+        # What is due already comes first: later deadlines count from it, and only a look finds them.
+        journey.note(await self._settle())
+        while journey.stops < MAX_STOPS and (stop_ms := self._next_stop_ms(clock, target_ms, sessions)) is not None:
+            journey.note(await self._go(clock, stop_ms, sessions), clock.now_ms())
+        journey.note(await self._go(clock, target_ms, sessions), target_ms)
+
+    def _next_stop_ms(self, clock: SettableClock, target_ms: int, sessions: bool) -> int | None:
+        """The next moment on the way at which something is due that later things count from."""
+        times = [self._cleaning.next_deadline_ms]
+        if self._transactions.made is not None:
+            times.append(self._transactions.made.store.next_timeout_ms)
+        now_ms = clock.now_ms()
+        if sessions:
+            last = [timers.last_ms for timers in self._timers()]
+            times += [now_ms + int(left_ms) + 1 for left_ms in last if left_ms is not None]
+        return min((due_ms for due_ms in times if due_ms is not None and now_ms < due_ms < target_ms), default=None)
+
+    async def _go(self, clock: SettableClock, to_ms: int, sessions: bool) -> list[str]:
+        """Move to one moment and let happen what is due there. A running clock may be there by itself."""
+        before_ms = clock.now_ms()
+        delta_ms = max(to_ms - before_ms, 0)
+        if sessions:
+            for timers in self._timers():
+                timers.advance_ms(delta_ms)
+        if delta_ms:
+            with suppress(ValueError):  # it runs, and has passed that moment by itself just now
+                clock.set_ms(to_ms)
+        return await self._settle()
+
+    async def _settle(self) -> list[str]:
+        """Let everything happen that is due at this moment; the names of jobs that failed."""
+        node = self._node
+        if self._groups.made is not None:
+            await self._groups.made.loaded()
+        if self._transactions.made is not None:
+            await self._transactions.made.loaded()
+        failed: dict[str, None] = {}
+        for _ in range(MAX_PASSES):
+            failed.update(dict.fromkeys(await node.scheduler.settled()))
+            await node.flusher.settled()
+            for job in self._jobs():
+                await job.settled()
+            await self._cleaning.settled()
+            if failed or not node.scheduler.is_due:
+                break
+        return list(failed)
+
+    def _timers(self) -> list[Timers]:
+        """The timers of groups, of those that have any."""
+        groups = self._groups.made
+        if groups is None:
+            return []
+        found = []
+        if "classic" in groups.__dict__:
+            found.append(groups.classic.timers)
+        if "consumer" in groups.__dict__:
+            found.append(groups.consumer.runner.timers)
+        return found
+
+    def _movable(self) -> SettableClock:
+        clock = self._node.env.clock
+        if not isinstance(clock, SettableClock):
+            raise NotAllowed(
+                "this broker goes by the system's clock, which is not ours to move: start it with --clock manual "
+                "(diamant.clock=manual)"
+            )
+        return clock
+
+    async def _keep(self, clock: SettableClock, now_ms: int, *, is_frozen: bool) -> None:
+        """Write down where the clock is about to be, before anything can be stamped with that time."""
+        if self._node.config.clock != "manual":
+            return
+        state = ClockState(now_ms, now_ms - _real_clock.now_ms(), is_frozen)
+        await asyncio.to_thread(write_clock_file, self._node.env, self._node.config.data_dir, state)
+
+
+class BlockingClock:
+    """The clock for threads without an event loop: each method of `BrokerClock` waits here."""
+
+    def __init__(self, awaited: BrokerClock, loop: asyncio.AbstractEventLoop) -> None:
+        self.awaited = awaited
+        self.loop = loop
+
+    def now_ms(self) -> int:
+        """The time on the clock."""
+        return self.awaited.now_ms()
+
+    def state(self) -> ClockReport:
+        """The time on the clock, and the kind of clock."""
+        return self.awaited.state()
+
+    advance = waiting(BrokerClock.advance)
+    set = waiting(BrokerClock.set)
+    settled = waiting(BrokerClock.settled)
+    freeze = waiting(BrokerClock.freeze)
+    resume = waiting(BrokerClock.resume)
+
+
+@asynccontextmanager
+async def _deadline(timeout_ms: int) -> AsyncIterator[None]:
+    """`asyncio.timeout` that raises TimedOut."""
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            yield
+    except TimeoutError:
+        raise TimedOut(
+            f"not everything that is due has happened within {timeout_ms} ms. The clock stands where it got to, and what is "
+            "due continues: look at it, and advance by the rest, or by 0 to wait"
+        ) from None

@@ -1,0 +1,125 @@
+"""The state of a broker in one answer: its identity, its clock, and its cleaner by partition (`diamant status`).
+
+Computed from numbers in memory: it reads no log. Bound: `MAX_PARTITIONS` partitions are listed, those in trouble or
+late first; the totals are of all.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.operations.running.clock import ClockReport
+from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus
+from diamant.version import __version__
+
+if TYPE_CHECKING:
+    from diamant.broker.node.node import Node
+
+MAX_PARTITIONS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """See the module."""
+
+    version: str
+    cluster_id: str
+    node_id: int
+    is_stopping: bool
+    listeners: tuple[str, ...]
+    http_address: str | None
+    uptime_s: float
+    topics: int
+    partitions: int
+    offline: tuple[str, ...]
+    """Partitions that could not be opened or refuse writes, the first `MAX_PARTITIONS`."""
+    clock: ClockReport
+    cleaner_mode: str
+    is_cleaner_enabled: bool
+    cleaner: CleanerStatus
+
+    def to_fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        found = self.cleaner
+        listed = sorted(found.partitions, key=_urgency)[:MAX_PARTITIONS]
+        return {
+            "version": self.version,
+            "cluster_id": self.cluster_id,
+            "node_id": self.node_id,
+            "is_stopping": self.is_stopping,
+            "listeners": list(self.listeners),
+            "http_address": self.http_address,
+            "uptime_s": self.uptime_s,
+            "topics": self.topics,
+            "partitions": self.partitions,
+            "offline": list(self.offline),
+            "clock": self.clock.to_fields(),
+            "cleaner": {
+                "mode": self.cleaner_mode,
+                "is_enabled": self.is_cleaner_enabled,
+                "dead_threads": found.dead_thread_count,
+                "uncleanable_partitions": found.uncleanable_partitions_count,
+                "uncleanable_bytes": found.uncleanable_bytes,
+                "max_dirty_percent": found.max_dirty_percent,
+                "must_clean_partitions": found.must_clean_partitions,
+                "must_clean_ratio": round(found.must_clean_ratio, 4),
+                "io_bytes": found.io_bytes_total,
+                "under_way": [asdict(one) for one in found.in_progress],
+                "compacted_partitions": len(found.partitions),
+                "partitions": [_partition_fields(one) for one in listed],
+            },
+        }
+
+
+def broker_status(node: Node, cleaner: CleanerStatus, clock: ClockReport) -> BrokerStatus:
+    """Return how a broker is. On its loop thread."""
+    addresses, started_s = node.addresses, node.started_s
+    logs = node.directory.logs
+    offline = [f"{failure.topic}-{failure.partition}" for failure in node.directory.failures]
+    offline += [f"{log.topic}-{log.partition}" for log in logs.values() if log.write_failure is not None]
+    return BrokerStatus(
+        version=__version__,
+        cluster_id=node.cluster_id,
+        node_id=node.config.node_id,
+        is_stopping=node.is_stopping,
+        listeners=tuple(listener.address for listener in addresses.kafka),
+        http_address=None if addresses.http_bound is None else addresses.http_bound.address,
+        uptime_s=0.0 if started_s is None else round(time.monotonic() - started_s, 1),
+        topics=len(node.topics.by_name),
+        partitions=len(logs),
+        offline=tuple(offline[:MAX_PARTITIONS]),
+        clock=clock,
+        cleaner_mode=node.config.diamant_cleaner_mode,
+        is_cleaner_enabled=node.config.log_cleaner_enable,
+        cleaner=cleaner,
+    )
+
+
+def _urgency(one: PartitionStatus) -> tuple[Any, ...]:
+    return (
+        one.uncleanable_reason is None,
+        one.trouble is None,
+        -one.overdue_ms,
+        -one.dirty_ratio,
+        one.topic,
+        one.partition,
+    )
+
+
+def _partition_fields(one: PartitionStatus) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "dirty_ratio": round(one.dirty_ratio, 4),
+        "must_clean_ratio": round(one.must_clean_ratio, 4),
+        "compaction_lag_ms": one.compaction_lag_ms,
+        "overdue_ms": one.overdue_ms,
+        "last_cleaned_ms": one.last_cleaned_ms,
+        "rounds": sum(one.rounds.values()),
+        "records_removed": one.data_removed,
+        "markers_removed": one.markers_removed,
+        "uncleanable_reason": one.uncleanable_reason,
+        "quarantined": list(one.quarantined),
+    }
