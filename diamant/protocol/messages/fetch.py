@@ -269,20 +269,11 @@ def _decode_flexible(version: int, body: memoryview) -> FetchRequest:
             position = position + 1 if body[position] == 0 else skip_tags(body, position, end)
         topics.append(_new(FetchTopic, (name, topic_id, partitions)))
         position = position + 1 if body[position] == 0 else skip_tags(body, position, end)
-    topic_count, position = read_compact_array_length(body, position, end)
-    forgotten_topics = []
-    for _ in range(topic_count):
-        if has_topic_id:
-            topic_id, position = read_uuid(body, position, end)
-        else:
-            name, position = _read_compact_name(body, position, end)
-        count, position = read_compact_array_length(body, position, end)
-        total += count
-        if total > MAX_ELEMENTS:
-            raise ProtocolError(f"more than {MAX_ELEMENTS} partitions")
-        indexes = list(Struct(f">{count}i").unpack_from(body, position))
-        position = skip_tags(body, position + 4 * count, end)
-        forgotten_topics.append(ForgottenTopic(name, topic_id, indexes))
+    forgotten_topics: list[ForgottenTopic] = []
+    if body[position] == 1:  # none
+        position += 1
+    else:
+        forgotten_topics, position = _read_forgotten_compact(body, position, end, total, has_topic_id)
     rack_id, position = read_compact_string(body, position, end)
     if rack_id is None:
         raise ProtocolError("rack id is null")
@@ -306,6 +297,29 @@ def _decode_flexible(version: int, body: memoryview) -> FetchRequest:
         rack_id,
         replica_id,
     )
+
+
+def _read_forgotten_compact(
+    body: memoryview, position: int, end: int, total: int, has_topic_id: bool
+) -> tuple[list[ForgottenTopic], int]:
+    """Read the forgotten topics, of which `total` partitions have been read before."""
+    name: str | None = None
+    topic_id: UUID | None = None
+    forgotten_topics = []
+    topic_count, position = read_compact_array_length(body, position, end)
+    for _ in range(topic_count):
+        if has_topic_id:
+            topic_id, position = read_uuid(body, position, end)
+        else:
+            name, position = _read_compact_name(body, position, end)
+        count, position = read_compact_array_length(body, position, end)
+        total += count
+        if total > MAX_ELEMENTS:
+            raise ProtocolError(f"more than {MAX_ELEMENTS} partitions")
+        indexes = list(Struct(f">{count}i").unpack_from(body, position))
+        position = skip_tags(body, position + 4 * count, end)
+        forgotten_topics.append(ForgottenTopic(name, topic_id, indexes))
+    return forgotten_topics, position
 
 
 def _read_compact_name(body: memoryview, position: int, end: int) -> tuple[str, int]:

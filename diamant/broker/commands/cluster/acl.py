@@ -17,15 +17,27 @@ from diamant.protocol.errors import ErrorCode
 DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_CONFIGS = 29, 30, 31, 32
 BROKER_RESOURCE = 4
 SUPER_USERS = "super.users"
-_ANY: Fields = {
-    "resource_type_filter": int(ResourceType.ANY),
-    "resource_name_filter": None,
-    "pattern_type_filter": int(PatternType.ANY),
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": int(Operation.ANY),
-    "permission_type": int(Permission.ANY),
-}
+_CREATION = (
+    "resource_type",
+    "resource_name",
+    "resource_pattern_type",
+    "principal",
+    "host",
+    "operation",
+    "permission_type",
+)
+_FILTER = (
+    "resource_type_filter", "resource_name_filter", "pattern_type_filter", "principal_filter", "host_filter",
+    "operation", "permission_type",
+)  # fmt: skip
+"""The fields of an ACL in CreateAcls, and in filters of DescribeAcls and DeleteAcls, in the order of `_values`."""
+_ANY: Fields = dict(
+    zip(
+        _FILTER,
+        (int(ResourceType.ANY), None, int(PatternType.ANY), None, None, int(Operation.ANY), int(Permission.ANY)),
+        strict=True,
+    )
+)
 
 force_option = click.option(
     "--force", is_flag=True, help="Even if no one is left who may change ACLs, and no super user is known."
@@ -78,18 +90,7 @@ def add(client: KafkaClient, words: Sequence[str], force: bool) -> None:
         if denied:
             before = _of_cluster(client)
             _check_somebody_is_left(client, before, [*before, *denied])
-    creations = [
-        {
-            "resource_type": int(acl.resource_type),
-            "resource_name": acl.resource_name,
-            "resource_pattern_type": int(acl.pattern_type),
-            "principal": acl.principal,
-            "host": acl.host,
-            "operation": int(acl.operation),
-            "permission_type": int(acl.permission),
-        }
-        for acl in new
-    ]
+    creations = [dict(zip(_CREATION, _values(acl), strict=True)) for acl in new]
     answer = client.controller().ask(CREATE_ACLS, {"creations": creations}, timeout_s=client.timeout_s)
     for acl, result in zip(new, answer["results"], strict=True):
         if result["error_code"]:
@@ -109,18 +110,7 @@ def remove(client: KafkaClient, words: Sequence[str], force: bool) -> None:
     if not force and any(acl.permission == Permission.ALLOW and _changes_acls(acl) for acl in gone):
         before = _of_cluster(client)
         _check_somebody_is_left(client, before, [acl for acl in before if acl not in gone])
-    filters = [
-        {
-            "resource_type_filter": int(acl.resource_type),
-            "resource_name_filter": acl.resource_name,
-            "pattern_type_filter": int(acl.pattern_type),
-            "principal_filter": acl.principal,
-            "host_filter": acl.host,
-            "operation": int(acl.operation),
-            "permission_type": int(acl.permission),
-        }
-        for acl in gone
-    ]
+    filters = [dict(zip(_FILTER, _values(acl), strict=True)) for acl in gone]
     answer = client.controller().ask(DELETE_ACLS, {"filters": filters}, timeout_s=client.timeout_s)
     for acl, result in zip(gone, answer["filter_results"], strict=True):
         if result["error_code"]:
@@ -154,6 +144,18 @@ def _described(client: KafkaClient, fields: Fields) -> list[Acl]:
         )
         for resource in answer["resources"]
         for entry in resource["acls"]
+    )
+
+
+def _values(acl: Acl) -> tuple[int, str, int, str, str, int, int]:
+    return (
+        int(acl.resource_type),
+        acl.resource_name,
+        int(acl.pattern_type),
+        acl.principal,
+        acl.host,
+        int(acl.operation),
+        int(acl.permission),
     )
 
 

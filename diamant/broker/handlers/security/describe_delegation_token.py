@@ -16,8 +16,6 @@ from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 if TYPE_CHECKING:
     from kio.schema.describe_delegation_token.v3.request import DescribeDelegationTokenRequest
 
-    pass
-
 KEY = 41
 
 

@@ -16,8 +16,6 @@ from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 if TYPE_CHECKING:
     from kio.schema.expire_delegation_token.v2.request import ExpireDelegationTokenRequest
 
-    pass
-
 KEY = 40
 
 

@@ -15,8 +15,6 @@ from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 if TYPE_CHECKING:
     from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
 
-    pass
-
 KEY = 46
 
 
