@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,6 +25,7 @@ class BrokerProcess:
         soft_file_limit: int | None = None,
         listen: str = "127.0.0.1:0",
         settings: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         log_dir.mkdir(parents=True, exist_ok=True)
         self._out_file, self._error_file = log_dir / "stdout", log_dir / "stderr"
@@ -36,7 +37,13 @@ class BrokerProcess:
         if soft_file_limit is not None:
             command = ["/bin/sh", "-c", f'ulimit -S -n {soft_file_limit} && exec "$@"', "sh", *command]
         with self._out_file.open("wb") as out, self._error_file.open("wb") as errors:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors)
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+                env=None if environment is None else {**os.environ, **environment},
+            )
 
     @property
     def pid(self) -> int:
