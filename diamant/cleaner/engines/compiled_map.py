@@ -109,8 +109,7 @@ class CompiledMap:
 
     def take_over(self, mapped: Mapped, tuples: NDArray[np.uint64]) -> None:
         """Add what was mapped of the segments that follow; there must be room for all of its keys (`offsets.room`)."""
-        self.offsets.reserve(len(tuples))
-        self.offsets.add(tuples, len(tuples))
+        self.offsets.add_hashed(tuples)
         self.end_offset = max(self.end_offset, mapped.end_offset)
         self.last_seen = max(self.last_seen, mapped.last_seen)
         before = self.notes.total

@@ -46,6 +46,10 @@ GROW_AT = 0.7
 """Share of slots in use at which a table that may grow does."""
 FULL_AT = 0.85
 """Share of slots in use at which a table that may not grow is full."""
+SPREAD_AT = 0.8
+"""Share of slots in use up to which keys may come in the order of their hashes."""
+SAMPLE = 4096
+"""Keys of which is seen how many are in the table already."""
 MAX_PARTITIONS = 256
 SPLIT_INTO = 16
 """Partitions that one is split into that does not fit the table."""
@@ -104,14 +108,16 @@ class OffsetMap:
         most = int(self._max_slots * FULL_AT) if self.max_entries is None else self.max_entries
         return 0 if self.is_spilled else most - self.size
 
-    def tuples(self) -> Iterator[tuple[NDArray[np.uint64], int]]:
-        """Yield the keys with their last offsets in no order, in an array that is used again, and how many there are."""
-        words = np.empty((TAKEN_AT_ONCE, 3), np.uint64)
-        slot = count = 0
-        while slot < self.table.shape[0]:
-            slot, count = offset_map.take_tuples(self.table, slot, words)
-            if count:
-                yield words, count
+    def move_to(self, tuples: NDArray[np.uint64]) -> None:
+        """Move the keys with their last offsets to an array that has room for all, in the order of their hashes."""
+        if len(tuples) < self.size:
+            raise ValueError(f"{self.size} keys do not fit into {len(tuples)} tuples")
+        slot = moved = 0
+        while moved < self.size:
+            start = slot
+            slot, count = offset_map.take_tuples(self.table, slot, tuples[moved : moved + TAKEN_AT_ONCE])
+            moved += count
+            _give_back(self.table, start, slot)
 
     def add(self, tuples: NDArray[np.uint64], count: int) -> int:
         """Add the first `count` tuples, ascending in offset; return how many, less than `count` if the map is full."""
@@ -128,13 +134,19 @@ class OffsetMap:
                 return at
         return count
 
-    def reserve(self, count: int) -> None:
-        """Grow for so many more keys, as far as the memory allows.
+    def add_hashed(self, tuples: NDArray[np.uint64]) -> None:
+        """Add tuples in the order of their hashes, each with a later offset than its key has; there must be `room` for all.
 
-        For keys that come in the order of their hashes: in a table that grows with them they would all crowd at its front.
+        In a table that grows with them they would all crowd at its front. So it grows before, for as many new keys as a sample
+        promises.
         """
-        while self._limit() < self.size + count and self.table.shape[0] < self._max_slots:
+        sample = tuples[:SAMPLE].copy()
+        sample[:, 2] = np.uint64(2**64 - 1)  # offset -1: none in the table is lower
+        missing = offset_map.take_missing(self.table, sample, len(sample), np.empty(SAMPLE, np.int64))
+        expected = self.size + len(tuples) * missing // max(1, len(sample))
+        while expected > SPREAD_AT * self.table.shape[0] and self.table.shape[0] < self._max_slots:
             self._grow()
+        self.add(tuples, len(tuples))
 
     def add_older(self, tuples: NDArray[np.uint64], count: int) -> None:
         """Add tuples of the clean section, ascending in offset: they are kept unless their key is in the dirty range."""
@@ -435,6 +447,15 @@ def _read(file: File, position: int, target: NDArray[np.uint64] | NDArray[np.int
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def shared_tuples(count: int) -> NDArray[np.uint64]:
+    """Return room for tuples that is shared with the processes that are forked from now on; its pages come as they are written.
+
+    OSError if there is none.
+    """
+    pages = mmap.mmap(-1, max(1, count) * ENTRY_BYTES, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(pages, np.uint64)[: 3 * count].reshape(count, 3)
 
 
 def _new_table(slots: int) -> NDArray[np.uint64]:

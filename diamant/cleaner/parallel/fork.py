@@ -49,17 +49,10 @@ class Fork:
 
     def answer(self, check_done: CheckDone) -> Any:
         """Return the next object that was sent; ForkFailed. `check_done` is asked while it waits."""
-        self._wait(check_done)
+        while not self._answers.poll(POLL_S):
+            check_done()
         try:
             return self._answers.recv()
-        except (EOFError, OSError) as error:
-            raise ForkFailed from error
-
-    def fill(self, buffer: memoryview, check_done: CheckDone) -> None:
-        """Take the bytes that were sent next, exactly as many. ForkFailed."""
-        self._wait(check_done)
-        try:
-            self._answers.recv_bytes_into(buffer)
         except (EOFError, OSError) as error:
             raise ForkFailed from error
 
@@ -73,10 +66,6 @@ class Fork:
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
-
-    def _wait(self, check_done: CheckDone) -> None:
-        while not self._answers.poll(POLL_S):
-            check_done()
 
 
 def _run_child(work: Callable[[Connection], None], answering: Connection, parent: int) -> None:

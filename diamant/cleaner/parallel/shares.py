@@ -4,7 +4,8 @@ This process maps the first share. Then it takes over the others in their order,
 share that its process could not map, or whose keys might fill the map, it continues by itself: the map is then what it
 would be had there been no shares.
 
-Memory: in each child a map of the round's size at most, which is empty at first.
+Memory: in each child a map of the round's size at most, which is empty at first, and for its keys as much again, shared with
+this process; pages come as they are written.
 """
 
 from __future__ import annotations
@@ -14,11 +15,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from diamant.cleaner.engines.compiled_map import CompiledMap
 from diamant.cleaner.engines.dirty_range import DirtyStart, add_segments
-from diamant.cleaner.engines.offset_map import TAKEN_AT_ONCE
+from diamant.cleaner.engines.offset_map import shared_tuples
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.parallel.fork import Fork, ForkFailed
 from diamant.cleaner.rules.result import CleanStats, never_done, no_throttle
@@ -27,6 +26,9 @@ from diamant.cleaner.segments.row_records import RowRecords
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.connection import Connection
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from diamant.cleaner.engines.compiled_map import Mapped
     from diamant.cleaner.rules.plan import CleanPlan
@@ -64,47 +66,53 @@ def shares_of(plan: CleanPlan, start: DirtyStart, count: int) -> list[Share]:
 
 def map_shares(work: RoundWork, key_map: CompiledMap, shares: Sequence[Share]) -> bool:
     """Add the segments of all shares; return True if the map was full before their end. Errors as `add_segments`."""
-    forks: list[Fork] = []
+    children: list[_Child] = []
     try:
-        with suppress(OSError):  # no more processes: then with fewer
+        with suppress(OSError):  # no more processes, or no memory to share: then with fewer
             for share in shares[1:]:
-                forks.append(Fork(partial(_map_share, work, share)))
+                children.append(_Child(work, share, key_map.offsets.room))
         if add_segments(work, key_map, *shares[0]):
             return True
         for index, share in enumerate(shares[1:]):
-            if index == len(forks) or not _take_over(work, key_map, forks[index], share):
+            if index == len(children) or not _take_over(work, key_map, children[index]):
                 return add_segments(work, key_map, share.start)
         return False
     finally:
-        for fork in forks:
-            fork.close()
+        for child in children:
+            child.fork.close()
 
 
-def _map_share(work: RoundWork, share: Share, answering: Connection) -> None:
+class _Child:
+    """A process that maps a share of at most `room` keys."""
+
+    def __init__(self, work: RoundWork, share: Share, room: int) -> None:
+        self.share = share
+        self.tuples = shared_tuples(room)
+        """The keys, in the order of their hashes, once it has answered."""
+        self.fork = Fork(partial(_map_share, work, share, self.tuples))
+
+
+def _map_share(work: RoundWork, share: Share, tuples: NDArray[np.uint64], answering: Connection) -> None:
     """Map a share in a child, and send what comes of it; nothing if it may not be all."""
     alone = replace(work, check_done=never_done, throttle=no_throttle, stats=CleanStats())
     key_map = CompiledMap(alone, RowRecords(alone.limits))
     key_map.last_seen = share.start.offset - 1
-    if add_segments(alone, key_map, *share) or key_map.offsets.is_spilled:
+    if add_segments(alone, key_map, *share) or key_map.offsets.is_spilled or key_map.size > len(tuples):
         return
+    key_map.offsets.move_to(tuples)
     answering.send(_Answer(key_map.mapped(), alone.stats))
-    for tuples, count in key_map.offsets.tuples():
-        answering.send_bytes(tuples[:count].data.cast("B"))
 
 
-def _take_over(work: RoundWork, key_map: CompiledMap, fork: Fork, share: Share) -> bool:
+def _take_over(work: RoundWork, key_map: CompiledMap, child: _Child) -> bool:
     """Add what a child has mapped; return False if that has to be done here, and nothing is added."""
     try:
-        answer: _Answer = fork.answer(work.check_done)
-        keys = answer.mapped.keys
-        if key_map.last_seen >= share.start.offset or keys >= key_map.offsets.room:
-            return False
-        tuples = np.empty((keys, 3), np.uint64)
-        for start in range(0, keys, TAKEN_AT_ONCE):
-            fork.fill(tuples[start : start + TAKEN_AT_ONCE].data.cast("B"), work.check_done)
+        answer: _Answer = child.fork.answer(work.check_done)
     except ForkFailed:
         return False
-    key_map.take_over(answer.mapped, tuples)
+    keys = answer.mapped.keys
+    if key_map.last_seen >= child.share.start.offset or keys >= key_map.offsets.room:
+        return False
+    key_map.take_over(answer.mapped, child.tuples[:keys])
     work.stats.add(answer.stats)
     work.throttle(answer.stats.map_bytes_read)
     return True

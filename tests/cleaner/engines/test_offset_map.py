@@ -251,3 +251,37 @@ def test_windows_hold_no_more_than_they_must() -> None:
     tracemalloc.stop()
     assert largest < 40_000
     assert peak < 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "common"), [(0, 0, 0), (3000, 0, 0), (0, 3000, 0), (3000, 3000, 2900), (5000, 9000, 0)]
+)
+def test_the_keys_of_a_map_are_moved_to_another(first: int, second: int, common: int) -> None:
+    """In the order of their hashes; that grows for as many as are new to it, and not for those that it has."""
+    rng = np.random.default_rng(first + second)
+    hashes = rng.integers(0, 2**64, (first + second, 3), np.uint64)
+    older, newer = hashes[:first].copy(), hashes[first - common : first - common + second].copy()
+    older[:, 2], newer[:, 2] = np.arange(first), np.arange(10_000, 10_000 + second)
+    target, source = new_map(least_slots=4096), new_map()
+    target.add(older, first)
+    source.add(newer, second)
+    slots = len(target.table)
+    moved = offset_map.shared_tuples(second)
+    source.move_to(moved)
+    assert sorted(map(tuple, moved.tolist())) == sorted(map(tuple, newer.tolist()))
+    # But for those that have found their place behind the end of the table, and so at its front.
+    assert (np.diff(moved[:, 0].astype(np.float64)) < 0).mean() < 0.5 if second else True
+    target.add_hashed(moved)
+    assert target.size == first + second - common
+    assert len(target.table) == slots or not common
+    assert len(target.table) <= max(slots, 3 * target.size)
+    assert everything(target.latest(), 30_000, 30_000) == [*range(first - common), *range(10_000, 10_000 + second)]
+
+
+def test_keys_that_do_not_fit_are_not_moved() -> None:
+    """They stay where they are."""
+    under_test = new_map()
+    under_test.add(tuples_of([(b"a", 1), (b"b", 2)]), 2)
+    with pytest.raises(ValueError, match="2 keys do not fit into 1 tuples"):
+        under_test.move_to(offset_map.shared_tuples(1))
+    assert under_test.find(b"b") == 2
