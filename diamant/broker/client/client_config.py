@@ -36,7 +36,7 @@ class ClientRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """Where a client connects to, who it is, and whom it trusts. Fields that do not apply are None."""
+    """The address that a client connects to, its identity, and the certificates that it trusts. Fields that do not apply are None."""
 
     bootstrap_servers: str
     security_protocol: str = PLAINTEXT
@@ -47,7 +47,7 @@ class ClientConfig:
     """Certificates that the client trusts, in PEM; for listeners with TLS."""
     certificate: str | None = None
     key: str | None = field(default=None, repr=False)
-    """What the client shows, in PEM; for listeners that ask for a certificate."""
+    """The client's own certificate, in PEM; for listeners that ask for one."""
 
     def confluent(self) -> dict[str, str]:
         """For confluent-kafka, and everything else on librdkafka."""

@@ -21,7 +21,7 @@ HASHES = {"SCRAM-SHA-512": "sha512", "SCRAM-SHA-256": "sha256"}
 PREFERRED = (*HASHES, "PLAIN")
 MAX_PASSWORD_BYTES = 4096
 MAX_ITERATIONS = 1_000_000
-"""A broker that asks for more has other things in mind than a password."""
+"""A broker that asks for more is refused: it would keep the client computing."""
 
 
 class LoginFailed(Exception):
@@ -34,7 +34,7 @@ class Login(NamedTuple):
     user: str
     password: str
     mechanism: str | None = None
-    """None: the strongest that the broker offers."""
+    """The mechanism; None: the strongest that the broker offers."""
 
 
 def read_password(path: str) -> str:

@@ -29,7 +29,7 @@ CREATION_RATE = "max.connection.creation.rate"
 
 
 class EnforcedQuotas:
-    """Those of one node. Belongs to the loop thread."""
+    """The quotas of one node. Belongs to the loop thread."""
 
     def __init__(self, node: Node, server: Server) -> None:
         self._node = node

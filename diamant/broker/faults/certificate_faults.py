@@ -23,7 +23,7 @@ HANDSHAKE = "TLS handshake"
 
 
 class CertificateFaults:
-    """Of one broker; its loop thread's. `installed`: all faults, in the order in which they are asked."""
+    """The faults of one broker. Belongs to the loop thread. `installed`: all faults, in the order in which they are asked."""
 
     def __init__(self, node: Node, installed: Mapping[int, Fault]) -> None:
         self._node = node

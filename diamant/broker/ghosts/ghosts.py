@@ -3,8 +3,8 @@
 A group with a committed offset below a tombstone has not read that deletion. Once the tombstone is gone it never will. If it has
 read a value of the key before, it holds it until the key is written again, or until it reads the topic from the start.
 
-Read is only what the slowest group has not passed, and only when a tombstone there may have come to its delete horizon: about
-once in `delete.retention.ms`. Without groups behind nothing is read.
+Only what the slowest group has not passed is read, and only when a tombstone there may have reached its delete horizon: about
+once in `delete.retention.ms`. If no group is behind, nothing is read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 LOADING_S = 5.0
 """How long a round waits for groups that are being loaded."""
 EARLY_MS = 60_000
-"""A horizon so near counts as over: the round's time is a little later than that of the reading."""
+"""A horizon this near counts as over: the round begins a little later than the reading."""
 
 
 class _Looked(NamedTuple):
@@ -50,10 +50,10 @@ class _Looked(NamedTuple):
     """From which offset on."""
     now_ms: int
     next_ms: int | None
-    """The earliest horizon that a tombstone there had and that was not over."""
+    """The earliest horizon of a tombstone there that was not over yet."""
 
     def is_enough(self, log: Log, start: int, now_ms: int) -> bool:
-        """Tell whether nothing from `start` on can have come to its horizon since."""
+        """Return True if no tombstone from `start` on can have reached its horizon since."""
         stamped_ms = self.now_ms + log.config.delete_retention_ms
         due_ms = stamped_ms if self.next_ms is None else min(stamped_ms, self.next_ms)
         return self.topic_id == log.topic_id and start >= self.start and now_ms + EARLY_MS < due_ms
@@ -84,7 +84,7 @@ class Ghosts:
     # -- rounds ----------------------------------------------------------------------------------------------------------
 
     async def watch(self, log: Log, now_ms: int) -> Callable[[CleanPlan, int], object] | None:
-        """Look at a log before a round; return what is to be told of the round after it, or None. Raises nothing of its own."""
+        """Examine a log before a round; return what is to be called after it, or None. Raises nothing of its own."""
         await groups_not_known(self._groups, self._topics, LOADING_S)
         behind = [(offset, name) for offset, name in await groups_of(self._groups, log) if offset < log.log_end_offset]
         if not behind:
@@ -182,5 +182,5 @@ class Ghosts:
 
 
 def _is_kept(erasures: PendingErasures | None, key: bytes) -> bool:
-    """Tell whether a key may be named: it is not being erased."""
+    """Return True if a key may be named: it is not being erased."""
     return len(key) <= MAX_KEY_BYTES and (erasures is None or not erasures.has(key))

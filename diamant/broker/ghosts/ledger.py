@@ -50,7 +50,7 @@ class GhostReport(NamedTuple):
 
 
 class GhostLedger:
-    """At most `MAX_GHOSTS`; further ones are counted by topic. Topics go by their ids: a recreated one has none."""
+    """At most `MAX_GHOSTS`; further ones are counted by topic. Topics are known by their ids, so a recreated topic has none."""
 
     def __init__(self) -> None:
         self._by_partition: dict[tuple[UUID, int], dict[bytes, Ghost]] = {}
@@ -58,7 +58,7 @@ class GhostLedger:
         self.left_out: dict[UUID, int] = {}
 
     def add(self, topic_id: UUID, partition: int, ghost: Ghost) -> None:
-        """Take one, in place of an earlier one of its key."""
+        """Add a ghost, in place of an earlier one of its key."""
         keys = self._by_partition.setdefault((topic_id, partition), {})
         if ghost.key not in keys:
             if self._count >= MAX_GHOSTS or len(ghost.key) > MAX_KEY_BYTES:
@@ -68,7 +68,7 @@ class GhostLedger:
         keys[ghost.key] = ghost
 
     def of(self, topic_id: UUID) -> dict[int, dict[bytes, Ghost]]:
-        """Return copies of those of a topic, by partition and key."""
+        """Return copies of the ghosts of a topic, by partition and key."""
         return {
             partition: dict(keys) for (one, partition), keys in self._by_partition.items() if keys and one == topic_id
         }

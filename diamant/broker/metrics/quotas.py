@@ -29,7 +29,7 @@ class QuotaFigure(NamedTuple):
 
 
 def take_quotas(quotas: Quotas | None) -> tuple[QuotaFigure, ...]:
-    """Those of all kinds; none without quotas."""
+    """Return the counts of all kinds; an empty list without quotas."""
     if quotas is None:
         return ()
     now_ms = quotas.now_s() * 1000

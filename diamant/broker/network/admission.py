@@ -16,7 +16,7 @@ MAX_HELD = 1000
 
 
 class ConnectionAdmission:
-    """That of all listeners of a broker."""
+    """The admission to all listeners of a broker."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, quotas: ConnectionQuotas) -> None:
         self._loop = loop

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ClientWait:
-    """That of one connection."""
+    """The wait of one connection."""
 
     __slots__ = ("_loop", "_resume", "busy_s", "timer")
 

@@ -1,6 +1,6 @@
 """Writes answers that hold ranges of log files through a transport that changes the bytes: one with TLS.
 
-The ranges are read in pieces, since the kernel cannot send them as they are. What is not in the page cache a thread reads.
+The ranges are read in pieces, since the kernel cannot send them as they are. A thread reads what is not in the page cache.
 
 Bounds: one piece of `PIECE_BYTES` per connection, beside what the transport has not sent of the one before.
 """
@@ -95,7 +95,7 @@ class CopyingWriter:
         return buffers[0] if len(buffers) == 1 else b"".join(buffers)
 
     def _drop(self, count: int) -> None:
-        """The first part is `count` bytes shorter."""
+        """Shorten the first part by `count` bytes."""
         part = self._parts.popleft()
         if type(part) is FileSlice:
             if part.size > count:

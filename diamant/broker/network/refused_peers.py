@@ -14,7 +14,7 @@ OTHERS = "other addresses"
 
 
 class RefusedPeers:
-    """Of one server; its loop thread's."""
+    """The closed connections of one server. Belongs to the loop thread."""
 
     def __init__(self, *, pause_s: float = 60.0, max_addresses: int = 1_000) -> None:
         self._pause_s = pause_s

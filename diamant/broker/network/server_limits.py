@@ -11,7 +11,7 @@ MAX_QUEUED_BYTES = 1024 * 1024
 
 
 class ServerLimits(NamedTuple):
-    """Those of one server."""
+    """The limits of one server."""
 
     max_frame_bytes: int
     max_connections: int
@@ -24,7 +24,7 @@ class ServerLimits(NamedTuple):
 
     @classmethod
     def of(cls, config: BrokerConfig) -> ServerLimits:
-        """Those of a configuration."""
+        """Return the limits of a configuration."""
         return cls(
             max_frame_bytes=config.socket_request_max_bytes,
             max_connections=config.max_connections,

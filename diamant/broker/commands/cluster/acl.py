@@ -183,7 +183,7 @@ def _of_cluster(client: KafkaClient) -> list[Acl]:
 
 
 def _check_somebody_is_left(client: KafkaClient, before: Collection[Acl], after: Collection[Acl]) -> None:
-    """Raise ValueError if ACLs say who may change ACLs, and would no longer. A super user may always."""
+    """Raise ValueError if a change leaves no one who may change ACLs, and there was someone. A super user always may."""
     if not administrators(before) or administrators(after) or _super_users(client):
         return
     raise ValueError(

@@ -1,6 +1,6 @@
 """A partition as a strip of its segments in the terminal, as the page draws it: as wide as they are large, divided by kinds.
 
-With colours in a terminal; elsewhere the characters alone tell the kinds, and where the encoding has no blocks letters do.
+Kinds have colours in a terminal. Elsewhere the characters alone tell them apart; letters, where the encoding has no blocks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Key stores and trust stores that are changed while the broker runs: read and checked before the change, in use after it.
 
-A setting of a listener's store has its files read again even if it is set to what it was: so a certificate is renewed.
+Setting a listener's store has its files read again, even if the setting stays what it was: that renews a certificate.
 
 Source: DynamicListenerConfig, SslFactory.validateReconfiguration.
 """

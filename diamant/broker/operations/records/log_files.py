@@ -1,7 +1,6 @@
 """The files of a log at one moment. Open descriptors keep them.
 
-With more than `MAX_OPEN_FILES` segments the others are opened when it is their turn, and `Changed` tells that one of them was
-replaced. Files that the log has released come last, one at a time, as long as they are there.
+Segments beyond `MAX_OPEN_FILES` are opened when it is their turn; `Changed` says that one of them was replaced since. Files that the log has released come last, one at a time, as long as they are there.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class LogFiles(Iterable[OpenSegment]):
             self._unread += 1
 
     def with_unread(self, found: PartitionExplanation) -> PartitionExplanation:
-        """Add to what was found that something was not looked at, if so."""
+        """Add a note for each kind of file that was not looked at."""
         problems = []
         if self._unread:
             problems.append(

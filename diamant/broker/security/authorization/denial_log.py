@@ -22,7 +22,7 @@ OTHERS = "other addresses"
 
 
 class DenialLog:
-    """Of one authorizer, as its `on_denial`; its loop thread's."""
+    """The log of one authorizer, which calls it as `on_denial`. Belongs to the loop thread."""
 
     def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
         self._now_s = now_s

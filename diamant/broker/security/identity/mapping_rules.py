@@ -51,7 +51,7 @@ class MappingRules:
 
 
 def _parsed(text: str) -> list[_Rule | None]:
-    """One rule, None for DEFAULT; nothing of an empty one."""
+    """Yield one rule, None for DEFAULT; nothing for an empty text."""
     match = _WHOLE_RULE.match(text)
     if match is None or match.end() != len(text) or (text and match[1] is None and match[2] is None):
         raise ValueError(f"{text!r} is no rule: expected DEFAULT or RULE:pattern/replacement/ with L or U at the end")

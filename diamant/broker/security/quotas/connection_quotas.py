@@ -21,11 +21,11 @@ from diamant.broker.security.quotas.rate import Rate, RateWindows
 from diamant.broker.security.quotas.rate_quota import throttle_time_ms
 
 NO_LIMIT = (1 << 31) - 1
-"""Kafka's default of all of them."""
+"""Kafka's default for each of these limits."""
 
 
 class Admittance(NamedTuple):
-    """What becomes of a new connection: `wait_ms` until it and others are taken; or it is refused after `refused_ms`."""
+    """The decision about a new connection: it and others are taken after `wait_ms`, or it is refused after `refused_ms`."""
 
     wait_ms: int = 0
     refused_ms: int = 0
@@ -113,7 +113,7 @@ class ConnectionQuotas:
         return rate
 
     def _sweep(self, now_ms: float) -> None:
-        """Make room: those that were idle for an hour go, or the tenth that was so longest."""
+        """Make room: drop the addresses that were idle for an hour, or else the tenth that was idle longest."""
         by_age = sorted(self._last_ms, key=self._last_ms.__getitem__)
         idle = [host for host in by_age if now_ms - self._last_ms[host] >= IDLE_MS]
         for host in idle or by_age[: MAX_COUNTS // 10]:

@@ -55,7 +55,7 @@ class MutationCharge:
     """The charge of one request that changes topics."""
 
     def __init__(self, quota: MutationQuota | None, user: str, client_id: str | None, *, is_strict: bool) -> None:
-        """`quota` None: nothing is charged. `is_strict`: its version knows THROTTLING_QUOTA_EXCEEDED."""
+        """`quota` None: nothing is charged. `is_strict`: the request's version knows THROTTLING_QUOTA_EXCEEDED."""
         self._quota = quota
         self._user = user
         self._client_id = client_id or ""
@@ -64,7 +64,7 @@ class MutationCharge:
         self._charged_ms = 0.0
 
     def take(self, partitions: int) -> None:
-        """Charge for partitions that are created or deleted. KafkaError(THROTTLING_QUOTA_EXCEEDED): there are to be none."""
+        """Charge for partitions that are created or deleted. KafkaError(THROTTLING_QUOTA_EXCEEDED) if they must not be."""
         if self._quota is None:
             return
         now_ms = self._quota.now_s() * 1000
@@ -80,7 +80,7 @@ class MutationCharge:
             self._waits(left, count.limit, now_ms)
 
     def throttle_time_ms(self) -> int:
-        """How long the client has to wait from now on."""
+        """Return how long the client has to wait from now on."""
         if self._quota is None or not self._wait_ms:
             return 0
         now_ms = self._quota.now_s() * 1000

@@ -10,19 +10,19 @@ from diamant.protocol.kraft.records import UserScramCredentialRecord
 
 
 class UsualIterations:
-    """By mechanism; counted again with the first login after a change, some 10 ms for 100,000 credentials."""
+    """The usual iterations of each mechanism. The first login after a change counts them again: some 10 ms for 100,000 credentials."""
 
     def __init__(
         self, credentials: Callable[[], Iterable[UserScramCredentialRecord]], version: Callable[[], int]
     ) -> None:
-        """`version`: another number whenever `credentials` may give others."""
+        """`version` gives another number whenever `credentials` may have changed."""
         self._credentials = credentials
         self._version = version
         self._counted_version = -1
         self._usual: dict[int, int] = {}
 
     def of(self, mechanism: int) -> int:
-        """Those of a mechanism, by its number: of equally frequent ones the least, without any `MIN_ITERATIONS`."""
+        """Return those of a mechanism, by its number: the lowest of equally frequent ones; `MIN_ITERATIONS` without credentials."""
         version = self._version()
         if version != self._counted_version:
             counts = Counter((one.mechanism, one.iterations) for one in self._credentials())
