@@ -36,7 +36,7 @@ class ClientRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """The address that a client connects to, its identity, and the certificates that it trusts. Fields that do not apply are None."""
+    """A client's bootstrap servers, its identity, and the certificates that it trusts. Fields that do not apply are None."""
 
     bootstrap_servers: str
     security_protocol: str = PLAINTEXT

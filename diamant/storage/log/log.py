@@ -10,43 +10,25 @@ Source: Kafka's UnifiedLog and LocalLog.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Sequence
-from struct import Struct
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from diamant.protocol.batches.batch import set_base_offset, set_timestamps
-from diamant.protocol.batches.header import NO_PRODUCER_ID, BatchHeader, parse_header
+from diamant.protocol.batches.batch import set_timestamps
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import LeaderEpochs
-from diamant.storage.env.clock import bounds_now_ms
 from diamant.storage.env.env import Env
-from diamant.storage.log.append_checks import BatchCheck, CheckedBatch, Validation
-from diamant.storage.log.control_append import append_control
+from diamant.storage.log.append_checks import CheckedBatch, Validation
+from diamant.storage.log.appender import Appender, AppendResult
 from diamant.storage.log.flush import FlushPlan, UnsyncedFiles
 from diamant.storage.log.log_reader import LogReader
-from diamant.storage.log.log_segments import LogSegments
-from diamant.storage.producers.producer import DuplicateBatch
+from diamant.storage.log.log_segments import LogSegments, new_segment
 from diamant.storage.producers.producer_state import ProducerStateManager
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import FileSlice, Segment
 from diamant.storage.segments.txn_index import AbortedTxn
 
 READ_COMMITTED = 1
-_TRUSTED_FIELDS = Struct(">23xi8xqq")
-"""Of a batch's header: last offset delta, max timestamp, producer id."""
-
-
-class AppendResult(NamedTuple):
-    """Position of a batch in the log; `log_append_time_ms` is -1 unless the topic stamps LogAppendTime."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    is_duplicate: bool
 
 
 class ReadResult(NamedTuple):
@@ -108,6 +90,7 @@ class Log:
         self._segments = LogSegments(segments)
         self.segments = segments
         self._reader = LogReader(self._segments, self._index_damaged)
+        self._appender = Appender(self)
         self.epochs = epochs
         self.producers = producers
         self.log_start_offset = log_start_offset
@@ -186,7 +169,7 @@ class Log:
 
         Any thread. With `is_light` raises HeavyBatch, untouched, for a batch that would hold up the caller for long.
         """
-        return self._batch_check().run(records, produce_version=produce_version, is_light=is_light)
+        return self._appender.batch_check().run(records, produce_version=produce_version, is_light=is_light)
 
     def append_as_leader(self, records: memoryview, *, produce_version: int = 13) -> AppendResult:
         """Validate and append the one batch that a client sent; `records` is patched in place.
@@ -211,133 +194,21 @@ class Log:
             log_append_time_ms = now_ms
             set_timestamps(batch, 0, is_log_append_time=True, max_timestamp=now_ms)
             header = header._replace(max_timestamp=now_ms)
-        return self._append(batch, header, len(batch), now_ms, log_append_time_ms, is_client=True)
+        return self._appender.append(batch, header, now_ms, log_append_time_ms, is_client=True)
 
     def append_internal(self, batch: bytearray) -> AppendResult:
         """Append a batch that a coordinator of this broker built: offsets and epoch are assigned, records trusted.
 
-        One without a producer needs nothing of what is there for others' batches. KafkaError as `append_as_leader`.
+        KafkaError as `append_as_leader`.
         """
-        last_offset_delta, max_timestamp, producer_id = _TRUSTED_FIELDS.unpack_from(batch)
-        now_ms = self.env.clock.now_ms()
-        if producer_id != NO_PRODUCER_ID:
-            return self._append(batch, parse_header(batch), len(batch), now_ms, -1, is_client=False)
-        base_offset = self.log_end_offset
-        last_offset = base_offset + last_offset_delta
-        try:
-            segment = self._segment_for(len(batch), last_offset, max_timestamp, now_ms)
-            set_base_offset(batch, 0, base_offset, self.leader_epoch)
-            segment.append(batch, last_offset, max_timestamp, self.config.index_interval_bytes)
-        except OSError as error:
-            self._cut_half_written()
-            raise self._storage_error(error) from error
-        self.log_end_offset = last_offset + 1
-        self._appended()
-        return AppendResult(base_offset, last_offset, -1, self.log_start_offset, False)
+        return self._appender.append_trusted(batch)
 
-    def _batch_check(self) -> BatchCheck:
-        return BatchCheck(
-            f"{self.topic}-{self.partition}",
-            self.config,
-            self.validation,
-            bounds_now_ms(self.env.clock),
-            self.leader_epoch,
-        )
-
-    def _append(
-        self,
-        batch: memoryview | bytearray,
-        header: BatchHeader,
-        size: int,
-        now_ms: int,
-        log_append_time_ms: int,
-        *,
-        is_client: bool,
-    ) -> AppendResult:
-        base_offset = self.log_end_offset
-        last_offset = base_offset + header.last_offset_delta
-        try:
-            segment = self._segment_for(size, last_offset, header.max_timestamp, now_ms)
-            set_base_offset(batch, 0, base_offset, self.leader_epoch)
-            if header.producer_id == NO_PRODUCER_ID:
-                segment.append(batch, last_offset, header.max_timestamp, self.config.index_interval_bytes)
-                self.log_end_offset = last_offset + 1
-            else:
-                duplicate = self._append_of_producer(
-                    batch, header._replace(base_offset=base_offset), segment, last_offset, is_client
-                )
-                if duplicate is not None:
-                    return duplicate
-        except OSError as error:
-            self._cut_half_written()
-            raise self._storage_error(error) from error
-        self._appended()
-        return AppendResult(base_offset, last_offset, log_append_time_ms, self.log_start_offset, False)
-
-    def _segment_for(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
-        """The segment that takes the next append, of `size` bytes up to `last_offset`: rolled, and the epoch noted, if need be.
-
-        KafkaError if nothing can be written, or not that much; OSError where the caller has to clean up.
-        """
-        if self.write_failure is not None or self.is_deleted:
-            raise self._storage_error(self.write_failure) from self.write_failure
-        config = self.config
-        if size > config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"Message batch size is {size} bytes in append to partition {self.topic}-{self.partition}, "
-                f"which exceeds the maximum configured segment size of {config.segment_bytes}.",
-            )
-        segment = self.segments[-1]
-        if segment.should_roll(size, last_offset, max_timestamp, config, now_ms):
-            segment = self.roll()
-        if self.leader_epoch != self.epochs.latest_epoch:
-            self.epochs.assign(self.leader_epoch, self.log_end_offset)
-        return segment
-
-    def _appended(self) -> None:
+    def appended(self) -> None:
         """Tell the listeners that the log has grown."""
         if self.log_end_offset - self.recovery_point >= self.config.flush_messages and self.on_flush_due is not None:
             self.on_flush_due(self)
         for callback in self.on_change:
             callback()
-
-    def _append_of_producer(
-        self, batch: memoryview | bytearray, header: BatchHeader, segment: Segment, last_offset: int, is_client: bool
-    ) -> AppendResult | None:
-        """Append with the producer state's two phases; the result only if the batch is a duplicate."""
-        producers = self.producers
-        interval = self.config.index_interval_bytes
-        if header.is_control:
-            append_control(segment, producers, batch, header, interval, self.fail)
-            self.log_end_offset = last_offset + 1
-            return None
-        checked = producers.check(header, is_client=is_client)
-        if isinstance(checked, DuplicateBatch):
-            return AppendResult(
-                checked.base_offset,
-                checked.last_offset,
-                checked.timestamp if self.config.is_log_append_time else -1,
-                self.log_start_offset,
-                True,
-            )
-        segment.append(batch, last_offset, header.max_timestamp, interval)
-        self.log_end_offset = last_offset + 1
-        producers.apply(checked, header.base_offset)
-        return None
-
-    def _cut_half_written(self) -> None:
-        """After a failed write: what it left beyond the log's end must not be taken for a batch by the next start."""
-        try:
-            self.active.file.truncate(self.active.size)
-        except OSError as error:
-            self.write_failure = error
-
-    def _storage_error(self, cause: OSError | None) -> KafkaError:
-        return KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            f"Cannot write to {self.path}: {cause if cause is not None else 'the partition is deleted'}",
-        )
 
     # -- segments ------------------------------------------------------------------------------------------------
 
@@ -348,7 +219,7 @@ class Log:
         if active.base_offset == base_offset and not active.size:
             return active
         active.on_inactive()
-        segment = self._new_segment(base_offset)
+        segment = new_segment(self.env, self.path, base_offset, self.config)
         self.unsynced.name_changes += 1
         self.unsynced.rolled.append(active)
         self._segments.append(segment)
@@ -361,19 +232,6 @@ class Log:
         path = self.producers.take_snapshot(self.log_end_offset)
         if path is not None:
             self.unsynced.snapshots.append(path)
-
-    def _new_segment(self, base_offset: int) -> Segment:
-        for path in (
-            names.log_file(self.path, base_offset),
-            names.index_file(self.path, base_offset),
-            names.time_index_file(self.path, base_offset),
-            names.txn_index_file(self.path, base_offset),
-        ):
-            if self.env.exists(path):
-                self.env.remove(path)
-        jitter_limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        jitter_ms = random.randrange(jitter_limit) if jitter_limit > 0 else 0
-        return Segment(self.env, self.path, base_offset, self.config, jitter_ms=jitter_ms, create=True)
 
     def floor_segment(self, offset: int) -> int:
         """Index of the segment with the largest base offset <= `offset`; -1 if there is none."""
@@ -452,8 +310,6 @@ class Log:
     def _index_damaged(self, segment: Segment) -> None:
         if self.on_index_damaged is not None:
             self.on_index_damaged(self, segment)
-
-    # -- offsets by time and epoch -------------------------------------------------------------------------------
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
         """Largest known epoch <= `leader_epoch` and where it ends (KIP-101)."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from diamant.storage import names
+from diamant.storage.env.env import Env
+from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import Segment
 
 
@@ -44,3 +48,18 @@ class LogSegments:
         """Take out the `count` oldest segments."""
         del self.items[:count]
         del self._bases[:count]
+
+
+def new_segment(env: Env, path: str, base_offset: int, config: LogConfig) -> Segment:
+    """Create an empty segment in the directory `path`; files of its names that a crash left are removed first."""
+    for file in (
+        names.log_file(path, base_offset),
+        names.index_file(path, base_offset),
+        names.time_index_file(path, base_offset),
+        names.txn_index_file(path, base_offset),
+    ):
+        if env.exists(file):
+            env.remove(file)
+    jitter_limit = min(config.segment_jitter_ms, config.segment_ms)
+    jitter_ms = random.randrange(jitter_limit) if jitter_limit > 0 else 0
+    return Segment(env, path, base_offset, config, jitter_ms=jitter_ms, create=True)

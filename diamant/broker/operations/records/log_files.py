@@ -1,6 +1,7 @@
 """The files of a log at one moment. Open descriptors keep them.
 
-Segments beyond `MAX_OPEN_FILES` are opened when it is their turn; `Changed` says that one of them was replaced since. Files that the log has released come last, one at a time, as long as they are there.
+Segments beyond `MAX_OPEN_FILES` are opened when it is their turn; `Changed` says that one of them was replaced since.
+Files that the log has released come last, one at a time, as long as they are there.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from diamant.protocol.kraft.records import UserScramCredentialRecord
 
 
 class UsualIterations:
-    """The usual iterations of each mechanism. The first login after a change counts them again: some 10 ms for 100,000 credentials."""
+    """The usual iterations of each mechanism. The first login after a change counts again: 10 ms for 100,000 credentials."""
 
     def __init__(
         self, credentials: Callable[[], Iterable[UserScramCredentialRecord]], version: Callable[[], int]
@@ -22,7 +22,7 @@ class UsualIterations:
         self._usual: dict[int, int] = {}
 
     def of(self, mechanism: int) -> int:
-        """Return those of a mechanism, by its number: the lowest of equally frequent ones; `MIN_ITERATIONS` without credentials."""
+        """Return those of a mechanism: the lowest of equally frequent ones; `MIN_ITERATIONS` without credentials."""
         version = self._version()
         if version != self._counted_version:
             counts = Counter((one.mechanism, one.iterations) for one in self._credentials())

@@ -1,0 +1,196 @@
+"""Appends to a log: the batch becomes part of the active segment, of the producers' state and of the epochs, or of nothing.
+
+Source: UnifiedLog.append, analyzeAndValidateProducerState.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple, Protocol
+
+from diamant.protocol.batches.batch import set_base_offset
+from diamant.protocol.batches.header import NO_PRODUCER_ID, BatchHeader, parse_header
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.checkpoints.checkpoints import LeaderEpochs
+from diamant.storage.env.clock import bounds_now_ms
+from diamant.storage.env.env import Env
+from diamant.storage.log.append_checks import BatchCheck, Validation
+from diamant.storage.log.control_append import append_control
+from diamant.storage.producers.producer import DuplicateBatch
+from diamant.storage.producers.producer_state import ProducerStateManager
+from diamant.storage.segments.log_config import LogConfig
+from diamant.storage.segments.segment import Segment
+
+_TRUSTED_FIELDS = Struct(">23xi8xqq")
+"""Of a batch's header: last offset delta, max timestamp, producer id."""
+
+
+class AppendResult(NamedTuple):
+    """Position of a batch in the log; `log_append_time_ms` is -1 unless the topic stamps LogAppendTime."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    is_duplicate: bool
+
+
+class AppendedLog(Protocol):
+    """A log, as its appender sees it."""
+
+    env: Env
+    path: str
+    topic: str
+    partition: int
+    config: LogConfig
+    validation: Validation
+    producers: ProducerStateManager
+    epochs: LeaderEpochs
+    leader_epoch: int
+    segments: list[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    write_failure: OSError | None
+    is_deleted: bool
+
+    def roll(self) -> Segment:
+        """Start a new active segment."""
+
+    def fail(self, error: OSError) -> None:
+        """Refuse appends from now on."""
+
+    def appended(self) -> None:
+        """Tell the listeners that the log has grown."""
+
+
+class Appender:
+    """The appends of one log. Belongs to the log's thread, but for `batch_check`."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: AppendedLog) -> None:
+        self._log = log
+
+    def batch_check(self) -> BatchCheck:
+        """Return the checks of a batch that a client sent, by the present settings."""
+        log = self._log
+        return BatchCheck(
+            f"{log.topic}-{log.partition}",
+            log.config,
+            log.validation,
+            bounds_now_ms(log.env.clock),
+            log.leader_epoch,
+        )
+
+    def append_trusted(self, batch: bytearray) -> AppendResult:
+        """Append a batch of this broker's own. One without a producer needs nothing of what is there for others' batches."""
+        log = self._log
+        last_offset_delta, max_timestamp, producer_id = _TRUSTED_FIELDS.unpack_from(batch)
+        now_ms = log.env.clock.now_ms()
+        if producer_id != NO_PRODUCER_ID:
+            return self.append(batch, parse_header(batch), now_ms, -1, is_client=False)
+        base_offset = log.log_end_offset
+        last_offset = base_offset + last_offset_delta
+        try:
+            segment = self._segment_for(len(batch), last_offset, max_timestamp, now_ms)
+            set_base_offset(batch, 0, base_offset, log.leader_epoch)
+            segment.append(batch, last_offset, max_timestamp, log.config.index_interval_bytes)
+        except OSError as error:
+            self._cut_half_written()
+            raise self._storage_error(error) from error
+        log.log_end_offset = last_offset + 1
+        log.appended()
+        return AppendResult(base_offset, last_offset, -1, log.log_start_offset, False)
+
+    def append(
+        self,
+        batch: memoryview | bytearray,
+        header: BatchHeader,
+        now_ms: int,
+        log_append_time_ms: int,
+        *,
+        is_client: bool,
+    ) -> AppendResult:
+        """Append a batch whose records have been checked, or are trusted: offsets and epoch are assigned. KafkaError."""
+        log = self._log
+        base_offset = log.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        try:
+            segment = self._segment_for(len(batch), last_offset, header.max_timestamp, now_ms)
+            set_base_offset(batch, 0, base_offset, log.leader_epoch)
+            if header.producer_id == NO_PRODUCER_ID:
+                segment.append(batch, last_offset, header.max_timestamp, log.config.index_interval_bytes)
+                log.log_end_offset = last_offset + 1
+            else:
+                duplicate = self._append_of_producer(
+                    batch, header._replace(base_offset=base_offset), segment, last_offset, is_client
+                )
+                if duplicate is not None:
+                    return duplicate
+        except OSError as error:
+            self._cut_half_written()
+            raise self._storage_error(error) from error
+        log.appended()
+        return AppendResult(base_offset, last_offset, log_append_time_ms, log.log_start_offset, False)
+
+    def _append_of_producer(
+        self, batch: memoryview | bytearray, header: BatchHeader, segment: Segment, last_offset: int, is_client: bool
+    ) -> AppendResult | None:
+        """Append with the producer state's two phases; the result only if the batch is a duplicate."""
+        log = self._log
+        producers = log.producers
+        interval = log.config.index_interval_bytes
+        if header.is_control:
+            append_control(segment, producers, batch, header, interval, log.fail)
+            log.log_end_offset = last_offset + 1
+            return None
+        checked = producers.check(header, is_client=is_client)
+        if isinstance(checked, DuplicateBatch):
+            return AppendResult(
+                checked.base_offset,
+                checked.last_offset,
+                checked.timestamp if log.config.is_log_append_time else -1,
+                log.log_start_offset,
+                True,
+            )
+        segment.append(batch, last_offset, header.max_timestamp, interval)
+        log.log_end_offset = last_offset + 1
+        producers.apply(checked, header.base_offset)
+        return None
+
+    def _segment_for(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
+        """The segment that takes the next append, of `size` bytes up to `last_offset`: rolled, and the epoch noted, if need be.
+
+        KafkaError if nothing can be written, or not that much; OSError where the caller has to clean up.
+        """
+        log = self._log
+        if log.write_failure is not None or log.is_deleted:
+            raise self._storage_error(log.write_failure) from log.write_failure
+        config = log.config
+        if size > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"Message batch size is {size} bytes in append to partition {log.topic}-{log.partition}, "
+                f"which exceeds the maximum configured segment size of {config.segment_bytes}.",
+            )
+        segment = log.segments[-1]
+        if segment.should_roll(size, last_offset, max_timestamp, config, now_ms):
+            segment = log.roll()
+        if log.leader_epoch != log.epochs.latest_epoch:
+            log.epochs.assign(log.leader_epoch, log.log_end_offset)
+        return segment
+
+    def _cut_half_written(self) -> None:
+        """After a failed write: what it left beyond the log's end must not be taken for a batch by the next start."""
+        log = self._log
+        try:
+            log.segments[-1].file.truncate(log.segments[-1].size)
+        except OSError as error:
+            log.write_failure = error
+
+    def _storage_error(self, cause: OSError | None) -> KafkaError:
+        log = self._log
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"Cannot write to {log.path}: {cause if cause is not None else 'the partition is deleted'}",
+        )
