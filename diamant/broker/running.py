@@ -86,6 +86,7 @@ class RunningBroker:
         http, self.http, node.addresses.http = self.http, None, None
         if http is not None:
             await http.close()
+        await asyncio.to_thread(services.audit.close)
         await node.scheduler.stop()
         await services.cleaning.stop()
         await node.stop()
@@ -139,7 +140,7 @@ class RunningBroker:
                 f"the reset to {copy} has failed: {error}. Stop the broker; its next start tries again"
             ) from error
         node.started_s, node.tls = old.started_s, old.tls
-        self.node, self.services = node, Services(node, TABLE, load, server, server.sasl)
+        self.node, self.services = node, Services(node, TABLE, load, server, server.sasl, self.services.audit)
         self.services.reset = self.reset
         if self.http is not None:
             self.http.hand_over(self.services)

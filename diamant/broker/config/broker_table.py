@@ -478,9 +478,9 @@ _KEYS = (
         "diamant.audit.file",
         _STRING,
         None,
-        "File to which each request over HTTP that changes data, or hands out records, adds a line: who, from where, what, "
-        "outcome; never a key or value. 10 MiB, and as much of before in a file with `.1`. The logger `diamant.audit` has the "
-        "same. Best outside of the data directory.",
+        "File to which each request that changes something but records and committed offsets, and each over HTTP that hands out "
+        "records, adds a line: who, from where, what, outcome; never a key or value. 10 MiB, and as much of before in a file "
+        "with `.1`. The logger `diamant.audit` has the same. Best outside of the data directory.",
     ),
     ConfigKey(
         "diamant.certificate.key.ephemeral",

@@ -6,7 +6,7 @@ hands the handler the `Access` with which it asks about single things. Without a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 from diamant.broker.client.acl import CLUSTER_NAME
 from diamant.broker.dispatch.dispatcher import Handler
@@ -44,13 +44,20 @@ _AS_KAFKA: dict[int, dict[str, object]] = {
 _new = tuple.__new__  # as in the dispatcher
 
 
+class WithBody(NamedTuple):
+    """A decoded request, and the bytes that a denial is made of; they are the connection's."""
+
+    request: object
+    body: memoryview
+
+
 def guarded(key: int, authorizer: Authorizer, decode: Decode, handle: Handler) -> tuple[Decode, Handler]:
     """An API's decoder and handler behind its row of the table. KeyError if it has none: it must not be served then."""
     row = API_NEEDS[key]
     guard = Guard(key, row, authorizer, handle)
     if not row.whole:
         return decode, guard.hand_on
-    return lambda version, body: (decode(version, body), body), guard.ask
+    return lambda version, body: WithBody(decode(version, body), body), guard.ask
 
 
 class Guard:
@@ -65,7 +72,7 @@ class Guard:
         self._known: dict[int, tuple[ConnectionInfo, ClientAccess]] = {}
         self._generation = authorizer.generation
 
-    def ask(self, context: RequestContext, decoded: tuple[Any, memoryview]) -> Answer:
+    def ask(self, context: RequestContext, decoded: WithBody) -> Answer:
         """Deny the request, or have it handled."""
         request, body = decoded
         version, client_id, connection, _ = context

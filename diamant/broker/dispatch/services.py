@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from diamant.broker.dispatch.dispatcher import Dispatcher, Handler
 from diamant.broker.dispatch.enforced_quotas import EnforcedQuotas
@@ -19,6 +19,7 @@ from diamant.broker.node.cleaner import NodeCleaner
 from diamant.broker.node.housekeeping import Housekeeping
 from diamant.broker.node.lazy import Lazy
 from diamant.broker.node.node import Node
+from diamant.broker.security.audit.audit_log import AuditLog
 from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
@@ -67,12 +68,14 @@ class Services:
         load: Callable[[Services, int], tuple[Decode, Handler]],
         server: Server | None = None,
         sasl: SaslListeners | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """`load(services, key)` gives the decoder and the handler of one of the APIs that are served.
 
-        `server`: one that has served other services, with its sockets. `sasl`: None without a listener that has it.
+        `server`, `audit`: those that have served other services. `sasl`: None without a listener that has it.
         """
         self.node = node
+        self.audit = audit or AuditLog(cast("str | None", node.config["diamant.audit.file"]))
         self.housekeeping = Housekeeping(node)
         self.cleaning = NodeCleaner(node, self._hold, self._watch)
         dispatch = Dispatcher(node.flusher, served_keys, partial(load, self))

@@ -162,6 +162,21 @@ async def test_what_is_done_and_what_is_denied_leaves_a_line(tmp_path: Path) -> 
     assert (first["topics"], first["job"]) == (["users"], "1")
 
 
+async def test_telling_about_a_key_leaves_a_line(tmp_path: Path) -> None:
+    """Of explanations and verifications only those that are given a key; which key is not in it."""
+    async with secured(tmp_path) as broker:
+        for token in (ALICE, BOB):
+            await call(broker, token, "POST", "/v1/explain", {"topic": "users"})
+            await call(broker, token, "POST", "/v1/explain", {"topic": "users", "key": "customer-42"})
+    explain = "POST /v1/explain"
+    assert lines(tmp_path) == [
+        ("User:alice", explain, "begun"),
+        ("User:alice", explain, "done"),
+        ("User:bob", explain, "denied"),
+    ]
+    assert "customer-42" not in (tmp_path / "audit.log").read_text()
+
+
 async def test_a_job_is_its_callers(tmp_path: Path) -> None:
     """Who began it may look at it, and others only if they may everything."""
     async with secured(tmp_path) as broker:

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from diamant.broker.client.acl import ResourceType
 from diamant.broker.network.api import Answer, Api, RequestContext
+from diamant.broker.security.audit.audit_log import DONE, AuditLog, Deed
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, allowed_names
 from diamant.broker.topics.creation import ensure_topics
@@ -82,7 +83,9 @@ class MetadataCache:
         self._size += size
 
 
-def handle(quotas: Lazy[Quotas], node: Node, cache: MetadataCache, context: RequestContext, body: bytes) -> Answer:
+def handle(
+    quotas: Lazy[Quotas], audit: AuditLog, node: Node, cache: MetadataCache, context: RequestContext, body: bytes
+) -> Answer:
     """Answer from the cache, or by looking, or after creating what is missing."""
     connection = context.connection
     key = (context.api_version, connection.advertised_host, connection.advertised_port, body, context.access.key)
@@ -96,17 +99,27 @@ def handle(quotas: Lazy[Quotas], node: Node, cache: MetadataCache, context: Requ
         from diamant.broker.handlers.topics.mutation_charge import charge_of
 
         charge = charge_of(quotas, context, is_strict=True)
-        return _create_and_answer(node, context, request, names, charge)
+        return _create_and_answer(node, audit, context, request, names, charge)
     answer = _answer(node, context, request, {})
     cache.put(generation, key, answer)
     return answer
 
 
 async def _create_and_answer(
-    node: Node, context: RequestContext, request: MetadataRequest, names: list[str], charge: MutationCharge
+    node: Node,
+    audit: AuditLog,
+    context: RequestContext,
+    request: MetadataRequest,
+    names: list[str],
+    charge: MutationCharge,
 ) -> bytes:
     """What exceeds a quota is not created, and is unknown until the client asks again (AutoTopicCreationManager)."""
-    errors = await ensure_topics(node.topics, [name for name in names if _is_within_quota(node, name, charge)])
+    wanted = [name for name in names if _is_within_quota(node, name, charge)]
+    errors = await ensure_topics(node.topics, wanted)
+    created = tuple(name for name in wanted if name not in errors)
+    if created:
+        connection = context.connection
+        await audit.write(Deed(str(connection.principal), connection.host, "Metadata", created), DONE)
     return _answer(node, context, request, errors)
 
 

@@ -20,7 +20,6 @@ from aiohttp import web
 
 from diamant.broker.client.errors import VerbError
 from diamant.broker.config.listeners import META_ADDRESSES
-from diamant.broker.http.serving.audit import DENIED, AuditLog, Deed
 from diamant.broker.http.serving.authorization import denial, may_know, topics_of
 from diamant.broker.http.serving.jobs import DONE, Jobs, error_fields
 from diamant.broker.http.serving.json_body import JsonError, check_host, check_type, read_object
@@ -28,9 +27,10 @@ from diamant.broker.http.serving.limits import DEFAULT_LIMITS, HttpLimits
 from diamant.broker.http.serving.openapi import WAIT_PARAM, document
 from diamant.broker.http.serving.route import Call, Result, Route, matched, row_name
 from diamant.broker.http.serving.token import COOKIE, NO_ONE, Caller, TokenCheck
-from diamant.broker.http.serving.verbs import verb_of
+from diamant.broker.http.serving.verbs import READING_KEYS, verb_of
 from diamant.broker.metrics import prometheus as metrics
 from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.security.audit.audit_log import DENIED, AuditLog, Deed
 from diamant.version import __version__
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 PROBES = ("/health", "/healthz", "/readyz")
 API_PREFIX = "/v1/"
+NOTHING_NAMED: Mapping[str, Any] = {}
 
 T = TypeVar("T")
 
@@ -54,7 +55,6 @@ class Routes:
         started_s: float,
         token: TokenCheck,
         limits: HttpLimits = DEFAULT_LIMITS,
-        audit: AuditLog | None = None,
     ) -> None:
         """`endpoints`: modules with `ROUTES` by the path below which they lie, the longest prefix of whole steps counts.
 
@@ -65,7 +65,6 @@ class Routes:
         self._started_s = started_s
         self._scrape: asyncio.Task[bytes] | None = None
         self._token = token
-        self._audit = audit if audit is not None else AuditLog(None)
         self._owners: dict[str, Caller] = {}
         """Those who began the jobs."""
         self.limits = limits
@@ -163,7 +162,6 @@ class Routes:
         """End the jobs, and the answers that have no end."""
         self._closing.set()
         await self.jobs.close()
-        self._audit.close()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if self.is_for_probes(request) and request.path not in PROBES:
@@ -191,16 +189,23 @@ class Routes:
         given = request.headers.get("Authorization"), request.cookies.get(COOKIE)
         caller = self._token.caller(*given)
         if row.changes_data and (refusal := self._token.refusal(*given)) is not None:
-            return self._refused(row, request, caller or NO_ONE, *refusal)
+            return await self._refused(row, request, caller or NO_ONE, *refusal)
         if caller is None:
             caller = NO_ONE  # a wrong token is none, for what needs none
         return await self._handled(row, names, request, caller)
 
-    def _refused(
-        self, row: Route, request: web.BaseRequest, caller: Caller, status: int, sentence: str
+    async def _refused(
+        self,
+        row: Route,
+        request: web.BaseRequest,
+        caller: Caller,
+        status: int,
+        sentence: str,
+        named: Mapping[str, Any] = NOTHING_NAMED,
     ) -> web.StreamResponse:
-        if row.changes_data:
-            self._audit.write(Deed(str(caller.principal), _host(request), row_name(row)), DENIED)
+        if _leaves_line(row, named):
+            deed = Deed(str(caller.principal), _host(request), row_name(row), tuple(topics_of(named)))
+            await self.services.audit.write(deed, DENIED)
         if row.refuse is not None:
             return row.refuse(status, sentence)
         code = "unauthorized" if status == 401 else "not-allowed"
@@ -226,7 +231,8 @@ class Routes:
         sentence = self._denial(row, caller, request, named)
         if sentence is not None:
             can_log_in = self._token.has_tokens and not caller.has_token
-            return self._refused(row, request, caller, 401 if can_log_in else 403, sentence)
+            return await self._refused(row, request, caller, 401 if can_log_in else 403, sentence, named)
+        leaves_line = _leaves_line(row, named)
         deed = Deed(str(caller.principal), _host(request), row_name(row), tuple(topics_of(named)))
         call = Call(
             self.services,
@@ -243,18 +249,20 @@ class Routes:
         if not row.is_job:
             if row.max_wait_ms:
                 self.extend(request, row.max_wait_ms / 1000)
-            return _response(await self._audited(row, deed, row.handle(call)))
+            work = row.handle(call)
+            return _response(await (_audited(self.services.audit, deed, work) if leaves_line else work))
         wait_ms = query.pop(WAIT_PARAM.name)
 
         async def run(progress: Progress) -> Mapping[str, Any]:
             call.progress = progress
-            return await self._audited(row, deed._replace(job=job.id), _as_fields(row.handle(call)))
+            work = _as_fields(row.handle(call))
+            return await (_audited(self.services.audit, deed._replace(job=job.id), work) if leaves_line else work)
 
         job = self.jobs.begin(row_name(row), run, row.not_kept, can_be_ended=row.can_be_ended)
         self._owners = {id_: owner for id_, owner in self._owners.items() if id_ in self.jobs}
         self._owners[job.id] = caller
-        if row.changes_data:
-            self._audit.write(deed._replace(job=job.id), "begun")
+        if leaves_line:
+            self.services.audit.tell(lambda: ((deed._replace(job=job.id), "begun"),))
         self.extend(request, wait_ms / 1000)
         try:
             await self.jobs.wait(job, wait_ms)
@@ -265,19 +273,6 @@ class Routes:
         if job.error is not None:
             return web.json_response(_without_status(job.error), status=job.error["status"])
         return web.json_response(job.to_fields(), status=202, headers={"Location": job.href})
-
-    async def _audited(self, row: Route, deed: Deed, work: Awaitable[T]) -> T:
-        """The result of `work`, with a line in the audit log on how it ended if the row is of those that have one."""
-        if not row.changes_data:
-            return await work
-        try:
-            result = await work
-        except BaseException as error:
-            self._audit.write(deed, str(error_fields(error)["code"]))
-            raise
-        status = result.status if isinstance(result, web.StreamResponse) else 200
-        self._audit.write(deed, "done" if status < 400 else f"status-{status}")
-        return result
 
     def _own_names(self) -> set[str]:
         """The names by which this broker is known: those it tells clients, and the one that HTTP was told to listen on."""
@@ -339,6 +334,24 @@ class Routes:
             "partitions_offline": metrics.offline_partitions(node),
         }
         return web.json_response(health, status=200 if is_ready else 503)
+
+
+def _leaves_line(row: Route, named: Mapping[str, Any]) -> bool:
+    """True if a request is of those that the audit log has; `named` is what it names."""
+    return row.changes_data or verb_of(row_name(row), named) in READING_KEYS
+
+
+async def _audited(audit: AuditLog, deed: Deed, work: Awaitable[T]) -> T:
+    """The result of `work`, when a line in the audit log says how it ended."""
+    try:
+        result = await work
+    except BaseException as error:
+        word = str(error_fields(error)["code"])
+        audit.tell(lambda: ((deed, word),))
+        raise
+    status = result.status if isinstance(result, web.StreamResponse) else 200
+    await audit.write(deed, "done" if status < 400 else f"status-{status}")
+    return result
 
 
 def _query(row: Route, request: web.BaseRequest) -> dict[str, Any]:

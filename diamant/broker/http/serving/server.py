@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, HttpLimits
 from diamant.broker.network.listener_sockets import bound_socket, reachable
@@ -102,16 +102,12 @@ class HttpServer:
     async def _serve(self) -> None:
         try:
             connections = await asyncio.to_thread(_load)
-            from diamant.broker.http.serving.audit import AuditLog
             from diamant.broker.http.serving.routes import Routes
             from diamant.broker.http.serving.token import load_token_check
 
             if not self._is_closed:
                 token = self._token or load_token_check(*self._token_source)
-                audit = AuditLog(cast("str | None", self._services.node.config["diamant.audit.file"]))
-                routes = self._routes = Routes(
-                    self._services, self._endpoints, self._started_s, token, self._limits, audit
-                )
+                routes = self._routes = Routes(self._services, self._endpoints, self._started_s, token, self._limits)
                 self._serving = connections.Serving(routes, self._sock, self._limits.connections, self._tls)
                 self._serving.start()
         except Exception:

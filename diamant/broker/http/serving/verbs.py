@@ -92,6 +92,9 @@ WITH = {
 }
 """The verb that another becomes by a field of the body that is given."""
 
+READING_KEYS = frozenset({"explain keys", "verify keys"})
+"""Verbs that change nothing, and leave a line in the audit log because they tell about records of a key."""
+
 
 def verb_of(row: str, fields: Mapping[str, object]) -> str:
     """The verb of a row with these fields in its body."""

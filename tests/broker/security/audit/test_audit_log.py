@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.http.serving import audit
-from diamant.broker.http.serving.audit import DENIED, AuditLog, Deed
+from diamant.broker.security.audit import audit_log
+from diamant.broker.security.audit.audit_log import DENIED, AuditLog, Deed
 
 DEED = Deed("User:alice", "10.0.0.7", "POST /v1/erase", ("users",), "3")
 
@@ -19,13 +19,18 @@ def lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def tell(log: AuditLog, deed: Deed, outcome: str) -> None:
+    """Have one line written."""
+    log.tell(lambda: ((deed, outcome),))
+
+
 def test_a_line_says_who_from_where_what_and_how_it_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The file is its owner's alone, and the logger has the same line."""
     file = tmp_path / "audit.log"
     log = AuditLog(str(file), lambda: 0.5)
     with caplog.at_level(logging.INFO, "diamant.audit"):
-        log.write(DEED, "done")
-    log.close()
+        tell(log, DEED, "done")
+        log.close()
     assert lines(file) == [
         {
             "time": "1970-01-01T00:00:00.500Z",
@@ -45,13 +50,13 @@ def test_the_file_is_bounded(tmp_path: Path) -> None:
     """A full file becomes `.1`, and the one before it goes."""
     file = tmp_path / "audit.log"
     log = AuditLog(str(file), lambda: 0.0, max_file_bytes=100_000)
-    long = DEED._replace(topics=tuple(f"{number}" + "t" * 240 for number in range(audit.MAX_TOPICS + 5)))
+    long = DEED._replace(topics=tuple(f"{number}" + "t" * 240 for number in range(audit_log.MAX_NAMES + 5)))
     for _ in range(50):
-        log.write(long, "done")
+        tell(log, long, "done")
     log.close()
     assert 100_000 <= (tmp_path / "audit.log.1").stat().st_size < 106_000
     assert file.stat().st_size < 100_000
-    assert len(lines(file)[0]["topics"]) == audit.MAX_TOPICS  # type: ignore[arg-type]
+    assert len(lines(file)[0]["topics"]) == audit_log.MAX_NAMES  # type: ignore[arg-type]
     assert sorted(found.name for found in tmp_path.iterdir()) == ["audit.log", "audit.log.1"]
 
 
@@ -59,21 +64,21 @@ def test_denials_do_not_push_out_what_was_done(tmp_path: Path) -> None:
     """A minute has so many lines of them; the next line says how many there were beside, and the next minute has room again."""
     file, now_s = tmp_path / "audit.log", [60.0]
     log = AuditLog(str(file), lambda: now_s[0])
-    for _ in range(audit.DENIALS_PER_MINUTE + 7):
-        log.write(DEED, DENIED)
-    log.write(DEED, "done")
+    for _ in range(audit_log.DENIALS_PER_MINUTE + 7):
+        tell(log, DEED, DENIED)
+    tell(log, DEED, "done")
     now_s[0] = 120.0
-    log.write(DEED, DENIED)
+    tell(log, DEED, DENIED)
     log.close()
     found = lines(file)
-    assert len(found) == audit.DENIALS_PER_MINUTE + 2
+    assert len(found) == audit_log.DENIALS_PER_MINUTE + 2
     assert [line.get("denials_left_out") for line in found[-2:]] == [7, None]
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The broker's log has what is missing there, and the verb is not held up."""
     log = AuditLog(str(tmp_path / "missing" / "audit.log"))
-    log.write(DEED, "done")
+    tell(log, DEED, "done")
     log.close()
     assert "User:alice" in caplog.text
     assert "cannot be written" in caplog.text

@@ -1,0 +1,63 @@
+"""Handlers of APIs that change something: their outcome is in the audit log before the answer is sent.
+
+The line is made of the request and of the encoded answer, so it says what the client was told, also of a denial by the guard.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable
+from functools import partial
+from typing import Any, cast
+
+from diamant.broker.dispatch.dispatcher import Handler
+from diamant.broker.dispatch.guard import WithBody
+from diamant.broker.network.api import Answer, RequestContext
+from diamant.broker.security.audit.audit_log import FAILED, AuditLog, Deed, Lines
+from diamant.protocol.wire import apis
+
+
+def audited(key: int, audit: AuditLog, handle: Handler) -> Handler:
+    """A handler of API `key` that leaves its line, as far as the log is read at all."""
+
+    def handle_and_tell(context: RequestContext, decoded: Any) -> Answer:
+        if not audit.is_wanted:
+            return handle(context, decoded)
+        request = decoded.request if isinstance(decoded, WithBody) else decoded
+        try:
+            answer = handle(context, decoded)
+        except BaseException:
+            audit.tell(partial(_failed, key, context))
+            raise
+        return _when_told(key, audit, context, request, answer)
+
+    return handle_and_tell
+
+
+async def _when_told(key: int, audit: AuditLog, context: RequestContext, request: object, answer: Answer) -> Any:
+    try:
+        body = await cast("Awaitable[Any]", answer) if inspect.isawaitable(answer) else answer
+    except BaseException:
+        audit.tell(partial(_failed, key, context))
+        raise
+    await audit.written(partial(_lines, key, context, request, body))
+    return body
+
+
+def _lines(key: int, context: RequestContext, request: object, body: Any) -> Lines:
+    """In the thread of the log: a large answer holds up no client."""
+    from diamant.broker.dispatch.deeds import deeds
+    from diamant.protocol.wire.message_fields import decode_response_fields, message_fields
+
+    joined = b"".join(body) if isinstance(body, list | tuple) else bytes(body)
+    response = decode_response_fields(key, context.api_version, joined)
+    return deeds(key, _who(key, context), message_fields(request), response)
+
+
+def _failed(key: int, context: RequestContext) -> Lines:
+    return ((Deed(*_who(key, context)), FAILED),)
+
+
+def _who(key: int, context: RequestContext) -> tuple[str, str, str]:
+    connection = context.connection
+    return str(connection.principal), connection.host, apis.API_NAMES[key]

@@ -1,0 +1,192 @@
+"""The lines that a request of Kafka's protocol leaves in the audit log: one for each outcome that its answer has.
+
+A request that deletes two topics, of which one is denied, leaves two lines; one that is denied as a whole leaves one. Names come
+from the request and the answer; keys, values, passwords and values of configurations are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from itertools import chain
+from typing import Any, NamedTuple
+
+from diamant.broker.client.acl import WILDCARD, Operation, PatternType, Permission, ResourceType
+from diamant.broker.faults.error_response import MIRRORS, Fields, topic_of
+from diamant.broker.security.audit.audit_log import DENIED, DONE, VALIDATED, Deed
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.kraft.records import (
+    BROKER_LOGGER_RESOURCE,
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+
+_DENIALS = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    }
+)
+_RESOURCES = {
+    BROKER_RESOURCE: "broker",
+    BROKER_LOGGER_RESOURCE: "broker-logger",
+    CLIENT_METRICS_RESOURCE: "client-metrics",
+    GROUP_RESOURCE: "group",
+}
+
+
+class Things(NamedTuple):
+    """What one element of a request or an answer is about."""
+
+    topics: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    configs: tuple[str, ...] = ()
+
+
+class About(NamedTuple):
+    """How the elements of an API are described; `is_of_request`: the answer has their order, and none of what
+    describes them.
+    """
+
+    describe: Callable[[Any], Things]
+    is_of_request: bool = False
+
+
+def deeds(key: int, who: tuple[str, str, str], request: Fields, response: Fields) -> Iterator[tuple[Deed, str]]:
+    """The deeds of one request with their outcomes. `who`: principal, host, and the name of the API."""
+    found: dict[int, list[Things]] = {}
+    for code, things in _outcomes(key, request, response):
+        found.setdefault(code, []).append(things)
+    is_tried = bool(request.get("validate_only", False))
+    for code, several in found.items():
+        topics, names, configs = (
+            tuple(dict.fromkeys(chain.from_iterable(kind))) for kind in zip(*several, strict=True)
+        )
+        yield Deed(*who, topics, names=(*_of_whole(request), *names), configs=configs), _word(code, is_tried=is_tried)
+
+
+def _outcomes(key: int, request: Fields, response: Fields) -> Iterator[tuple[int, Things]]:
+    """Error codes, and what has each of them."""
+    mirrors = MIRRORS.get(key, ())
+    asked = [element for mirror in mirrors for element in request.get(mirror.request) or ()]
+    names = dict.fromkeys(mirror.response or mirror.inner[0].response for mirror in mirrors)
+    answered = [element for name in names for element in response.get(name) or ()]
+    whole = response.get("error_code", 0)
+    describe, is_of_request = ABOUT[key]
+    if whole or not answered:
+        yield whole, Things()
+        for element in asked:
+            yield whole, describe(element)
+        return
+    described = asked if is_of_request and len(asked) == len(answered) else answered
+    for element, result in zip(described, answered, strict=True):
+        for code in dict.fromkeys(_codes(result)):
+            yield code, describe(element)
+
+
+def _codes(element: Any) -> list[int]:
+    """The codes of an element: those of its parts, and its own if it is an error or has no parts."""
+    if not isinstance(element, dict):
+        return []
+    inner = [code for value in element.values() if isinstance(value, list) for one in value for code in _codes(one)]
+    own = [element["error_code"]] if "error_code" in element else []
+    return [code for code in own if code or not inner] + inner
+
+
+def _word(code: int, *, is_tried: bool) -> str:
+    if not code:
+        return VALIDATED if is_tried else DONE
+    if code in _DENIALS:
+        return DENIED
+    return ErrorCode(code).name
+
+
+def _of_whole(request: Fields) -> tuple[str, ...]:
+    """What a request is about that names one thing beside its arrays."""
+    if "group_id" in request:
+        return (f"group {request['group_id']}",)
+    return (f"broker {request['broker_id']}",) if "broker_id" in request else ()
+
+
+# -- elements ------------------------------------------------------------------------------------------------------------
+
+
+def _topics(element: Any) -> Things:
+    if isinstance(element, str):
+        return Things((element,))
+    if "topics" in element:
+        return Things(tuple(one["name"] for one in element["topics"]))
+    return Things((topic_of(element) or f"id {element.get('topic_id')}",))
+
+
+def _resource(element: Fields) -> Things:
+    kind, name = element["resource_type"], element["resource_name"]
+    configs = tuple(config["name"] for config in element["configs"])
+    if kind == TOPIC_RESOURCE:
+        return Things((name,), configs=configs)
+    return Things(names=(f"{_RESOURCES.get(kind, kind)} {name}".rstrip(),), configs=configs)
+
+
+def _group(element: Any) -> Things:
+    return Things(names=(f"group {element if isinstance(element, str) else element['group_id']}",))
+
+
+def _user(element: Fields) -> Things:
+    return Things(names=(f"user {element.get('user') or element.get('name')}",))
+
+
+def _entity(element: Fields) -> Things:
+    parts = (f"{part['entity_type']} {part['entity_name'] or '<default>'}" for part in element["entity"])
+    return Things(names=(", ".join(parts),))
+
+
+def _feature(element: Fields) -> Things:
+    return Things(names=(f"feature {element['feature']}",))
+
+
+def _acl(element: Fields) -> Things:
+    """In the short form of `client/acl_text.py`; `any` is what a filter leaves open."""
+    given = {name.removesuffix("_filter").removeprefix("resource_"): value for name, value in element.items()}
+    words = (
+        given["principal"],
+        _member(Permission, given["permission_type"]),
+        _member(Operation, given["operation"]),
+        _member(ResourceType, given["type"]).lower(),
+        given["name"],
+    )
+    text = " ".join("any" if word is None else word for word in words)
+    if given.get("pattern_type") == PatternType.PREFIXED:
+        text += WILDCARD
+    return Things(names=(text if given["host"] in (None, WILDCARD) else f"{text} from {given['host']}",))
+
+
+def _member(kind: type[IntEnum], number: int) -> str:
+    return kind(number).name if number in kind.__members__.values() else str(number)
+
+
+ABOUT: dict[int, About] = {
+    19: About(_topics),
+    20: About(_topics),
+    21: About(_topics),
+    27: About(_topics),
+    30: About(_acl, is_of_request=True),
+    31: About(_acl, is_of_request=True),
+    33: About(_resource, is_of_request=True),
+    34: About(_topics),
+    37: About(_topics),
+    42: About(_group),
+    43: About(_topics),
+    44: About(_resource, is_of_request=True),
+    45: About(_topics),
+    47: About(_topics),
+    49: About(_entity),
+    51: About(_user),
+    57: About(_feature),
+    64: About(_topics),
+}
+"""By API key: the rows of the table of APIs that are audited."""

@@ -1,0 +1,146 @@
+"""The audit log: a line of JSON for every request that changes data, or that hands out records over HTTP.
+
+    {"time": "2026-11-26T12:00:00.000Z", "who": "User:alice", "from": "10.0.0.7", "what": "POST /v1/erase", "topics": ["users"],
+     "job": "3", "outcome": "done"}
+    {"time": "2026-11-26T12:00:01.000Z", "who": "User:bob", "from": "10.0.0.8", "what": "DeleteGroups", "names": ["group g"],
+     "outcome": "denied"}
+
+`outcome` is `begun` of a job whose end has a line of its own, `done`, `validated` of what was only tried, `denied`, or the word
+of the error. A line holds no key, no value, no password, and of a configuration only its name. It goes to the logger
+`diamant.audit`, and to `diamant.audit.file` if that is set: mode 0600. A thread of its own makes and writes the lines.
+
+Bounds: the file has `MAX_FILE_BYTES` at most and a line more, and one file of before, with `.1`. A line has `MAX_NAMES` names of
+each kind, of `MAX_NAME_LETTERS`. A minute has `DENIALS_PER_MINUTE` lines of denials at most, or they would push out what others
+did; the next line says how many were left out. Requests wait for their line before they are answered, so lines on their way to
+the file are no more than requests and jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeAlias
+
+audit = logging.getLogger("diamant.audit")
+logger = logging.getLogger(__name__)
+
+MAX_FILE_BYTES = 10 * 1024 * 1024
+DENIALS_PER_MINUTE = 60
+MAX_NAMES = 20
+MAX_NAME_LETTERS = 260
+DONE, VALIDATED, DENIED, FAILED = "done", "validated", "denied", "failed"
+
+
+class Deed(NamedTuple):
+    """Something that was asked for: who, from where, what, and about which topics and other things."""
+
+    who: str
+    host: str
+    what: str
+    """The method and path of a row of HTTP, or the name of Kafka's API."""
+    topics: tuple[str, ...] = ()
+    job: str | None = None
+    names: tuple[str, ...] = ()
+    """What else it was about, with its kind: `group billing`."""
+    configs: tuple[str, ...] = ()
+    """The names of the configurations that it was to change."""
+
+
+Lines: TypeAlias = Iterable[tuple[Deed, str]]
+"""Deeds and their outcomes."""
+
+
+class AuditLog:
+    """The audit log of a broker; all but `is_wanted` on its loop thread."""
+
+    def __init__(
+        self, path: str | None, now_s: Callable[[], float] = time.time, max_file_bytes: int = MAX_FILE_BYTES
+    ) -> None:
+        """`path` of the file; None for none."""
+        self._path = path
+        self._max_file_bytes = max_file_bytes
+        self._now_s = now_s
+        self._writer = ThreadPoolExecutor(1, "audit")  # its thread is started with the first line
+        self._minute = 0
+        self._denials = 0
+        self._left_out = 0
+
+    @property
+    def is_wanted(self) -> bool:
+        """False if nothing reads the lines, so none need be made."""
+        return self._path is not None or audit.isEnabledFor(logging.INFO)
+
+    def tell(self, make: Callable[[], Lines]) -> Future[None] | None:
+        """Have the lines made and written, in the order of the calls; `make` is called in the writing thread."""
+        return self._writer.submit(self._write, make, self._now_s()) if self.is_wanted else None
+
+    async def written(self, make: Callable[[], Lines]) -> None:
+        """As `tell`, and wait for it. Cancelled, it has the lines written nevertheless."""
+        writing = self.tell(make)
+        if writing is not None:
+            await asyncio.shield(asyncio.wrap_future(writing))
+
+    async def write(self, deed: Deed, outcome: str) -> None:
+        """Write one line, and wait for it."""
+        await self.written(lambda: ((deed, outcome),))
+
+    def close(self) -> None:
+        """Have all lines in the file."""
+        self._writer.shutdown()
+
+    # -- in the thread ------------------------------------------------------------------------------------------------
+
+    def _write(self, make: Callable[[], Lines], now_s: float) -> None:
+        try:
+            for deed, outcome in make():
+                if outcome != DENIED or self._has_room_for_denial(now_s):
+                    self._append(self._line(deed, outcome, now_s))
+        except Exception:
+            logger.exception("a line of the audit log could not be made")
+
+    def _line(self, deed: Deed, outcome: str, now_s: float) -> str:
+        now = datetime.fromtimestamp(now_s, UTC)
+        fields: dict[str, object] = {
+            "time": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "who": deed.who[:MAX_NAME_LETTERS],
+            "from": deed.host,
+            "what": deed.what,
+        }
+        for kind, names in (("topics", deed.topics), ("names", deed.names), ("configs", deed.configs)):
+            if names:
+                fields[kind] = [name[:MAX_NAME_LETTERS] for name in names[:MAX_NAMES]]
+            if len(names) > MAX_NAMES:
+                fields[f"{kind}_left_out"] = len(names) - MAX_NAMES
+        if deed.job is not None:
+            fields["job"] = deed.job
+        fields["outcome"] = outcome
+        if self._left_out:
+            fields["denials_left_out"], self._left_out = self._left_out, 0
+        return json.dumps(fields)
+
+    def _has_room_for_denial(self, now_s: float) -> bool:
+        minute = int(now_s // 60)
+        if minute != self._minute:
+            self._minute, self._denials = minute, 0
+        self._denials += 1
+        self._left_out += self._denials > DENIALS_PER_MINUTE
+        return self._denials <= DENIALS_PER_MINUTE
+
+    def _append(self, line: str) -> None:
+        audit.info("%s", line)
+        if self._path is None:
+            return
+        try:
+            with open(os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as file:
+                file.write(line + "\n")
+                size = file.tell()
+            if size >= self._max_file_bytes:
+                os.replace(self._path, f"{self._path}.1")
+        except OSError as error:
+            logger.error("the audit log %s cannot be written, this is missing there: %s (%s)", self._path, line, error)
