@@ -23,6 +23,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from diamant.broker.metrics.authentications import Authentications, authentication_samples, take_authentications
 from diamant.broker.metrics.coordinators import GroupFigures, TransactionFigures, take_groups, take_transactions
 from diamant.broker.metrics.erasure_deadline import TopicDeadline, take_deadlines
 from diamant.broker.metrics.erasure_deadline import samples as deadline_samples
@@ -126,6 +127,7 @@ class MetricsSnapshot:
     traffic: TrafficFigures
     groups: GroupFigures | None
     transactions: TransactionFigures | None
+    authentications: Authentications
     quotas: tuple[QuotaFigure, ...]
     throttled_connections: int | None
     """None: new connections have no limits."""
@@ -169,6 +171,7 @@ async def take(services: Services) -> MetricsSnapshot:
         traffic=_traffic(server.metrics),
         groups=await take_groups(services.groups.made, node.topics),
         transactions=take_transactions(services.transactions.made, node.env.clock),
+        authentications=take_authentications(node.config.listeners, node.tls, server.sasl),
         quotas=take_quotas(services.quotas.clients.made),
         throttled_connections=None if server.admission is None else server.admission.quotas.throttled,
         fault_count=0 if services.faults.made is None else len(services.faults.made),
@@ -288,6 +291,7 @@ def samples(snapshot: MetricsSnapshot) -> Iterator[Sample]:
         yield from _of_groups(snapshot.groups)
     if snapshot.transactions is not None:
         yield from _of_transactions(snapshot.transactions)
+    yield from authentication_samples(snapshot.authentications)
     for figure in snapshot.quotas:
         yield figure.metric, (figure.resource, figure.user, figure.client_id), figure.value
     if snapshot.throttled_connections is not None:

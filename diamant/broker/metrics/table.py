@@ -66,6 +66,34 @@ def _quota(attribute: str, meaning: str, unit: str) -> Metric:
 QUOTA_LABELS = ("resource", "user", "clientId")
 """As the exporter's rules for quotas have them; `resource` is Kafka's type: Produce, Fetch, Request, ControllerMutation."""
 
+
+def _of_listener(kind: str, attribute: str, meaning: str, unit: str) -> Metric:
+    name = f"kafka_server_socket_server_metrics_{attribute.replace('-', '_')}"
+    mbean = f"kafka.server:type=socket-server-metrics,listener=*,networkProcessor=*:{attribute}"
+    return Metric(name, kind, meaning, unit, mbean, ("listener", "networkProcessor"))
+
+
+_AUTHENTICATIONS = (
+    _of_listener(
+        COUNTER, "successful-authentication-total", "Connections that SASL, or TLS alone, has let in.", "connections"
+    ),
+    _of_listener(
+        COUNTER,
+        "failed-authentication-total",
+        "Connections that failed in SASL or in the TLS handshake.",
+        "connections",
+    ),
+    _of_listener(
+        COUNTER, "successful-reauthentication-total", "Sessions that were renewed in time.", "re-authentications"
+    ),
+    _of_listener(
+        COUNTER, "failed-reauthentication-total", "Connections closed as that has failed.", "re-authentications"
+    ),
+    _of_listener(
+        GAUGE, "expired-connections-killed-count", "Connections closed as it was not tried in time.", "connections"
+    ),
+)
+
 _QUOTAS = (
     _quota("byte-rate", "Bytes that clients with a limit on bytes produce and fetch.", "bytes/s"),
     _quota("request-time", "Time of the broker's thread that clients with a `request_percentage` take.", "percent"),
@@ -448,5 +476,5 @@ _ROWS = (
     _own("build_info", GAUGE, "1; the label is the version.", "1", ("version",), per_partition=False),
 )
 
-METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (*_ROWS, *_QUOTAS)}
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (*_ROWS, *_AUTHENTICATIONS, *_QUOTAS)}
 """By name, in the order in which they are shown."""

@@ -125,6 +125,10 @@ def test_names_are_those_of_the_jmx_exporter(metric: Metric) -> None:
         assert metric.name == f"kafka_server_quota_{metric.mbean.rpartition(':')[2].replace('-', '_')}"
         assert metric.labels == QUOTA_LABELS
         return
+    if "type=socket-server-metrics" in metric.mbean:
+        assert metric.name == f"kafka_server_socket_server_metrics_{metric.mbean.rpartition(':')[2].replace('-', '_')}"
+        assert metric.labels == ("listener", "networkProcessor")
+        return
     assert metric.name == jmx_exporter_name(metric)
     keys = [key for key in re.findall(r"[,:](\w+)=", metric.mbean) if key not in ("type", "name")]
     assert metric.labels == (("topic",) if metric.has_sum else tuple(keys))

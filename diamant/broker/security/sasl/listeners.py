@@ -14,6 +14,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.listeners import SASL_PROTOCOLS
 from diamant.broker.config.sasl_table import USERS, parse_users
+from diamant.broker.security.identity.authentication_counts import AuthenticationCounts
 from diamant.broker.security.sasl.jaas import LoginModule, parse_jaas
 from diamant.broker.security.sasl.mechanism import (
     GSSAPI,
@@ -74,10 +75,11 @@ class SaslListeners:
             for listener in config.listeners
             if listener.security_protocol in SASL_PROTOCOLS
         }
+        self.counts = {name: AuthenticationCounts() for name in self._mechanisms}
 
     def session(self, listener: str) -> SaslSession:
         """The session of a new connection; KeyError for listeners without SASL."""
-        return SaslSession(self._mechanisms[listener], lambda: self.now_ms())
+        return SaslSession(self._mechanisms[listener], lambda: self.now_ms(), self.counts[listener])
 
     # -- from the configuration ---------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
+from diamant.broker.security.identity.authentication_counts import AuthenticationCounts
 from diamant.broker.security.identity.principal import USER, Principal
 from diamant.broker.security.sasl.mechanism import AuthenticationFailed, Exchange
 from diamant.protocol.errors import ErrorCode
@@ -65,7 +66,10 @@ ALREADY_AUTHENTICATED = Reply(
 class SaslSession:
     """Of one connection. `now_ms` is the broker's clock."""
 
-    def __init__(self, mechanisms: Mapping[str, Mechanism], now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, mechanisms: Mapping[str, Mechanism], now_ms: Callable[[], int], counts: AuthenticationCounts | None = None
+    ) -> None:
+        """`counts`: where to count how it goes."""
         self.state = SaslState.BEGINS
         self.principal: Principal | None = None
         self.failure = ""
@@ -74,6 +78,7 @@ class SaslSession:
         """True after SaslHandshake v0: tokens come without a header, and are answered so."""
         self._mechanisms = mechanisms
         self._now_ms = now_ms
+        self._counts = AuthenticationCounts() if counts is None else counts
         self._mechanism = ""
         self._asked_mechanism = ""
         self._exchange: Exchange | None = None
@@ -87,6 +92,7 @@ class SaslSession:
         if self.state is SaslState.COMPLETE:
             if self._expires_ms is None or self._now_ms() <= self._expires_ms or self._may_reauthenticate(api_key):
                 return ""
+            self._counts.expired += 1
             return f"{self.principal}: the session has expired, and the client has not authenticated again"
         if self.state is SaslState.BEGINS and api_key in (API_VERSIONS, SASL_HANDSHAKE):
             return ""
@@ -102,6 +108,11 @@ class SaslSession:
 
     def fail(self, reason: str) -> None:
         """The end: whatever the reason, nothing more is served."""
+        if self.state is SaslState.AUTHENTICATES or self.state is SaslState.BEGINS:
+            if self.principal is None:
+                self._counts.failed += 1
+            else:
+                self._counts.failed_again += 1
         self.state, self.failure, self._exchange = SaslState.FAILED, reason, None
 
     # -- its two requests ---------------------------------------------------------------------------------------------
@@ -146,6 +157,10 @@ class SaslSession:
                 told = f"Authentication failed during {what} due to invalid credentials with SASL mechanism {self._mechanism}"
             self.fail(f"authentication failed: {failed}")
             return Reply(ErrorCode.SASL_AUTHENTICATION_FAILED, told)
+        if self.principal is None:
+            self._counts.successful += 1
+        else:
+            self._counts.successful_again += 1
         self.principal, self._exchange = principal, None
         self.state = SaslState.COMPLETE
         lifetime_ms = self._begin_session(identity.expires_ms)

@@ -87,6 +87,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         if self._ssl is None:
             mistake = no_client_hello(received)
             if mistake:
+                self._tls.counts.failed += 1
                 self.give_up(mistake)
                 return
             self._ssl = self._tls.context_for(self._peer).wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -130,6 +131,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             return
         self._send()
         if self._error is not None:
+            self._tls.counts.failed += 1
             self.give_up(failed_handshake(self._error))
         elif self._is_agreed:
             self._begin()
@@ -155,6 +157,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         except NotAdmitted as refusal:
             self.give_up(str(refusal))
             return
+        self._tls.counts.successful += 1
         protocol = self._protocol = self._make()
         self._is_buffered = isinstance(protocol, asyncio.BufferedProtocol)
         protocol.connection_made(self)

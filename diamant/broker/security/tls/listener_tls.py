@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.security.identity.authentication_counts import AuthenticationCounts
 from diamant.broker.security.identity.mapping_rules import MappingRules, NoRuleApplies
 from diamant.broker.security.identity.principal import ANONYMOUS, USER, Principal
 from diamant.broker.security.tls.cipher_names import allowed_names
@@ -84,6 +85,7 @@ class ListenerTls:
         """For faults: the context of one connection, by its peer; None for the usual one."""
         self.handshakes = handshakes
         self.tell = tell
+        self.counts = AuthenticationCounts()
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._rules = MappingRules(settings.mapping_rules)
         self._cipher_names = allowed_names(settings.cipher_suites)

@@ -1,0 +1,52 @@
+"""Figures for the metrics of authentication, by listener. One that is PLAINTEXT shows zeros, as in Kafka.
+
+A listener with TLS and SASL counts as successful what has passed SASL, and as failed what has failed in either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from diamant.broker.config.listeners import SASL_PROTOCOLS, Listener
+from diamant.broker.security.identity.authentication_counts import AuthenticationCounts
+
+if TYPE_CHECKING:
+    from diamant.broker.security.sasl.listeners import SaslListeners
+    from diamant.broker.security.tls.listeners import TlsListeners
+
+Authentications: TypeAlias = tuple[tuple[str, AuthenticationCounts], ...]
+"""Names of listeners, and what was counted there."""
+
+NETWORK_PROCESSOR = "0"
+"""The label that Kafka has for its threads; there is one here."""
+
+
+def take_authentications(
+    listeners: Iterable[Listener], tls: TlsListeners | None, sasl: SaslListeners | None
+) -> Authentications:
+    """Of all listeners."""
+    found = []
+    for listener in listeners:
+        by_tls = None if tls is None else tls.by_name.get(listener.name)
+        counts = AuthenticationCounts() if by_tls is None else replace(by_tls.counts)
+        if sasl is not None and listener.security_protocol in SASL_PROTOCOLS:
+            failed_handshakes = counts.failed
+            counts = replace(sasl.counts[listener.name])
+            counts.failed += failed_handshakes
+        found.append((listener.name, counts))
+    return tuple(found)
+
+
+def authentication_samples(authentications: Authentications) -> Iterator[tuple[str, tuple[str, str], int]]:
+    """Name, labels and value of each."""
+    for listener, counts in authentications:
+        for measure, count in (
+            ("successful_authentication_total", counts.successful),
+            ("failed_authentication_total", counts.failed),
+            ("successful_reauthentication_total", counts.successful_again),
+            ("failed_reauthentication_total", counts.failed_again),
+            ("expired_connections_killed_count", counts.expired),
+        ):
+            yield f"kafka_server_socket_server_metrics_{measure}", (listener, NETWORK_PROCESSOR), count

@@ -1,0 +1,92 @@
+"""The metrics of authentication, listener by listener."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.metrics import prometheus
+from diamant.broker.metrics.authentications import Authentications
+from diamant.broker.security.identity.authentication_counts import AuthenticationCounts
+from tests.broker.security.sasl.sasl_wire import ALICE, SaslClient
+from tests.broker.wire import METADATA, WireClient
+from tests.waiting import wait_until
+
+LISTENERS = "SASL_PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,SASL_SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"
+WRONG = b"\0alice\0guess"
+
+
+async def counted(broker: Broker) -> Authentications:
+    """What was counted on each listener."""
+    return (await prometheus.take(broker.services)).authentications
+
+
+async def try_sasl(address: str, *tokens: bytes, context: ssl.SSLContext | None = None) -> None:
+    """Authenticate by each token, one after the other, on one connection."""
+    async with WireClient(address, context) as wire:
+        client = SaslClient(wire)
+        for token in tokens:
+            await client.handshake()
+            await client.authenticate(token)
+
+
+async def test_attempts_are_counted_on_their_listener(tmp_path: Path) -> None:
+    """By SASL where there is SASL, else by TLS; a handshake that fails counts in both, one that succeeds only without SASL."""
+    config = BrokerConfig(
+        LISTENERS, tmp_path, users={"alice": "secret"}, tls=True, connection_failed_authentication_delay_ms=1
+    )
+    async with Broker(config) as broker:
+        sasl, tls, both, plain = [listener.address.rpartition("://")[2] for listener in broker.node.addresses.kafka]
+        assert broker.node.tls is not None
+        assert broker.node.tls.authority is not None
+        context = ssl.create_default_context(cadata=broker.node.tls.authority.certificate)
+        await try_sasl(sasl, ALICE)
+        await try_sasl(sasl, WRONG)
+        of_tls = broker.node.tls.by_name["SSL"].counts
+        async with WireClient(tls, context):
+            await wait_until(lambda: of_tls.successful == 1)
+        await try_sasl(both, ALICE, context=context)
+        await try_sasl(both, WRONG, context=context)
+        for address in (tls, both):
+            async with WireClient(address) as wire:
+                wire.send(METADATA, 1, {"topics": []})  # without TLS
+                assert await wire.is_closed()
+        async with WireClient(plain) as wire:
+            await wire.create("t")
+        expected = (
+            ("SASL_PLAINTEXT", AuthenticationCounts(successful=1, failed=1)),
+            ("SSL", AuthenticationCounts(successful=1, failed=1)),
+            ("SASL_SSL", AuthenticationCounts(successful=1, failed=2)),
+            ("PLAINTEXT", AuthenticationCounts()),
+        )
+        assert await counted(broker) == expected
+        text = prometheus.render(await prometheus.take(broker.services)).decode()
+    name = "kafka_server_socket_server_metrics_failed_authentication_total"
+    assert f'{name}{{listener="SASL_SSL",networkProcessor="0"}} 2.0' in text
+
+
+async def test_sessions_that_are_renewed_or_end_are_counted(tmp_path: Path) -> None:
+    """Renewed, not renewed as the password was wrong, and not renewed in time; none of them is a failed authentication."""
+    config = BrokerConfig(
+        "SASL_PLAINTEXT://127.0.0.1:0",
+        tmp_path,
+        users={"alice": "secret"},
+        connections_max_reauth_ms=60_000,
+        connection_failed_authentication_delay_ms=1,
+        diamant_clock="manual",
+    )
+    async with Broker(config) as broker:
+        await broker.clock.freeze()
+        await try_sasl(broker.bootstrap_servers, ALICE, ALICE)
+        await try_sasl(broker.bootstrap_servers, ALICE, WRONG)
+        async with WireClient(broker.bootstrap_servers) as wire:
+            client = SaslClient(wire)
+            await client.handshake()
+            await client.authenticate(ALICE)
+            await broker.clock.advance("61s")
+            wire.send(METADATA, 1, {"topics": []})
+            assert await wire.is_closed()
+        expected = AuthenticationCounts(successful=3, successful_again=1, failed_again=1, expired=1)
+        assert await counted(broker) == (("SASL_PLAINTEXT", expected),)
