@@ -68,8 +68,9 @@ COMMANDS = {
     ),
     "verify": LazyCommand("diamant.broker.commands.admin.verify:verify", "Check a certificate of an erasure."),
     "latest": LazyCommand(
-        "diamant.broker.commands.admin.latest:latest", "Print the latest record of each key of a topic."
+        "diamant.broker.commands.admin.records:latest", "Print the latest record of each key of a topic."
     ),
+    "find": LazyCommand("diamant.broker.commands.admin.records:find", "Print the records of a topic that match."),
     "log": LazyCommand("diamant.broker.commands.log.group:log", "Read and clean log files without a broker."),
     "spark": LazyCommand(
         "diamant.broker.commands.spark.group:spark", "Read and clean logs of any size on Apache Spark."

@@ -253,13 +253,44 @@ class Admin:
 
         `timeout_s` bounds the wait for each part of the answer. Raises AdminError, also half-way.
         """
-        body = json.dumps(_given(topic=topic, partition=partition, tombstones=tombstones)).encode()
+        yield from self._lines("/v1/latest", _given(topic=topic, partition=partition, tombstones=tombstones), timeout_s)
+
+    def find(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        key: Key | None = None,
+        text: str | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Generator[JsonObject, None, None]:
+        """Yield the records that match one of `key`, `text` (anywhere) and `where` (as in `redact`), as POST /v1/find has them.
+
+        `timeout_s` bounds the wait for each part of the answer. Raises AdminError, also half-way: if there are more than
+        `limit` (1000), or if something could not be read.
+        """
+        fields = _given(topic=topic, partition=partition, key=_key(key), text=text, where=where, limit=limit)
+        for line in self._lines("/v1/find", fields, timeout_s):
+            if "offset" in line:
+                yield line
+            elif "error" in line:
+                raise AdminError(line["error"], code="failed")
+            elif line.get("is_cut"):
+                raise AdminError(
+                    f"more than {line['found']} records match: say a higher limit, or look for less", code="too-many"
+                )
+            elif line.get("problems"):
+                raise AdminError(f"not everything could be read: {'; '.join(line['problems'])}", code="failed")
+
+    def _lines(self, path: str, fields: Fields, timeout_s: float | None) -> Generator[JsonObject, None, None]:
         left_s = self.timeout_s if timeout_s is None else timeout_s
-        with self._connected("POST", "/v1/latest", left_s) as connection:
-            connection.request("POST", "/v1/latest", body=body, headers=self._headers())
+        with self._connected("POST", path, left_s) as connection:
+            connection.request("POST", path, body=json.dumps(fields).encode(), headers=self._headers())
             response = connection.getresponse()
             if response.status != 200:
-                _answer("POST", "/v1/latest", response, response.read())
+                _answer("POST", path, response, response.read())
             for line in _lines(response):
                 yield json.loads(line)
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.topics.deletion import delete_topics
@@ -58,6 +58,71 @@ def test_each_action_is_shown_as_a_command(page: Page) -> None:
     expect(calls).to_contain_text("diamant compact users")
     expect(calls).to_contain_text('broker.compact("users")')
     expect(calls).to_contain_text("curl http://127.0.0.1:")
+
+
+def commands_of(place: Locator) -> tuple[str, str, str]:
+    """The commands for shell, Python and curl that are shown there."""
+    shell, python, curl = (
+        place.locator(f"[data-as={name}]").first.text_content() for name in ("shell", "python", "curl")
+    )
+    assert shell
+    assert python
+    assert curl
+    return shell, python, curl
+
+
+def test_every_form_of_every_view_shows_its_commands(page: Page) -> None:
+    """For the shell, Python and curl: in itself, or in what its preview answers. A login and filters are no actions."""
+    seen = set()
+    for view in VIEWS:
+        page.goto(view)
+        forms = page.locator("form:not([method=get]):not(.login)")
+        for number in range(forms.count()):
+            form = forms.nth(number)
+            path = form.get_attribute("data-path") or "/v1/find"
+            seen.add(path)
+            if path.endswith("/settings"):
+                continue  # its answer has them: below
+            shell, python, curl = commands_of(form)
+            assert shell.startswith("diamant "), (view, shell)
+            assert "diamant." in python or "broker." in python, (view, python)
+            assert "curl" in curl, (view, curl)
+    assert {"/forget/key", "/forget/where", "/v1/verify", "/v1/faults", "/v1/compact", "/v1/roll", "/v1/find"} <= seen
+    page.goto("/topics/users/settings")
+    setting = page.get_by_label("retention.ms", exact=True)
+    setting.get_by_text("Change", exact=True).click()
+    setting.get_by_label("New value of retention.ms").fill("1")
+    setting.get_by_role("button", name="See what it changes").click()
+    assert commands_of(setting.locator(".confirm"))[0] == "diamant topic alter users --config retention.ms=1"
+    for view in ("/topics/users/0/99", "/groups/readers%2F1/tombstones"):
+        page.goto(view)
+        assert commands_of(page.locator("main"))[0].startswith("diamant explain users --")
+
+
+def test_the_commands_of_a_look_follow_what_is_typed(page: Page) -> None:
+    """One for each topic that is chosen; a search has the same."""
+    page.goto("/forget")
+    form = page.locator("form[data-path='/forget/key']")
+    page.get_by_label("Key", exact=True).fill("k'3")
+    page.get_by_label("Topics (all if none is chosen)").select_option(["large", "users"])
+    shell, python, curl = commands_of(form)
+    quoted = "'k'\\''3'"
+    assert shell == f"diamant explain large --key {quoted}\ndiamant explain users --key {quoted}"
+    assert python.splitlines()[1] == 'diamant.Admin().explain("users", key="k\'3")'
+    assert '{"topic":"users","key":{"text":"k' in curl
+    page.get_by_label("Given as").select_option("hex")
+    page.get_by_label("Key", exact=True).fill("6b33")
+    assert commands_of(form)[0].splitlines()[1] == "diamant explain users --key-hex '6b33'"
+    page.get_by_label("Topic", exact=True).select_option("users")
+    page.get_by_label("Where").fill('key == "k3"')
+    shell, python, _ = commands_of(page.locator("form[data-path='/forget/where']"))
+    assert shell == """diamant find users --where 'key == "k3"'"""
+    assert python == """list(diamant.Admin().find("users", where="key == \\"k3\\""))"""
+    page.goto("/topics/users/0")
+    page.get_by_label("for", exact=True).fill("k3")
+    assert commands_of(page.locator("form.find"))[0] == "diamant find users --partition 0 --key 'k3'"
+    page.get_by_label("all partitions").check()
+    assert commands_of(page.locator("form.find"))[0] == "diamant find users --key 'k3'"
 
 
 def test_a_failed_action_says_why(page: Page, broker: BlockingBroker) -> None:

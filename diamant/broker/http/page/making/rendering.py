@@ -59,6 +59,14 @@ def shown_call(call: Call, method: str, path: str, fields: Mapping[str, Any], sh
     return ShownCall(method, path, fields, shell, python, f"curl{method_option} {url}{path}{body}")
 
 
+def find_call(call: Call, topic: str, wanted: Mapping[str, str]) -> ShownCall:
+    """Return a search for records; `wanted` is the one thing that it looks for, as POST /v1/find names it."""
+    [(kind, text)] = wanted.items()
+    shell = f"diamant find {topic} --{kind} {shlex.quote(text)}"
+    python = f"list(diamant.Admin().find({topic!r}, {kind}={text!r}))"
+    return shown_call(call, "POST", "/v1/find", {"topic": topic, **wanted}, shell, python)
+
+
 def fragment(template: str, context: Mapping[str, object]) -> str:
     """Return what a template makes of the context."""
     return _environment().get_template(template).render(context)

@@ -258,9 +258,44 @@ async function showCommands(form) {
   set("curl", `curl ${location.origin}${form.dataset.path} -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(fields))}`);
 }
 
+// Looks are made of the page's own paths; these calls of the API, one for each topic, tell the same.
+const LOOKS = {
+  explain({ topics, key = { text: "KEY" } }) {
+    const [form, text] = Object.entries(key)[0];
+    return (topics && topics.length ? topics : ["TOPIC"]).map((topic) => ({
+      path: "/v1/explain",
+      fields: { topic, key },
+      shell: `diamant explain ${topic} --key${form === "text" ? "" : `-${form}`} ${quoted(text)}`,
+      python: `diamant.Admin().explain(${inPython(topic)}, key=${form === "text" ? inPython(text) : JSON.stringify(key)})`,
+    }));
+  },
+  find({ topic, partition, ...wanted }) {
+    const [[kind, value]] = Object.entries(wanted);
+    const text = typeof value === "object" ? value.text : value;
+    const place = partition === undefined ? {} : { partition };
+    return [{
+      path: "/v1/find",
+      fields: { topic, ...place, ...wanted },
+      shell: `diamant find ${topic}${partition === undefined ? "" : ` --partition ${partition}`} --${kind} ${quoted(text)}`,
+      python: `list(diamant.Admin().find(${inPython(topic)}${partition === undefined ? "" : `, ${partition}`}, ${kind}=${inPython(text)}))`,
+    }];
+  },
+};
+
+async function showLook(form) {
+  const isSearch = form.classList.contains("find");
+  const typed = isSearch ? searched(form) : await typedIn(form);
+  if (form.dataset.path === "/forget/where" && !typed.where) typed.where = "DESCRIPTION";
+  const calls = form.dataset.path === "/forget/key" ? LOOKS.explain(typed) : LOOKS.find(typed);
+  const set = (name, text) => (form.querySelector(`[data-as="${name}"]`).textContent = calls.map(text).join("\n"));
+  set("shell", (one) => one.shell);
+  set("python", (one) => one.python);
+  set("curl", (one) => `curl ${location.origin}${one.path} -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(one.fields))}`);
+}
+
 document.addEventListener("input", (event) => {
-  const form = event.target.closest("form[data-python]");
-  if (form) showCommands(form);
+  const form = event.target.closest("form[data-python], form[data-look]");
+  if (form) ("look" in form.dataset ? showLook : showCommands)(form);
 });
 
 // -- the search ---------------------------------------------------------------------------------------------------------
@@ -303,15 +338,23 @@ async function* linesOf(answer) {
 
 const MAX_ROWS = 1000;
 
+// What a search asks for.
+function searched(form) {
+  const { topic, partition } = form.dataset;
+  const what = form.elements.what.value || "TEXT";
+  const kind = form.elements.by.value;
+  const place = form.elements.all.checked ? {} : { partition: Number(partition) };
+  return { topic, ...place, [kind]: kind === "key" ? { text: what } : what };
+}
+
 async function search(form, signal) {
   const place = document.getElementById("found");
   const [status, rows] = [place.querySelector(".tell"), place.querySelector("tbody")];
-  const { topic, partition } = form.dataset;
+  const { topic } = form.dataset;
   place.hidden = false;
   rows.replaceChildren();
   status.textContent = "Searching …";
-  const fields = { topic, limit: MAX_ROWS, [form.elements.by.value]: form.elements.by.value === "key" ? { text: form.elements.what.value } : form.elements.what.value };
-  if (!form.elements.all.checked) fields.partition = Number(partition);
+  const fields = { ...searched(form), limit: MAX_ROWS };
   let count = 0;
   try {
     const answer = await fetch("/v1/find", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(fields), signal });

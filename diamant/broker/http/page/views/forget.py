@@ -17,7 +17,16 @@ from aiohttp import web
 
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.client.record_key import key_fields
-from diamant.broker.http.page.making.rendering import HEADERS, ShownCall, fragment, page, refused, shown_call, view
+from diamant.broker.http.page.making.rendering import (
+    HEADERS,
+    ShownCall,
+    find_call,
+    fragment,
+    page,
+    refused,
+    shown_call,
+    view,
+)
 from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
 from diamant.broker.http.serving.route import Call, Param, Route
 from diamant.broker.operations.records.explain import ExplainOperation, ExplainRequest
@@ -82,7 +91,13 @@ async def show(call: Call) -> web.StreamResponse:
         "more": max(0, len(certificates) - MAX_ROWS),
         "public_key": public_key,
         "verify": _verify_call(call, public_key),
-    }
+        # The page puts in what is typed (`LOOKS` in page.js).
+        "look_key": shown_call(
+            call, "POST", "/v1/explain", {"topic": "TOPIC", "key": {"text": "KEY"}}, "diamant explain TOPIC --key KEY",
+            'diamant.Admin().explain("TOPIC", key="KEY")',
+        ),
+        "look_where": find_call(call, "TOPIC", {"where": "DESCRIPTION"}),
+    }  # fmt: skip
     return page("forget.html.j2", context, title="Forget", view="Forget")
 
 

@@ -11,7 +11,7 @@ from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.offsets import committed_offset_of
 from diamant.broker.http.page.making.live import live_view, stream
-from diamant.broker.http.page.making.rendering import fragment, page, view
+from diamant.broker.http.page.making.rendering import fragment, page, shown_call, view
 from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.records.explain import ExplainRequest
 from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
@@ -237,7 +237,12 @@ async def tombstones(call: Call) -> web.StreamResponse:
             if behind:
                 goes = min((record.goes_ms for record in behind if record.goes_ms is not None), default=None)
                 found.append({"topic": topic, "partition": one.partition, "count": len(behind), "goes_ms": goes})
-    context = {"group": group.group_id, "found": found}
+    example = found[0]["topic"] if found else "TOPIC"
+    shown = shown_call(
+        call, "POST", "/v1/explain", {"topic": example, "tombstones": True}, f"diamant explain {example} --tombstones",
+        f'diamant.Admin().explain("{example}", tombstones=True)',
+    )  # fmt: skip
+    context = {"group": group.group_id, "found": found, "call": shown}
     return page("group_tombstones.html.j2", context, title=group.group_id, view="Groups")
 
 

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from diamant.broker.client.duration import parse_time_ms
 from diamant.broker.client.errors import NotFound, NotPossible
-from diamant.broker.http.page.making.rendering import HEADERS, page, shown_call, view
+from diamant.broker.http.page.making.rendering import HEADERS, find_call, page, shown_call, view
 from diamant.broker.http.page.views.topic import query_number
 from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.records.explain import ExplainRequest
@@ -189,14 +189,7 @@ async def show(call: Call) -> web.StreamResponse:
         {
             "topic": log.topic,
             "partition": log.partition,
-            "find": shown_call(
-                call,
-                "POST",
-                "/v1/find",
-                {"topic": log.topic, "text": "TEXT"},
-                f"diamant consume {log.topic} --key KEY --exit",
-                f'[one for _, one in broker.records("{log.topic}") if b"TEXT" in (one.value or b"")]',
-            ),
+            "find": find_call(call, log.topic, {"text": "TEXT"}),
             "log_start_offset": log.log_start_offset,
             "log_end_offset": log.log_end_offset,
             "last_stable_offset": log.last_stable_offset,
@@ -224,6 +217,14 @@ async def fate(call: Call) -> web.StreamResponse:
             "partition": log.partition,
             "offset": offset,
             "records": records,
+            "call": shown_call(
+                call,
+                "POST",
+                "/v1/explain",
+                {"topic": log.topic, "partition": log.partition, "offset": offset},
+                f"diamant explain {log.topic} --partition {log.partition} --offset {offset}",
+                f'diamant.Admin().explain("{log.topic}", partition={log.partition}, offset={offset})',
+            ),
         },
         title=f"{log.topic}-{log.partition}, offset {offset}",
         view="Topics",

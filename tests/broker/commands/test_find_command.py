@@ -1,0 +1,59 @@
+"""`diamant find`: a search through a topic of a running broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from diamant.broker.broker import BlockingBroker, Broker
+from diamant.broker.cli import main
+
+
+@pytest.fixture
+def broker() -> Iterator[BlockingBroker]:
+    """A broker with some records."""
+    with Broker(diamant_http_listen="127.0.0.1:0") as running:
+        running.create_topic("users", 2)
+        for number in range(6):
+            running.produce("users", f'{{"city": "c{number % 2}"}}', key=f"k{number}", partition=number % 2)
+        yield running
+
+
+def run(broker: BlockingBroker, *words: str) -> tuple[int, list[tuple[int, int]], str]:
+    """Run the command; its exit code, the places it prints, and what it says to people."""
+    found = CliRunner().invoke(main, ["find", "users", *words, "--bootstrap-server", broker.bootstrap_servers])
+    lines = [json.loads(line) for line in found.stdout.splitlines()]
+    return found.exit_code, [(one["partition"], one["offset"]) for one in lines], found.stderr
+
+
+def test_records_are_found(broker: BlockingBroker) -> None:
+    """By key, text or description; the exit code tells whether there are any."""
+    assert run(broker, "--key", "k3") == (0, [(1, 1)], "")
+    assert run(broker, "--text", "c0") == (0, [(0, 0), (0, 1), (0, 2)], "")
+    assert run(broker, "--where", 'value.city == "c1"', "-p", "1") == (0, [(1, 0), (1, 1), (1, 2)], "")
+    assert run(broker, "--text", "nowhere") == (3, [], "")
+
+
+def test_what_is_refused(broker: BlockingBroker) -> None:
+    """None or two descriptions, one that is none, and more records than asked for, of which the first are printed."""
+    for words in ((), ("--key", "k3", "--text", "c0")):
+        code, found, text = run(broker, *words)
+        assert (code, found, "expected one of a key, --text and --where" in text) == (2, [], True)
+    code, found, text = run(broker, "--text", "c", "--limit", "2")
+    assert (code, len(found), "more than 2 records match" in text) == (1, 2, True)
+    code, found, text = run(broker, "--where", "value =")
+    assert (code, found) == (2, [])
+
+
+def test_what_cannot_be_read_is_an_error(broker: BlockingBroker) -> None:
+    """At the end, after what was found elsewhere."""
+    segment = Path(broker.node.topics.by_name["users"].logs[0].segments[0].path)
+    data = bytearray(segment.read_bytes())
+    data[70] ^= 0xFF
+    segment.write_bytes(data)
+    code, found, text = run(broker, "--text", "c")
+    assert (code, found[-3:], "not everything could be read: " in text) == (1, [(1, 0), (1, 1), (1, 2)], True)
