@@ -20,7 +20,7 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
@@ -201,15 +201,7 @@ class Admin:
                 f"{method} {path}: no answer from {self.http_url} within {left_s:.1f} s", status=504, code="timed-out"
             ) from None
         except (OSError, http.client.HTTPException) as error:
-            reason = str(error) or type(error).__name__
-            if self._has_answered:
-                raise AdminError(
-                    f"{method} {path}: the broker at {self.http_url} went away: {reason}", code="went-away"
-                ) from None
-            raise AdminError(
-                f"{method} {path}: {self.http_url} does not answer: {reason}. A broker that answers HTTP on 127.0.0.1 only "
-                "cannot be reached from elsewhere (diamant.http.listen)"
-            ) from None
+            raise _lost(method, path, self.http_url, error, has_answered=self._has_answered) from None
         finally:
             connection.close()
 
@@ -256,33 +248,16 @@ class Admin:
         yield from self._lines("/v1/latest", _given(topic=topic, partition=partition, tombstones=tombstones), timeout_s)
 
     def find(
-        self,
-        topic: str,
-        partition: int | None = None,
-        *,
-        key: Key | None = None,
-        text: str | None = None,
-        where: str | None = None,
-        limit: int | None = None,
-        timeout_s: float | None = None,
+        self, topic: str, partition: int | None = None, *, timeout_s: float | None = None, **wanted: Any
     ) -> Generator[JsonObject, None, None]:
-        """Yield the records that match one of `key`, `text` (anywhere) and `where` (as in `redact`), as POST /v1/find has them.
+        """Yield the records that match, as POST /v1/find has them. `wanted`: one of `key`, `text` (anywhere) and `where` (as in
+        `redact`), and `limit`.
 
         `timeout_s` bounds the wait for each part of the answer. Raises AdminError, also half-way: if there are more than
         `limit` (1000), or if something could not be read.
         """
-        fields = _given(topic=topic, partition=partition, key=_key(key), text=text, where=where, limit=limit)
-        for line in self._lines("/v1/find", fields, timeout_s):
-            if "offset" in line:
-                yield line
-            elif "error" in line:
-                raise AdminError(line["error"], code="failed")
-            elif line.get("is_cut"):
-                raise AdminError(
-                    f"more than {line['found']} records match: say a higher limit, or look for less", code="too-many"
-                )
-            elif line.get("problems"):
-                raise AdminError(f"not everything could be read: {'; '.join(line['problems'])}", code="failed")
+        fields = _given(topic=topic, partition=partition, **{**wanted, "key": _key(wanted.get("key"))})
+        return _records_found(self._lines("/v1/find", fields, timeout_s))
 
     def _lines(self, path: str, fields: Fields, timeout_s: float | None) -> Generator[JsonObject, None, None]:
         left_s = self.timeout_s if timeout_s is None else timeout_s
@@ -446,6 +421,16 @@ class AdminClock:
         return self._admin.call("POST", "/v1/clock/resume")
 
 
+def _lost(method: str, path: str, url: str, error: Exception, *, has_answered: bool) -> AdminError:
+    reason = str(error) or type(error).__name__
+    if has_answered:
+        return AdminError(f"{method} {path}: the broker at {url} went away: {reason}", code="went-away")
+    return AdminError(
+        f"{method} {path}: {url} does not answer: {reason}. A broker that answers HTTP on 127.0.0.1 only "
+        "cannot be reached from elsewhere (diamant.http.listen)"
+    )
+
+
 def _given(**fields: Any) -> JsonObject:
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -465,6 +450,20 @@ def _query_texts(query: Mapping[str, Any]) -> JsonObject:
 def path_step(name: str) -> str:
     """A name as one step of a path."""
     return quote(name, safe="")
+
+
+def _records_found(lines: Iterable[JsonObject]) -> Generator[JsonObject, None, None]:
+    """Yield the records among the lines of a search; AdminError for what it says is missing."""
+    for line in lines:
+        if "offset" in line:
+            yield line
+        elif "error" in line:
+            raise AdminError(line["error"], code="failed")
+        elif line.get("is_cut"):
+            text = f"more than {line['found']} records match: say a higher limit, or look for less"
+            raise AdminError(text, code="too-many")
+        elif line.get("problems"):
+            raise AdminError(f"not everything could be read: {'; '.join(line['problems'])}", code="failed")
 
 
 # -- finding the address ---------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.tombstone_holds import GroupHolds
     from diamant.broker.operations.compactions.compact import Compactions
     from diamant.broker.operations.compactions.compact_by_config import CompactByConfig
+    from diamant.broker.operations.figures.background_counts import BackgroundCounts
     from diamant.broker.operations.figures.segment_figures import SegmentFigures
     from diamant.broker.operations.records.count import CountOperation
     from diamant.broker.operations.records.explain import ExplainOperation
@@ -112,6 +113,7 @@ class Services:
         self.records: Lazy[RecordsOperation] = Lazy(self._records)
         self.history: Lazy[FigureHistory] = Lazy(self._history)
         self.segment_figures: Lazy[SegmentFigures] = Lazy(self._segment_figures)
+        self.background_counts: Lazy[BackgroundCounts] = Lazy(self._background_counts)
         self.reset: Callable[[str, bool], Awaitable[None]]
         """Puts the broker back to the snapshot with an id, and may keep connections. Set by `RunningBroker`."""
         self.snapshots: Lazy[Snapshots] = Lazy(self._snapshots)
@@ -175,6 +177,8 @@ class Services:
             await queue.stop()
         if self.compactions.made is not None:
             self.compactions.made.stop()
+        if self.background_counts.made is not None:
+            await self.background_counts.made.stop()
         if self.history.made is not None:
             await self.history.made.stop()
         if self.faults.made is not None:
@@ -261,7 +265,7 @@ class Services:
     def _history(self) -> FigureHistory:
         from diamant.broker.operations.running.history import FigureHistory
 
-        history = FigureHistory(self.node, self.server, self.cleaning)
+        history = FigureHistory(self.node, self.server, self.cleaning, self._superseded_share)
         history.start()
         return history
 
@@ -269,6 +273,18 @@ class Services:
         from diamant.broker.operations.figures.segment_figures import SegmentFigures
 
         return SegmentFigures(self.explain())
+
+    def _background_counts(self) -> BackgroundCounts:
+        from diamant.broker.operations.figures.background_counts import BackgroundCounts
+
+        return BackgroundCounts(self.segment_figures())
+
+    def _superseded_share(self, topic: str | None) -> float | None:
+        """See `FigureHistory`; of the whole broker, of what was counted."""
+        figures = self.segment_figures()
+        known = self.node.topics.by_name.get(topic) if topic is not None else None
+        share = figures.share_known() if topic is None else figures.share([] if known is None else known.logs.values())
+        return share.ratio
 
     def _clock(self) -> BrokerClock:
         from diamant.broker.operations.running.clock import BrokerClock

@@ -8,7 +8,7 @@ The cleaner's running counts become the `CleanerStatus` that metrics show.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +18,9 @@ from diamant.cleaner.rules.result import MARKER, CleanStats
 from diamant.cleaner.service.partition_states import PartitionStates
 from diamant.cleaner.service.round_requests import RoundReport
 from diamant.storage.checkpoints.checkpoints import TopicPartition
+
+MAX_FINISHED = 1_000
+"""Rounds that are remembered when they are over, half a kilobyte each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,24 @@ class RoundStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class FinishedRound:
+    """A round that is over."""
+
+    topic: str
+    partition: int
+    runner: str
+    ended_ms: int
+    """On the broker's clock."""
+    took_s: float
+    """In real time."""
+    bytes_read: int
+    """Of segments, by the pass that writes."""
+    bytes_written: int
+    removed: Mapping[str, int]
+    """Records, by reason (`result.REASONS`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class CleanerStatus:
     """The whole cleaner. Every default is what Kafka shows before the first scan."""
 
@@ -121,6 +142,8 @@ class CleanerStatus:
     """Bytes read and written by the cleaner, as counted by its throttle (Kafka's meter cleaner-io)."""
     in_progress: tuple[RoundStatus, ...] = ()
     """Rounds in progress that a runner has begun."""
+    finished: tuple[FinishedRound, ...] = ()
+    """The last `MAX_FINISHED` rounds that are over, the latest last."""
     partitions: tuple[PartitionStatus, ...] = ()
     """Ascending by topic and partition."""
 
@@ -166,6 +189,7 @@ class CleanerMetrics:
         self._partitions: dict[TopicPartition, _PartitionFigures] = {}
         self._last_rounds: dict[int, CleanStats] = {}
         """By thread."""
+        self._finished: deque[FinishedRound] = deque(maxlen=MAX_FINISHED)
         self._io_bytes = 0
 
     def saw(
@@ -191,6 +215,17 @@ class CleanerMetrics:
         figures.rounds[result.runner] += 1
         self._last_rounds[thread] = stats
         self._io_bytes += stats.map_bytes_read + stats.bytes_read + stats.bytes_written
+        self._finished.append(
+            FinishedRound(
+                *partition,
+                result.runner,
+                report.ended_ms,
+                stats.end_s - stats.start_s,
+                stats.bytes_read,
+                stats.bytes_written,
+                dict(stats.removed),
+            )
+        )
 
     def forget(self, partition: TopicPartition) -> None:
         """Drop a partition that was deleted."""
@@ -234,6 +269,7 @@ class CleanerMetrics:
             time_since_last_run_ms=0 if self.scan_started_ms is None else max(0, now_ms - self.scan_started_ms),
             io_bytes_total=self._io_bytes + io_bytes_in_progress,
             in_progress=tuple(in_progress),
+            finished=tuple(self._finished),
             partitions=tuple(
                 self._partition_status(partition, states, now_ms, segments) for partition, segments in left_out.items()
             ),

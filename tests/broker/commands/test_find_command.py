@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,3 +58,14 @@ def test_what_cannot_be_read_is_an_error(broker: BlockingBroker) -> None:
     segment.write_bytes(data)
     code, found, text = run(broker, "--text", "c")
     assert (code, found[-3:], "not everything could be read: " in text) == (1, [(1, 0), (1, 1), (1, 2)], True)
+
+
+def test_segments_are_counted_and_drawn(broker: BlockingBroker) -> None:
+    """`diamant count --segments` draws each partition, or has the counts as JSON."""
+    words = ["count", "users", "--segments", "--bootstrap-server", broker.bootstrap_servers]
+    found = CliRunner().invoke(main, words)
+    assert found.exit_code == 0
+    assert re.search(r"^ *1 +0 +[\d.]+ \w+ +3 +0 +0 +0 +0 +0 +0 *$", found.stdout, re.MULTILINE)
+    found = CliRunner().invoke(main, [*words, "--json"])
+    [first, second] = json.loads(found.stdout)["partitions"]
+    assert [one["segments"][0]["counts"]["live"] for one in (first, second)] == [3, 3]

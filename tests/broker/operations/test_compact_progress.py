@@ -87,12 +87,12 @@ async def test_a_round_of_one_partition_is_shown_in_bytes(tmp_path: Path, monkey
         err, command = await run(monkeypatch, "compact", "t", "-b", broker.bootstrap_servers)
         await wait_until(lambda: bool(held.plans))
         size = held.plans[0].segments[0].size
-        assert progress_text((await ask(broker, "GET", "/v1/jobs/1")).json["progress"]) == "t: cleaning ..."
+        assert progress_text((await ask(broker, "GET", "/v1/jobs/2")).json["progress"]) == "t: cleaning ..."
         held.progress_bytes = 3 * size // 2
         pattern = re.compile(rf"t: cleaning (49|50) %, {size // 2} B of {size} B, [\d.]+ \w+/s, \d\w+ (\d\w+ )?left")
         await wait_until(lambda: pattern.search(err.text) is not None)
         # The half takes as long as it has taken until now, which is nothing in tenths of a second at first.
-        while not (job := (await ask(broker, "GET", "/v1/jobs/1")).json["progress"])["left_s"]:
+        while not (job := (await ask(broker, "GET", "/v1/jobs/2")).json["progress"])["left_s"]:
             pass
         assert (job["done"], job["total"], job["unit"]) == (size // 2, size, "bytes")
         assert job["rate_per_s"] > 0
@@ -105,7 +105,7 @@ async def test_a_round_of_one_partition_is_shown_in_bytes(tmp_path: Path, monkey
         assert value(found, "diamant_cleaner_round_left_seconds", **labels) > 0
         held.go_on.set()
         assert await command == 0, err.text
-        job = (await ask(broker, "GET", "/v1/jobs/1")).json["progress"]
+        job = (await ask(broker, "GET", "/v1/jobs/2")).json["progress"]
         assert (job["done"], job["total"]) == (size, size)
 
 

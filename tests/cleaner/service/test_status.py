@@ -14,7 +14,8 @@ def test_before_the_first_scan_everything_is_zero() -> None:
     status = CleanerStatus()
     assert status.partitions == ()
     assert status.in_progress == ()
-    lists = ("partitions", "in_progress")
+    assert status.finished == ()
+    lists = ("partitions", "in_progress", "finished")
     gauges = {name: getattr(status, name) for name in CleanerStatus.__slots__ if name not in lists}
     assert set(gauges.values()) == {0}
 

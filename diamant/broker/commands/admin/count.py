@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from diamant.broker.commands.terminal.completion import topic_names
+from diamant.broker.commands.terminal.files import size_text
 from diamant.broker.commands.terminal.remote import Asked, asking
+from diamant.broker.commands.terminal.strip import draw, of_fields
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+_SEGMENT_KINDS = ("live", "superseded", "tombstones", "aborted", "undecided", "keyless", "markers")
 _KINDS = ("records", "live", "superseded", "tombstones", "other", "markers")
 
 
@@ -21,8 +24,11 @@ _KINDS = ("records", "live", "superseded", "tombstones", "other", "markers")
 @click.argument("topic", shell_complete=topic_names)
 @click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
 @click.option("--exact", "is_exact", is_flag=True, help="Read every record, instead of bounds at once.")
+@click.option(
+    "--segments", "is_by_segment", is_flag=True, help="Read every record, and draw the segments of each partition."
+)
 @asking
-def count(topic: str, partition: int | None, is_exact: bool, asked: Asked) -> None:
+def count(topic: str, partition: int | None, is_exact: bool, is_by_segment: bool, asked: Asked) -> None:
     """Print how many records TOPIC has: live ones, superseded ones, tombstones, others, and markers of transactions.
 
     Without --exact these are bounds from headers; right after a compaction they are exact. "other" is aborted, of an open
@@ -30,6 +36,13 @@ def count(topic: str, partition: int | None, is_exact: bool, asked: Asked) -> No
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic.
     """
+    if is_by_segment:
+        fields = {"topic": topic, "all": True, **({} if partition is None else {"partition": partition})}
+        segments = asked.admin.call(
+            "POST", "/v1/segments", fields, timeout_s=asked.timeout_s, on_progress=asked.on_progress
+        )
+        asked.show(segments, lambda console: _print_segments(console, segments))
+        return
     found = asked.admin.count(
         topic, partition, exact=is_exact, timeout_s=asked.timeout_s, on_progress=asked.on_progress
     )
@@ -49,6 +62,21 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
     for one in found["partitions"]:
         for problem in one["problems"]:
             console.print(f"partition {one['partition']}: [red]{escape(problem)}[/]")
+
+
+def _print_segments(console: Console, found: Mapping[str, Any]) -> None:
+    draw(console, of_fields(found))
+    rows = [
+        [str(one["partition"]), str(segment["base_offset"]), size_text(segment["bytes"]), *_counts(segment["counts"])]
+        for one in found["partitions"]
+        for segment in one["segments"]
+    ]
+    heads = ("partition", "segment", "bytes", *_SEGMENT_KINDS)
+    print_table([*map(TableColumn, heads)], rows, console=console)
+
+
+def _counts(counts: Mapping[str, int] | None) -> list[str]:
+    return ["?" if counts is None else f"{counts[kind]:,}" for kind in _SEGMENT_KINDS]
 
 
 def _text(bounds: Mapping[str, int]) -> str:

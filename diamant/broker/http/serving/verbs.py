@@ -22,6 +22,7 @@ VERBS: Mapping[str, str] = {
     "GET /": "status",
     "GET /live/overview": "status",
     "GET /topics": "status",
+    "GET /live/topics": "status",
     "GET /topics/{topic}": "explain",
     "GET /live/topics/{topic}": "explain",
     "GET /topics/{topic}/settings": "configs",

@@ -1,9 +1,10 @@
-"""The records of a partition by kind and segment, counted from time to time for the page.
+"""The records of partitions by kind and segment, counted from time to time for the page.
 
 The files of one moment are read in a thread, as `explain` reads them, while writing and cleaning continue. Counts are kept until
 a segment they are of is replaced; those of segments that grew are told as such.
 
-Bounds: one count at a time, with the memory of `segment_census`; the counts of `MAX_KEPT` partitions, 200 bytes for each segment.
+Bounds: two counts at a time, one of them of a partition above `UNASKED_BYTES`, each with the memory of `segment_census`; the
+counts of `MAX_KEPT` partitions, 200 bytes for each segment; the sums of `MAX_SUMS` partitions, 200 bytes each.
 """
 
 from __future__ import annotations
@@ -11,53 +12,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from diamant.broker.client.errors import NotPossible
+from diamant.broker.operations.calls.blocking import in_thread
 from diamant.broker.operations.calls.progress import Progress
-from diamant.cleaner.queries.segment_census import SegmentCensus, SegmentRecords, count_by_segment
+from diamant.broker.operations.figures.counted_partition import (
+    CountedPartition,
+    CountedSums,
+    SupersededShare,
+    share_of,
+)
+from diamant.broker.operations.records.log_files import Changed
+from diamant.cleaner.queries.segment_census import SegmentCensus, count_by_segment
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.operations.records.explain import ExplainOperation
 
 MAX_KEPT = 256
+MAX_SUMS = 20_000
 UNASKED_BYTES = 64 * 1024 * 1024
-"""Larger partitions are counted only on request."""
+"""Larger partitions are counted in the background, or on request."""
 PAUSE = 100
 """A count is repeated on its own only after this multiple of its duration: at most one percent of a core."""
-
-
-@dataclass(frozen=True, slots=True)
-class CountedPartition:
-    """The counts of one moment."""
-
-    log: Log
-    log_start_offset: int
-    sizes: tuple[tuple[int, int], ...]
-    """Base offset and size of each segment."""
-    census: SegmentCensus
-    counted_ms: int
-    """On the broker's clock."""
-    counted_s: float
-    """On the monotonic clock."""
-    took_s: float
-    """Of a thread's processor."""
-
-    @property
-    def by_base_offset(self) -> dict[int, SegmentRecords]:
-        """The counts of each segment."""
-        return {one.base_offset: one for one in self.census.segments}
-
-    @property
-    def is_current(self) -> bool:
-        """True if nothing was written or removed since."""
-        return self.log_start_offset == self.log.log_start_offset and self.sizes == sizes_of(self.log)
-
-
-def sizes_of(log: Log) -> tuple[tuple[int, int], ...]:
-    """Return base offset and size of each segment."""
-    return tuple((segment.base_offset, segment.size) for segment in log.segments)
 
 
 class SegmentFigures:
@@ -65,21 +44,44 @@ class SegmentFigures:
 
     def __init__(self, explaining: ExplainOperation) -> None:
         self._explaining = explaining
+        self.unasked_bytes = UNASKED_BYTES
         self._known: OrderedDict[tuple[str, int], CountedPartition] = OrderedDict()
+        self._sums: OrderedDict[tuple[str, int], CountedSums] = OrderedDict()
         self._lock = asyncio.Lock()
+        self._large_lock = asyncio.Lock()
         self._counting: dict[Log, asyncio.Future[CountedPartition | None]] = {}
         """Counts that `soon` has begun and not seen the end of."""
+        self._progress: dict[Log, Progress] = {}
 
     def known(self, log: Log) -> CountedPartition | None:
         """Return what was counted last, which may be out of date; None if nothing was."""
         found = self._known.get((log.topic, log.partition))
         return found if found is not None and found.log is log else None
 
+    def sums(self, log: Log) -> CountedSums | None:
+        """Return the sums of the last count, which may be out of date; None if there was none."""
+        found = self._sums.get((log.topic, log.partition))
+        return found if found is not None and found.log is log else None
+
+    def share(self, logs: Iterable[Log]) -> SupersededShare:
+        """Return the superseded share of partitions, as they were counted last."""
+        return share_of(self.sums(log) for log in logs if log.log_start_offset < log.log_end_offset)
+
+    def share_known(self) -> SupersededShare:
+        """Return the share of all compacted partitions that were counted and are still there."""
+        return share_of(one for one in self._sums.values() if one.log.config.is_compacted and not one.log.is_deleted)
+
+    def progress(self, log: Log) -> Progress | None:
+        """Return how far the count of a partition is; None if it is not being counted."""
+        return self._progress.get(log)
+
     async def refreshed(self, log: Log) -> CountedPartition | None:
         """Return present counts if they are cheap, else the last ones. VerbError."""
         found = self.known(log)
+        if log.size > self.unasked_bytes:
+            return found
         if found is None:
-            return None if log.size > UNASKED_BYTES else await self.count(log)
+            return await self.count(log)
         if found.is_current or time.monotonic() < found.counted_s + PAUSE * found.took_s or self._lock.locked():
             return found
         return await self.count(log)
@@ -95,42 +97,72 @@ class SegmentFigures:
             return self.known(log)
         return counting.result()
 
-    async def count(self, log: Log, progress: Progress | None = None) -> CountedPartition:
-        """Count now. VerbError."""
-        explaining = self._explaining
-        async with self._lock:
-            progress = progress or Progress()
+    async def count(
+        self, log: Log, progress: Progress | None = None, pace: Callable[[], None] = lambda: None
+    ) -> CountedPartition:
+        """Count now. `pace` is called between the pieces, in the thread that reads them, and may wait. VerbError, Stopped."""
+        async with self._large_lock if log.size > self.unasked_bytes else self._lock:
+            progress = self._progress[log] = progress or Progress()
             progress.begin("counting", log.size, "bytes")
-            taken, files = await explaining.open(log)
-            with files:
-                # After the wait for other counts the log may have been replaced.
-                start = taken.state.log_start_offset
-
-                def read() -> tuple[SegmentCensus, float]:
-                    started_s = time.thread_time()
-                    census = count_by_segment(
-                        log.env,
-                        files.present(),
-                        len(taken.segments),
-                        taken.outcomes,
-                        start,
-                        check_done=explaining.check,
-                        advance=progress.advance,
-                    )
-                    return census, time.thread_time() - started_s
-
-                census, took_s = await explaining.read(read)
-            found = CountedPartition(
-                log,
-                start,
-                tuple((one.base_offset, one.size) for one in census.segments),
-                census,
-                taken.now_ms,
-                time.monotonic(),
-                took_s,
-            )
-            self._known[log.topic, log.partition] = found
-            self._known.move_to_end((log.topic, log.partition))
+            try:
+                found, end_offset = await self._counted(log, progress, pace)
+            finally:
+                del self._progress[log]
+            place = log.topic, log.partition
+            self._known[place] = found
+            self._known.move_to_end(place)
             if len(self._known) > MAX_KEPT:
                 self._known.popitem(last=False)
+            self._sums[place] = CountedSums.of(found, end_offset)
+            self._sums.move_to_end(place)
+            if len(self._sums) > MAX_SUMS:
+                self._sums.popitem(last=False)
         return found
+
+    async def _counted(self, log: Log, progress: Progress, pace: Callable[[], None]) -> tuple[CountedPartition, int]:
+        explaining = self._explaining
+        taken, files = await explaining.open(log)
+        # After the wait for other counts the log may have been replaced.
+        start = taken.state.log_start_offset
+        is_begun = False
+
+        def work(check_caller: Callable[[], object]) -> tuple[SegmentCensus, float]:
+            def check() -> None:
+                explaining.check()
+                check_caller()
+                pace()
+
+            nonlocal is_begun
+            is_begun = True
+            with files:  # here: the thread still reads them when its caller has gone
+                started_s = time.thread_time()
+                census = count_by_segment(
+                    log.env,
+                    files.present(),
+                    len(taken.segments),
+                    taken.outcomes,
+                    start,
+                    check_done=check,
+                    advance=progress.advance,
+                )
+                return census, time.thread_time() - started_s
+
+        try:
+            census, took_s = await in_thread(work)
+        except Changed:
+            raise NotPossible(
+                f"the cleaner replaced files of {log.topic}-{log.partition} while it was counted; try again"
+            ) from None
+        finally:
+            if not is_begun:
+                files.close()
+        found = CountedPartition(
+            log,
+            start,
+            tuple((one.base_offset, one.size) for one in census.segments),
+            census,
+            taken.now_ms,
+            time.monotonic(),
+            took_s,
+        )
+        return found, taken.state.log_end_offset

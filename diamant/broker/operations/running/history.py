@@ -3,7 +3,8 @@
 A sample is taken every `INTERVAL_S` in real time: counters become rates, latencies the 99th percentile of the interval. It is
 lost with the process, and with a reset to a snapshot.
 
-Memory: 8 bytes for each of `KEPT` samples of a series, so 230 kB for the broker and 115 kB for each of `MAX_TOPICS` topics.
+Memory: 8 bytes for each of `KEPT` samples of a series, so 350 kB for the broker and 138 kB for each of `MAX_TOPICS` topics. The
+rounds that are over are remembered by the cleaner (`metrics.MAX_FINISHED`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import time
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS
 from diamant.broker.network.server import Server
@@ -25,12 +27,24 @@ from diamant.broker.node.node import Node
 from diamant.cleaner.rules.result import REASONS
 from diamant.storage.env.clock import SystemClock
 
+if TYPE_CHECKING:
+    from diamant.cleaner.service.metrics import FinishedRound
+
 INTERVAL_S = 30.0
 KEPT = 2_880
 MAX_TOPICS = 100
 LOGS_PER_TURN = 500
 PRODUCE, FETCH = 0, 1
-TOPIC_SERIES = ("bytes", "bytes_in_per_s", "bytes_out_per_s", "dirty_ratio", "records_removed_per_s")
+TOPIC_SERIES = (
+    "bytes",
+    "bytes_in_per_s",
+    "bytes_out_per_s",
+    "dirty_ratio",
+    "superseded_ratio",
+    "records_removed_per_s",
+)
+MAX_ROUNDS = 100
+"""Of those that are over, in one answer."""
 BROKER_SERIES = (
     *TOPIC_SERIES, "records_in_per_s", "produce_p99_ms", "fetch_p99_ms", "memory_bytes",
     *(f"removed_{reason.replace('-', '_')}_per_s" for reason in REASONS),
@@ -61,7 +75,11 @@ class Rings:
 class FigureHistory:
     """See the module. Belongs to the loop thread."""
 
-    def __init__(self, node: Node, server: Server, cleaning: NodeCleaner) -> None:
+    def __init__(
+        self, node: Node, server: Server, cleaning: NodeCleaner, superseded: Callable[[str | None], float | None]
+    ) -> None:
+        """`superseded` tells the share of superseded records in a topic, or in all; None where it is not known."""
+        self._superseded = superseded
         self._node = node
         self._server = server
         self._cleaning = cleaning
@@ -100,14 +118,21 @@ class FigureHistory:
         before, self._before = self._before, now
         at, self._count = self._count, self._count + 1
         self._times_ms[at % KEPT] = _real_clock.now_ms()
-        self._broker.put(at, {"bytes": sizes.total(), **now.of_broker(before)})
+        self._broker.put(
+            at, {"bytes": sizes.total(), "superseded_ratio": self._superseded_ratio(None), **now.of_broker(before)}
+        )
         for name in [name for name in self._topics if name not in self._node.topics.by_name]:
             del self._topics[name]
         for name, _ in sizes.most_common(MAX_TOPICS):
             if name not in self._topics and len(self._topics) < MAX_TOPICS:
                 self._topics[name] = Rings(TOPIC_SERIES)
         for name, rings in self._topics.items():
-            rings.put(at, {"bytes": sizes[name], **now.of_topic(name, before)})
+            values = now.of_topic(name, before)
+            rings.put(at, {"bytes": sizes[name], "superseded_ratio": self._superseded_ratio(name), **values})
+
+    def _superseded_ratio(self, topic: str | None) -> float:
+        found = self._superseded(topic)
+        return math.nan if found is None else found
 
     def means(self, samples: int) -> dict[str, float]:
         """Return the means of the broker's last samples, of those that are known."""
@@ -132,7 +157,13 @@ class FigureHistory:
             "interval_ms": int(INTERVAL_S * 1000),
             "times_ms": times[len(times) - len(samples) :],
             "series": rings.take(samples),
+            "rounds": [asdict(one) for one in self.rounds(topic)],
         }
+
+    def rounds(self, topic: str | None) -> list[FinishedRound]:
+        """Return the last rounds that are over, of the broker or of one topic; the latest last."""
+        found = [one for one in self._cleaning.status().finished if topic in (None, one.topic)]
+        return found[-MAX_ROUNDS:]
 
 
 class _Counters:

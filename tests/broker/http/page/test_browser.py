@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from urllib.parse import urlsplit
 
@@ -300,6 +301,25 @@ def test_what_actions_show_can_be_read_by_all(page: Page) -> None:
     page.get_by_text("The whole answer").click()
     page.locator(".calls summary").first.click()
     check()
+
+
+def test_a_large_partition_is_looked_into(page: Page, broker: BlockingBroker) -> None:
+    """By a button, with progress and a way to cancel; its strip is drawn then."""
+    figures, counts = broker.services.segment_figures(), broker.services.background_counts()
+    figures.unasked_bytes = 100
+    counts._from_s = math.inf
+    broker.call(figures._large_lock.acquire())  # another one is being counted
+    page.goto("/topics/users")
+    expect(page.locator("#p0")).not_to_contain_text("superseded")
+    form = page.locator("form[data-path='/v1/segments']")
+    form.get_by_role("button", name="Look inside").click()
+    expect(form.locator(".outcome")).to_contain_text("counting")
+    form.get_by_role("button", name="Cancel").click()
+    expect(form.locator(".outcome")).to_contain_text("was ended before it was over")
+    figures._large_lock.release()
+    form.get_by_role("button", name="Look inside").click()
+    expect(form.locator(".outcome")).to_contain_text("Counted.")
+    expect(page.locator("#p0")).to_contain_text("90 superseded")
 
 
 def test_a_setting_is_changed(page: Page, broker: BlockingBroker) -> None:

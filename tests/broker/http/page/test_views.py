@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -16,6 +17,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.http.page.making.live import MAX_STREAMS
 from diamant.broker.http.page.views.records import text_of
+from diamant.broker.operations.compactions.compact import CompactionFailed
 from diamant.broker.topics.deletion import delete_topics
 from diamant.storage.errors import CorruptLog
 from diamant.storage.recovery.log_directory import LoadFailure
@@ -83,6 +85,47 @@ async def test_the_list_is_filtered_sorted_and_paged(broker: Broker) -> None:
     assert len(names.findall((await get(broker, "/topics?page=2")).text)) == 21
     assert len(names.findall((await get(broker, "/topics?page=999&sort=nonsense")).text)) == 21
     assert names.findall((await get(broker, "/topics?q=%3Cb%3E")).text) == []
+
+
+async def test_the_superseded_share_of_each_topic_comes_by_itself(broker: Broker) -> None:
+    """The topics on the page are counted in the background, and the live part has the shares; no other topic is read."""
+    await broker.create_topic("plain")
+    await broker.produce("plain", "v", key="k")
+    await broker.produce("users", "v", key="k", partition=1)
+    text = unescape((await get(broker, "/topics")).text)
+    assert "not counted yet" in text
+    async with aiohttp.ClientSession() as session, asyncio.timeout(TIMEOUT_S):
+        async with session.get(f"{broker.http_url}/live/topics?q=use") as answer:
+            async for line in answer.content:
+                if "82 %" in line.decode():
+                    break
+                broker.services.background_counts()._from_s = 0.0  # as if the pause were over
+    assert re.search(r">users</a>.*\n.*>82 %<", (await get(broker, "/topics")).text)
+    figures = broker.services.segment_figures()
+    assert {topic for topic, _ in figures._sums} == {"users"}
+    await broker.compact("users")
+    for log in broker.node.topics.by_name["users"].logs.values():
+        await figures.count(log)
+    row = (await get(broker, "/topics?q=users")).text
+    assert re.search(r">0 %<", row)
+    assert "at most" not in row
+
+
+async def test_a_large_partition_is_counted_in_the_background_or_on_request(broker: Broker) -> None:
+    """Its strip is grey, and says how far that is; a button has it done now."""
+    figures, counts = broker.services.segment_figures(), broker.services.background_counts()
+    figures.unasked_bytes = 100
+    counts._from_s = math.inf
+    text = (await get(broker, "/topics/users")).text
+    assert "Look inside" in text
+    assert "50 superseded" not in text
+    counts._from_s = 0.0
+    async with aiohttp.ClientSession() as session, asyncio.timeout(TIMEOUT_S):
+        async with session.get(f"{broker.http_url}/live/topics/users?scale=100000") as answer:
+            async for line in answer.content:
+                if "50 superseded" in line.decode():
+                    break
+    assert "50 superseded" in (await get(broker, "/topics/users")).text
 
 
 async def test_what_comes_from_outside_is_text(broker: Broker) -> None:
@@ -184,6 +227,22 @@ async def test_a_setting_is_explained_before_it_is_changed(broker: Broker) -> No
         assert (status, "soon for configuration retention.ms" in text) == (400, True)
         assert (await preview("no.such", "1"))[0] == 400
         assert broker.node.topics.by_name["users"].logs[0].config.is_compacted
+
+
+async def test_a_segment_in_quarantine_is_shown_as_such(broker: Broker) -> None:
+    """On the topic's page beside its strip, with file and position, and on the overview; the others are cleaned."""
+    log = broker.node.topics.by_name["users"].logs[0]
+    file = log.env.open(log.segments[1].path)
+    file.pwrite(b"\xff\xff", 70)
+    file.close()
+    with pytest.raises(CompactionFailed, match="left as it is"):
+        await broker.compact("users")
+    text = unescape((await get(broker, "/topics/users")).text)
+    assert re.search(r'<p class="trouble">In quarantine: [^<]*\d{20}\.log', text)
+    assert len(re.findall(r'<g class="quarantined">', text)) == 1
+    assert re.search("<td>(cleaned|dirty), in quarantine: it cannot be read</td>", text)
+    overview = unescape((await get(broker, "/")).text)
+    assert re.search(r'href="/topics/users#p0">users-0</a> is not cleaned: [^<]*\d{20}\.log', overview)
 
 
 async def test_a_partition_in_trouble_says_so(broker: Broker) -> None:

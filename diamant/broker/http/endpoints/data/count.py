@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from diamant.broker.http.serving.route import Call, Param, Route
+from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.figures.segment_figures import UNASKED_BYTES
 from diamant.broker.operations.records.count import TopicRecords
 from diamant.storage.log.log import Log
@@ -26,18 +27,25 @@ async def count(call: Call) -> TopicRecords:
 
 
 async def segments(call: Call) -> Mapping[str, Any]:
-    """Count the records of each segment, of partitions that are `UNASKED_BYTES` large together."""
-    found, left = [], UNASKED_BYTES
-    for log in call.services.explain().logs(call.fields["topic"], call.fields["partition"]):
-        is_counted = log.size <= left
-        left -= log.size if is_counted else 0
-        found.append(await _partition(call, log, is_counted=is_counted))
+    """Count the records of each segment, of partitions that are `UNASKED_BYTES` large together, or of all."""
+    left = UNASKED_BYTES
+    logs = call.services.explain().logs(call.fields["topic"], call.fields["partition"])
+    counted = []
+    for log in logs:
+        if call.fields["all"] or log.size <= left:
+            counted.append(log)
+            left -= log.size
+    call.progress.begin("counting", sum(log.size for log in counted), "bytes")
+    found = [await _partition(call, log, is_counted=log in counted) for log in logs]
     return {"topic": call.fields["topic"], "partitions": found}
 
 
 async def _partition(call: Call, log: Log, *, is_counted: bool) -> Mapping[str, Any]:
     figures = call.services.segment_figures()
-    counted = await figures.count(log) if is_counted else figures.known(log)
+    counted = figures.known(log)
+    if is_counted and (counted is None or not counted.is_current):
+        before = call.progress.done
+        counted = await figures.count(log, Progress(lambda one: call.progress.move_to(before + one.done)))
     known = {} if counted is None else counted.by_base_offset
     rows = []
     for segment in log.segments:
@@ -54,11 +62,14 @@ ROUTES = (
         "/v1/segments",
         segments,
         "How many records of each kind are in each segment of a topic.",
+        is_job=True,
+        can_be_ended=True,
         fields=(
             Param("topic", "string", "The topic.", is_required=True),
             Param("partition", "integer", "One partition; all without it.", most=(1 << 31) - 1),
+            Param("all", "boolean", "Also partitions beyond the first 64 MiB.", default=False),
         ),
-        answer="By partition and segment `base_offset`, `bytes` and `counts`; null beyond the first 64 MiB of partitions.",
+        answer="By partition and segment `base_offset`, `bytes` and `counts`; null where they were not counted.",
     ),
     Route(
         "POST",

@@ -23,11 +23,14 @@ ROUTES = (
         "GET",
         "/v1/history",
         show,
-        "Figures of the last 24 hours, every 30 seconds: bytes, rates, 99th percentiles, records removed by reason, memory.",
+        "Figures of the last 24 hours, every 30 seconds: bytes, rates, 99th percentiles, records removed, memory; rounds.",
         query=(
             Param("topic", "string", "One topic; the whole broker without it."),
             Param("since_ms", "integer", "Only from this time on, in real time.", default=0),
         ),
-        answer="`times_ms`, and `series` with as many values by name; null where unknown. Kept from its first use on.",
+        answer=(
+            "`times_ms`, and `series` with as many values by name; null where unknown. Kept from its first use on. `rounds`: the "
+            "last 100 that are over, with the records that each removed by reason, and `ended_ms` on the broker's clock."
+        ),
     ),
 )

@@ -108,18 +108,31 @@ function progressText(job) {
   return `${text} …`;
 }
 
-const JOBS = /^\/v1\/(compact|erase|redact|verify|clock\/(advance|set))$/;
+const JOBS = /^\/v1\/(compact|segments|erase|redact|verify|clock\/(advance|set))$/;
 
 async function carryOut(method, path, fields, tell) {
   let [status, found] = await call(method, path, fields);
   while (status === 202 || (found.state === "running" && found.href)) {
-    tell(progressText(found));
+    tell(progressText(found), false, found.can_be_ended ? found.id : "");
     [, found] = await call("GET", `/v1/jobs/${encodeURIComponent(found.id)}?wait_ms=500`);
     status = found.state === "running" ? 202 : 200;
     if (found.error) throw new Error(found.error.error || String(found.error));
     if (status === 200) found = found.result;
   }
   return found;
+}
+
+// Ends a job that leaves nothing half-done.
+function cancelButton(jobId) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "quiet";
+  button.textContent = "Cancel";
+  button.onclick = () => {
+    button.disabled = true;
+    call("DELETE", `/v1/jobs/${encodeURIComponent(jobId)}`).catch(() => {});
+  };
+  return button;
 }
 
 // What was typed into a form, as the API has it.
@@ -161,6 +174,7 @@ function summary(found) {
   if (found.outcome) return `Verified: ${found.outcome}.`;
   if (Array.isArray(found.rolled)) return `${found.rolled.length} closed.`;
   if (found.is_changed) return "Changed.";
+  if (Array.isArray(found.partitions) && found.partitions.some((one) => one.segments)) return "Counted.";
   if (found.is_clean === undefined || !Array.isArray(found.partitions)) return found.state ? `Done: ${found.state}.` : "Done.";
   const sum = (name) => found.partitions.reduce((total, one) => total + (one[name] || 0), 0);
   const removed = Object.entries(found.removed || {}).filter(([, count]) => count);
@@ -192,9 +206,11 @@ document.addEventListener("submit", async (event) => {
   // Beside it if the answer has forms, which a form cannot hold.
   const outcome = form.querySelector(".outcome") || form.nextElementSibling;
   const button = form.querySelector("button");
-  const tell = (text, isFailed) => {
-    outcome.textContent = text;
+  const tell = (text, isFailed, jobId) => {
     outcome.classList.toggle("failed", Boolean(isFailed));
+    if (!jobId) return outcome.replaceChildren(text);
+    if (!outcome.querySelector("button")) outcome.replaceChildren(document.createElement("span"), " ", cancelButton(jobId));
+    outcome.firstChild.textContent = text;
   };
   button.disabled = true;
   try {

@@ -73,6 +73,8 @@ def _classes(group: Sequence[ShownSegment]) -> str:
         found.append("in-round")
     if any(one.is_active for one in group):
         found.append("active")
+    if any(one.is_quarantined for one in group):
+        found.append("quarantined")
     return " ".join(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from os.path import basename
 from typing import NamedTuple
 
 from diamant.cleaner.evidence.certificates.page_words import counted as word
@@ -10,6 +11,7 @@ from diamant.cleaner.evidence.certificates.page_words import moment, number
 from diamant.cleaner.queries.segment_census import SegmentRecords
 from diamant.cleaner.service.metrics import RoundStatus
 from diamant.storage.log.log import Log
+from diamant.storage.names import log_file
 
 KINDS = (
     ("live", "live"),
@@ -38,11 +40,19 @@ class ShownSegment(NamedTuple):
     is_active: bool
     is_dirty: bool
     is_in_round: bool
+    is_quarantined: bool
+    """It cannot be read, and rounds work around it."""
 
 
 def shown_segments(
-    log: Log, known: Mapping[int, SegmentRecords], round_: RoundStatus | None, first_dirty: int, now_ms: int
+    log: Log,
+    known: Mapping[int, SegmentRecords],
+    round_: RoundStatus | None,
+    first_dirty: int,
+    now_ms: int,
+    quarantined: Sequence[str] = (),
 ) -> Iterator[ShownSegment]:
+    """Yield them, ascending; `quarantined` as `PartitionStatus` has it."""
     for segment in log.segments:
         one = known.get(segment.base_offset)
         if not segment.size:
@@ -54,6 +64,9 @@ def shown_segments(
         words = ["active"] if is_active else ["dirty" if is_dirty else "cleaned"] if log.config.is_compacted else []
         if is_in_round:
             words.append("in a round")
+        is_quarantined = any(one.startswith(basename(log_file("", segment.base_offset))) for one in quarantined)
+        if is_quarantined:
+            words.append("in quarantine: it cannot be read")
         if is_current and one is not None and one.last_horizon_ms is not None:
             words.append(_horizon(one, now_ms))
         yield ShownSegment(
@@ -65,6 +78,7 @@ def shown_segments(
             is_active,
             is_dirty,
             is_in_round,
+            is_quarantined,
         )
 
 

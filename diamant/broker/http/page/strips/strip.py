@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from diamant.broker.http.page.strips.bins import Bin, bins_of
 from diamant.broker.http.page.strips.segments import ShownSegment, figures_of, shown_segments
-from diamant.broker.operations.figures.segment_figures import CountedPartition
+from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.operations.figures.counted_partition import CountedPartition
 from diamant.cleaner.evidence.certificates.page_words import counted as word
 from diamant.cleaner.evidence.certificates.page_words import size
 from diamant.cleaner.service.metrics import PartitionStatus, RoundStatus
@@ -53,6 +54,8 @@ class Strip:
     ghost_text: str = ""
     reading: tuple[float, float] | None = None
     """The segments that the round in progress is over: x, width."""
+    counting: str = ""
+    """How far a count of its records is; empty if there is none."""
 
 
 def make_strip(
@@ -65,14 +68,16 @@ def make_strip(
     now_ms: int,
     written: Sequence[int] = (),
     bytes_before: int | None = None,
+    counting: Progress | None = None,
 ) -> Strip:
     """Return the strip of a log.
 
     `scale_bytes` is what the whole width stands for, `written` are the sizes of what a round has written and not yet put into
-    place, `bytes_before` is the size before a round that has just ended.
+    place, `bytes_before` is the size before a round that has just ended, `counting` how far a count of its records is.
     """
     known = {} if counted is None else counted.by_base_offset
-    segments = tuple(shown_segments(log, known, round_, first_dirty, now_ms))
+    quarantined = () if status is None else status.quarantined
+    segments = tuple(shown_segments(log, known, round_, first_dirty, now_ms, quarantined))
     scale = WIDTH / max(1, scale_bytes)
     total = sum(one.size for one in segments)
     figures = figures_of(segments)
@@ -102,7 +107,14 @@ def make_strip(
         (round(total * scale, 2), round(freed * scale, 2)) if freed > 0 else None,
         f"A round has freed {size(freed)} of {size(bytes_before or 0)}." if freed > 0 else "",
         _reading(segments, scale),
+        _counting_text(counting),
     )
+
+
+def _counting_text(counting: Progress | None) -> str:
+    if counting is None or not counting.total or counting.done < 0.01 * counting.total:
+        return "" if counting is None else "being counted"
+    return f"being counted: {100 * counting.done // counting.total} %"
 
 
 def _reading(segments: Sequence[ShownSegment], scale: float) -> tuple[float, float] | None:

@@ -7,6 +7,7 @@ from aiohttp import web
 from diamant.broker.client.errors import NotFound
 from diamant.broker.http.page.making.rendering import page, view
 from diamant.broker.http.serving.route import Call
+from diamant.cleaner.rules.result import REASONS
 
 MAX_ROWS = 10
 
@@ -14,7 +15,11 @@ CHARTS = (
     ("Throughput", "bytes/s", (("bytes_in_per_s", "in"), ("bytes_out_per_s", "out"))),
     ("Size on disk", "bytes", (("bytes", "all segments"),)),
     ("Removed by the cleaner", "records/s", (("records_removed_per_s", "all reasons"),)),
-    ("Highest dirty ratio", "", (("dirty_ratio", "dirty ratio"),)),
+    (
+        "Superseded and dirty",
+        "",
+        (("superseded_ratio", "superseded share of records"), ("dirty_ratio", "highest dirty ratio")),
+    ),
 )
 BROKER_CHARTS = (
     *CHARTS[:2],
@@ -50,6 +55,8 @@ async def show(call: Call) -> web.StreamResponse:
         "charts": charts,
         "names": names,
         "rows": [(found["times_ms"][at], [found["series"][name][at] for name in names]) for at in reversed(latest)],
+        "rounds": history.rounds(topic)[::-1],
+        "reasons": REASONS,
         "began_ms": found["times_ms"][0] if found["times_ms"] else None,
     }
     return page("history.html.j2", context, title="History", view="History")

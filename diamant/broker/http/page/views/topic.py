@@ -15,6 +15,7 @@ from diamant.broker.http.page.strips.segments import KINDS
 from diamant.broker.http.page.strips.strip import Strip, make_strip
 from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.records.explain import ExplainRequest
+from diamant.cleaner.evidence.certificates.page_words import size
 from diamant.cleaner.explain.explanation import PartitionExplanation
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from diamant.storage.log.log import Log
@@ -88,8 +89,12 @@ async def _strips(call: Call, logs: list[Log], scale_bytes: int, before: Mapping
                 now_ms,
                 await asyncio.to_thread(_written, log) if in_progress is not None or log.is_exchanging else (),
                 before.get(log.partition),
+                figures.progress(log),
             )
         )
+    large = [log for log in logs if log.size > figures.unasked_bytes and log.partition not in rounds]
+    if large:
+        services.background_counts().look(large)
     return found
 
 
@@ -117,7 +122,23 @@ def _scale(logs: list[Log]) -> int:
     return max((log.size for log in logs), default=1)
 
 
-def _actions(call: Call, *, is_compacted: bool) -> list[tuple[str, ShownCall, str]]:
+def _actions(call: Call, logs: Sequence[Log]) -> list[tuple[str, ShownCall, str]]:
+    large_bytes = sum(log.size for log in logs if log.size > call.services.segment_figures().unasked_bytes)
+    found = _of_cleaner(call, is_compacted=logs[0].config.is_compacted)
+    return [*found, _look_inside(call, large_bytes)] if large_bytes else found
+
+
+def _look_inside(call: Call, large_bytes: int) -> tuple[str, ShownCall, str]:
+    topic = call.path["topic"]
+    shown = shown_call(
+        call, "POST", "/v1/segments", {"topic": topic, "all": True}, f"diamant count {topic} --segments",
+        f'diamant.Admin().call("POST", "/v1/segments", {{"topic": "{topic}", "all": True}})',
+    )  # fmt: skip
+    hint = f"Counts the records of each segment now, in place of little by little: reads {size(large_bytes)}."
+    return "Look inside", shown, hint
+
+
+def _of_cleaner(call: Call, *, is_compacted: bool) -> list[tuple[str, ShownCall, str]]:
     topic = call.path["topic"]
     path = "/v1/compact"
     roll = (
@@ -180,7 +201,7 @@ async def show(call: Call) -> web.StreamResponse:
             "offline": _offline(call),
             "explanations": explanations,
             "settings": sorted(configs.items()),
-            "actions": _actions(call, is_compacted=logs[0].config.is_compacted) if logs else [],
+            "actions": _actions(call, logs) if logs else [],
         },
         title=topic,
         view="Topics",

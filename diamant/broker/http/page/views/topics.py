@@ -1,19 +1,30 @@
-"""The list of topics: sorted, filtered, a page at a time. What it shows is in memory; no log is read."""
+"""The list of topics: sorted, filtered, a page at a time.
+
+What it shows is in memory. The superseded records of the compacted topics on the page are counted in the background
+(`background_counts.py`), and its live part shows each share once it is known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from diamant.broker.http.page.making.rendering import page, view
+from diamant.broker.http.page.making.live import live_view, stream
+from diamant.broker.http.page.making.rendering import fragment, page, view
 from diamant.broker.http.serving.route import Call
+from diamant.broker.operations.figures.background_counts import MAX_BYTES
+from diamant.broker.operations.figures.counted_partition import SupersededShare
 from diamant.broker.operations.figures.segment_figures import SegmentFigures
 from diamant.broker.topics.topic import Topic
+from diamant.cleaner.evidence.certificates.page_words import counted
 from diamant.cleaner.service.metrics import PartitionStatus
 
 PAGE_ROWS = 100
+STATUS_S = 15.0
+"""For so long the live part keeps what the cleaner has said."""
 NO_LIMIT_MS = (1 << 63) - 1
 
 
@@ -27,11 +38,13 @@ class TopicRow(NamedTuple):
     """From log start to log end: at most so many records."""
     bytes: int
     superseded: float | None
-    """The share of its records that are superseded, as counted last; None if not all partitions were."""
+    """The share of its records that are superseded, as counted last; None if it is not compacted, or not all partitions were."""
+    counted: str
+    """How many of its partitions were counted; empty if there is nothing to count."""
     dirty: float | None
     """The highest dirty ratio of its partitions; None if it is not compacted."""
     lag_ms: int | None
-    """The age of the oldest record that no round has been over."""
+    """The age of the oldest superseded value, at most; None if there is none, or it is not compacted."""
     max_lag_ms: int | None
     """max.compaction.lag.ms; None without a limit."""
     cleaned_ms: int | None
@@ -45,21 +58,24 @@ COLUMNS = (
     ("bytes", "Size", True),
     ("superseded", "Superseded", True),
     ("dirty", "Dirty", True),
-    ("lag_ms", "Oldest not cleaned", True),
+    ("lag_ms", "Oldest superseded", True),
     ("cleaned_ms", "Last round", True),
 )
 
 
-def _superseded(topic: Topic, figures: SegmentFigures) -> float | None:
-    superseded = records = 0
-    for log in topic.logs.values():
-        known = figures.known(log)
-        if known is None and log.log_start_offset < log.log_end_offset:
-            return None
-        for one in () if known is None else known.census.segments:
-            superseded += one.superseded
-            records += one.records
-    return superseded / records if records else None
+def _oldest_ms(share: SupersededShare, found: Sequence[PartitionStatus]) -> int | None:
+    """Return the most that the age of the oldest superseded value can be: that of what no round has been over."""
+    if share.ratio == 0:
+        return None
+    return max((one.compaction_lag_ms for one in found), default=0) or None
+
+
+def _counted_text(share: SupersededShare, largest_bytes: int) -> str:
+    if not share.partitions:
+        return ""
+    if share.counted:
+        return f"{share.counted} of {counted(share.partitions, 'partition')} counted"
+    return "too large to count unasked" if largest_bytes > MAX_BYTES else "not counted yet"
 
 
 def _row(
@@ -70,15 +86,18 @@ def _row(
     found = [one for number in topic.logs if (one := status.get((name, number))) is not None]
     policy = "" if config is None else ",".join(sorted(config.cleanup_policy))
     max_lag_ms = None if config is None else config.max_compaction_lag_ms
+    is_compacted = config is not None and config.is_compacted
+    share = figures.share(logs if is_compacted else ())
     return TopicRow(
         name,
         policy,
         len(topic.logs),
         sum(log.log_end_offset - log.log_start_offset for log in logs),
         sum(log.size for log in logs),
-        _superseded(topic, figures),
+        share.ratio,
+        _counted_text(share, max((log.size for log in logs), default=0)),
         max((one.dirty_ratio for one in found), default=None),
-        max((one.compaction_lag_ms for one in found), default=None),
+        _oldest_ms(share, found),
         None if max_lag_ms == NO_LIMIT_MS else max_lag_ms,
         max((one.last_cleaned_ms for one in found if one.last_cleaned_ms is not None), default=None),
     )
@@ -101,32 +120,72 @@ def _page_number(text: str, pages: int) -> int:
     return min(max(1, number), pages)
 
 
-async def show(call: Call) -> web.StreamResponse:
-    """Return the view; the query has `q`, `sort` and `page`, and whatever is wrong there counts as left out."""
+class _Page(NamedTuple):
+    text: str
+    sort: str
+    total: int
+    rows: list[TopicRow]
+    number: int
+    pages: int
+
+
+def _status(call: Call) -> dict[tuple[str, int], PartitionStatus]:
+    return {(one.topic, one.partition): one for one in call.services.cleaning.status().partitions}
+
+
+def _page_of(call: Call) -> _Page:
+    """Return what the query asks for: `q`, `sort` and `page`; whatever is wrong there counts as left out."""
     query = call.request.query
     text, sort = query.get("q", "")[:249], query.get("sort", "name")[:40]
     topics = call.services.node.topics.by_name
-    status = {(one.topic, one.partition): one for one in call.services.cleaning.status().partitions}
+    status = _status(call)
     figures = call.services.segment_figures()
     names = [name for name in sorted(topics) if text.lower() in name.lower()]
     rows = _sorted([_row(name, topics[name], status, figures) for name in names], sort)
     pages = max(1, -(-len(rows) // PAGE_ROWS))
     number = _page_number(query.get("page", "1"), pages)
+    return _Page(text, sort, len(rows), rows[(number - 1) * PAGE_ROWS : number * PAGE_ROWS], number, pages)
+
+
+async def show(call: Call) -> web.StreamResponse:
+    """Return the view."""
+    found = _page_of(call)
     return page(
         "topics.html.j2",
         {
-            "q": text,
-            "sort": sort,
+            "q": found.text,
+            "sort": found.sort,
             "columns": COLUMNS,
-            "total": len(rows),
-            "all": len(topics),
-            "rows": rows[(number - 1) * PAGE_ROWS : number * PAGE_ROWS],
-            "page": number,
-            "pages": pages,
+            "total": found.total,
+            "all": len(call.services.node.topics.by_name),
+            "rows": found.rows,
+            "page": found.number,
+            "pages": found.pages,
         },
         title="Topics",
         view="Topics",
     )
 
 
-ROUTES = (view("/topics", show, "The list of topics."),)
+async def live(call: Call) -> web.StreamResponse:
+    """Send the rows of the page as more is counted; which topics these are stays as it was at first."""
+    figures, counts = call.services.segment_figures(), call.services.background_counts()
+    topics = call.services.node.topics.by_name
+    names = [row.name for row in _page_of(call).rows]
+    status: dict[tuple[str, int], PartitionStatus] = {}
+    status_s = 0.0
+
+    async def parts() -> dict[str, str]:
+        nonlocal status, status_s
+        if time.monotonic() > status_s + STATUS_S:
+            status_s = time.monotonic()
+            status = _status(call)
+        there = [name for name in names if name in topics]
+        counts.look(log for name in there for log in topics[name].logs.values() if log.config.is_compacted)
+        rows = [_row(name, topics[name], status, figures) for name in there]
+        return {"rows": fragment("topics_rows.html.j2", {"rows": rows})}
+
+    return await stream(call, parts, lambda: counts.is_counting)
+
+
+ROUTES = (view("/topics", show, "The list of topics."), live_view("/live/topics", live))

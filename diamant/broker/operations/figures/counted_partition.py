@@ -1,0 +1,101 @@
+"""The records of a partition by kind, as they were counted at one moment, and what is remembered of that for longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from diamant.cleaner.queries.segment_census import SegmentCensus, SegmentRecords
+from diamant.storage.log.log import Log
+
+
+@dataclass(frozen=True, slots=True)
+class CountedPartition:
+    """The counts of one moment."""
+
+    log: Log
+    log_start_offset: int
+    sizes: tuple[tuple[int, int], ...]
+    """Base offset and size of each segment."""
+    census: SegmentCensus
+    counted_ms: int
+    """On the broker's clock."""
+    counted_s: float
+    """On the monotonic clock."""
+    took_s: float
+    """Of a thread's processor."""
+
+    @property
+    def by_base_offset(self) -> dict[int, SegmentRecords]:
+        """The counts of each segment."""
+        return {one.base_offset: one for one in self.census.segments}
+
+    @property
+    def is_current(self) -> bool:
+        """True if nothing was written or removed since."""
+        return self.log_start_offset == self.log.log_start_offset and self.sizes == sizes_of(self.log)
+
+
+def sizes_of(log: Log) -> tuple[tuple[int, int], ...]:
+    """Return base offset and size of each segment that has any record."""
+    return tuple((segment.base_offset, segment.size) for segment in log.segments if segment.size)
+
+
+class CountedSums(NamedTuple):
+    """The sums of a partition: a few numbers, which are kept for far more partitions than all of its counts."""
+
+    log: Log
+    bytes: int
+    end_offset: int
+    records: int
+    superseded: int
+    counted_s: float
+    """On the monotonic clock."""
+    took_s: float
+
+    @classmethod
+    def of(cls, counted: CountedPartition, end_offset: int) -> CountedSums:
+        """Return those of a count."""
+        return cls(
+            counted.log,
+            sum(size for _, size in counted.sizes),
+            end_offset,
+            sum(one.records for one in counted.census.segments),
+            sum(one.superseded for one in counted.census.segments),
+            counted.counted_s,
+            counted.took_s,
+        )
+
+    @property
+    def is_current(self) -> bool:
+        """True if nothing was written or removed since, as far as its size tells."""
+        return (self.bytes, self.end_offset) == (self.log.size, self.log.log_end_offset)
+
+
+class SupersededShare(NamedTuple):
+    """Of several partitions together, as they were counted last."""
+
+    partitions: int
+    """Those that hold anything."""
+    counted: int
+    """Those of them that were counted."""
+    records: int
+    superseded: int
+
+    @property
+    def ratio(self) -> float | None:
+        """From 0 to 1; None as long as not all are counted, or if there is no record."""
+        return self.superseded / self.records if self.records and self.counted == self.partitions else None
+
+
+def share_of(sums: Iterable[CountedSums | None]) -> SupersededShare:
+    """Return the share of partitions that hold anything; None stands for one that was not counted."""
+    partitions = counted = records = superseded = 0
+    for one in sums:
+        partitions += 1
+        if one is not None:
+            counted += 1
+            records += one.records
+            superseded += one.superseded
+    return SupersededShare(partitions, counted, records, superseded)
