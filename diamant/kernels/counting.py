@@ -238,6 +238,26 @@ def put_entries(
     return index, size
 
 
+def take_entries(
+    table: cython.const[uint64_t][:, ::1], slot: int64_t, entries: uint64_t[:, ::1]
+) -> tuple[int64_t, int64_t]:
+    """Copy what is in the table from `slot` on until `entries` is full; return (next slot, number of entries).
+
+    The halves of the hashes change places, so that another table takes them in no order. In the order of its slots all of them
+    would compete for the same few while it is small.
+    """
+    count: int64_t = 0
+    with cython.nogil:
+        while slot < table.shape[0] and count < entries.shape[0]:
+            if table[slot, 2] != 0:
+                entries[count, 0] = table[slot, 1]
+                entries[count, 1] = table[slot, 0]
+                entries[count, 2] = table[slot, 2] - 1
+                count += 1
+            slot += 1
+    return slot, count
+
+
 def sum_entries(table: cython.const[uint64_t][:, ::1], counts: int64_t[:, ::1]) -> int64_t:
     """Count the keys in a table; return how many are live in more than one source."""
     shared: int64_t = 0

@@ -29,17 +29,18 @@ from diamant.cleaner.queries.key_tables import (
     Numbers,
     PlainKeyTable,
     entries_in,
+    entries_of,
 )
 from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.kernels import ARE_COMPILED
-from diamant.kernels.constants.counts import SOURCE_SHIFT, TOMBSTONE
+from diamant.kernels.constants.counts import SOURCE_SHIFT
 
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
 LEAST_KEYS = 1024
 """Less memory than for so many is not accepted."""
 _READ_ENTRIES = 64 * 1024
-_FIRST_SHIFT = 60
-"""Of the second half of a hash, so that the place in a table, which comes from the first, is free."""
+_FIRST_SHIFT = 28
+"""Below the upper 32 bits, from which the place in a table comes."""
 
 
 class KeyCounts(NamedTuple):
@@ -99,9 +100,7 @@ class KeyCensus:
         Some thousand records at a time are quick.
         """
         if hashes:
-            words = [source << SOURCE_SHIFT | is_tombstone for is_tombstone in (0, TOMBSTONE)]
-            data = b"".join(ENTRY.pack(hashed, words[gone]) for hashed, gone in zip(hashes, tombstones, strict=True))
-            self.put(entries_in(data), len(hashes))
+            self.put(entries_of(source, hashes, tombstones), len(hashes))
 
     def put(self, entries: Numbers, count: int) -> None:
         """Count records whose `entries` (`key_tables`) a kernel has made, uint64[n, 3], the first `count` of them."""

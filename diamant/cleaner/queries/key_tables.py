@@ -9,7 +9,7 @@ the number is kept in which it is live. Where the sources are parts of one log i
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Protocol, TypeAlias
 
@@ -34,6 +34,14 @@ def entries_in(data: bytes | bytearray | mmap.mmap) -> Numbers:
     return memoryview(data).cast("B").cast("Q", (len(data) // ENTRY.size, 3))
 
 
+def entries_of(source: int, hashes: Sequence[bytes], tombstones: bytearray) -> Numbers:
+    """Return the entries of records, one at least: the hashes of their keys, and for each a 1 if it is a tombstone, else a 0."""
+    words = [source << SOURCE_SHIFT | is_tombstone for is_tombstone in (0, TOMBSTONE)]
+    return entries_in(
+        b"".join(ENTRY.pack(hashed, words[gone]) for hashed, gone in zip(hashes, tombstones, strict=True))
+    )
+
+
 class KeyTable(Protocol):
     """Owned by one thread."""
 
@@ -42,7 +50,11 @@ class KeyTable(Protocol):
         ...
 
     def take(self, shift: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the entries by bucket, from the 4 bits at `shift` of the hash's second half; then the table is empty."""
+        """Yield the entries by bucket; then the table is empty.
+
+        The halves of their hashes have changed places (`kernels.counting.take_entries`). The 4 bits at `shift` of what is the
+        second half then choose the bucket; tables do not look at the lower 32 bits of a half.
+        """
         ...
 
     def sum(self) -> tuple[int, int]:
@@ -80,7 +92,8 @@ class CompiledKeyTable:
 
     def take(self, shift: int) -> Iterator[tuple[int, bytes]]:
         """See `KeyTable`."""
-        from diamant.kernels.offset_map import scatter, take_tuples
+        from diamant.kernels.counting import take_entries
+        from diamant.kernels.offset_map import scatter
 
         taken = entries_in(bytearray(_TAKEN_AT_ONCE * ENTRY.size))
         size = _TAKEN_AT_ONCE * ENTRY.size
@@ -88,7 +101,7 @@ class CompiledKeyTable:
         buckets = sorted_.cast("Q", (BUCKETS, _TAKEN_AT_ONCE, 3))
         slot = 0
         while slot < self._slots:
-            slot, count = take_tuples(self.table, slot, taken)
+            slot, count = take_entries(self.table, slot, taken)
             fill = memoryview(bytearray(8 * BUCKETS)).cast("q")
             scatter(taken, 0, count, shift, buckets, fill)
             for bucket, number in enumerate(fill):
@@ -152,8 +165,8 @@ class PlainKeyTable:
         """See `KeyTable`."""
         buckets = [bytearray() for _ in range(BUCKETS)]
         for hashed, word in self._words.items():
-            bucket = int.from_bytes(hashed[8:], "little") >> shift & (BUCKETS - 1)
-            buckets[bucket] += ENTRY.pack(hashed, word)
+            bucket = int.from_bytes(hashed[:8], "little") >> shift & (BUCKETS - 1)
+            buckets[bucket] += ENTRY.pack(hashed[8:] + hashed[:8], word)
         self._words = {}
         for number, data in enumerate(buckets):
             if data:

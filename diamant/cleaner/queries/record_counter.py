@@ -5,10 +5,12 @@ Rows are counted by a kernel; what it refuses, and single batches, by its plain 
 
 from __future__ import annotations
 
-from diamant.cleaner.queries.key_counts import KeyCensus
+from typing import Protocol
+
 from diamant.cleaner.queries.key_sizes import KeySizes
-from diamant.cleaner.queries.key_tables import ENTRY, entries_in
+from diamant.cleaner.queries.key_tables import ENTRY, Numbers, entries_in, entries_of
 from diamant.cleaner.queries.top_keys import MAX_KEY_BYTES, TopKeys
+from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.segments.sound_rows import Piece, SoundRows
 from diamant.cleaner.segments.tolerant_reader import Batch, Problem, Report
 from diamant.cleaner.segments.transaction_outcomes import Outcome
@@ -20,11 +22,24 @@ _AT_ONCE = 8192
 """Entries that are handed to the census together."""
 
 
+class Census(Protocol):
+    """Takes keys: a `KeyCensus`, or what hands them on to one."""
+
+    @property
+    def hash(self) -> RandomHash:
+        """The hash by which a key is known."""
+        ...
+
+    def put(self, entries: Numbers, count: int) -> None:
+        """Take the first `count` of some entries (`key_tables`)."""
+        ...
+
+
 class RecordCounter:
     """The sums over one partition. Memory: 200 kB, or 24 bytes for each record of one larger batch."""
 
     def __init__(
-        self, census: KeyCensus, source: int, log_start_offset: int, report: Report, top: TopKeys | None = None
+        self, census: Census, source: int, log_start_offset: int, report: Report, top: TopKeys | None = None
     ) -> None:
         """`source`: as the census knows the partition."""
         self.sums = memoryview(bytearray(8 * counts.COUNTS)).cast("q")
@@ -58,9 +73,10 @@ class RecordCounter:
         if self._entry_count:
             self._census.put(self._entries, self._entry_count)
             self._entry_count = 0
-        self._census.add(self._source, self._hashes, self._tombstones)
-        self._hashes.clear()
-        self._tombstones.clear()
+        if self._hashes:
+            self._census.put(entries_of(self._source, self._hashes, self._tombstones), len(self._hashes))
+            self._hashes.clear()
+            self._tombstones.clear()
 
     def _add_rows(self, path: str, piece: SoundRows) -> None:
         from diamant.kernels.counting import count_records

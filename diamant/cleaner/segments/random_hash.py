@@ -13,8 +13,9 @@ _HALVES = Struct("=QQ")
 class RandomHash:
     """A hash of 16 bytes under a random key: SipHash-2-4, as kernels compute it, or BLAKE2b where there are none."""
 
-    def __init__(self, *, is_compiled: bool) -> None:
-        secret = os.urandom(HASH_BYTES)
+    def __init__(self, *, is_compiled: bool, secret: bytes | None = None) -> None:
+        """`secret`: the key, of `HASH_BYTES`, where several processes have to know keys by the same hash; None: a new one."""
+        secret = secret or os.urandom(HASH_BYTES)
         self.words: tuple[int, int] = _HALVES.unpack(secret)
         """The two halves of the hash's key, for kernels."""
         self._is_compiled = is_compiled

@@ -1,4 +1,4 @@
-"""As much of a SparkContext as a cleaning job uses, in this very process: so that a job can be tried on hundreds of histories.
+"""As much of a SparkContext as our jobs use, in this very process: so that a job can be tried on hundreds of histories.
 
 Rows are pickled where Spark would send them somewhere, and come out of a shuffle in another order than they went in.
 """
@@ -72,6 +72,9 @@ class Rows:
 
         shuffled = Rows(self._context, compute)
         return shuffled
+
+    def repartitionAndSortWithinPartitions(self, count: int, place: Callable[[Any], int]) -> Rows:
+        return self.partitionBy(count, place).mapPartitions(lambda rows: sorted(rows, key=lambda row: row[0]))
 
     def collect(self) -> list[Any]:
         return [row for rows in self.compute() for row in sent(rows)]

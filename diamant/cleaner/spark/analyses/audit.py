@@ -20,12 +20,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.spark.analyses.log_table import COMPACT, COUNTED_COLUMNS, HASHES, with_hashes
+from diamant.cleaner.spark.analyses.log_table import COMPACT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+HASHES = ("key_hash_1", "key_hash_2")
+COUNTED_COLUMNS = ("log_id", "offset", "timestamp_ms", "key", "value_size", "outcome", "is_control")
+"""The columns of the data source that an audit reads."""
 
 
 def read_audit(
@@ -141,3 +146,16 @@ def _of_keys(judged: DataFrame) -> DataFrame:
         f.max(f.when(is_latest, f.col("timestamp_ms"))).alias("latest_ms"),
         f.max(f.when(is_latest, f.col("value_size").isNotNull())).alias("has_value"),
     )
+
+
+def with_hashes(records: DataFrame) -> DataFrame:
+    """Return records with two hashes in place of the key; both NULL without a key.
+
+    Hashes of Spark's, with different seeds: an attacker who makes up two keys with equal hashes only deceives himself.
+    """
+    from pyspark.sql import functions as f
+
+    def hashed(seed: int) -> Column:
+        return f.when(f.col("key").isNull(), None).otherwise(f.xxhash64(f.lit(seed), f.col("key")))
+
+    return records.withColumns({name: hashed(seed) for seed, name in enumerate(HASHES)}).drop("key")

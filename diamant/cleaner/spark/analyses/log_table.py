@@ -14,11 +14,6 @@ One row for each partition in each log directory:
     max_compaction_lag_ms                    likewise, NULL if the topic sets none
 
 Made in the driver, by a listing of each directory.
-
-Keys as two 64-bit numbers, which is all of a key that a job shuffles.
-
-Two hashes of Spark's with different seeds: for counting and comparing, where an attacker who makes up two keys with
-equal hashes only deceives himself. Cleaning has a keyed hash (kernels/offset_map.py).
 """
 
 from __future__ import annotations
@@ -27,7 +22,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.rules.eligibility import cleanable_range
 from diamant.cleaner.spark.environment.locations import Location
@@ -47,13 +42,14 @@ from diamant.storage.kraft.replay import load_metadata
 from diamant.storage.segments.log_config import LogConfig
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
-SCHEMA = (
+FACTS = (
     "log_id bigint, topic string, partition int, directory string, segments int, bytes bigint, log_start_offset bigint, "
-    "first_dirty_offset bigint, dirty_ratio double, cleanup_policy string, max_compaction_lag_ms bigint"
+    "first_dirty_offset bigint, dirty_ratio double, cleanup_policy string"
 )
+SCHEMA = f"{FACTS}, max_compaction_lag_ms bigint"
 COMPACT = "compact"
 _CLEANUP_POLICY = "cleanup.policy"
 _DEFAULT_POLICY = "delete"
@@ -83,7 +79,11 @@ class _Extent:
 
 def log_table(session: SparkSession, paths: Sequence[str], topics: Sequence[str] = ()) -> DataFrame:
     """Return the table of the partitions below `paths`. SparkError if there are none."""
-    logs = find_partitions(paths, topics)
+    return session.createDataFrame(facts_of(find_partitions(paths, topics)), SCHEMA)
+
+
+def facts_of(logs: Sequence[PartitionLog]) -> list[tuple[Any, ...]]:
+    """Return the rows of the table."""
     configs = {directory: topic_configs(directory) for directory in log_directories(logs)}
     checkpoints = {directory: read_checkpoint(directory, names.CLEANER_CHECKPOINT) for directory in configs}
     rows = []
@@ -108,7 +108,7 @@ def log_table(session: SparkSession, paths: Sequence[str], topics: Sequence[str]
                 _number(config.get("max.compaction.lag.ms")),
             )
         )
-    return session.createDataFrame(rows, SCHEMA)
+    return rows
 
 
 def topic_configs(log_directory: Location) -> dict[str, Mapping[str, str]]:
@@ -146,18 +146,3 @@ def _dirty_ratio(log: PartitionLog, checkpoint: int | None) -> float | None:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.lstrip("-").isdecimal() else None
-
-
-HASHES = ("key_hash_1", "key_hash_2")
-COUNTED_COLUMNS = ("log_id", "offset", "timestamp_ms", "key", "value_size", "outcome", "is_control")
-"""The columns of the data source that stats and audit read."""
-
-
-def with_hashes(records: DataFrame) -> DataFrame:
-    """Return records with two hashes in place of the key; both NULL without a key."""
-    from pyspark.sql import functions as f
-
-    def hashed(seed: int) -> Column:
-        return f.when(f.col("key").isNull(), None).otherwise(f.xxhash64(f.lit(seed), f.col("key")))
-
-    return records.withColumns({name: hashed(seed) for seed, name in enumerate(HASHES)}).drop("key")

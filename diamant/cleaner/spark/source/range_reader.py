@@ -287,6 +287,14 @@ class RangeReader:
         table = rows.rows
         self._check(rows)
         self._unpacker.clear()
+        if not (rows.together & (fields.CODEC_MASK | fields.LEGACY) or self._needles):
+            is_read = table[fields.STEP, : rows.count] != _SKIP
+            sizes = table[fields.PAYLOAD_END, : rows.count] - table[fields.PAYLOAD_START, : rows.count]
+            size = int(sizes[is_read].sum())
+            self._counters.batches_decoded += int(np.count_nonzero(is_read))
+            self._counters.bytes_decoded += size
+            yield self._unpacker.buffer, 0, rows.count, size
+            return
         first = size = 0
         for row in np.flatnonzero(table[fields.STEP, : rows.count] != _SKIP).tolist():
             try:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -83,16 +84,23 @@ class ReadTask:
 def plan_tasks(options: SourceOptions, bounds: FilterBounds, *, with_outcomes: bool = False) -> list[ReadTask]:
     """Return the tasks, largest first; `with_outcomes`: how transactions ended is asked for. SparkError, OSError, CorruptLog."""
     logs = [log for log in find_partitions(options.paths, options.topics) if bounds.holds(log.topic, log.partition)]
+    found = plan_logs(logs, options, bounds, with_outcomes=with_outcomes)
+    return sorted((task for tasks in found for task in tasks), key=lambda task: -task.size)
+
+
+def plan_logs(
+    logs: Sequence[PartitionLog], options: SourceOptions, bounds: FilterBounds, *, with_outcomes: bool
+) -> list[list[ReadTask]]:
+    """Return the tasks for each log (`plan_partition`)."""
     with ThreadPoolExecutor(_LISTING_THREADS) as threads:
-        found = threads.map(lambda log: plan_partition(log, options, bounds, with_outcomes=with_outcomes), logs)
-        tasks = [task for tasks_of_log in found for task in tasks_of_log]
-    return sorted(tasks, key=lambda task: -task.size)
+        plan = partial(plan_partition, options=options, bounds=bounds, with_outcomes=with_outcomes)
+        return list(threads.map(plan, logs))
 
 
 def plan_partition(
     log: PartitionLog, options: SourceOptions, bounds: FilterBounds, *, with_outcomes: bool = False
 ) -> list[ReadTask]:
-    """Return the tasks for one partition."""
+    """Return the tasks for one partition, in the order of offsets."""
     if not log.segments:
         return []
     decided = NOTHING_KNOWN

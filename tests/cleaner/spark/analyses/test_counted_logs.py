@@ -1,0 +1,90 @@
+"""Counting by parts, in one process: the numbers of the local tool, however keys are spread over parts and blocks."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diamant.cleaner.offline.stats import read_stats
+from diamant.cleaner.segments.tolerant_reader import open_log_directory
+from diamant.cleaner.spark.analyses.counted_logs import COUNTS, KindCounts, count_logs
+from diamant.cleaner.spark.source.partition_logs import find_partitions
+from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
+from diamant.storage.env.env import RealEnv
+from diamant.storage.errors import CorruptLog
+from tests.cleaner.log_history import History, histories
+from tests.cleaner.spark.one_process import OneProcess
+from tests.effort import examples
+
+
+def counted(directory: Path | str, *, seed: int = 0, table_bytes: int = 1 << 20) -> list[KindCounts]:
+    paths = [str(directory)]
+    return count_logs(OneProcess(seed), paths, find_partitions(paths), table_bytes=table_bytes)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.tuples(histories(0), histories(1)), st.integers(0, 3))
+def test_counts_are_those_of_the_local_tool(pair: tuple[History, History], seed: int) -> None:
+    """Strategy: two partitions of any batches in one to many segments. Invariant: all counts, and the end, are the same."""
+    env = RealEnv()
+    with tempfile.TemporaryDirectory() as directory:
+        for history in pair:
+            history.write(env, directory)
+        starts = {("t", history.partition): history.log_start_offset for history in pair}
+        write_offset_checkpoint(env, f"{directory}/log-start-offset-checkpoint", starts)
+        found = counted(directory, seed=seed)
+        with open_log_directory(env, directory) as opened:
+            [topic] = read_stats(env, opened)
+    for mine, its in zip(found, topic.partitions, strict=True):
+        assert {name: getattr(mine, name) for name in COUNTS} == {name: getattr(its, name) for name in COUNTS}
+        if mine.log_end_offset is not None:
+            assert max(mine.log_end_offset, its.log_start_offset) <= its.log_end_offset
+
+
+def overwritten(segments: int) -> History:
+    """4,000 keys in each segment, of which the next one repeats half, and deletes one."""
+    history = History()
+    for number in range(segments):
+        for start in range(2_000 * number, 2_000 * number + 4_000, 500):
+            history.batch(*((b"%d" % key, b"v") for key in range(start, start + 500)))
+        history.batch((b"%d" % (2_000 * number + 7), None))
+        history.roll()
+    return history
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+@pytest.mark.parametrize("table_bytes", [0, 1 << 20])
+def test_keys_that_do_not_fit_a_table_are_put_together(tmp_path: Path, segments: int, table_bytes: int) -> None:
+    """A part hands on its keys as often as its table is full, and later records supersede earlier ones all the same."""
+    overwritten(segments).write(RealEnv(), str(tmp_path))
+    [found] = counted(tmp_path, seed=segments, table_bytes=table_bytes)
+    records, keys = 4_001 * segments, 2_000 * (segments + 1)
+    assert {name: number for name, number in asdict(found).items() if number} == {
+        "records": records,
+        "live": keys - segments,
+        "tombstones": segments,
+        "superseded": records - keys,
+        "log_end_offset": records,
+    }
+
+
+def test_damage_ends_the_count(tmp_path: Path) -> None:
+    """The file and the position are named."""
+    history = History()
+    history.batch("a=1")
+    history.batch("b=1")
+    history.segments[0][-1] ^= 1
+    history.write(RealEnv(), str(tmp_path))
+    with pytest.raises(CorruptLog, match=f"{0:020d}.log.*CRC"):
+        counted(tmp_path)
+
+
+def test_an_empty_log_has_no_end(tmp_path: Path) -> None:
+    """Nothing is there that could tell it."""
+    History().write(RealEnv(), str(tmp_path))
+    assert counted(tmp_path) == [KindCounts()]
