@@ -145,7 +145,12 @@ _KEYS = (
         "-1: no limit, so each connection may have one of `socket.request.max.bytes`.",
     ),
     ConfigKey(
-        "max.connections", _INT, INT_MAX, "Connections at once; further ones are closed.", at_least(0), is_dynamic=True
+        "max.connections",
+        _INT,
+        INT_MAX,
+        "Connections at once; further ones wait. One listener: `listener.name.NAME.max.connections`.",
+        at_least(0),
+        is_dynamic=True,
     ),
     ConfigKey(
         "max.connections.per.ip",
@@ -167,8 +172,8 @@ _KEYS = (
         "max.connection.creation.rate",
         _INT,
         INT_MAX,
-        "Connections that are accepted per second; further ones wait. For single addresses: the quota "
-        "`connection_creation_rate`.",
+        "Connections that are accepted per second; further ones wait. One listener: "
+        "`listener.name.NAME.max.connection.creation.rate`. Single addresses: the quota `connection_creation_rate`.",
         at_least(1),
         is_dynamic=True,
     ),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.config_key import INT_MAX
 from diamant.broker.network.server import Server
+from diamant.broker.network.server_limits import limits_of_listeners
 from diamant.broker.node.lazy import Lazy
 from diamant.broker.node.node import Node
 
@@ -78,6 +79,7 @@ class EnforcedQuotas:
             per_second_of={a: limit for host, limit in rates.items() if host for a in addresses[host]},
             at_once_of_any=cast(int, config[PER_IP]),
             at_once_of={a: limit for host, limit in overrides.items() for a in addresses[host]},
+            per_second_of_listener=limits_of_listeners(config, CREATION_RATE),
         )
 
     async def _addresses(self, hosts: Iterable[str]) -> dict[str, list[str]]:
@@ -113,4 +115,5 @@ def _windows(config: BrokerConfig, prefix: str = "") -> RateWindows:
 
 
 def _limits_connections(config: BrokerConfig) -> bool:
-    return any(config[name] != INT_MAX for name in (PER_IP, CREATION_RATE)) or bool(config[PER_IP_OVERRIDES])
+    of_broker = any(config[name] != INT_MAX for name in (PER_IP, CREATION_RATE)) or bool(config[PER_IP_OVERRIDES])
+    return of_broker or bool(limits_of_listeners(config, CREATION_RATE))

@@ -83,7 +83,8 @@ class Services:
         if server is None:
             server = Server(dispatch, frame_header, ServerLimits.of(node.config), RequestMetrics())
         else:
-            server.dispatch, server.limits = dispatch, ServerLimits.of(node.config)
+            server.dispatch = dispatch
+            server.set_limits(ServerLimits.of(node.config))
         self.server = server
         self.quotas = EnforcedQuotas(node, server)
         server.sasl = sasl
@@ -191,7 +192,7 @@ class Services:
     # -- making them ---------------------------------------------------------------------------------------------
 
     def _set_limits(self, config: BrokerConfig) -> None:
-        self.server.limits = ServerLimits.of(config)
+        self.server.set_limits(ServerLimits.of(config))
 
     def _faults(self, served_keys: Collection[int]) -> Faults:
         from diamant.broker.faults.faults import Faults

@@ -1,6 +1,9 @@
 """Accepting connections: some in each turn of the loop, a pause when descriptors are short, admission where there are limits.
 
-Source: SocketServer.Acceptor.
+A listener accepts nothing while there are as many connections as `max.connections` allows, in all or on itself; who connects
+waits in the socket's queue, as in Kafka (KIP-402). A connection takes its slot when it is accepted, before a TLS handshake.
+
+Source: SocketServer.Acceptor, ConnectionQuotas.waitForConnectionSlot.
 """
 
 from __future__ import annotations
@@ -8,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import Counter
 from collections.abc import Callable
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from diamant.broker.network.listener_sockets import plain_host
@@ -33,10 +38,50 @@ ACCEPT_RETRY_S = 1
 """Pause after accepting has failed for want of descriptors."""
 
 
+FULL_TOLD_S = 60.0
+"""A listener that waits for a free slot says so this often at most."""
+
+
+class ConnectionSlots:
+    """The connections that there are, in all and on each listener, and the acceptors that wait until there are fewer."""
+
+    def __init__(self, limits: ServerLimits) -> None:
+        self._limits = limits
+        self.taken: Counter[str] = Counter()
+        """By listener."""
+        self.waiting: set[Acceptor] = set()
+
+    def set_limits(self, limits: ServerLimits) -> None:
+        """Have others hold from now on; connections beyond them stay."""
+        self._limits = limits
+        self._wake()
+
+    def why_full(self, listener: str) -> str:
+        """The limit that a listener has reached; empty if it may have another connection."""
+        own, of_all = self._limits.max_connections_of.get(listener), self._limits.max_connections
+        if own is not None and self.taken[listener] >= own:
+            return f"listener.name.{listener.lower()}.max.connections={own}"
+        return "" if self.taken.total() < of_all else f"max.connections={of_all}"
+
+    def take(self, listener: str) -> None:
+        """Count a connection that was accepted."""
+        self.taken[listener] += 1
+
+    def free(self, listener: str) -> None:
+        """Count one that is gone."""
+        self.taken[listener] -= 1
+        self._wake()
+
+    def _wake(self) -> None:
+        for acceptor in list(self.waiting):
+            acceptor.resume()
+
+
 class Admitting(Protocol):
     """A server, as an acceptor sees it."""
 
     admission: ConnectionAdmission | None
+    slots: ConnectionSlots
 
 
 class Acceptor:
@@ -46,16 +91,26 @@ class Acceptor:
     """
 
     def __init__(
-        self, sock: socket.socket, limits: ServerLimits, make: Callable[[], asyncio.BaseProtocol], server: Admitting
+        self,
+        sock: socket.socket,
+        listener: str,
+        limits: ServerLimits,
+        make: Callable[[], asyncio.BaseProtocol],
+        server: Admitting,
     ) -> None:
-        """Listen on a bound socket, which is owned from now on; `make` makes the protocol of each connection."""
+        """Listen on a bound socket, which is owned from now on; `make` makes the protocol of each connection.
+
+        The protocol frees the slot when its connection is gone.
+        """
         sock.setblocking(False)
         _set_buffers(sock, limits)  # inherited by what is accepted; the receive buffer must be known before
         sock.listen(max(limits.backlog, MIN_BACKLOG))
         self._loop = asyncio.get_running_loop()
         self._sock = sock
+        self._listener = listener
         self._make = make
         self._server = server
+        self._full_told_s = -FULL_TOLD_S
         self._waiting: socket.socket | None = None  # accepted, and taken when the time has come
         self._accepting: set[asyncio.Task[Any]] = set()
         self._retry: asyncio.TimerHandle | None = None
@@ -67,6 +122,7 @@ class Acceptor:
             return
         if self._retry is not None:
             self._retry.cancel()
+        self._server.slots.waiting.discard(self)
         if self._waiting is not None:
             self._waiting.close()
         self._loop.remove_reader(self._sock)
@@ -79,6 +135,9 @@ class Acceptor:
 
     def _accept(self) -> None:
         for _ in range(ACCEPTED_PER_TURN):
+            if self._is_full():
+                self._loop.remove_reader(self._sock)
+                return
             try:
                 connection, address = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -90,7 +149,7 @@ class Acceptor:
                 return
             connection.setblocking(False)
             if self._server.admission is not None:
-                wait_s = self._server.admission.wait_s(connection, plain_host(address[0]))
+                wait_s = self._server.admission.wait_s(connection, plain_host(address[0]), self._listener)
                 if wait_s is None:
                     continue
                 if wait_s:
@@ -101,9 +160,24 @@ class Acceptor:
 
     def _pause(self, pause_s: float) -> None:
         self._loop.remove_reader(self._sock)
-        self._retry = self._loop.call_later(pause_s, self._resume)
+        self._retry = self._loop.call_later(pause_s, self.resume)
 
-    def _resume(self) -> None:
+    def _is_full(self) -> bool:
+        """True if there are too many connections; then it is woken when there are fewer."""
+        why = self._server.slots.why_full(self._listener)
+        if not why:
+            self._server.slots.waiting.discard(self)
+            return False
+        self._server.slots.waiting.add(self)
+        if monotonic() - self._full_told_s >= FULL_TOLD_S:
+            self._full_told_s = monotonic()
+            logger.warning("listener %s has as many connections as %s allows: others wait", self._listener, why)
+        return True
+
+    def resume(self) -> None:
+        """Take what waits, and accept again, unless there are too many connections."""
+        if self._is_full():
+            return
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             self._take(waiting)
@@ -113,6 +187,7 @@ class Acceptor:
         # asyncio does so only where a socket names its protocol, which an accepted one does not. Without it the end of
         # an answer waits for an acknowledgement that the peer delays.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._server.slots.take(self._listener)
         task = self._loop.create_task(self._loop.connect_accepted_socket(self._make, connection))
         self._accepting.add(task)
         task.add_done_callback(self._set_up)
@@ -120,6 +195,7 @@ class Acceptor:
     def _set_up(self, task: asyncio.Task[Any]) -> None:
         self._accepting.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
+            self._server.slots.free(self._listener)  # its protocol has not been told of it
             logger.debug("a connection was gone before it was set up: %s", error)
 
 

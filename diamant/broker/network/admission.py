@@ -23,9 +23,9 @@ class ConnectionAdmission:
         self.quotas = quotas
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
 
-    def wait_s(self, sock: socket.socket, host: str) -> float | None:
+    def wait_s(self, sock: socket.socket, host: str, listener: str) -> float | None:
         """The time until an accepted connection, and those behind it, are taken; None: it is refused, and the socket gone."""
-        wait_ms, refused_ms = self.quotas.ask(host)
+        wait_ms, refused_ms = self.quotas.ask(host, listener)
         if not refused_ms:
             return wait_ms / 1000
         if len(self._held) >= MAX_HELD:

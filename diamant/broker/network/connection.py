@@ -131,8 +131,6 @@ class Connection(asyncio.BufferedProtocol):
         self._server.connected(self)
         if self._server.is_stopping:
             self.abort()
-        elif len(self._server.connections) > self._server.limits.max_connections:
-            self._refuse(f"more than max.connections={self._server.limits.max_connections} connections")
         else:
             self._transport.set_write_buffer_limits(0)
 

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.config.listeners import PLAINTEXT, SASL_PROTOCOLS, TLS_PROTOCOLS
-from diamant.broker.network.acceptor import Acceptor
+from diamant.broker.network.acceptor import Acceptor, ConnectionSlots
 from diamant.broker.network.api import Dispatch, FrameHeader
 from diamant.broker.network.connection import Connection
 from diamant.broker.network.listener_sockets import ListenerEndpoint, plain_host
@@ -33,6 +33,19 @@ if TYPE_CHECKING:
     from diamant.broker.security.tls.listener_tls import ListenerTls
 
 logger = logging.getLogger(__name__)
+
+
+class _Door(NamedTuple):
+    """One listener, as its connections with TLS see it."""
+
+    server: Server
+    listener: str
+
+    def arrived(self, address: str, peer: str) -> bool:
+        return self.server.arrived(address, peer)
+
+    def left(self, address: str) -> None:
+        self.server.left(address, self.listener)
 
 
 class Server:
@@ -63,6 +76,7 @@ class Server:
         """The limits on what clients take; None while there are none."""
         self.admission: ConnectionAdmission | None = None
         """The limits on new connections; None while there are none."""
+        self.slots = ConnectionSlots(limits)
         self.counts: Counter[str] = Counter()
         """The connections of each address, those in a TLS handshake among them."""
         self.sasl: SaslListeners | None = None
@@ -93,8 +107,13 @@ class Server:
         if tls is not None:
             from diamant.broker.security.tls.connection import TlsConnection
 
-            make = partial(TlsConnection, tls, make, self)
-        self._acceptors.append(Acceptor(sock, self.limits, make, self))
+            make = partial(TlsConnection, tls, make, _Door(self, listener_name))
+        self._acceptors.append(Acceptor(sock, listener_name, self.limits, make, self))
+
+    def set_limits(self, limits: ServerLimits) -> None:
+        """Have other limits hold from now on, as far as they do not concern sockets that are open."""
+        self.limits = limits
+        self.slots.set_limits(limits)
 
     def stop_limiting(self) -> None:
         """Take all new connections from now on; harmless if they are already."""
@@ -147,7 +166,7 @@ class Server:
         self.connections.discard(connection)
         self.metrics.connections_closed += 1
         if connection.info.security_protocol not in TLS_PROTOCOLS:
-            self.left(connection.info.host)
+            self.left(connection.info.host, connection.info.listener_name)
         if not self.connections and self._idle_waiter is not None and not self._idle_waiter.done():
             self._idle_waiter.set_result(None)
 
@@ -160,8 +179,9 @@ class Server:
         self.refused.tell(peer, "more connections from its address than max.connections.per.ip allows")
         return False
 
-    def left(self, address: str) -> None:
-        """Count a connection that `arrived` as gone, whatever that has answered."""
+    def left(self, address: str, listener: str) -> None:
+        """Count a connection that `arrived` as gone, whatever that has answered, and free its slot."""
+        self.slots.free(listener)
         host = plain_host(address)
         self.counts[host] -= 1
         if not self.counts[host]:

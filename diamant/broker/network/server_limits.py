@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, cast
 
 from diamant.broker.config.broker_config import BrokerConfig
 
@@ -21,6 +22,7 @@ class ServerLimits(NamedTuple):
     send_buffer_bytes: int = -1  # -1: as the system has it
     receive_buffer_bytes: int = -1
     max_request_memory_bytes: int = -1  # of all connections; -1: no limit
+    max_connections_of: Mapping[str, int] = {}  # by the names of listeners that have a limit of their own
 
     @classmethod
     def of(cls, config: BrokerConfig) -> ServerLimits:
@@ -33,4 +35,15 @@ class ServerLimits(NamedTuple):
             send_buffer_bytes=config.socket_send_buffer_bytes,
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
             max_request_memory_bytes=config.queued_max_request_bytes,
+            max_connections_of=limits_of_listeners(config, "max.connections"),
         )
+
+
+def limits_of_listeners(config: BrokerConfig, setting: str) -> dict[str, int]:
+    """`listener.name.NAME.SETTING` of the listeners that have it."""
+    found = {}
+    for listener in config.listeners:
+        name, limit = config.of_listener(listener.name, setting)
+        if name != setting:
+            found[listener.name] = cast(int, limit)
+    return found

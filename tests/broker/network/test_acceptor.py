@@ -1,24 +1,137 @@
-"""Connections as they are accepted."""
+"""Accepting within `max.connections`, of the broker and of listeners: who comes too many waits until there is room."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
 
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.network.api import frame_header
+from diamant.broker.network.server import Server
+from diamant.broker.network.server_limits import ServerLimits
 from tests.broker.network.serving import KEY, VERSION, echo, serving
-from tests.broker.wire import WireClient
+from tests.broker.security.tls.certificates import client_context
+from tests.broker.security.tls.serving import serving_tls
+from tests.broker.wire import METADATA, WireClient
+from tests.waiting import wait_until
+
+LIMITS = ServerLimits(max_frame_bytes=1 << 20, max_connections=100, max_idle_ms=60_000)
 
 
-async def test_connections_send_at_once_and_have_kafkas_buffers() -> None:
-    """Nagle's algorithm is off, or the end of each answer would wait for a delayed acknowledgement; buffers as set."""
-    async with (
-        serving(echo, send_buffer_bytes=30_000, receive_buffer_bytes=40_000) as (server, address),
-        WireClient(address) as client,
-    ):
-        client.writer.write(client.frame(KEY, VERSION, b"x"))
-        assert await client.receive_frame() == (1, b"x")
-        [connection] = server.connections
-        assert connection._transport is not None
-        sock = connection._transport.get_extra_info("socket")
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 60_000  # Linux counts its own overhead as well
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 80_000
+async def is_answered(client: WireClient) -> None:
+    """Ask, and wait for the answer."""
+    client.writer.write(client.frame(KEY, VERSION, b"x"))
+    assert (await client.receive_frame())[1] == b"x"
+
+
+async def test_connections_beyond_the_limit_wait(caplog: pytest.LogCaptureFixture) -> None:
+    """They are served, one after the other, as soon as others have gone; the log names the limit once."""
+    async with serving(echo, max_connections=1) as (server, address):
+        async with WireClient(address) as first, WireClient(address) as second, WireClient(address) as third:
+            for client in (first, second, third):
+                await is_answered(client)
+                assert len(server.connections) == 1
+                client.writer.close()
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["listener PLAINTEXT has as many connections as max.connections=1 allows: others wait"]
+
+
+async def test_a_limit_that_is_raised_lets_in_who_waits() -> None:
+    """No connection has to end for it."""
+    async with serving(echo, max_connections=1) as (server, address):
+        async with WireClient(address) as first, WireClient(address) as second:
+            await is_answered(first)
+            second.writer.write(second.frame(KEY, VERSION, b"x"))
+            await wait_until(lambda: bool(server.slots.waiting))
+            server.set_limits(server.limits._replace(max_connections=2))
+            assert await second.receive_frame() == (1, b"x")
+
+
+async def test_a_handshake_that_is_not_done_has_a_slot(tmp_path: Path) -> None:
+    """A connection with TLS counts from when it is accepted until it is gone, admitted or not."""
+    async with serving_tls(echo, max_connections=1) as (server, address, tls):
+        _, silent = await asyncio.open_connection(*address.split(":"))
+        await wait_until(lambda: len(tls.handshakes) == 1)
+
+        async def use_one() -> None:
+            async with WireClient(address, client_context(tmp_path)) as client:
+                await is_answered(client)
+
+        using = asyncio.create_task(use_one())
+        await wait_until(lambda: bool(server.slots.waiting))
+        assert len(tls.handshakes) == 1
+        silent.close()
+        await silent.wait_closed()
+        await using
+        await wait_until(lambda: not server.slots.taken.total())
+
+
+@contextlib.asynccontextmanager
+async def two_listeners(limits: ServerLimits) -> AsyncIterator[tuple[Server, str, str]]:
+    """A server with listeners A and B."""
+    server = Server(echo, frame_header, limits)
+    addresses = []
+    for name in ("A", "B"):
+        sock = socket.socket()
+        sock.bind(("127.0.0.1", 0))
+        addresses.append(f"127.0.0.1:{sock.getsockname()[1]}")
+        server.listen(sock, name, "", 0)
+    try:
+        yield server, addresses[0], addresses[1]
+    finally:
+        await server.close(5)
+
+
+async def test_a_listener_may_have_a_limit_of_its_own() -> None:
+    """The other one is not held up by it, but both are by the broker's."""
+    limits = LIMITS._replace(max_connections=3, max_connections_of={"A": 1})
+    async with two_listeners(limits) as (server, a, b):
+        async with contextlib.AsyncExitStack() as stack:
+            first, late, second, third, fourth = [
+                await stack.enter_async_context(WireClient(address)) for address in (a, a, b, b, b)
+            ]
+            for client in (first, second, third):
+                await is_answered(client)
+            await wait_until(lambda: len(server.slots.waiting) == 2)
+            assert server.slots.taken == {"A": 1, "B": 2}
+            second.writer.close()
+            await is_answered(fourth)
+            assert server.slots.taken == {"A": 1, "B": 2}
+            first.writer.close()
+            await is_answered(late)
+
+
+async def test_the_limits_of_listeners_are_configurations(tmp_path: Path) -> None:
+    """`listener.name.NAME.max.connections`, and the rate at which connections of a listener are made (KIP-612)."""
+    config = BrokerConfig(
+        properties={
+            "listeners": "ONE://127.0.0.1:0,TWO://127.0.0.1:0",
+            "listener.security.protocol.map": "ONE:PLAINTEXT,TWO:PLAINTEXT",
+            "listener.name.one.max.connections": "7",
+            "listener.name.two.max.connection.creation.rate": "5",
+        },
+        data_dir=tmp_path,
+    )
+    async with Broker(config) as broker:
+        server = broker.services.server
+        assert server.limits.max_connections_of == {"ONE": 7}
+        assert server.admission is not None
+        assert server.admission.quotas.limits.per_second_of_listener == {"TWO": 5}
+        address, _, _ = broker.bootstrap_servers.partition(",")
+        async with WireClient(address) as wire:
+            change = {"name": "listener.name.one.max.connections", "config_operation": 0, "value": "1"}
+            resource = {"resource_type": 4, "resource_name": "1", "configs": [change]}
+            answer = await wire.call(44, 1, {"resources": [resource], "validate_only": False})
+            assert answer.responses[0].error_code == 0
+            assert server.limits.max_connections_of == {"ONE": 1}
+            async with WireClient(address) as late:
+                sent = late.send(METADATA, 1, {"topics": []})
+                await wait_until(lambda: bool(server.slots.waiting))
+                wire.writer.close()
+                assert (await late.receive(METADATA, 1, sent)).brokers

@@ -17,20 +17,6 @@ from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 
 
-async def test_connections_beyond_the_limit_are_closed() -> None:
-    """max.connections refuses the newcomer, and takes new ones when others have gone."""
-    async with serving(echo, max_connections=1) as (server, address):
-        async with WireClient(address) as first:
-            first.writer.write(first.frame(KEY, VERSION, b"in"))
-            assert await first.receive_frame() == (1, b"in")
-            async with WireClient(address) as second:
-                assert await second.is_closed()
-        await wait_until(lambda: not server.connections)
-        async with WireClient(address) as third:
-            third.writer.write(third.frame(KEY, VERSION, b"in"))
-            assert await third.receive_frame() == (1, b"in")
-
-
 async def test_an_idle_connection_is_closed() -> None:
     """connections.max.idle.ms closes who says nothing, by one timer that is gone when nobody is connected."""
     async with serving(echo, max_idle_ms=20) as (server, address), WireClient(address) as client:

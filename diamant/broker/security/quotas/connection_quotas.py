@@ -1,8 +1,8 @@
-"""Limits on connections: how many are made per second, in all and from one address, and how many one address has.
+"""Limits on connections: how many are made per second, in all, on a listener and from an address, and how many an address has.
 
-Too many in all: accepting waits. Too many from one address: the connection is accepted, left unread for as long as its address
-has to wait, then closed, so that a client that connects again and again costs little (KIP-612). More than an address may have:
-it is closed at once.
+Too many in all, or on a listener: accepting waits. Too many from one address: the connection is accepted, left unread for as long
+as its address has to wait, then closed, so that a client that connects again and again costs little (KIP-612). More than an
+address may have: it is closed at once.
 
 Bounds: as `client_counts.py` for the rates of addresses; the server counts the connections.
 
@@ -39,12 +39,16 @@ class NewConnectionLimits(NamedTuple):
     per_second_of: Mapping[str, int] = {}
     at_once_of_any: int = NO_LIMIT
     at_once_of: Mapping[str, int] = {}
+    per_second_of_listener: Mapping[str, int] = {}
+    """By name; beside `per_second`, which counts those of all listeners."""
 
     @property
     def has_any(self) -> bool:
         """True if there is a limit at all."""
         rates = (self.per_second, self.per_second_of_any, self.at_once_of_any)
-        return any(limit != NO_LIMIT for limit in rates) or bool(self.per_second_of or self.at_once_of)
+        return any(limit != NO_LIMIT for limit in rates) or bool(
+            self.per_second_of or self.at_once_of or self.per_second_of_listener
+        )
 
 
 def rates_by_host(quotas: StoredQuotas) -> dict[str | None, int]:
@@ -75,21 +79,27 @@ class ConnectionQuotas:
         self._windows = windows
         self._now_s = now_s
         self._all = Rate(windows)
+        self._of_listener: dict[str, Rate] = {}
         self._of: dict[str, Rate] = {}
         self._last_ms: dict[str, float] = {}
 
-    def ask(self, host: str) -> Admittance:
+    def ask(self, host: str, listener: str = "") -> Admittance:
         """Count a new connection and decide about it."""
         now_ms = self._now_s() * 1000
         wait_ms = self._record(self._all, self.limits.per_second, now_ms)
+        counted = [self._all]
+        if listener in self.limits.per_second_of_listener:
+            of_listener = self._of_listener.setdefault(listener, Rate(self._windows))
+            counted.append(of_listener)
+            wait_ms = max(wait_ms, self._record(of_listener, self.limits.per_second_of_listener[listener], now_ms))
         limit = self.limits.per_second_of.get(host, self.limits.per_second_of_any)
         if limit != NO_LIMIT:
             rate = self._rate_of(host, now_ms)
             refused_ms = self._record(rate, limit, now_ms)
             if refused_ms:
                 # It is not taken, so it does not count.
-                rate.record(-1, now_ms)
-                self._all.record(-1, now_ms)
+                for each in (rate, *counted):
+                    each.record(-1, now_ms)
                 self.throttled += 1
                 return Admittance(refused_ms=refused_ms)
         self.throttled += wait_ms > 0

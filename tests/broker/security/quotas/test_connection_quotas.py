@@ -30,6 +30,16 @@ def test_too_many_in_all_wait() -> None:
     assert made.throttled == 2
 
 
+def test_too_many_on_one_listener_wait() -> None:
+    """Connections of others are not held up, and count for the broker's own rate only; what is refused counts for neither."""
+    made = quotas(NewConnectionLimits(per_second=20, per_second_of_listener={"A": 1}))
+    assert [made.ask("a", "A").wait_ms for _ in range(11)] == [0] * 10 + [1000]
+    assert made.ask("a", "B") == Admittance()
+    made = quotas(NewConnectionLimits(per_second_of={"bad": 1}, per_second_of_listener={"A": 2}))
+    assert [made.ask("bad", "A").refused_ms > 0 for _ in range(40)] == [False] * 10 + [True] * 30
+    assert made.ask("a", "A") == Admittance()
+
+
 def test_too_many_from_one_address_are_refused_and_not_counted() -> None:
     """Others are let in, and the refused ones raise neither the address's rate nor that of all."""
     made = quotas(NewConnectionLimits(per_second=12, per_second_of={"a": 1}))
