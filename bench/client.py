@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,21 +21,27 @@ from diamant.protocol.wire.schemas import encode_request_fields, response_class
 PRODUCE, FETCH, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 3, 8, 9, 10
 JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, CREATE_TOPICS, INIT_PRODUCER_ID = 11, 12, 13, 14, 19, 22
 ADD_PARTITIONS_TO_TXN, END_TXN, INCREMENTAL_ALTER_CONFIGS = 24, 26, 44
+SASL_HANDSHAKE, SASL_AUTHENTICATE, ALTER_USER_SCRAM_CREDENTIALS = 17, 36, 51
 VERSIONS = {
     PRODUCE: 9, FETCH: 12, METADATA: 9, OFFSET_COMMIT: 8, OFFSET_FETCH: 7, FIND_COORDINATOR: 3, JOIN_GROUP: 7, HEARTBEAT: 4,
     LEAVE_GROUP: 4, SYNC_GROUP: 5, CREATE_TOPICS: 5, INIT_PRODUCER_ID: 3, ADD_PARTITIONS_TO_TXN: 3, END_TXN: 3,
-    INCREMENTAL_ALTER_CONFIGS: 1,
+    INCREMENTAL_ALTER_CONFIGS: 1, SASL_HANDSHAKE: 1, SASL_AUTHENTICATE: 2, ALTER_USER_SCRAM_CREDENTIALS: 0,
 }  # fmt: skip
 IN_FLIGHT = 5
 BATCH_BYTES = 100_000
 
 
 class Client:
-    """One blocking connection."""
+    """One blocking connection, with TLS by `context`."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), 30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.suite = ""
+        """The cipher suite of TLS."""
+        if context is not None:
+            secured = context.wrap_socket(self.socket, server_hostname="127.0.0.1")
+            self.socket, self.suite = secured, (secured.cipher() or ("",))[0]
 
     def read(self, size: int) -> bytearray:
         """Wait for so many bytes."""

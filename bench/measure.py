@@ -20,12 +20,15 @@ import coordinators
 import erase
 import library
 import restarts
+import secured
 import spark
 import wire
 from figure import Figure
+from listeners import SASL_SSL, SSL
 from processes import RunningBroker, running
 
 OUR_BROKER = f"exec {sys.executable} -m diamant.broker.cli start --listen 127.0.0.1:{{port}} --data {{data}}"
+OUR_SECURED_BROKER = f"exec {sys.executable} -m diamant.broker.cli start --config {{properties}} --data {{data}}"
 
 OF_BROKERS: Mapping[str, Callable[[RunningBroker], Iterator[Figure]]] = {
     "start": wire.start,
@@ -44,6 +47,11 @@ OF_BROKERS: Mapping[str, Callable[[RunningBroker], Iterator[Figure]]] = {
     "compaction": compaction.compaction,
 }
 """Of a broker that runs: ours, or another that a command with `{port}` and `{data}` starts."""
+OF_SECURED_BROKERS: Mapping[str, Callable[[RunningBroker], Iterator[Figure]]] = {
+    "tls": lambda broker: secured.secured(broker, SSL),
+    "sasl-ssl": lambda broker: secured.secured(broker, SASL_SSL),
+}
+"""Of a broker with TLS: ours, or another whose command takes `{properties}`, too."""
 OF_CLEANERS: Mapping[str, Callable[[Path, float, str | None], Iterator[Figure]]] = {
     "cleaning": cleaning.cleaning,
     "process": spark.by_process,
@@ -55,14 +63,18 @@ OF_DIAMANT: Mapping[str, Callable[[Path, float], Iterator[Figure]]] = {
     "spark-1": lambda directory, scale: spark.on_spark(directory, scale, 1),
     "spark-2": lambda directory, scale: spark.on_spark(directory, scale, 2),
 }
-MEASUREMENTS = (*OF_BROKERS, *OF_CLEANERS, *OF_DIAMANT)
+MEASUREMENTS = (*OF_BROKERS, *OF_SECURED_BROKERS, *OF_CLEANERS, *OF_DIAMANT)
 ON_REQUEST = ("spark-1",)
 """Left out unless named: with it all of them would take more than ten minutes."""
 
 
 def can_measure(name: str, command: str | None) -> bool:
     """Tell whether a measurement knows what to do with a command."""
-    return command is None or name in (OF_CLEANERS if "{dir}" in command else OF_BROKERS)
+    if command is None:
+        return True
+    if "{dir}" in command:
+        return name in OF_CLEANERS
+    return name in OF_BROKERS or (name in OF_SECURED_BROKERS and "{properties}" in command)
 
 
 def measure(name: str, scale: float, command: str | None = None) -> list[Figure]:
@@ -70,6 +82,9 @@ def measure(name: str, scale: float, command: str | None = None) -> list[Figure]
     if name in OF_BROKERS:
         with running(command or OUR_BROKER, scale) as broker:
             return list(OF_BROKERS[name](broker))
+    if name in OF_SECURED_BROKERS:
+        with running(command or OUR_SECURED_BROKER, scale) as broker:
+            return list(OF_SECURED_BROKERS[name](broker))
     with tempfile.TemporaryDirectory(prefix="diamant-bench-") as directory:
         if name in OF_CLEANERS:
             return list(OF_CLEANERS[name](Path(directory), scale, command))

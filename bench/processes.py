@@ -15,12 +15,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from client import Client
+from listeners import PORT_OF, write_properties
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class RunningBroker:
-    """A broker on a fresh directory: it can be stopped, and started again. `scale` is for the amounts of what is measured."""
+    """A broker on a fresh directory: it can be stopped, and started again. `scale` is for the amounts of what is measured.
+
+    A command with `{properties}` gets a file that opens the listeners of `listeners.py`.
+    """
 
     process: subprocess.Popen[bytes]
     started_s: float
@@ -29,7 +33,10 @@ class RunningBroker:
         self.port = _free_port()
         self.scale = scale
         self.data = place / "data"
-        self._command = command.format(port=self.port, data=self.data)
+        self.properties = place / "listeners.properties"
+        if "{properties}" in command:
+            write_properties(self.properties, self.port)
+        self._command = command.format(port=self.port, data=self.data, properties=self.properties)
         self._output = place / "output"
 
     @property
@@ -73,12 +80,12 @@ def running(command: str, scale: float) -> Iterator[RunningBroker]:
 
 
 def _free_port() -> int:
-    """A port that is free, and the one above it (a Kafka controller's), outside of the range of outgoing connections."""
+    """A port that is free, and those above it for other listeners, outside of the range of outgoing connections."""
     while True:
         port = random.randrange(20_000, 30_000)
-        with socket.socket() as first, socket.socket() as second, contextlib.suppress(OSError):
-            first.bind(("127.0.0.1", port))
-            second.bind(("127.0.0.1", port + 1))
+        with contextlib.ExitStack() as sockets, contextlib.suppress(OSError):
+            for offset in PORT_OF.values():
+                sockets.enter_context(socket.socket()).bind(("127.0.0.1", port + offset))
             return port
 
 

@@ -70,7 +70,7 @@ def raw(broker: RunningBroker) -> Iterator[Figure]:
             end = each * next(iter_headers(batches[0]))[1].record_count
             size = end * partitions * value_bytes
             name = f"consume {value_bytes} B, {partitions} p"
-            yield from timed(name, broker, size, _read, client, topic, end, partitions)
+            yield from timed(name, broker, size, read_all, client, topic, end, partitions)
     yield Figure("RSS after it all", resident_mb(broker.pid), "MB")
 
 
@@ -133,6 +133,12 @@ def timed(
     yield Figure(f"{name}: broker CPU", (cpu_seconds(broker.pid) - cpu_s) / (size / 1e9), "s/GB")
 
 
+def read_all(client: Client, topic: str, end: int, partitions: int = 1) -> None:
+    """Read record sets up to offset `end` of each partition, and drop them."""
+    for _ in client.fetch_all(topic, end, partitions):
+        pass
+
+
 def _one_at_a_time(client: Client, scale: float, whole: int) -> list[float]:
     """How many milliseconds each of some messages takes, after a fifth as many more."""
     topic, batch, count = f"single-{whole}-{id(client)}", batches_of(100, 1), max(10, int(whole * scale))
@@ -144,11 +150,6 @@ def _one_at_a_time(client: Client, scale: float, whole: int) -> list[float]:
         client.produce(topic, batch)
         took_ms.append((time.perf_counter() - began) * 1000)
     return took_ms
-
-
-def _read(client: Client, topic: str, end: int, partitions: int) -> None:
-    for _ in client.fetch_all(topic, end, partitions):
-        pass
 
 
 def _in_threads(port: int, topic: str, batches: Sequence[bytes], partitions: int, connections: int) -> None:

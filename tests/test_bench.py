@@ -24,8 +24,8 @@ QUICK = (
     "start", "raw", "codecs", "latency", "connections", "partitions", "recovery", "committed", "transactions", "groups",
     "process", "compact-and-wait", "erase",
 )  # fmt: skip
-LONGER = ("librdkafka", "end-to-end", "commits", "compaction", "cleaning")
-"""More than two seconds: many worker processes, clients that wait."""
+LONGER = ("tls", "sasl-ssl", "librdkafka", "end-to-end", "commits", "compaction", "cleaning")
+"""More than a second: many worker processes, clients that wait."""
 LONGEST = ("spark-2",)
 """Half a minute: sessions of Spark."""
 
