@@ -16,6 +16,8 @@ _BOOLEAN, _STRING, _LIST, _PASSWORD = ConfigType.BOOLEAN, ConfigType.STRING, Con
 
 HTTP_PREFIX = "diamant.http."
 
+_STORES = ("ssl.keystore.", "ssl.key.", "ssl.truststore.")
+
 _OF_A_PORT = (
     ConfigKey(
         "ssl.keystore.location",
@@ -130,7 +132,7 @@ SSL_CONFIGS = (
             name=f"{HTTP_PREFIX}{key.name}",
             documentation="TLS of the HTTP port, which it has if there is a key store: "
             f"as `{key.name}`, whose value does not count here.",
-            is_dynamic=False,
+            is_dynamic=key.name.startswith(_STORES),
         )
         for key in _OF_A_PORT
     ),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from diamant.broker.config.ssl_table import HTTP_PREFIX
+
 _PER_LISTENER = """
 ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
 ssl.keystore.type ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
@@ -30,5 +32,10 @@ _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]*\..*")
 
 
 def is_per_broker(name: str) -> bool:
-    """True if a configuration is changed for one broker, not for all. Listeners are a broker's own."""
-    return name in _PER_BROKER_CONFIGS or _OF_A_LISTENER.match(name) is not None
+    """True if a configuration is changed for one broker, not for all. Listeners and the HTTP port are a broker's own."""
+    return name in _PER_BROKER_CONFIGS or _OF_A_LISTENER.match(name) is not None or is_store_of_http(name)
+
+
+def is_store_of_http(name: str) -> bool:
+    """True for the key store and the trust store of the HTTP port."""
+    return name.startswith(HTTP_PREFIX) and name.removeprefix(HTTP_PREFIX) in PER_LISTENER_CONFIGS

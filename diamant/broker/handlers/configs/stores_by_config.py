@@ -1,6 +1,7 @@
 """Key stores and trust stores that are changed while the broker runs: read and checked before the change, in use after it.
 
-Setting a listener's store has its files read again, even if the setting stays what it was: that renews a certificate.
+Setting a listener's store has its files read again, even if the setting stays what it was: that renews a certificate. The stores
+of the HTTP port are changed in the same way.
 
 Source: DynamicListenerConfig, SslFactory.validateReconfiguration.
 """
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.config.security_table import setting_of_listener
-from diamant.broker.handlers.configs.dynamic_names import PER_LISTENER_CONFIGS
+from diamant.broker.handlers.configs.dynamic_names import PER_LISTENER_CONFIGS, is_store_of_http
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_RESOURCE
 
@@ -25,17 +26,18 @@ if TYPE_CHECKING:
 async def read_stores(
     node: Node, resource_type: int, resource_name: str, names: Collection[str], outcome: Mapping[str, str]
 ) -> list[NewStores]:
-    """The stores of listeners that a change of `names`, which leads to `outcome`, is about; read by a thread.
+    """The stores of listeners and of HTTP that a change of `names`, which leads to `outcome`, is about; read by a thread.
 
     Raises KafkaError if one cannot be used, or its certificate is not the same broker's.
     """
     if node.tls is None or resource_type != BROKER_RESOURCE or not resource_name:
         return []
     listeners = {name.split(".")[2].upper() for name in names if setting_of_listener(name) in PER_LISTENER_CONFIGS}
-    if not listeners:
+    with_http = any(map(is_store_of_http, names))
+    if not listeners and not with_http:
         return []
     config = node.config_with_own(outcome)
     try:
-        return await asyncio.to_thread(node.tls.read_stores, config, listeners)
+        return await asyncio.to_thread(node.tls.read_stores, config, listeners, with_http=with_http)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error

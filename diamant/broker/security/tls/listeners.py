@@ -70,13 +70,16 @@ class TlsListeners:
         """TLS of the HTTP port. Reads its files; raises ConfigError."""
         self.http = ListenerTls(TlsSettings.of_http(config), self._handshakes, self._tell)
 
-    def read_stores(self, config: BrokerConfig, listeners: Collection[str]) -> list[NewStores]:
-        """What listeners of these names (in capitals) would have by `config`. Reads files; raises ConfigError."""
-        return [
+    def read_stores(self, config: BrokerConfig, listeners: Collection[str], *, with_http: bool) -> list[NewStores]:
+        """What listeners of these names (in capitals), and HTTP, would have by `config`. Reads files; raises ConfigError."""
+        stores = [
             NewStores(self.by_name[listener.name], TlsSettings.of_listener(config, listener), config)
             for listener in config.listeners
             if listener.name in self.by_name and listener.name in listeners
         ]
+        if with_http and self.http is not None:
+            stores.append(NewStores(self.http, TlsSettings.of_http(config), config))
+        return stores
 
     def completed(self, config: ClientConfig, certificate: str | None) -> ClientConfig:
         """A client's configuration with what the throw-away CA has for it; ValueError without one, if a certificate is wanted."""

@@ -16,6 +16,7 @@ from diamant.broker.security.tls.throw_away import Issued
 from tests.broker.security.tls.certificates import authority
 
 HOSTS = ["localhost", "127.0.0.1"]
+LOCATION = "listener.name.ssl.ssl.keystore.location"
 
 
 def write(file: Path, issued: Issued) -> str:
@@ -24,22 +25,18 @@ def write(file: Path, issued: Issued) -> str:
     return issued.certificate
 
 
-async def shown(broker: Broker) -> str:
-    """The certificate that a new connection is shown."""
-    host, _, port = broker.bootstrap_servers.rpartition(":")
+async def shown(broker: Broker, address: str = "") -> str:
+    """The certificate that a new connection is shown, by Kafka's port if there is no other address."""
+    host, _, port = (address or broker.bootstrap_servers).rpartition(":")
     return await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
 
 
 async def alter(broker: Broker, name: str, value: str) -> None:
-    """Set a configuration of the listener over the wire."""
-    client = AdminClient(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "security.protocol": "SSL",
-            "ssl.ca.pem": authority().certificate,
-        }
-    )
-    entry = ConfigEntry(f"listener.name.ssl.{name}", value, incremental_operation=AlterConfigOpType.SET)
+    """Set a configuration of the broker over the wire."""
+    is_secured = broker.addresses.kafka[0].security_protocol == "SSL"
+    security = {"security.protocol": "SSL", "ssl.ca.pem": authority().certificate} if is_secured else {}
+    client = AdminClient({"bootstrap.servers": broker.bootstrap_servers, **security})
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
     await asyncio.to_thread(client.incremental_alter_configs([resource])[resource].result, 60)
 
@@ -55,10 +52,10 @@ async def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> Non
         assert await shown(broker) == first
         second = write(file, authority().issue("broker", hosts=[*HOSTS, "more"]))
         assert await shown(broker) == first
-        await alter(broker, "ssl.keystore.location", str(file))
+        await alter(broker, LOCATION, str(file))
         assert await shown(broker) == second
         third = write(other, authority().issue("broker", hosts=[*HOSTS, "more"]))
-        await alter(broker, "ssl.keystore.location", str(other))
+        await alter(broker, LOCATION, str(other))
         assert await shown(broker) == third
     async with Broker(config) as broker:
         assert await shown(broker) == third
@@ -83,11 +80,34 @@ async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path) -> No
             (fewer, "lacks alternative names of the present one: 127.0.0.1; ssl.allow.san.changes=true allows it"),
         ):
             with pytest.raises(KafkaException) as caught:
-                await alter(broker, "ssl.keystore.location", str(location))
+                await alter(broker, LOCATION, str(location))
             assert caught.value.args[0].name() == "INVALID_REQUEST"
             assert reason in caught.value.args[0].str()
             assert await shown(broker) == first
         await alter(
-            broker, "ssl.client.auth", "required"
+            broker, "listener.name.ssl.ssl.client.auth", "required"
         )  # kept; of an open listener only the stores change, as in Kafka
         assert await shown(broker) == first
+
+
+async def test_the_certificate_of_http_is_renewed_the_same_way(tmp_path: Path) -> None:
+    """By its own settings; a file that cannot be used changes nothing."""
+    file = tmp_path / "key.pem"
+    first = write(file, authority().issue("broker", hosts=HOSTS))
+    config = BrokerConfig(
+        listen="127.0.0.1:0",
+        data_dir=tmp_path / "data",
+        diamant_http_listen="127.0.0.1:0",
+        diamant_http_ssl_keystore_location=str(file),
+    )
+    name = "diamant.http.ssl.keystore.location"
+    async with Broker(config) as broker:
+        assert broker.addresses.http is not None
+        http = f"127.0.0.1:{broker.addresses.http.port}"
+        assert await shown(broker, http) == first
+        second = write(file, authority().issue("broker", hosts=[*HOSTS, "more"]))
+        with pytest.raises(KafkaException, match="No such file"):
+            await alter(broker, name, str(tmp_path / "none.pem"))
+        assert await shown(broker, http) == first
+        await alter(broker, name, str(file))
+        assert await shown(broker, http) == second
