@@ -183,7 +183,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _fill_buffers(self, protocol: asyncio.BufferedProtocol) -> None:
         assert self._ssl is not None
-        read = self._ssl.read
+        read, pending = self._ssl.read, self._ssl.pending
         while not (self._is_read_paused or self._is_closing):
             buffer = cast(memoryview, protocol.get_buffer(-1))
             size = len(buffer)
@@ -195,6 +195,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                         is_at_end = True
                         break
                     filled += cast(int, count)
+                    if not (self._incoming.pending or pending()):
+                        return  # an SSLWantReadError would say the same, and costs more than a small request
             finally:
                 if filled:
                     protocol.buffer_updated(filled)
