@@ -251,11 +251,17 @@ def change_configs(
 
 
 def _warn_of_security(node: Node, effective: Mapping[str, str | None]) -> None:
-    from diamant.broker.config.security_table import security_settings, without_effect
+    from diamant.broker.config.security_table import security_settings, setting_of_listener, without_effect
+    from diamant.broker.handlers.configs.dynamic_names import is_for_next_start
 
     changed = {name: value for name, value in effective.items() if value is not None}
     if names := security_settings(changed, node.config.listeners):
         logger.warning("%s", without_effect(names))
+    late = [name for name in changed if name not in names and is_for_next_start(setting_of_listener(name) or name)]
+    if late:
+        logger.warning(
+            "%s: from the next start on; as in Kafka, open listeners change their stores alone", ", ".join(late)
+        )
 
 
 def _check_min_insync_replicas(node: Node, resource_name: str, effective: Mapping[str, str | None]) -> None:

@@ -36,6 +36,14 @@ def is_per_broker(name: str) -> bool:
     return name in _PER_BROKER_CONFIGS or _OF_A_LISTENER.match(name) is not None or is_store_of_http(name)
 
 
+def is_for_next_start(setting: str) -> bool:
+    """True for settings of TLS and SASL, without a listener's prefix, that Kafka lets be changed and does not follow until it is
+    started again.
+    """
+    is_of_security = setting.startswith(("ssl.", "sasl.")) or setting == "connections.max.reauth.ms"
+    return is_of_security and setting not in PER_LISTENER_CONFIGS
+
+
 def is_store_of_http(name: str) -> bool:
     """True for the key store and the trust store of the HTTP port."""
     return name.startswith(HTTP_PREFIX) and name.removeprefix(HTTP_PREFIX) in PER_LISTENER_CONFIGS

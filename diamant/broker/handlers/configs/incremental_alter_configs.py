@@ -126,10 +126,12 @@ async def _alter(
 
 
 async def _read_stores(node: Node, resource: Any) -> list[NewStores]:
-    texts = {config.name: config.value for config in resource.configs if config.config_operation in (SET, DELETE)}
+    if resource.resource_type != BROKER_RESOURCE:
+        return []
     stored = stored_configs(node, resource.resource_type, resource.resource_name)
-    outcome = {name: text for name, text in {**stored, **texts}.items() if text is not None}
-    return await read_stores(node, resource.resource_type, resource.resource_name, texts, outcome)
+    changes = _changes(resource, stored)
+    outcome = {name: text for name, text in {**stored, **changes}.items() if text is not None}
+    return await read_stores(node, resource.resource_type, resource.resource_name, changes, outcome)
 
 
 def _takes_command(resource: Any, changes: dict[str, str | None]) -> bool:

@@ -3,6 +3,9 @@
 Setting a listener's store has its files read again, even if the setting stays what it was: that renews a certificate. The stores
 of the HTTP port are changed in the same way.
 
+Other settings of TLS and SASL wait for the next start. What that start could not open a listener with is refused here; Kafka
+notices then.
+
 Source: DynamicListenerConfig, SslFactory.validateReconfiguration.
 """
 
@@ -13,14 +16,17 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from diamant.broker.config.config_key import ConfigError
+from diamant.broker.config.listeners import SASL_PROTOCOLS
 from diamant.broker.config.security_table import setting_of_listener
-from diamant.broker.handlers.configs.dynamic_names import PER_LISTENER_CONFIGS, is_store_of_http
+from diamant.broker.handlers.configs.dynamic_names import PER_LISTENER_CONFIGS, is_for_next_start, is_store_of_http
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_RESOURCE
 
 if TYPE_CHECKING:
+    from diamant.broker.config.broker_config import BrokerConfig
     from diamant.broker.node.node import Node
     from diamant.broker.security.tls.listener_tls import NewStores
+    from diamant.broker.security.tls.listeners import TlsListeners
 
 
 async def read_stores(
@@ -28,16 +34,30 @@ async def read_stores(
 ) -> list[NewStores]:
     """The stores of listeners and of HTTP that a change of `names`, which leads to `outcome`, is about; read by a thread.
 
-    Raises KafkaError if one cannot be used, or its certificate is not the same broker's.
+    Raises KafkaError if one cannot be used, or its certificate is not the same broker's; or if the next start would fail.
     """
-    if node.tls is None or resource_type != BROKER_RESOURCE or not resource_name:
+    if resource_type != BROKER_RESOURCE or not resource_name:
         return []
     listeners = {name.split(".")[2].upper() for name in names if setting_of_listener(name) in PER_LISTENER_CONFIGS}
     with_http = any(map(is_store_of_http, names))
-    if not listeners and not with_http:
+    is_for_later = any(is_for_next_start(setting_of_listener(name) or name) for name in names)
+    if not (listeners or with_http or is_for_later):
         return []
     config = node.config_with_own(outcome)
     try:
+        if is_for_later:
+            await asyncio.to_thread(_check_next_start, node.tls, config)
+        if node.tls is None:
+            return []
         return await asyncio.to_thread(node.tls.read_stores, config, listeners, with_http=with_http)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+
+def _check_next_start(tls: TlsListeners | None, config: BrokerConfig) -> None:
+    if tls is not None:
+        tls.check(config)
+    if any(listener.security_protocol in SASL_PROTOCOLS for listener in config.listeners):
+        from diamant.broker.security.sasl.listeners import SaslListeners
+
+        SaslListeners(config)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.config_key import ConfigError
 from diamant.broker.security.identity.authentication_counts import AuthenticationCounts
 from diamant.broker.security.identity.mapping_rules import MappingRules, NoRuleApplies
 from diamant.broker.security.identity.principal import ANONYMOUS, USER, Principal
@@ -43,10 +44,15 @@ class NewStores:
     """The stores that a listener is to have from now on: read, checked, and not in use yet."""
 
     def __init__(self, tls: ListenerTls, settings: TlsSettings, config: BrokerConfig) -> None:
-        """Reads the files; ConfigError if they cannot be used, or if the certificate is another broker's and that is not allowed.
+        """Reads the files; ConfigError if they cannot be used, if there was no trust store, or if the certificate is another
+        broker's and that is not allowed.
 
         As in Kafka all but the stores stays as it was when the listener was opened.
         """
+        if settings.trust_store.is_given and not tls.settings.trust_store.is_given:
+            raise ConfigError(
+                "Cannot add SSL truststore to an existing listener for which no truststore was configured."
+            )
         self._tls = tls
         self._settings = replace(tls.settings, key_store=settings.key_store, trust_store=settings.trust_store)
         material = key_material(self._settings.key_store)

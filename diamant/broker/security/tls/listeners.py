@@ -37,12 +37,21 @@ class TlsListeners:
 
     def open(self, config: BrokerConfig, listener: Listener) -> ListenerTls:
         """TLS of a listener of Kafka's protocol. Reads its files; raises ConfigError."""
+        tls = self._made(config, listener)
+        self.by_name[listener.name] = tls
+        return tls
+
+    def check(self, config: BrokerConfig) -> None:
+        """Raise ConfigError if a start with `config` could not open a listener that is open. Reads files."""
+        for listener in config.listeners:
+            if listener.name in self.by_name:
+                self._made(config, listener)
+
+    def _made(self, config: BrokerConfig, listener: Listener) -> ListenerTls:
         settings = TlsSettings.of_listener(config, listener)
         if config[TLS]:
             settings = self._with_throw_away(settings, config)
-        tls = ListenerTls(settings, self._handshakes, self._tell)
-        self.by_name[listener.name] = tls
-        return tls
+        return ListenerTls(settings, self._handshakes, self._tell)
 
     def _with_throw_away(self, settings: TlsSettings, config: BrokerConfig) -> TlsSettings:
         """Fill in the stores that are not given."""

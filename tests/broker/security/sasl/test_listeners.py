@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
@@ -134,3 +137,24 @@ def test_the_time_of_a_session_may_differ_by_mechanism() -> None:
     assert exchange.max_reauth_ms == 1000
     with pytest.raises(AuthenticationFailed):
         exchange.begin().respond(b"nonsense")
+
+
+async def test_what_the_next_start_could_not_serve_is_refused_over_the_wire(tmp_path: Path) -> None:
+    """Kafka takes it, and does not start again; what it could serve is kept, and changes nothing before."""
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, users={"alice": "secret"})
+    async with Broker(config) as broker:
+        client = AdminClient(broker.client_config("alice").confluent())
+
+        async def alter(operation: AlterConfigOpType, value: str) -> None:
+            entry = ConfigEntry("sasl.enabled.mechanisms", value, incremental_operation=operation)
+            resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+            await asyncio.to_thread(client.incremental_alter_configs([resource])[resource].result, 60)
+
+        for operation, value, reason in (
+            (AlterConfigOpType.SET, "GSSAPI,PLAIN", "there is no GSSAPI"),
+            (AlterConfigOpType.APPEND, "DIGEST-MD5", "there is no GSSAPI"),
+        ):
+            with pytest.raises(KafkaException, match=reason):
+                await alter(operation, value)
+        await alter(AlterConfigOpType.SET, "SCRAM-SHA-256")
+        assert await asyncio.to_thread(client.list_topics, timeout=60)

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.security.tls.throw_away import Issued
-from tests.broker.security.tls.certificates import authority
+from tests.broker.security.tls.certificates import authority, client_context
 
 HOSTS = ["localhost", "127.0.0.1"]
 LOCATION = "listener.name.ssl.ssl.keystore.location"
@@ -29,6 +29,15 @@ async def shown(broker: Broker, address: str = "") -> str:
     """The certificate that a new connection is shown, by Kafka's port if there is no other address."""
     host, _, port = (address or broker.bootstrap_servers).rpartition(":")
     return await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
+
+
+async def agreed(broker: Broker) -> str:
+    """The version of TLS of a new connection."""
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    _, writer = await asyncio.open_connection(host, int(port), ssl=client_context(Path()))
+    writer.close()
+    version: str = writer.get_extra_info("ssl_object").version()
+    return version
 
 
 async def alter(broker: Broker, name: str, value: str) -> None:
@@ -84,9 +93,31 @@ async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path) -> No
             assert caught.value.args[0].name() == "INVALID_REQUEST"
             assert reason in caught.value.args[0].str()
             assert await shown(broker) == first
-        await alter(
-            broker, "listener.name.ssl.ssl.client.auth", "required"
-        )  # kept; of an open listener only the stores change, as in Kafka
+
+
+async def test_other_settings_of_an_open_listener_wait_for_the_next_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are kept, as by Kafka 4.3.1, and the log says so. No trust store is added; what would end the start is refused."""
+    file, ca = tmp_path / "key.pem", tmp_path / "ca.pem"
+    first = write(file, authority().issue("broker", hosts=HOSTS))
+    ca.write_text(authority().certificate)
+    config = BrokerConfig(
+        listen="SSL://127.0.0.1:0", data_dir=tmp_path / "data", properties={"ssl.keystore.location": str(file)}
+    )
+    async with Broker(config) as broker:
+        for name, value, reason in (
+            ("listener.name.ssl.ssl.truststore.location", str(ca), "Cannot add SSL truststore to an existing listener"),
+            ("listener.name.ssl.ssl.client.auth", "required", "nothing says whose certificates to trust"),
+            ("ssl.cipher.suites", "TLS_OF_MY_OWN", "TLS_OF_MY_OWN"),
+        ):
+            with pytest.raises(KafkaException, match=reason):
+                await alter(broker, name, value)
+        await alter(broker, "listener.name.ssl.ssl.enabled.protocols", "TLSv1.2")
+        assert await agreed(broker) == "TLSv1.3"
+        assert "listener.name.ssl.ssl.enabled.protocols: from the next start on" in caplog.text
+    async with Broker(config) as broker:
+        assert await agreed(broker) == "TLSv1.2"
         assert await shown(broker) == first
 
 
