@@ -143,7 +143,7 @@ async def test_what_the_next_start_could_not_serve_is_refused_over_the_wire(tmp_
     """Kafka takes it, and does not start again; what it could serve is kept, and changes nothing before."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, users={"alice": "secret"})
     async with Broker(config) as broker:
-        client = AdminClient(broker.client_config("alice").confluent())
+        client = AdminClient({**broker.client_config("alice").confluent()})
 
         async def alter(operation: AlterConfigOpType, value: str) -> None:
             entry = ConfigEntry("sasl.enabled.mechanisms", value, incremental_operation=operation)
@@ -157,4 +157,4 @@ async def test_what_the_next_start_could_not_serve_is_refused_over_the_wire(tmp_
             with pytest.raises(KafkaException, match=reason):
                 await alter(operation, value)
         await alter(AlterConfigOpType.SET, "SCRAM-SHA-256")
-        assert await asyncio.to_thread(client.list_topics, timeout=60)
+        assert (await asyncio.to_thread(client.list_topics, timeout=60)).brokers
