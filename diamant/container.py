@@ -7,15 +7,19 @@ with DiamantContainer() as kafka:
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from diamant.broker.broker import BlockingBroker, Broker
+
+if TYPE_CHECKING:
+    from diamant.broker.client.client_config import ClientConfig
 
 
 class DiamantContainer:
     """A broker in this process, started by `start` or `with`, in a temporary directory.
 
-    `settings` are those of a `BrokerConfig`. The parts of a container (image, network, volumes, logs, commands) are missing.
+    `settings` are those of a `BrokerConfig`: `users`, `acls` and `tls` among them. The parts of a container (image, network,
+    volumes, logs, commands) are missing.
     """
 
     def __init__(self, image: str = "", **settings: Any) -> None:
@@ -57,6 +61,12 @@ class DiamantContainer:
     def get_bootstrap_server(self) -> str:
         """The value for a client's `bootstrap.servers`."""
         return self.broker.bootstrap_servers
+
+    def client_config(
+        self, user: str | None = None, *, mechanism: str | None = None, certificate: str | None = None
+    ) -> ClientConfig:
+        """The configuration of a client of a broker with `users` or `tls`; see `Broker.client_config`."""
+        return self.broker.client_config(user, mechanism=mechanism, certificate=certificate)
 
     def get_container_host_ip(self) -> str:
         """The host of that address."""

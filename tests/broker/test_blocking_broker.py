@@ -131,6 +131,16 @@ def test_a_container_without_docker() -> None:
     container.stop()
 
 
+def test_a_container_with_security() -> None:
+    """It takes users, ACLs and TLS as `BrokerConfig` does, and has the configurations of clients."""
+    container = DiamantContainer(users={"alice": "secret"}, acls=["User:alice ALL topic users"], tls=True)
+    with container as kafka:
+        config = kafka.client_config("alice")
+        assert config.bootstrap_servers == kafka.get_bootstrap_server()
+        assert config.confluent()["security.protocol"] == "SASL_SSL"
+        assert kafka.broker.node.authorizer is not None
+
+
 def test_dir_shows_what_there_is() -> None:
     """Every name is in `dir`, and can be had."""
     assert {"Admin", "BlockingBroker", "Broker", "DiamantContainer", "KafkaError"} <= {*dir(diamant)}

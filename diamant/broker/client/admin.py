@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
-from diamant.broker.client.bootstrap import DEFAULT_BOOTSTRAP
+from diamant.broker.client.bootstrap import DEFAULT_BOOTSTRAP, SYSTEM_CA
 from diamant.broker.client.duration import parse_duration_ms
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.client.record_key import key_fields, parse_key
@@ -92,7 +92,7 @@ class Admin:
     ) -> None:
         """`token` (or the file that holds it) is for brokers that want one. `timeout_s` bounds each call, jobs included;
         `http_url` (`http://host:port`) saves asking for the address, and `login` is for Kafka listeners that are asked for it
-        and have SASL. `ca_file`, certificates in PEM, is for those that have TLS, and for HTTP that has.
+        and have SASL. `ca_file`, certificates in PEM or `system`, is for those that have TLS, and for HTTP that has.
         Nothing is connected yet.
         """
         if token_file is not None:
@@ -482,7 +482,7 @@ def _trusting(ca_file: str) -> ssl.SSLContext:
     from diamant.broker.client.client_config import trusting
 
     try:
-        return trusting(ca_file)
+        return trusting(None if ca_file == SYSTEM_CA else ca_file)
     except BadArgument as error:
         raise AdminError(str(error), status=400, code="bad-argument") from None
 

@@ -10,6 +10,8 @@ USER_VARIABLE = "DIAMANT_USER"
 """`NAME:PASSWORD-FILE`, the login of commands."""
 CA_VARIABLE = "DIAMANT_CA"
 """The PEM file with the CA that commands trust; they connect by TLS then."""
+SYSTEM_CA = "system"
+"""In place of that file: what the system trusts."""
 
 
 def default_bootstrap() -> str:

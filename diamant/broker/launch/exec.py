@@ -10,7 +10,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import IO, NamedTuple
+from typing import IO
 
 import click
 
@@ -23,56 +23,23 @@ from diamant.broker.config.broker_table import MANUAL_CLOCK, SYSTEM_CLOCK
 from diamant.broker.config.config_key import ConfigError
 from diamant.broker.launch.any_compaction import ANY_COMPACTION, run_any_compaction
 from diamant.broker.launch.child import CannotRun, run_child
+from diamant.broker.launch.exec_options import (
+    BOOTSTRAP,
+    CA,
+    DATA,
+    HTTP,
+    USER,
+    VARIABLES,
+    TopicOption,
+    TopicType,
+    VariableType,
+)
 from diamant.broker.launch.seeds import SeedLine, SeedType, read_seed
 from diamant.broker.launch.settings import ArgumentError, make_config, one_line, raise_file_limit
 from diamant.protocol.errors import KafkaError
 from diamant.storage.errors import StorageError
 
 LOG_LINES = 200
-BOOTSTRAP, HTTP, DATA = "bootstrap", "http", "data"
-VARIABLES = {
-    "KAFKA_BOOTSTRAP_SERVERS": BOOTSTRAP,
-    "DIAMANT_BOOTSTRAP_SERVERS": BOOTSTRAP,
-    "DIAMANT_HTTP_URL": HTTP,
-    "DIAMANT_DATA": DATA,
-}
-
-
-class TopicOption(NamedTuple):
-    """A topic that is to be created."""
-
-    name: str
-    partitions: int | None
-    policy: str | None
-
-
-class TopicType(click.ParamType[TopicOption]):
-    """The type of `--topic`."""
-
-    name = "topic"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> TopicOption:
-        """Return the topic; BadParameter."""
-        name, *rest = str(value).split(":")
-        partitions = rest[0] if rest else ""
-        if not name or len(rest) > 2 or (partitions and not partitions.isdecimal()):
-            self.fail(
-                f"{value!r}: expected NAME, NAME:PARTITIONS or NAME:PARTITIONS:POLICY, as users:6:compact", param, ctx
-            )
-        return TopicOption(name, int(partitions) if partitions else None, rest[1] if len(rest) == 2 else None)
-
-
-class VariableType(click.ParamType[tuple[str, str]]):
-    """The type of `--env`."""
-
-    name = "variable"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Return the variable and what it holds; BadParameter."""
-        name, _, what = str(value).partition("=")
-        if not name or what not in (BOOTSTRAP, HTTP, DATA):
-            self.fail(f"{value!r}: expected NAME=bootstrap, NAME=http or NAME=data", param, ctx)
-        return name, what
 
 
 class KeptLog(logging.Handler):
@@ -117,7 +84,7 @@ class KeptLog(logging.Handler):
     "-e",
     "variables",
     type=VariableType(),
-    metavar="NAME=bootstrap|http|data",
+    metavar="NAME=bootstrap|http|data|user|ca",
     multiple=True,
     help="Another variable for the command. Repeatable.",
 )
@@ -141,6 +108,21 @@ class KeptLog(logging.Handler):
 )
 @click.option("--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="One configuration. Repeatable.")
 @click.option(
+    "--user",
+    "logins",
+    multiple=True,
+    metavar="NAME:PASSWORD-FILE",
+    help="A user who may log in by SCRAM or PLAIN, which clients have to then. Repeatable.",
+)
+@click.option(
+    "--acl",
+    "acls",
+    multiple=True,
+    metavar="ACL",
+    help='What clients may do, as "User:alice READ topic users". Repeatable. What no ACL allows is denied then.',
+)
+@click.option("--tls", is_flag=True, help="Have clients connect by TLS, with a certificate of a throw-away CA.")
+@click.option(
     "--any-compaction",
     "examples",
     type=click.IntRange(min=1),
@@ -159,6 +141,9 @@ def exec_(
     data_dir: str | None,
     file: str | None,
     settings: Sequence[str],
+    logins: Sequence[str],
+    acls: Sequence[str],
+    tls: bool,
     examples: int | None,
     in_time: bool,
     random_seed: int,
@@ -167,7 +152,8 @@ def exec_(
 
     The broker takes free ports and a temporary directory, and stops when the command ends. The command finds it by variables:
     KAFKA_BOOTSTRAP_SERVERS (and DIAMANT_BOOTSTRAP_SERVERS), DIAMANT_HTTP_URL, DIAMANT_DATA. --env adds others:
-    SPRING_KAFKA_BOOTSTRAP_SERVERS=bootstrap. The broker's log is shown only if the command or the broker fails.
+    SPRING_KAFKA_BOOTSTRAP_SERVERS=bootstrap. With --user there is DIAMANT_USER, the first of them, and with --tls DIAMANT_CA, the
+    PEM file of the CA. The broker's log is shown only if the command or the broker fails.
 
     --any-compaction is for tests of consumers of compacted topics: they must be right whatever the cleaner has removed. Topics
     are compacted by default. Only the output of the last run is shown: the one without any compaction, or the one with the
@@ -179,22 +165,19 @@ def exec_(
     log = KeptLog()
     logging.basicConfig(level=logging.INFO, handlers=[log])
     raise_file_limit()
-    numbers = [int(one) for one in seeds if one.isdecimal()]
-    seeds = [one for one in seeds if not one.isdecimal()]
-    if numbers and (examples is None or len(numbers) > 1):
-        fail(f"--seed {numbers[-1]}: expected a file, or one number with --any-compaction", EXIT_USAGE)
-    random_seed = numbers[0] if numbers else random_seed
+    seeds, random_seed = _parted(seeds, random_seed, is_random=examples is not None)
     if examples is not None:
         if data_dir is not None:
             fail("--any-compaction runs the command many times, each with new data: leave --data out", EXIT_USAGE)
         settings = [*ANY_COMPACTION, *settings]
     clocks = [] if clock is None else [f"diamant.clock={clock}"]
     small = [f"{name.replace('_', '.')}=1" for name in SMALL] if file is None and data_dir is None else []
-    settings = ["diamant.http.listen=127.0.0.1:0", *small, *settings, *clocks]
+    secured = ["diamant.tls=true"] if tls else []
+    settings = ["diamant.http.listen=127.0.0.1:0", *small, *settings, *clocks, *secured]
     with tempfile.TemporaryDirectory(prefix="diamant-exec-", ignore_cleanup_errors=True) as temporary:
         try:
             read = [line for path in seeds for line in read_seed(path)]
-            run = CommandRun(command, topics, read, variables, file, settings, source)
+            run = CommandRun(command, topics, read, variables, file, settings, source, logins, acls)
             if examples is None:
                 code = run.once(os.path.join(temporary, "data") if data_dir is None else data_dir)
             else:
@@ -217,6 +200,14 @@ def exec_(
     sys.exit(code)
 
 
+def _parted(seeds: Sequence[str], random_seed: int, *, is_random: bool) -> tuple[list[str], int]:
+    """The files of --seed, and the random seed, which may be the number among them."""
+    numbers = [int(one) for one in seeds if one.isdecimal()]
+    if numbers and (not is_random or len(numbers) > 1):
+        fail(f"--seed {numbers[-1]}: expected a file, or one number with --any-compaction", EXIT_USAGE)
+    return [one for one in seeds if not one.isdecimal()], numbers[0] if numbers else random_seed
+
+
 @dataclass(frozen=True)
 class CommandRun:
     """A command, and the broker that it gets."""
@@ -230,6 +221,9 @@ class CommandRun:
     settings: Sequence[str]
     source: str | None
     """A data directory to begin with."""
+    logins: Sequence[str] = ()
+    """Of its users, each as NAME:PASSWORD-FILE."""
+    acls: Sequence[str] = ()
 
     def once(
         self, data: str, prepare: Callable[[BlockingBroker], object] | None = None, output: IO[bytes] | None = None
@@ -237,8 +231,8 @@ class CommandRun:
         """Run the command with a broker on the directory `data`, after `prepare(broker)`; return its exit code."""
         if self.source is not None:
             _copy(self.source, data)
-        config = make_config(self.file, self.settings, ["127.0.0.1:0"], data)
-        with Broker(config) as broker:
+        config = make_config(self.file, self.settings, ["127.0.0.1:0"], data, self.logins, self.acls)
+        with Broker(config) as broker, tempfile.NamedTemporaryFile("w", prefix="diamant-ca-", suffix=".pem") as ca:
             http = broker.config.http_listener
             if http is not None and broker.http_url is None:  # a broker can do without HTTP, tests may need it
                 raise BadArgument(
@@ -252,8 +246,17 @@ class CommandRun:
                 HTTP: broker.http_url or "",
                 DATA: os.path.abspath(broker.config.data_dir),
             }
-            names = VARIABLES | dict(self.variables)
-            return run_child(self.command, os.environ | {name: found[what] for name, what in names.items()}, output)
+            if self.logins:
+                user, _, path = self.logins[0].partition(":")
+                found[USER] = f"{user}:{os.path.abspath(path)}"
+            if broker.node.tls is not None and broker.node.tls.authority is not None:
+                ca.write(broker.node.tls.authority.certificate)
+                ca.flush()
+                found[CA] = ca.name
+            names = {name: what for name, what in (VARIABLES | dict(self.variables)).items() if what in found}
+            # DIAMANT_USER and DIAMANT_CA of this process are about other brokers.
+            inherited = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+            return run_child(self.command, inherited | {name: found[what] for name, what in names.items()}, output)
 
     def _fill(self, broker: BlockingBroker) -> None:
         for topic in self.topics:

@@ -52,6 +52,22 @@ def test_the_child_finds_the_broker_and_gives_the_exit_code() -> None:
     assert not os.path.exists(data)
 
 
+def test_a_broker_with_users_acls_and_tls(tmp_path: Path) -> None:
+    """The child's commands log in as the first user, by TLS, and may what the ACLs allow."""
+    (tmp_path / "password").write_text("secret\n")
+    commands = f"{sys.executable} -m diamant.broker.cli"
+    found = shell(
+        f"{commands} topic list && test -f $CERTIFICATE && ! {commands} topic create more && echo as $DIAMANT_USER",
+        *("--topic", "users", "--topic", "others", "--tls", "--user", f"alice:{tmp_path / 'password'}"),
+        *("--acl", "User:alice DESCRIBE topic users", "--env", "CERTIFICATE=ca"),
+    )
+    assert found.returncode == 0, found.stderr
+    assert "users" in found.stdout
+    assert "others" not in found.stdout
+    assert "TOPIC_AUTHORIZATION_FAILED" in found.stderr
+    assert f"as alice:{tmp_path / 'password'}" in found.stdout
+
+
 @pytest.mark.parametrize(("script", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("kill -TERM $$", 143)])
 def test_a_failure_is_the_childs_with_the_brokers_log(script: str, code: int) -> None:
     """As a shell tells it; only then the log is shown."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, CA_VARIABLE, USER_VARIABLE, default_bootstrap
+from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, CA_VARIABLE, SYSTEM_CA, USER_VARIABLE, default_bootstrap
 from diamant.broker.client.duration import parse_duration_ms
 from diamant.broker.client.errors import BadArgument
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
@@ -74,7 +74,7 @@ def _login(user: str) -> Login:
 def _tls(ca: str) -> ssl.SSLContext:
     from diamant.broker.client.client_config import trusting
 
-    return trusting(None if ca == "system" else ca)
+    return trusting(None if ca == SYSTEM_CA else ca)
 
 
 def _timeout(text: str | int) -> int:

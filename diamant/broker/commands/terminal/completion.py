@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from diamant.broker.client.bootstrap import default_bootstrap
+from diamant.broker.client.bootstrap import CA_VARIABLE, SYSTEM_CA, USER_VARIABLE, default_bootstrap
 
 if TYPE_CHECKING:
     from diamant.broker.client.kafka_client import KafkaClient
@@ -34,13 +35,11 @@ def group_names(context: click.Context, _: click.Parameter, incomplete: str) -> 
 
 
 def _asked(context: click.Context, incomplete: str, names: Callable[[KafkaClient], Iterable[str]]) -> list[str]:
-    from diamant.broker.client.kafka_client import KafkaClient
-
     found: list[str] = []
 
     def ask() -> None:
         try:
-            with KafkaClient(context.params.get("bootstrap") or default_bootstrap(), timeout_s=MOST_S) as client:
+            with _client(context.params) as client:
                 found.extend(sorted(one for one in names(client) if one.startswith(incomplete)))
         except Exception:
             pass  # The user is typing: an error would appear in the middle of the line.
@@ -50,3 +49,19 @@ def _asked(context: click.Context, incomplete: str, names: Callable[[KafkaClient
     thread.start()
     thread.join(MOST_S)
     return list(found)
+
+
+def _client(given: Mapping[str, Any]) -> KafkaClient:
+    """Connect as the command would, by the options that stand in the line already, or the environment."""
+    from diamant.broker.client.kafka_client import KafkaClient
+
+    login, tls = None, None
+    if user := given.get("user") or os.environ.get(USER_VARIABLE):
+        from diamant.broker.client.login import read_login
+
+        login = read_login(user)
+    if ca := given.get("ca") or os.environ.get(CA_VARIABLE):
+        from diamant.broker.client.client_config import trusting
+
+        tls = trusting(None if ca == SYSTEM_CA else ca)
+    return KafkaClient(given.get("bootstrap") or default_bootstrap(), timeout_s=MOST_S, login=login, tls=tls)

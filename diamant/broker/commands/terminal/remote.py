@@ -128,7 +128,8 @@ _OPTIONS = (
         "--ca",
         metavar="FILE",
         default=lambda: os.environ.get(CA_VARIABLE),
-        help=f"Connect by TLS, and trust the CA in this PEM file. Default: ${CA_VARIABLE}, else no TLS.",
+        help=f"Connect by TLS, and trust the CA in this PEM file; `system`: what the system trusts. Default: ${CA_VARIABLE}, "
+        "else no TLS.",
     ),
     click.option(
         "--timeout",

@@ -1,0 +1,57 @@
+"""Options of `diamant exec`: topics to create, and variables for the command."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import click
+
+from diamant.broker.client.bootstrap import CA_VARIABLE, USER_VARIABLE
+
+BOOTSTRAP, HTTP, DATA, USER, CA = "bootstrap", "http", "data", "user", "ca"
+VARIABLES = {
+    "KAFKA_BOOTSTRAP_SERVERS": BOOTSTRAP,
+    "DIAMANT_BOOTSTRAP_SERVERS": BOOTSTRAP,
+    "DIAMANT_HTTP_URL": HTTP,
+    "DIAMANT_DATA": DATA,
+    USER_VARIABLE: USER,
+    CA_VARIABLE: CA,
+}
+"""The last two only if the broker has users or TLS."""
+
+
+class TopicOption(NamedTuple):
+    """A topic that is to be created."""
+
+    name: str
+    partitions: int | None
+    policy: str | None
+
+
+class TopicType(click.ParamType[TopicOption]):
+    """The type of `--topic`."""
+
+    name = "topic"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> TopicOption:
+        """Return the topic; BadParameter."""
+        name, *rest = str(value).split(":")
+        partitions = rest[0] if rest else ""
+        if not name or len(rest) > 2 or (partitions and not partitions.isdecimal()):
+            self.fail(
+                f"{value!r}: expected NAME, NAME:PARTITIONS or NAME:PARTITIONS:POLICY, as users:6:compact", param, ctx
+            )
+        return TopicOption(name, int(partitions) if partitions else None, rest[1] if len(rest) == 2 else None)
+
+
+class VariableType(click.ParamType[tuple[str, str]]):
+    """The type of `--env`."""
+
+    name = "variable"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Return the variable and what it holds; BadParameter."""
+        name, _, what = str(value).partition("=")
+        if not name or what not in (BOOTSTRAP, HTTP, DATA, USER, CA):
+            self.fail(f"{value!r}: expected NAME=bootstrap, NAME=http, NAME=data, NAME=user or NAME=ca", param, ctx)
+        return name, what
