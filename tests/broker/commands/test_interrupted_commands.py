@@ -78,9 +78,9 @@ def interrupted(broker: Broker, arguments: list[str], *, undertaking: bool = Fal
         jobs = broker.awaited.running.http._serving._routes.jobs  # type: ignore[union-attr]
 
         def is_waiting() -> bool:
-            """It waits for the job, so it has been told which."""
-            names = [one.progress.job_id for one in jobs.list() if one.state == "running"]
-            return jobs._waiters > 0 and (any(names) or not undertaking)
+            """It waits for the job of this command, not one that it asks for before, so it has been told which."""
+            running = [one for one in jobs.list() if one.state == "running" and one.verb == f"POST /v1/{arguments[0]}"]
+            return jobs._waiters > 0 and any(one.progress.job_id or not undertaking for one in running)
 
         broker.call(wait_until(is_waiting))
         process.send_signal(signal.SIGINT)
