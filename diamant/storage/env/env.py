@@ -16,7 +16,6 @@ in another thread than the writer's: it covers at least what was written before 
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import re
 import stat
@@ -28,15 +27,10 @@ from typing import Protocol, TypeAlias
 from diamant.storage import names
 from diamant.storage.env.clock import Clock, SystemClock
 from diamant.storage.env.lock_file import ExclusiveLock, LockFile, SharedLock, held_here
+from diamant.storage.env.view import View, view_of
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes in memory; a memoryview must be contiguous and of single bytes."""
-
-View: TypeAlias = bytes | memoryview | mmap.mmap
-"""A read-only view of a file's bytes. The caller does not close it: it goes with its last reference."""
-
-MAX_COPIED_MAP_BYTES = 16 * 1024
-"""A file up to this size is read rather than mapped: quicker, and it holds no descriptor."""
 
 _IOV_MAX = 1024
 _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
@@ -84,10 +78,6 @@ class File(Protocol):
 
     def fileno(self) -> int | None:
         """Return the descriptor for sendfile and the like; None if there is none (in memory)."""
-        ...
-
-    def map(self) -> View:
-        """Return a read-only view of the present content. Valid until the file is cut shorter."""
         ...
 
     def close(self) -> None:
@@ -191,7 +181,7 @@ class Env(Protocol):
         """Return a small file's content."""
         ...
 
-    def map_file(self, path: str) -> View:
+    def view_file(self, path: str) -> View:
         """Return a view of a file that is no longer being written.
 
         Views are cached, up to a limit. Opening the file for writing, renaming or removing it forgets its view.
@@ -345,9 +335,6 @@ class RealFile:
     def fileno(self) -> int | None:
         return self._fd
 
-    def map(self) -> View:
-        return mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ) if self._size else b""
-
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
@@ -375,16 +362,16 @@ class _HeldFile(RealFile):
 class RealEnv:
     """The operating system."""
 
-    def __init__(self, clock: Clock | None = None, *, max_cached_maps: int = 256) -> None:
-        """`max_cached_maps` views of finished files are kept, each a descriptor or `MAX_COPIED_MAP_BYTES` of heap."""
+    def __init__(self, clock: Clock | None = None, *, max_cached_views: int = 256) -> None:
+        """`max_cached_views` views of finished files are kept, each a descriptor or `view.MAX_COPIED_BYTES`."""
         self.clock: Clock = SystemClock() if clock is None else clock
-        self._max_cached_maps = max_cached_maps
-        self._maps: OrderedDict[str, View] = OrderedDict()
-        self._map_counts: dict[str, int] = {}
+        self._max_cached_views = max_cached_views
+        self._views: OrderedDict[str, View] = OrderedDict()
+        self._view_counts: dict[str, int] = {}
         """Number of views below each directory, so that renaming a file, the usual case, needs no search."""
         self._forgotten = 0
         """Raised whenever a view may have to be forgotten, even if there is none: a thread may be about to keep one."""
-        self._maps_lock = threading.Lock()
+        self._views_lock = threading.Lock()
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         if read_only:
@@ -392,11 +379,11 @@ class RealEnv:
             if held is not None:
                 return _HeldFile(path, held)
             return RealFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
-        self._forget_map(path)
+        self._forget_view(path)
         return RealFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
 
     def create_new(self, path: str) -> File:
-        self._forget_map(path)
+        self._forget_view(path)
         return RealFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o644))
 
     def exists(self, path: str) -> bool:
@@ -416,8 +403,8 @@ class RealEnv:
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)
-        self._forget_map(old)
-        self._forget_map(new)
+        self._forget_view(old)
+        self._forget_view(new)
 
     def link(self, path: str, new: str) -> None:
         os.link(path, new)
@@ -429,13 +416,13 @@ class RealEnv:
             if not missing_ok:
                 raise
         finally:
-            self._forget_map(path)
+            self._forget_view(path)
 
     def remove_tree(self, path: str) -> None:
         import shutil  # imports every compressor of the standard library, which no start needs
 
         if os.path.islink(path):
-            self._forget_map(path)
+            self._forget_view(path)
             _remove_linked(path)
             return
         while True:
@@ -446,7 +433,7 @@ class RealEnv:
                 # Another process is removing it, too, and has taken a file first: the rest is still there.
                 if not os.path.isdir(path):
                     break
-        self._forget_map(path)
+        self._forget_view(path)
 
     def sync_dir(self, path: str) -> None:
         try:
@@ -498,44 +485,39 @@ class RealEnv:
         finally:
             os.close(fd)
 
-    def map_file(self, path: str) -> View:
-        maps = self._maps
-        with self._maps_lock:
-            view = maps.get(path)
+    def view_file(self, path: str) -> View:
+        views = self._views
+        with self._views_lock:
+            view = views.get(path)
             if view is not None:
-                maps.move_to_end(path)
+                views.move_to_end(path)
                 return view
             forgotten = self._forgotten
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            size = os.fstat(fd).st_size
-            view = os.pread(fd, size, 0) if size <= MAX_COPIED_MAP_BYTES else mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
-        finally:
-            os.close(fd)
-        with self._maps_lock:
+        view = view_of(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        with self._views_lock:
             if self._forgotten != forgotten:
                 return view  # of a file that may have lost its name to another one since it was opened
-            if path not in maps:
-                self._count_map(path, 1)
-            maps[path] = view
-            while len(maps) > self._max_cached_maps:
-                self._count_map(maps.popitem(last=False)[0], -1)
+            if path not in views:
+                self._count_view(path, 1)
+            views[path] = view
+            while len(views) > self._max_cached_views:
+                self._count_view(views.popitem(last=False)[0], -1)
         return view
 
-    def _forget_map(self, path: str) -> None:
+    def _forget_view(self, path: str) -> None:
         """Forget the view of a file, or of everything below a directory."""
-        with self._maps_lock:
+        with self._views_lock:
             self._forgotten += 1
-            if self._maps.pop(path, None) is not None:
-                self._count_map(path, -1)
-            elif path in self._map_counts:
+            if self._views.pop(path, None) is not None:
+                self._count_view(path, -1)
+            elif path in self._view_counts:
                 below = path + "/"
-                for name in [name for name in self._maps if name.startswith(below)]:
-                    del self._maps[name]
-                    self._count_map(name, -1)
+                for name in [name for name in self._views if name.startswith(below)]:
+                    del self._views[name]
+                    self._count_view(name, -1)
 
-    def _count_map(self, path: str, change: int) -> None:
-        counts = self._map_counts
+    def _count_view(self, path: str, change: int) -> None:
+        counts = self._view_counts
         while path := path.rpartition("/")[0]:
             counts[path] = counts.get(path, 0) + change
             if not counts[path]:

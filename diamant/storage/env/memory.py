@@ -41,8 +41,9 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from diamant.storage.env.clock import Clock, SettableClock
-from diamant.storage.env.env import Buffer, File, Lock, ReadLock, View, replace_file
+from diamant.storage.env.env import Buffer, File, Lock, ReadLock, replace_file
 from diamant.storage.env.injected_faults import InjectedFaults, Operation
+from diamant.storage.env.view import View
 from diamant.storage.errors import InUse
 
 CHANGES: frozenset[Operation] = frozenset(
@@ -257,9 +258,6 @@ class MemoryFile:
 
     def fileno(self) -> int | None:
         return None
-
-    def map(self) -> View:
-        return self.pread(self._size, 0)
 
     def close(self) -> None:
         self._is_open = False
@@ -507,7 +505,7 @@ class MemoryEnv:
             self._begin("pread", path)
             return bytes(self._file(path).data)
 
-    def map_file(self, path: str) -> View:
+    def view_file(self, path: str) -> View:
         return self.read_bytes(path)
 
     def disk_usage(self, path: str) -> tuple[int, int]:

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from diamant.storage.env.clock import Clock
-from diamant.storage.env.env import Buffer, Env, File, Lock, ReadLock, View, parent, replace_file
+from diamant.storage.env.env import Buffer, Env, File, Lock, ReadLock, parent, replace_file
+from diamant.storage.env.view import View
 
 _COPY_BYTES = 4 * 1024 * 1024
 
@@ -222,9 +223,9 @@ class OverlayEnv:
         content = self._entry(path).content
         return content.env.read_bytes(content.path)
 
-    def map_file(self, path: str) -> View:
+    def view_file(self, path: str) -> View:
         content = self._entry(path).content
-        return content.env.map_file(content.path)
+        return content.env.view_file(content.path)
 
     def disk_usage(self, path: str) -> tuple[int, int]:
         return self._upper.disk_usage(self._scratch)
@@ -315,9 +316,6 @@ class _OverlayFile:
 
     def fileno(self) -> int | None:
         return self._now().fileno()
-
-    def map(self) -> View:
-        return self._now().map()
 
     def close(self) -> None:
         file, self._file = self._file, None

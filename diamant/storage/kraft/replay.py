@@ -29,7 +29,7 @@ from diamant.protocol.kraft.records import (
     MetadataRecord,
 )
 from diamant.storage import names
-from diamant.storage.env.env import Env, View
+from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog
 from diamant.storage.kraft.image import InconsistentMetadata, MetadataImage
 from diamant.storage.kraft.snapshot import (
@@ -119,7 +119,7 @@ def load_metadata(env: Env, directory: str) -> LoadedMetadata:
         if base_offset != expected:
             raise CorruptLog(path, 0, f"the segment begins at offset {base_offset}, expected {expected}")
         is_last = base_offset == bases[-1]
-        view = env.map_file(path)
+        view = env.read_bytes(path)
         size, expected = replay.read_segment(path, view, expected, is_last=is_last)
         loaded.segments.append(MetadataSegment(base_offset, size))
     loaded.is_beyond_log = expected < covered
@@ -165,7 +165,7 @@ class _Replay:
         self._pending: list[MetadataRecord] | None = None
         """The records of a transaction that has begun and not ended."""
 
-    def read_segment(self, path: str, view: View, offset: int, *, is_last: bool) -> tuple[int, int]:
+    def read_segment(self, path: str, view: bytes, offset: int, *, is_last: bool) -> tuple[int, int]:
         """Apply the batches of a segment that should begin at `offset`; return (sound bytes, next offset)."""
         position = 0
         end = len(view)
@@ -190,7 +190,7 @@ class _Replay:
             position += header.size
         return position, offset
 
-    def _stop(self, path: str, view: View, position: int, reason: str, *, is_last: bool) -> None:
+    def _stop(self, path: str, view: bytes, position: int, reason: str, *, is_last: bool) -> None:
         follower = _sound_batch_after(view, position)
         if not is_last or follower is not None:
             found = "later segments follow" if not is_last else f"a sound batch follows at {follower}"
@@ -264,7 +264,7 @@ def _pairs(path: str, position: int, header: BatchHeader, batch: bytes) -> list[
         raise CorruptLog(path, position + error.position, error.reason) from None
 
 
-def _unsound(view: View, position: int, head: bytes) -> str | None:
+def _unsound(view: bytes, position: int, head: bytes) -> str | None:
     """Return why there is no whole and sound batch at `position`, None if there is one."""
     if len(head) < HEADER_SIZE:
         return f"{len(head)} bytes are left, a batch header has {HEADER_SIZE}"
@@ -279,7 +279,7 @@ def _unsound(view: View, position: int, head: bytes) -> str | None:
     return None
 
 
-def _sound_batch_after(view: View, position: int) -> int | None:
+def _sound_batch_after(view: bytes, position: int) -> int | None:
     """Return where, after an unsound batch, the next one is sound, if its length can be believed."""
     head = bytes(view[position : position + HEADER_SIZE])
     if len(head) < HEADER_SIZE:

@@ -40,7 +40,7 @@ from diamant.protocol.kraft.records import (
     encode_record,
 )
 from diamant.storage import names
-from diamant.storage.env.env import Env, View
+from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog, StorageError
 
 PART_SUFFIX = ".part"
@@ -87,7 +87,7 @@ def _chunks(records: Iterable[MetadataRecord]) -> Iterator[list[MetadataRecord]]
         yield chunk
 
 
-def decode_snapshot(path: str, data: View) -> Snapshot:
+def decode_snapshot(path: str, data: bytes) -> Snapshot:
     """Return the content of a snapshot file. CorruptLog unless it is whole, from header to footer."""
     timestamp_ms = None
     is_whole = False
@@ -118,14 +118,16 @@ def decode_snapshot(path: str, data: View) -> Snapshot:
     return Snapshot(timestamp_ms, kraft_version, voters, records)
 
 
-def iter_metadata_batches(path: str, data: View) -> Iterator[tuple[int, BatchHeader, list[tuple[bytes | None, bytes]]]]:
+def iter_metadata_batches(
+    path: str, data: bytes
+) -> Iterator[tuple[int, BatchHeader, list[tuple[bytes | None, bytes]]]]:
     """Yield (position, header, (key, value) pairs) of each batch of a file.
 
     Ends at a torn tail; CorruptLog for a batch that is not what a metadata log holds.
     """
     try:
-        for position, header in iter_headers(data):  # type: ignore[arg-type]
-            batch = bytes(data[position : position + header.size])
+        for position, header in iter_headers(data):
+            batch = data[position : position + header.size]
             if header.magic != 2 or not crc_is_valid(batch, 0, header.size):
                 raise CorruptLog(path, position, f"batch of {header.size} bytes fails its checksum")
             yield position, header, decode_batch(batch, 0, header)

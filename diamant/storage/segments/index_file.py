@@ -8,9 +8,15 @@ counted; we write exactly what is needed. No descriptor is held between calls.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
+from struct import Struct
 from typing import NamedTuple
 
-from diamant.storage.env.env import Buffer, Env, File, View
+from diamant.storage.env.env import Buffer, Env, File
+from diamant.storage.env.view import part_of
+
+BLOCK_ENTRIES = 512
+"""Entries that are read together where a search ends."""
 
 
 class StoredEntries(NamedTuple):
@@ -45,15 +51,15 @@ class IndexFile:
         try:
             file_bytes = file.size()
             count = file_bytes // self.entry_size
-            last = self._entry(file, count - 1) if count else b""
+            last = self._read_entry(file, count - 1) if count else b""
             if count > 1 and not any(last):
                 count = self._count_before_padding(file, count)
-                last = self._entry(file, count - 1) if count else b""
+                last = self._read_entry(file, count - 1) if count else b""
             return StoredEntries(count, file_bytes, last)
         finally:
             file.close()
 
-    def _entry(self, file: File, index: int) -> bytes:
+    def _read_entry(self, file: File, index: int) -> bytes:
         return file.pread(self.entry_size, index * self.entry_size)
 
     def _count_before_padding(self, file: File, count: int) -> int:
@@ -61,16 +67,39 @@ class IndexFile:
         low, high = 1, count - 1  # Entry `high` is zero; entries 1 to `low` - 1 are not.
         while low < high:
             middle = (low + high) // 2
-            if any(self._entry(file, middle)):
+            if any(self._read_entry(file, middle)):
                 low = middle + 1
             else:
                 high = middle
         # The very first entry may be all zero, but not with a zero entry after it and nothing else in the file.
-        return 0 if low == 1 and not any(self._entry(file, 0)) else low
+        return 0 if low == 1 and not any(self._read_entry(file, 0)) else low
 
-    def view(self) -> View:
-        """Return the bytes of a file that is not being written (mapped or, if small, copied; see `Env.map_file`)."""
-        return self._env.map_file(self.path)
+    def entry(self, index: int) -> bytes:
+        """Return an entry of a file that is not being written."""
+        size = self.entry_size
+        return part_of(self._env.view_file(self.path), index * size, size).ljust(size, b"\0")
+
+    def near(self, count: int, field: Struct, at: int, target: int) -> tuple[bytes, int]:
+        """Return entries around where `target` is or would be, and how many they are.
+
+        Of the first `count` in a file that is not being written, whose `field` at byte `at` ascends. The last with a field at or
+        below `target` and the one after it are among them. Entries that another program has cut off read as zeros: they lead
+        to the segment's beginning, from where a read is slow, and right.
+        """
+        view, size = self._env.view_file(self.path), self.entry_size
+        if isinstance(view, bytes):
+            return view.ljust(count * size, b"\0"), count
+
+        def first_of(block: int) -> int:
+            found: int = field.unpack(
+                view.read(block * BLOCK_ENTRIES * size + at, field.size).ljust(field.size, b"\0")
+            )[0]
+            return found
+
+        blocks = range(-(-count // BLOCK_ENTRIES))
+        first = max(0, bisect_right(blocks, target, key=first_of) - 1) * BLOCK_ENTRIES
+        found = min(BLOCK_ENTRIES + 1, count - first)
+        return view.read(first * size, found * size).ljust(found * size, b"\0"), found
 
     def read(self, count: int) -> bytes:
         """Return the bytes of the first `count` entries."""

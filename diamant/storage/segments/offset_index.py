@@ -11,7 +11,7 @@ one every `index.interval.bytes`, and never the first of a segment.
 
 Memory: an index that is appended to keeps its entries in two arrays, 8 bytes per entry (2 MiB for a full 1 GiB segment
 at the default interval, `segment.index.bytes` at most). All others keep a few numbers and search the file through
-`Env.map_file`. What was appended is in the file after `flush`; before that a crash loses it, and recovery rebuilds it.
+`Env.view_file`. What was appended is in the file after `flush`; before that a crash loses it, and recovery rebuilds it.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class OffsetIndex:
         heap = self._heap
         if heap is not None:
             return self.base_offset + heap[0][index], heap[1][index]
-        relative, position = _ENTRY.unpack_from(self._file.view(), index * ENTRY_SIZE)
+        relative, position = _ENTRY.unpack(self._file.entry(index))
         return self.base_offset + relative, position
 
     def load(self) -> None:
@@ -168,12 +168,12 @@ class OffsetIndex:
         count = self._count()
         if not count:
             return self.base_offset, 0
-        view = self._file.view()
+        near, found = self._file.near(count, _INT32, field, target)
         unpack_from = _INT32.unpack_from
-        index = bisect_right(range(count), target, key=lambda at: unpack_from(view, at * 8 + field)[0]) - 1
+        index = bisect_right(range(found), target, key=lambda at: unpack_from(near, at * 8 + field)[0]) - 1
         if index < 0:
             return self.base_offset, 0
-        relative, position = _ENTRY.unpack_from(view, index * ENTRY_SIZE)
+        relative, position = _ENTRY.unpack_from(near, index * ENTRY_SIZE)
         return self.base_offset + relative, position
 
     def upper_bound(self, position: int, size: int) -> int | None:
@@ -191,9 +191,11 @@ class OffsetIndex:
         count = self._count()
         if not count or self._last[1] < target:
             return None
-        view = self._file.view()
-        index = bisect_left(range(count), target, key=lambda at: _INT32.unpack_from(view, at * 8 + 4)[0])
-        relative: int = _INT32.unpack_from(view, index * ENTRY_SIZE)[0]
+        near, found = self._file.near(count, _INT32, 4, target)
+        index = bisect_left(range(found), target, key=lambda at: _INT32.unpack_from(near, at * 8 + 4)[0])
+        if index == found:
+            return None  # cut off by another program
+        relative: int = _INT32.unpack_from(near, index * ENTRY_SIZE)[0]
         return self.base_offset + relative
 
     def discard(self) -> None:

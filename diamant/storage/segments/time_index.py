@@ -87,7 +87,7 @@ class TimeIndex:
         heap = self._heap
         if heap is not None:
             return heap[1][index], self.base_offset + heap[0][index]
-        timestamp, relative = _ENTRY.unpack_from(self._file.view(), index * ENTRY_SIZE)
+        timestamp, relative = _ENTRY.unpack(self._file.entry(index))
         return timestamp, self.base_offset + relative
 
     def load(self) -> None:
@@ -140,12 +140,12 @@ class TimeIndex:
         count = self._count()
         if not count:
             return NO_TIMESTAMP, self.base_offset
-        view = self._file.view()
+        near, found_near = self._file.near(count, _INT64, 0, timestamp)
         unpack_from = _INT64.unpack_from
-        index = bisect_right(range(count), timestamp, key=lambda at: unpack_from(view, at * ENTRY_SIZE)[0]) - 1
+        index = bisect_right(range(found_near), timestamp, key=lambda at: unpack_from(near, at * ENTRY_SIZE)[0]) - 1
         if index < 0:
             return NO_TIMESTAMP, self.base_offset
-        found, relative = _ENTRY.unpack_from(view, index * ENTRY_SIZE)
+        found, relative = _ENTRY.unpack_from(near, index * ENTRY_SIZE)
         return found, self.base_offset + relative
 
     def truncate_to(self, offset: int) -> None:
@@ -215,7 +215,7 @@ class TimeIndex:
         if not self._stored:
             return
         last_position = (self._stored - 1) * ENTRY_SIZE
-        first_timestamp: int = _INT64.unpack_from(self._file.view())[0]
+        first_timestamp: int = _INT64.unpack_from(self._file.entry(0))[0]
         if self._last_timestamp < first_timestamp:
             raise CorruptLog(
                 self.path, last_position, f"expected timestamps from {first_timestamp}, got {self._last_timestamp}"

@@ -18,7 +18,8 @@ from bisect import bisect_left
 from struct import Struct
 from typing import NamedTuple
 
-from diamant.storage.env.env import Env, View
+from diamant.storage.env.env import Env
+from diamant.storage.env.view import content_of
 from diamant.storage.errors import CorruptLog
 
 ENTRY_SIZE = 34
@@ -40,7 +41,7 @@ class AbortedTxn(NamedTuple):
         return _ENTRY.pack(0, *self)
 
     @classmethod
-    def from_bytes(cls, data: bytearray | View, position: int = 0) -> AbortedTxn:
+    def from_bytes(cls, data: bytearray | bytes, position: int = 0) -> AbortedTxn:
         """Parse the entry at `position`; the version is not looked at, as in Kafka."""
         return cls(*_ENTRY.unpack_from(data, position)[1:])
 
@@ -173,10 +174,10 @@ class TransactionIndex:
             self._has_file = self._env.exists(self.path)
         return self._has_file
 
-    def _content(self) -> bytearray | View:
+    def _content(self) -> bytearray | bytes:
         if self._heap is not None:
             return self._heap
-        return self._env.map_file(self.path) if self._exists() else b""
+        return content_of(self._env.view_file(self.path)) if self._exists() else b""
 
     def _load(self) -> bytearray:
         if self._heap is None:
@@ -197,6 +198,6 @@ class TransactionIndex:
             file.close()
 
 
-def _last_offset(content: bytearray | View, index: int) -> int:
+def _last_offset(content: bytearray | bytes, index: int) -> int:
     offset: int = _LAST_OFFSET.unpack_from(content, index * ENTRY_SIZE)[0]
     return offset

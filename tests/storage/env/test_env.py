@@ -15,6 +15,7 @@ import pytest
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import Env, RealEnv, parent
 from diamant.storage.env.memory import MemoryEnv
+from diamant.storage.env.view import content_of, part_of
 from diamant.storage.errors import StorageError
 
 
@@ -44,7 +45,6 @@ def test_append_and_read(any_env: Env, root: str) -> None:
     assert file.pread(5, 7) == b""
     assert file.try_pread(3, 4) in (b"efg", None)
     assert file.try_pread(3, 70) == b""
-    assert bytes(file.map()) == b"abcdefg"
     assert any_env.file_size(f"{root}/f") == 7
     file.close()
     file.close()
@@ -160,27 +160,27 @@ def test_maps_follow_changes(any_env: Env, root: str) -> None:
     for size in (10, 100_000):
         path = f"{root}/f{size}"
         any_env.open(path, create=True).append(b"a" * size)
-        assert bytes(any_env.map_file(path)) == b"a" * size
-        assert bytes(any_env.map_file(path)) == b"a" * size
+        assert content_of(any_env.view_file(path)) == b"a" * size
+        assert content_of(any_env.view_file(path)) == b"a" * size
         any_env.open(path).append(b"b")
-        view = any_env.map_file(path)
-        assert bytes(view[-2:]) == b"ab"
+        view = any_env.view_file(path)
+        assert part_of(view, size - 1, 2) == b"ab"
         any_env.write_atomically(path, b"c" * size)
-        assert bytes(any_env.map_file(path)) == b"c" * size
-        assert bytes(view[-2:]) == b"ab"
+        assert content_of(any_env.view_file(path)) == b"c" * size
+        assert part_of(view, size - 1, 2) == b"ab"
         any_env.make_dirs(f"{root}/d")
         any_env.rename(path, f"{root}/d/f")
         with pytest.raises(FileNotFoundError):
-            any_env.map_file(path)
-        assert bytes(any_env.map_file(f"{root}/d/f")) == b"c" * size
+            any_env.view_file(path)
+        assert content_of(any_env.view_file(f"{root}/d/f")) == b"c" * size
         any_env.rename(f"{root}/d", f"{root}/e")
         with pytest.raises(FileNotFoundError):
-            any_env.map_file(f"{root}/d/f")
+            any_env.view_file(f"{root}/d/f")
         any_env.remove_tree(f"{root}/e")
         with pytest.raises(FileNotFoundError):
-            any_env.map_file(f"{root}/e/f")
+            any_env.view_file(f"{root}/e/f")
     any_env.open(f"{root}/empty", create=True)
-    assert bytes(any_env.map_file(f"{root}/empty")) == b""
+    assert content_of(any_env.view_file(f"{root}/empty")) == b""
 
 
 @pytest.mark.slow
@@ -197,7 +197,7 @@ def test_maps_follow_a_directory_above(any_env: Env, root: str) -> None:
             any_env.remove_tree(f"{root}/top")
         any_env.rename(f"{root}/new", f"{root}/top")
         # Those mapped last are still kept at the next turn, the others were given up.
-        assert {bytes(any_env.map_file(f"{root}/top/{name}")) for name in reversed(names)} == {content}
+        assert {content_of(any_env.view_file(f"{root}/top/{name}")) for name in reversed(names)} == {content}
         names.reverse()
 
 
@@ -318,13 +318,13 @@ def test_the_lock_excludes_other_processes(tmp_path: Path) -> None:
 
 def test_only_so_many_maps_are_kept(tmp_path: Path) -> None:
     """The cache of views is bounded; the least recently used goes first."""
-    env = RealEnv(max_cached_maps=3)
+    env = RealEnv(max_cached_views=3)
     paths = [str(tmp_path / str(number)) for number in range(5)]
     for path in paths:
         env.write_atomically(path, b"x" * 20_000)
-        env.map_file(paths[0])
-        env.map_file(path)
-    assert list(env._maps) == [paths[3], paths[0], paths[4]]
+        env.view_file(paths[0])
+        env.view_file(path)
+    assert list(env._views) == [paths[3], paths[0], paths[4]]
 
 
 def exchange(env: RealEnv, path: str) -> None:
@@ -365,17 +365,17 @@ def test_a_view_made_while_its_file_is_replaced_is_not_kept(
     path = str(tmp_path / "d" / "f")
     env.open(path, create=True).append(b"a" * size)
     env.open(path + ".swap", create=True).append(b"b" * size)
-    close = os.close
+    fstat = os.fstat
 
-    def replaced_meanwhile(fd: int) -> None:
-        close(fd)
+    def replaced_meanwhile(fd: int) -> os.stat_result:
         monkeypatch.undo()
         change(env, path)
+        return fstat(fd)
 
-    monkeypatch.setattr(os, "close", replaced_meanwhile)
-    env.map_file(path)
-    assert os.close is close
-    assert bytes(env.map_file(path)) == b"b" * size
+    monkeypatch.setattr(os, "fstat", replaced_meanwhile)
+    env.view_file(path)
+    assert os.fstat is fstat
+    assert content_of(env.view_file(path)) == b"b" * size
 
 
 @pytest.mark.slow
@@ -390,7 +390,7 @@ def test_maps_from_several_threads(tmp_path: Path) -> None:
     def read() -> None:
         try:
             while not is_done.is_set():
-                assert len(set(bytes(env.map_file(path)))) == 1
+                assert len(set(content_of(env.view_file(path)))) == 1
         except BaseException as error:
             failures.append(error)
 
@@ -403,7 +403,7 @@ def test_maps_from_several_threads(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert failures == []
-    assert bytes(env.map_file(path)) == bytes([39]) * 1000
+    assert content_of(env.view_file(path)) == bytes([39]) * 1000
 
 
 def test_read_only_files(tmp_path: Path) -> None:
