@@ -29,7 +29,7 @@ RECORDS = [Record(n, 1, b"%d" % (n % 7), b"v" * 1000) for n in range(100)]
 
 async def main():
     assert not ARE_COMPILED
-    assert best_engine().__module__ == "diamant.cleaner.engines.plain_round"
+    assert best_engine() is plain_round.clean
     settings = {"diamant.certificate.key.ephemeral": "true"}
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=Path("data"), properties=settings)) as broker:
         async with WireClient(broker.bootstrap_servers) as client:

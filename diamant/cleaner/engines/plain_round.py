@@ -20,54 +20,18 @@ from typing import TYPE_CHECKING
 from diamant.cleaner.engines.batch_rewrite import BatchRewriter
 from diamant.cleaner.engines.parsed_chunks import ParsedChunk, ParsedChunks
 from diamant.cleaner.engines.plain_batches import TOMBSTONES, TRANSACTIONAL, PlainRun, rebuilt
-from diamant.cleaner.engines.round import Round
+from diamant.cleaner.engines.round import Engine, Round
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.rules import record_fate
-from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
-from diamant.cleaner.rules.result import (
-    SUPERSEDED,
-    CheckDone,
-    CleanResult,
-    OnOutput,
-    Throttle,
-    never_done,
-    no_output,
-    no_throttle,
-)
+from diamant.cleaner.rules.result import SUPERSEDED
 from diamant.cleaner.rules.transaction_tracker import TransactionTracker
 from diamant.cleaner.segments.segment_writer import SegmentWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
+    from diamant.cleaner.rules.plan import SegmentPlan
     from diamant.cleaner.segments.chunk_batch import ChunkBatch
-    from diamant.storage.env.env import Env
-
-RUNNER = "inline"
-
-
-def clean(
-    env: Env,
-    plan: CleanPlan,
-    *,
-    on_output: OnOutput = no_output,
-    check_done: CheckDone = never_done,
-    throttle: Throttle = no_throttle,
-    sync_threads: int = 0,
-    limits: EngineLimits = ENGINE_LIMITS,
-) -> CleanResult:
-    """Carry out `plan`; blocks, so not for the loop thread.
-
-    `on_output` is called for each group of segments as its files are durable (`sync_threads`: see `output_sync`).
-    CorruptLog for bytes that are no batch; if an output cannot take what belongs into it OutputOverflow, in mode prompt
-    CorruptLog of the source; and whatever `check_done` raises. The files of the group at hand are removed then, groups
-    handed over before stay as they are.
-    """
-    work = RoundWork(env, plan, check_done, throttle, limits)
-    chunks = ParsedChunks(work)
-    key_map = PlainMap(work, chunks)
-    return Round(work, key_map, PlainRewriter(work, key_map, chunks)).run(RUNNER, on_output, sync_threads)
 
 
 class PlainMap:
@@ -234,3 +198,12 @@ class PlainRewriter:
 def _is_for_tracker(run: PlainRun, tracker: TransactionTracker) -> bool:
     """Tell whether transactions matter to any of these batches, or these to them."""
     return tracker.is_expecting or bool(run.flags & TRANSACTIONAL)
+
+
+def _new_round(work: RoundWork) -> Round[SegmentWriter]:
+    chunks = ParsedChunks(work)
+    key_map = PlainMap(work, chunks)
+    return Round(work, key_map, PlainRewriter(work, key_map, chunks))
+
+
+clean = Engine("inline", _new_round)

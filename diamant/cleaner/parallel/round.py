@@ -8,75 +8,31 @@ from __future__ import annotations
 
 import math
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from diamant.cleaner.engines import compiled
 from diamant.cleaner.engines.compiled_rewriter import CompiledRewriter
 from diamant.cleaner.engines.dirty_range import add_segments
+from diamant.cleaner.engines.round import Engine
 from diamant.cleaner.parallel.groups import GroupRewriters
 from diamant.cleaner.parallel.shares import map_shares, shares_of
-from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
-from diamant.cleaner.rules.result import (
-    CheckDone,
-    CleanResult,
-    OnOutput,
-    Throttle,
-    never_done,
-    no_output,
-    no_throttle,
-)
 from diamant.cleaner.segments.row_records import RowRecords
 from diamant.storage.env.env import RealEnv
 
 if TYPE_CHECKING:
     from diamant.cleaner.engines.compiled_map import CompiledMap
     from diamant.cleaner.engines.dirty_range import DirtyStart
-    from diamant.cleaner.engines.round import AddSegments, RewriteGroups
+    from diamant.cleaner.engines.round import AddSegments, RewriteGroups, Round
     from diamant.cleaner.engines.survivors import MapSurvivors
     from diamant.cleaner.engines.work import RoundWork
     from diamant.cleaner.rules.plan import CleanPlan
+    from diamant.cleaner.rules.result import OnOutput
+    from diamant.cleaner.segments.compiled_segment_writer import CompiledWriter
     from diamant.storage.env.env import Env
 
 WORTH_BYTES = 64 * 1024 * 1024
 """A log below is cleaned in less time than it takes to share it out."""
-
-
-def clean(
-    env: Env,
-    plan: CleanPlan,
-    *,
-    on_output: OnOutput = no_output,
-    check_done: CheckDone = never_done,
-    throttle: Throttle = no_throttle,
-    sync_threads: int = 0,
-    limits: EngineLimits = ENGINE_LIMITS,
-    processes: int | None = None,
-) -> CleanResult:
-    """Carry out `plan` as `plain_round.clean` does, by `processes`, or as many as the plan and the machine allow."""
-    if processes is None:
-        processes = processes_for(env, plan)
-
-    def divide(work: RoundWork, survivors: MapSurvivors, on_written: OnOutput) -> tuple[AddSegments, RewriteGroups]:
-        def add(work: RoundWork, key_map: CompiledMap, start: DirtyStart) -> bool:
-            if plan.has_aborted:
-                return add_segments(work, key_map, start)
-            return map_shares(work, key_map, shares_of(plan, start, processes))
-
-        def new_rewriter(work: RoundWork) -> CompiledRewriter:
-            return CompiledRewriter(work, RowRecords(work.limits), survivors)
-
-        return add, GroupRewriters(work, survivors, new_rewriter, on_written, processes).outputs
-
-    return compiled.clean(
-        env,
-        plan,
-        on_output=on_output,
-        check_done=check_done,
-        throttle=throttle,
-        sync_threads=sync_threads,
-        limits=limits,
-        divide=divide if processes > 1 else None,
-    )
 
 
 def processes_for(env: Env, plan: CleanPlan) -> int:
@@ -86,3 +42,31 @@ def processes_for(env: Env, plan: CleanPlan) -> int:
     if plan.threads < 2 or size < WORTH_BYTES or is_limited or not isinstance(env, RealEnv):
         return 1
     return min(plan.threads, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+
+
+def _new_round(processes: int | None, work: RoundWork) -> Round[CompiledWriter]:
+    if processes is None:
+        processes = processes_for(work.env, work.plan)
+    return compiled.new_round(work, partial(_divide, processes, work) if processes > 1 else None)
+
+
+def _divide(
+    processes: int, work: RoundWork, survivors: MapSurvivors, on_written: OnOutput
+) -> tuple[AddSegments, RewriteGroups]:
+    def add(work: RoundWork, key_map: CompiledMap, start: DirtyStart) -> bool:
+        if work.plan.has_aborted:
+            return add_segments(work, key_map, start)
+        return map_shares(work, key_map, shares_of(work.plan, start, processes))
+
+    def new_rewriter(work: RoundWork) -> CompiledRewriter:
+        return CompiledRewriter(work, RowRecords(work.limits), survivors)
+
+    return add, GroupRewriters(work, survivors, new_rewriter, on_written, processes).outputs
+
+
+def engine_for(processes: int | None = None) -> Engine:
+    """Return the engine that does rounds by `processes`, or by as many as the plan and the machine allow."""
+    return Engine(compiled.clean.runner, partial(_new_round, processes))
+
+
+clean = engine_for()

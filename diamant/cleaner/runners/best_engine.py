@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
-from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.result import (
-    CheckDone,
-    CleanResult,
-    OnOutput,
-    Throttle,
-    never_done,
-    no_output,
-    no_throttle,
-)
 from diamant.kernels import ARE_COMPILED
-from diamant.storage.env.env import Env
 
-
-class Engine(Protocol):
-    """Carries out a plan (`engines.round`)."""
-
-    def __call__(
-        self,
-        env: Env,
-        plan: CleanPlan,
-        *,
-        on_output: OnOutput = no_output,
-        check_done: CheckDone = never_done,
-        throttle: Throttle = no_throttle,
-        sync_threads: int = 0,
-        limits: EngineLimits = ENGINE_LIMITS,
-    ) -> CleanResult: ...
+if TYPE_CHECKING:
+    from diamant.cleaner.engines.round import Engine
 
 
 def best_engine() -> Engine:

@@ -96,7 +96,7 @@ def in_parts(env: Env, plan: CleanPlan, on_output: OnOutput = no_output, **optio
 
         try:
             real = RealEnv(SettableClock(plan.now_ms))
-            return parallel_round.clean(real, here, on_output=give, processes=2, **options)
+            return parallel_round.engine_for(2)(real, here, on_output=give, **options)
         except (CorruptLog, OutputOverflow) as error:
             error.path = error.path.replace(here.directory, plan.directory)
             raise

@@ -109,9 +109,9 @@ def test_a_map_that_might_be_full_is_filled_by_one_process(
 ) -> None:
     """It ends where it would have ended without shares."""
     plan = plan_of(history, tmp_path, mode=KAFKA, map_max_entries=entries)
-    found = parallel_round.clean(RealEnv(SettableClock(NOW_MS)), plan, processes=3)
+    found = parallel_round.engine_for(3)(RealEnv(SettableClock(NOW_MS)), plan)
     remove_cleaned(plan)
-    expected = parallel_round.clean(RealEnv(SettableClock(NOW_MS)), plan, processes=1)
+    expected = parallel_round.engine_for(1)(RealEnv(SettableClock(NOW_MS)), plan)
     assert found.end_offset == expected.end_offset
     assert found.outputs == expected.outputs
 
@@ -143,9 +143,9 @@ def test_groups_are_rewritten_by_several_processes(history: SegmentHistory, tmp_
 def test_what_children_cannot_do_this_process_does(history: SegmentHistory, tmp_path: Path, first_dirty: int) -> None:
     """Whatever has ended them."""
     plan = plan_of(history, tmp_path, first_dirty_offset=first_dirty)
-    expected = parallel_round.clean(RealEnv(SettableClock(NOW_MS)), plan, processes=1)
+    expected = parallel_round.engine_for(1)(RealEnv(SettableClock(NOW_MS)), plan)
     files = remove_cleaned(plan)
-    found = parallel_round.clean(ParentsEnv(), plan, processes=3)
+    found = parallel_round.engine_for(3)(ParentsEnv(), plan)
     assert found.outputs == expected.outputs
     assert remove_cleaned(plan) == files
     times = {"start_s": 0.0, "map_complete_s": 0.0, "end_s": 0.0}
@@ -161,7 +161,7 @@ def test_a_round_that_is_stopped_leaves_no_files(history: SegmentHistory, tmp_pa
             raise CleaningAborted("stop")
 
     with pytest.raises(CleaningAborted):
-        parallel_round.clean(RealEnv(SettableClock(NOW_MS)), plan, check_done=check_done, processes=3)
+        parallel_round.engine_for(3)(RealEnv(SettableClock(NOW_MS)), plan, check_done=check_done)
     assert remove_cleaned(plan) == {}
 
 
