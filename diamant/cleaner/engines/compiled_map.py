@@ -107,9 +107,8 @@ class CompiledMap:
             self.has_transactions,
         )
 
-    def take_over(self, mapped: Mapped, tuples: NDArray[np.uint64]) -> None:
-        """Add what was mapped of the segments that follow; there must be room for all of its keys (`offsets.room`)."""
-        self.offsets.add_hashed(tuples)
+    def take_over(self, mapped: Mapped) -> None:
+        """Add what was mapped of the segments that follow, its keys apart (`offsets.add_hashed`)."""
         self.end_offset = max(self.end_offset, mapped.end_offset)
         self.last_seen = max(self.last_seen, mapped.last_seen)
         before = self.notes.total

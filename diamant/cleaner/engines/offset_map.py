@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -50,6 +50,8 @@ SPREAD_AT = 0.8
 """Share of slots in use up to which keys may come in the order of their hashes."""
 SAMPLE = 4096
 """Keys of which is seen how many are in the table already."""
+STEPS = 256
+"""Steps in which the parts of hashed keys are added side by side."""
 MAX_PARTITIONS = 256
 SPLIT_INTO = 16
 """Partitions that one is split into that does not fit the table."""
@@ -108,16 +110,22 @@ class OffsetMap:
         most = int(self._max_slots * FULL_AT) if self.max_entries is None else self.max_entries
         return 0 if self.is_spilled else most - self.size
 
-    def move_to(self, tuples: NDArray[np.uint64]) -> None:
-        """Move the keys with their last offsets to an array that has room for all, in the order of their hashes."""
-        if len(tuples) < self.size:
-            raise ValueError(f"{self.size} keys do not fit into {len(tuples)} tuples")
-        slot = moved = 0
-        while moved < self.size:
+    def move_to(self, partitions: NDArray[np.uint64]) -> list[int] | None:
+        """Move the keys with their last offsets to uint64[partitions, room, 3]; return how many each has of them.
+
+        The partition is in the second half of the hash, and its keys come in the order of the first. There are a power of two.
+        None if one is full: then the map is of no use any more.
+        """
+        words = np.empty((TAKEN_AT_ONCE, 3), np.uint64)
+        fill = np.zeros(len(partitions), np.int64)
+        slot = 0
+        while slot < self.table.shape[0]:
             start = slot
-            slot, count = offset_map.take_tuples(self.table, slot, tuples[moved : moved + TAKEN_AT_ONCE])
-            moved += count
+            slot, count = offset_map.take_tuples(self.table, slot, words)
+            if offset_map.scatter(words, 0, count, 0, partitions, fill) < count:
+                return None
             _give_back(self.table, start, slot)
+        return fill.tolist()
 
     def add(self, tuples: NDArray[np.uint64], count: int) -> int:
         """Add the first `count` tuples, ascending in offset; return how many, less than `count` if the map is full."""
@@ -134,19 +142,24 @@ class OffsetMap:
                 return at
         return count
 
-    def add_hashed(self, tuples: NDArray[np.uint64]) -> None:
+    def add_hashed(self, parts: Sequence[NDArray[np.uint64]]) -> None:
         """Add tuples in the order of their hashes, each with a later offset than its key has; there must be `room` for all.
 
         In a table that grows with them they would all crowd at its front. So it grows before, for as many new keys as a sample
-        promises.
+        promises. Parts are in that order each, and of the same share of all hashes: they are added side by side, to come by each
+        page of the table once.
         """
-        sample = tuples[:SAMPLE].copy()
+        sample = max(parts, key=len)[:SAMPLE].copy()
         sample[:, 2] = np.uint64(2**64 - 1)  # offset -1: none in the table is lower
         missing = offset_map.take_missing(self.table, sample, len(sample), np.empty(SAMPLE, np.int64))
-        expected = self.size + len(tuples) * missing // max(1, len(sample))
+        expected = self.size + sum(map(len, parts)) * missing // max(1, len(sample))
         while expected > SPREAD_AT * self.table.shape[0] and self.table.shape[0] < self._max_slots:
             self._grow()
-        self.add(tuples, len(tuples))
+        steps = 1 if len(parts) == 1 else STEPS
+        for step in range(steps):
+            for part in parts:
+                few = part[len(part) * step // steps : len(part) * (step + 1) // steps]
+                self.add(few, len(few))
 
     def add_older(self, tuples: NDArray[np.uint64], count: int) -> None:
         """Add tuples of the clean section, ascending in offset: they are kept unless their key is in the dirty range."""
@@ -449,13 +462,14 @@ def _read(file: File, position: int, target: NDArray[np.uint64] | NDArray[np.int
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def shared_tuples(count: int) -> NDArray[np.uint64]:
-    """Return room for tuples that is shared with the processes that are forked from now on; its pages come as they are written.
+def shared_tuples(partitions: int, room: int) -> NDArray[np.uint64]:
+    """Return uint64[partitions, room, 3], shared with the processes that are forked from now on; pages come as they are written.
 
-    OSError if there is none.
+    OSError if there is no room for it.
     """
-    pages = mmap.mmap(-1, max(1, count) * ENTRY_BYTES, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
-    return np.frombuffer(pages, np.uint64)[: 3 * count].reshape(count, 3)
+    words = partitions * room * 3
+    pages = mmap.mmap(-1, max(8, 8 * words), flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(pages, np.uint64, words).reshape(partitions, room, 3)
 
 
 def _new_table(slots: int) -> NDArray[np.uint64]:

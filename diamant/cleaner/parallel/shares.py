@@ -1,11 +1,11 @@
 """The first pass of a round in shares: as many runs of segments as there are processes, each with a map of its own.
 
-This process maps the first share. Then it takes over the others in their order, key by key, so that later offsets win. At a
-share that its process could not map, or whose keys might fill the map, it continues by itself: the map is then what it
-would be had there been no shares.
+This process maps the first share. Then it takes over the others, so that later offsets win: the keys of a few one share after the
+other, those of many once they are merged (`merging`). At a share that its process could not map, or whose keys might fill the
+map, it continues by itself: the map is then what it would be had there been no shares.
 
-Memory: in each child a map of the round's size at most, which is empty at first, and for its keys as much again, shared with
-this process; pages come as they are written.
+Memory: in each child a map of the round's size at most, which is empty at first; and for its keys as much again, shared with
+this process, as they leave that map. Pages come as they are written.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from diamant.cleaner.engines.compiled_map import CompiledMap
 from diamant.cleaner.engines.dirty_range import DirtyStart, add_segments
 from diamant.cleaner.engines.offset_map import shared_tuples
-from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.parallel.fork import Fork, ForkFailed
+from diamant.cleaner.parallel.merging import MERGED_FROM, Keys, merged, partitions_for
 from diamant.cleaner.rules.result import CleanStats, never_done, no_throttle
 from diamant.cleaner.segments.row_records import RowRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
 
     import numpy as np
     from numpy.typing import NDArray
 
     from diamant.cleaner.engines.compiled_map import Mapped
+    from diamant.cleaner.engines.work import RoundWork
     from diamant.cleaner.rules.plan import CleanPlan
 
 
@@ -47,6 +48,8 @@ class _Answer(NamedTuple):
 
     mapped: Mapped
     stats: CleanStats
+    counts: list[int]
+    """Keys of each partition."""
 
 
 def shares_of(plan: CleanPlan, start: DirtyStart, count: int) -> list[Share]:
@@ -70,13 +73,20 @@ def map_shares(work: RoundWork, key_map: CompiledMap, shares: Sequence[Share]) -
     try:
         with suppress(OSError):  # no more processes, or no memory to share: then with fewer
             for share in shares[1:]:
-                children.append(_Child(work, share, key_map.offsets.room))
+                children.append(_Child(work, share, partitions_for(len(shares)), key_map.offsets.room))
         if add_segments(work, key_map, *shares[0]):
             return True
-        for index, share in enumerate(shares[1:]):
-            if index == len(children) or not _take_over(work, key_map, children[index]):
-                return add_segments(work, key_map, share.start)
-        return False
+        for child in children:
+            child.wait(work.check_done)
+        if len(children) >= MERGED_FROM and _fit(key_map, children):
+            _take_over(work, key_map, children, merged(work, [child.keys for child in children], len(shares)))
+        else:
+            for child in children:
+                if not _fit(key_map, [child]):
+                    return add_segments(work, key_map, child.share.start)
+                _take_over(work, key_map, [child], child.keys.parts())
+        left = shares[1 + len(children) :]
+        return bool(left) and add_segments(work, key_map, left[0].start)
     finally:
         for child in children:
             child.fork.close()
@@ -85,11 +95,22 @@ def map_shares(work: RoundWork, key_map: CompiledMap, shares: Sequence[Share]) -
 class _Child:
     """A process that maps a share of at most `room` keys."""
 
-    def __init__(self, work: RoundWork, share: Share, room: int) -> None:
+    def __init__(self, work: RoundWork, share: Share, partitions: int, room: int) -> None:
         self.share = share
-        self.tuples = shared_tuples(room)
-        """The keys, in the order of their hashes, once it has answered."""
-        self.fork = Fork(partial(_map_share, work, share, self.tuples))
+        self.answer: _Answer | None = None
+        self._tuples = shared_tuples(partitions, room if partitions == 1 else room * 5 // 4 // partitions + 4096)
+        self.fork = Fork(partial(_map_share, work, share, self._tuples))
+
+    def wait(self, check_done: Callable[[], None]) -> None:
+        """Wait for the answer, or the end."""
+        with suppress(ForkFailed):
+            self.answer = self.fork.answer(check_done)
+
+    @property
+    def keys(self) -> Keys:
+        """The keys, once it has answered."""
+        assert self.answer is not None
+        return Keys(self._tuples, self.answer.counts)
 
 
 def _map_share(work: RoundWork, share: Share, tuples: NDArray[np.uint64], answering: Connection) -> None:
@@ -97,22 +118,31 @@ def _map_share(work: RoundWork, share: Share, tuples: NDArray[np.uint64], answer
     alone = replace(work, check_done=never_done, throttle=no_throttle, stats=CleanStats())
     key_map = CompiledMap(alone, RowRecords(alone.limits))
     key_map.last_seen = share.start.offset - 1
-    if add_segments(alone, key_map, *share) or key_map.offsets.is_spilled or key_map.size > len(tuples):
+    if add_segments(alone, key_map, *share) or key_map.offsets.is_spilled:
         return
-    key_map.offsets.move_to(tuples)
-    answering.send(_Answer(key_map.mapped(), alone.stats))
+    counts = key_map.offsets.move_to(tuples)
+    if counts is not None:
+        answering.send(_Answer(key_map.mapped(), alone.stats, counts))
 
 
-def _take_over(work: RoundWork, key_map: CompiledMap, child: _Child) -> bool:
-    """Add what a child has mapped; return False if that has to be done here, and nothing is added."""
-    try:
-        answer: _Answer = child.fork.answer(work.check_done)
-    except ForkFailed:
-        return False
-    keys = answer.mapped.keys
-    if key_map.last_seen >= child.share.start.offset or keys >= key_map.offsets.room:
-        return False
-    key_map.take_over(answer.mapped, child.tuples[:keys])
-    work.stats.add(answer.stats)
-    work.throttle(answer.stats.map_bytes_read)
-    return True
+def _fit(key_map: CompiledMap, children: Sequence[_Child]) -> bool:
+    """Tell whether these have answered, follow what the map has, and cannot fill it."""
+    room, last_seen = key_map.offsets.room, key_map.last_seen
+    for child in children:
+        if child.answer is None or last_seen >= child.share.start.offset:
+            return False
+        room -= child.answer.mapped.keys
+        last_seen = max(last_seen, child.answer.mapped.last_seen)
+    return room > 0
+
+
+def _take_over(
+    work: RoundWork, key_map: CompiledMap, children: Sequence[_Child], keys: Sequence[NDArray[np.uint64]]
+) -> None:
+    """Add what children have mapped, and their keys."""
+    key_map.offsets.add_hashed(keys)
+    for child in children:
+        assert child.answer is not None
+        key_map.take_over(child.answer.mapped)
+        work.stats.add(child.answer.stats)
+        work.throttle(child.answer.stats.map_bytes_read)

@@ -85,8 +85,10 @@ def on_spark(
         return manifest.result()
 
 
-def in_parts(env: Env, plan: CleanPlan, on_output: OnOutput = no_output, **options: Any) -> CleanResult:
-    """The compiled engine in two processes, over real copies of the files."""
+def in_parts(
+    env: Env, plan: CleanPlan, on_output: OnOutput = no_output, *, processes: int = 2, **options: Any
+) -> CleanResult:
+    """The compiled engine in several processes, over real copies of the files."""
     with tempfile.TemporaryDirectory() as place:
         here = copied(env, plan, Path(place, "t-0"))
 
@@ -96,7 +98,7 @@ def in_parts(env: Env, plan: CleanPlan, on_output: OnOutput = no_output, **optio
 
         try:
             real = RealEnv(SettableClock(plan.now_ms))
-            return parallel_round.engine_for(2)(real, here, on_output=give, **options)
+            return parallel_round.engine_for(processes)(real, here, on_output=give, **options)
         except (CorruptLog, OutputOverflow) as error:
             error.path = error.path.replace(here.directory, plan.directory)
             raise

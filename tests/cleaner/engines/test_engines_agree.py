@@ -96,6 +96,9 @@ options_on_spark = st.fixed_dictionaries(
     }
 )
 
+options_in_parts = st.fixed_dictionaries({"limits": limits, "processes": st.sampled_from([2, 3, 9])})
+OPTIONS = {"Spark": options_on_spark, "in parts": options_in_parts}
+
 
 @for_others
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -106,7 +109,7 @@ def test_any_round_over_any_history_gives_the_bytes_of_the_reference(
     """Strategy: every kind of batch, any range, limits from tiny to ample, cut into any parts. Invariant: all is equal."""
     env, plan = play(steps).stored(mode=mode)
     plan = drawn_plan(plan, data)
-    drawn = data.draw(options_on_spark if name == "Spark" else st.fixed_dictionaries({"limits": limits}), "options")
+    drawn = data.draw(OPTIONS.get(name, st.fixed_dictionaries({"limits": limits})), "options")
     has_odd = any(step[0] == "odd" for step in steps)
     index_every_batch(env, plan)
     check(partial(ENGINES[name], **drawn), env, plan, with_figures=name == "inline" or not has_odd)

@@ -266,12 +266,12 @@ def test_the_keys_of_a_map_are_moved_to_another(first: int, second: int, common:
     target.add(older, first)
     source.add(newer, second)
     slots = len(target.table)
-    moved = offset_map.shared_tuples(second)
-    source.move_to(moved)
+    (moved,) = tuples = offset_map.shared_tuples(1, second)
+    assert source.move_to(tuples) == [second]
     assert sorted(map(tuple, moved.tolist())) == sorted(map(tuple, newer.tolist()))
     # But for those that have found their place behind the end of the table, and so at its front.
     assert (np.diff(moved[:, 0].astype(np.float64)) < 0).mean() < 0.5 if second else True
-    target.add_hashed(moved)
+    target.add_hashed([moved])
     assert target.size == first + second - common
     assert len(target.table) == slots or not common
     assert len(target.table) <= max(slots, 3 * target.size)
@@ -279,9 +279,22 @@ def test_the_keys_of_a_map_are_moved_to_another(first: int, second: int, common:
 
 
 def test_keys_that_do_not_fit_are_not_moved() -> None:
-    """They stay where they are."""
-    under_test = new_map()
-    under_test.add(tuples_of([(b"a", 1), (b"b", 2)]), 2)
-    with pytest.raises(ValueError, match="2 keys do not fit into 1 tuples"):
-        under_test.move_to(offset_map.shared_tuples(1))
-    assert under_test.find(b"b") == 2
+    """Neither into one partition nor into several, of which one is full."""
+    for partitions, room in ((1, 99), (4, 24)):
+        under_test = new_map()
+        under_test.add(tuples_of([(b"%d" % number, number) for number in range(100)]), 100)
+        assert under_test.move_to(offset_map.shared_tuples(partitions, room)) is None
+
+
+def test_moved_keys_are_in_partitions_by_hash() -> None:
+    """By the second half, in the order of the first."""
+    words = tuples_of([(b"%d" % number, number) for number in range(1000)])
+    under_test = new_map(least_slots=4096)
+    under_test.add(words, 1000)
+    moved = offset_map.shared_tuples(4, 400)
+    counts = under_test.move_to(moved)
+    assert sum(counts) == 1000
+    for partition, count in enumerate(counts):
+        found = moved[partition, :count]
+        assert (found[:, 1] % 4 == partition).all()
+        assert sorted(found[:, 2].tolist()) == sorted(words[words[:, 1] % 4 == partition, 2].tolist())

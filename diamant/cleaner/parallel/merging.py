@@ -1,0 +1,85 @@
+"""The keys of many shares merged by several processes, each a part of the space of hashes.
+
+Without it the first process would do little but take over keys, the same ones from each share: with 16 shares 15 times as many.
+
+Memory: for the merged keys as much as they take in the map, and shared as those of the shares are; in each process a map of its
+partition at a time.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from diamant.cleaner.engines.offset_map import SPREAD_AT, OffsetMap, shared_tuples
+from diamant.cleaner.parallel.fork import Fork, ForkFailed
+from diamant.kernels.constants.tuples import ENTRY_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from multiprocessing.connection import Connection
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from diamant.cleaner.engines.work import RoundWork
+
+MERGED_FROM = 7
+"""So many shares beside the first are merged: then this process puts each key into its table once, and not for each share."""
+
+
+class Keys(NamedTuple):
+    """Keys with their last offsets, in partitions by hash."""
+
+    tuples: NDArray[np.uint64]
+    """Shared: uint64[partitions, room, 3]."""
+    counts: list[int]
+    """How many there are in each partition."""
+
+    def parts(self) -> list[NDArray[np.uint64]]:
+        """Return those of each partition, in the order of their hashes."""
+        return [tuples[:count] for tuples, count in zip(self.tuples, self.counts, strict=True)]
+
+
+def partitions_for(processes: int) -> int:
+    """Return how many partitions keys are kept in for so many processes: a power of two, one if they are not merged."""
+    return 1 if processes <= MERGED_FROM else 1 << (processes - 1).bit_length()
+
+
+def merged(work: RoundWork, shares: Sequence[Keys], processes: int) -> list[NDArray[np.uint64]]:
+    """Return the keys of shares, each once with its last offset, by partition. OSError if there is no memory to share."""
+    partitions = range(len(shares[0].counts))
+    targets = [shared_tuples(1, sum(share.counts[index] for share in shares)) for index in partitions]
+    merge = partial(_merge, work.plan.hash_key, shares, targets)
+    forks: list[Fork] = []
+    try:
+        with suppress(OSError):  # no more processes: then with fewer
+            for first in range(1, processes):
+                forks.append(Fork(partial(_merge_some, merge, partitions[first::processes])))
+        found = {index: merge(index) for index in partitions[::processes]}
+        for fork in forks:
+            with suppress(ForkFailed):
+                found |= fork.answer(work.check_done)
+        # What a child could not do this process does.
+        counts = [found[index] if index in found else merge(index) for index in partitions]
+        return [target[0, :count] for target, count in zip(targets, counts, strict=True)]
+    finally:
+        for fork in forks:
+            fork.close()
+
+
+def _merge_some(merge: partial[int], partitions: range, answering: Connection) -> None:
+    answering.send({index: merge(index) for index in partitions})
+
+
+def _merge(hash_key: bytes, shares: Sequence[Keys], targets: Sequence[NDArray[np.uint64]], index: int) -> int:
+    """Merge a partition into its target; return how many keys it has."""
+    target = targets[index]
+    keys = OffsetMap(hash_key, memory_bytes=int(target.shape[1] / SPREAD_AT + 64) * ENTRY_BYTES)
+    for share in shares:
+        keys.add_hashed([share.tuples[index, : share.counts[index]]])
+    counts = keys.move_to(target)
+    keys.close()
+    assert counts is not None
+    return counts[0]
