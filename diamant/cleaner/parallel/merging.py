@@ -47,10 +47,13 @@ def partitions_for(processes: int) -> int:
     return 1 if processes <= MERGED_FROM else 1 << (processes - 1).bit_length()
 
 
-def merged(work: RoundWork, shares: Sequence[Keys], processes: int) -> list[NDArray[np.uint64]]:
-    """Return the keys of shares, each once with its last offset, by partition. OSError if there is no memory to share."""
+def merged(work: RoundWork, shares: Sequence[Keys], processes: int) -> list[NDArray[np.uint64]] | None:
+    """Return the keys of shares, each once with its last offset, by partition; None if there is no memory to share."""
     partitions = range(len(shares[0].counts))
-    targets = [shared_tuples(1, sum(share.counts[index] for share in shares)) for index in partitions]
+    try:
+        targets = [shared_tuples(1, sum(share.counts[index] for share in shares)) for index in partitions]
+    except OSError:
+        return None
     merge = partial(_merge, work.plan.hash_key, shares, targets)
     forks: list[Fork] = []
     try:

@@ -78,8 +78,11 @@ def map_shares(work: RoundWork, key_map: CompiledMap, shares: Sequence[Share]) -
             return True
         for child in children:
             child.wait(work.check_done)
+        keys = None
         if len(children) >= MERGED_FROM and _fit(key_map, children):
-            _take_over(work, key_map, children, merged(work, [child.keys for child in children], len(shares)))
+            keys = merged(work, [child.keys for child in children], len(shares))
+        if keys is not None:
+            _take_over(work, key_map, children, keys)
         else:
             for child in children:
                 if not _fit(key_map, [child]):

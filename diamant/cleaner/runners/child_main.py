@@ -11,6 +11,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from diamant.cleaner.runners.worker_messages import Message
 
@@ -19,6 +21,9 @@ PROGRESS_INTERVAL_S = 0.5
 
 Send = Callable[[Message], None]
 """Tells the broker something. Any thread."""
+
+OOM_SCORE = 500
+"""How much sooner than others this is ended for lack of memory: half of all there is counts as if it were taken."""
 
 _PR_SET_PDEATHSIG = 1
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
@@ -53,11 +58,15 @@ def run_child(module: str, description: str, run: Callable[[Send], None]) -> int
 
 
 def step_back(niceness: int) -> None:
-    """Give way to others, for the processor and for the disk. Best effort: not every system lets one."""
+    """Give way to others, for the processor, for the disk, and for memory. Best effort: not every system lets one."""
     try:
         os.nice(niceness)
     except OSError:
         pass
+    with suppress(OSError, ValueError):
+        # Where memory runs out the system ends this process, and not the broker. Children are alike.
+        score = Path("/proc/self/oom_score_adj")
+        score.write_text(str(max(int(score.read_text()), OOM_SCORE)))
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None and sys.platform == "linux":
         # For this thread, and those that it starts.

@@ -66,7 +66,7 @@ def test_each_key_has_its_last_offset(work: RoundWork, shares: int, processes: i
     """However many processes there are, and if all but this one fail."""
     given, expected = shares_and_expected(shares)
     found = {}
-    for partition, keys in enumerate(merged(work, kind(given), processes)):
+    for partition, keys in enumerate(merged(work, kind(given), processes) or ()):
         for first, second, offset in keys.tolist():
             assert second % PARTITIONS == partition
             assert (first, second) not in found

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -180,6 +182,54 @@ def test_small_and_throttled_rounds_are_not_divided(history: SegmentHistory, tmp
     assert parallel_round.processes_for(env, replace(large, threads=1)) == 1
     assert parallel_round.processes_for(env, replace(large, io_max_bytes_per_second=1e9)) == 1
     assert parallel_round.processes_for(env, replace(plan, threads=2)) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to processors")
+def test_on_one_processor_a_round_is_not_divided(history: SegmentHistory, tmp_path: Path) -> None:
+    """It is the processors that this process may use that count (taskset, cpusets of containers), not those of the machine."""
+    plan = plan_of(history, tmp_path)
+    large = replace(plan, segments=(replace(plan.segments[0], size=parallel_round.WORTH_BYTES),), threads=8)
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        assert parallel_round.processes_for(RealEnv(SettableClock(NOW_MS)), large) == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 9])
+def test_a_round_without_memory_for_children_is_done_by_one_process(tmp_path: Path, processes: int) -> None:
+    """Whatever they lack memory for, and wherever they come to it: the bytes are the same, or the round ends by MemoryError."""
+    history = SegmentHistory()
+    for number in range(40):
+        history.batch([(b"key-%d" % (number * 500 + index & 4095), b"value") for index in range(1000)])
+        if number % 4 == 3:
+            history.roll()
+    plan = plan_of(history, tmp_path)
+    expected = parallel_round.engine_for(1)(RealEnv(SettableClock(NOW_MS)), plan)
+    files = remove_cleaned(plan)
+    code = (
+        "import resource, sys; from diamant.cleaner.parallel.round import engine_for;"
+        "from diamant.cleaner.rules.plan import CleanPlan; from diamant.storage.env.env import RealEnv;"
+        "from diamant.cleaner.runners.worker import set_memory_limit; from pathlib import Path;"
+        "used = int(Path('/proc/self/statm').read_text().split()[5]) * 4096; set_memory_limit(used + int(sys.argv[2]));"
+        "print(engine_for(int(sys.argv[1]))(RealEnv(), CleanPlan.from_json(sys.stdin.read())).end_offset)"
+    )
+    seen = set()
+    for room in (1 << 20, 8 << 20, 32 << 20, 1 << 30):
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(processes), str(room)], input=plan.to_json(), capture_output=True, text=True
+        )  # fmt: skip
+        seen.add(done.returncode)
+        if done.returncode:
+            assert "MemoryError" in done.stderr or "Cannot allocate memory" in done.stderr
+            # What was handed over before stays.
+            assert remove_cleaned(plan).items() <= files.items()
+        else:
+            assert int(done.stdout) == expected.end_offset
+            assert remove_cleaned(plan) == files
+    assert seen == {0, 1}
 
 
 def remove_cleaned(plan: CleanPlan) -> dict[str, bytes]:

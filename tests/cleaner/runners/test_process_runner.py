@@ -21,6 +21,7 @@ from diamant.cleaner.prompt.segment_keys import file_segment_facts
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleaningAborted, OutputSegment
+from diamant.cleaner.runners.child_main import OOM_SCORE
 from diamant.cleaner.runners.contract import MemoryLimit, RunnerFailed
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.process import WORKER_PROGRAM, ProcessRunner, memory_limit_bytes
@@ -366,10 +367,12 @@ async def test_closing_aborts_rounds(log: Log) -> None:
 @pytest.mark.slow
 @LINUX
 async def test_a_worker_gives_way(log: Log, runner: ProcessRunner) -> None:
-    """Low priority for the processor and the disk, a process group of its own."""
+    """Low priority for the processor and the disk, first to go where memory runs out, a process group of its own."""
     await runner.run(plan_of(log), on_output=Swapper(log))
     pid = runner.worker_pid
     assert pid is not None
+    score = await asyncio.to_thread(Path(f"/proc/{pid}/oom_score_adj").read_text)
+    assert int(score) >= OOM_SCORE
     assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
     assert os.getpgid(pid) == pid
     if shutil.which("ionice"):
