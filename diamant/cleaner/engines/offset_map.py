@@ -114,7 +114,7 @@ class OffsetMap:
         """Move the keys with their last offsets to uint64[partitions, room, 3]; return how many each has of them.
 
         The partition is in the second half of the hash, and its keys come in the order of the first. There are a power of two.
-        None if one is full: then the map is of no use any more.
+        None if one is full: then the map is of no use.
         """
         words = np.empty((TAKEN_AT_ONCE, 3), np.uint64)
         fill = np.zeros(len(partitions), np.int64)
