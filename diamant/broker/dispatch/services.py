@@ -282,7 +282,9 @@ class Services:
 
     def _superseded_share(self, topic: str | None) -> float | None:
         """See `FigureHistory`; of the whole broker, of what was counted."""
-        figures = self.segment_figures()
+        figures = self.segment_figures.made
+        if figures is None:  # nothing was counted, and no history is worth its imports
+            return None
         known = self.node.topics.by_name.get(topic) if topic is not None else None
         share = figures.share_known() if topic is None else figures.share([] if known is None else known.logs.values())
         return share.ratio

@@ -27,6 +27,7 @@ from diamant.broker.metrics.authentications import Authentications, authenticati
 from diamant.broker.metrics.coordinators import GroupFigures, TransactionFigures, take_groups, take_transactions
 from diamant.broker.metrics.erasure_deadline import TopicDeadline, take_deadlines
 from diamant.broker.metrics.erasure_deadline import samples as deadline_samples
+from diamant.broker.metrics.offline import offline_partitions
 from diamant.broker.metrics.quotas import QuotaFigure, take_quotas
 from diamant.broker.metrics.table import COUNTER, GAUGE, HISTOGRAM, METRICS
 from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS, RequestMetrics
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services
     from diamant.broker.erasure.erase.erasures import Erasures
     from diamant.broker.erasure.redact.redactions import Redactions
-    from diamant.broker.node.node import Node
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -216,13 +216,6 @@ def _traffic(counted: RequestMetrics) -> TrafficFigures:
         counted.received_bytes,
         sum(row.sent_bytes for row in counted.rows()),
     )
-
-
-def offline_partitions(node: Node) -> int:
-    """The number of partitions that could not be opened or can no longer be written."""
-    topics = node.topics.image.topics
-    failed = sum(failure.topic in topics for failure in node.directory.failures)
-    return failed + sum(log.write_failure is not None for log in node.directory.logs.values())
 
 
 def render(snapshot: MetricsSnapshot) -> bytes:

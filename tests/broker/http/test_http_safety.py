@@ -363,6 +363,9 @@ async def main():
     async with Broker(config) as broker:
         unwanted = ("diamant.broker.erasure", "diamant.broker.operations.running.clock", "aiohttp")
         assert not [name for name in sys.modules if name.startswith(unwanted)], sys.modules
+        assert (await ask(broker, "GET", "/")).status == 200  # the first view loads what it shows, and no more
+        others = ("diamant.broker.http.page.views.topic", "diamant.broker.operations.records", "prometheus_client")
+        assert not [name for name in sys.modules if name.startswith(others)]
         assert (await ask(broker, "GET", "/metrics")).status == 200
         assert "diamant.broker.http.endpoints.running.clock" not in sys.modules
         assert "diamant.broker.http.endpoints.running.faults" not in sys.modules

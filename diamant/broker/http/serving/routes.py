@@ -28,7 +28,7 @@ from diamant.broker.http.serving.openapi import WAIT_PARAM, document
 from diamant.broker.http.serving.route import Call, Result, Route, matched, row_name
 from diamant.broker.http.serving.token import COOKIE, NO_ONE, Caller, TokenCheck
 from diamant.broker.http.serving.verbs import READING_KEYS, verb_of
-from diamant.broker.metrics import prometheus as metrics
+from diamant.broker.metrics.offline import offline_partitions
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.security.audit.audit_log import DENIED, AuditLog, Deed
 from diamant.version import __version__
@@ -63,7 +63,7 @@ class Routes:
         self._endpoints = endpoints
         self.services = services
         self._started_s = started_s
-        self._scrape: asyncio.Task[bytes] | None = None
+        self._scrape: asyncio.Task[tuple[bytes, str]] | None = None
         self._token = token
         self._owners: dict[str, Caller] = {}
         """Those who began the jobs."""
@@ -309,12 +309,14 @@ class Routes:
         # Requests that come while the text is being made get the same text.
         if self._scrape is None:
             self._scrape = asyncio.create_task(self._make_metrics())
-        body = await asyncio.shield(self._scrape)
-        return web.Response(body=body, headers={"Content-Type": metrics.CONTENT_TYPE})
+        body, content_type = await asyncio.shield(self._scrape)
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
-    async def _make_metrics(self) -> bytes:
+    async def _make_metrics(self) -> tuple[bytes, str]:
         try:
-            return await asyncio.to_thread(metrics.render, await metrics.take(self.services))
+            metrics = await asyncio.to_thread(_metrics_module)
+            text = await asyncio.to_thread(metrics.render, await metrics.take(self.services))
+            return text, metrics.CONTENT_TYPE
         finally:
             self._scrape = None
 
@@ -331,9 +333,16 @@ class Routes:
             "listeners": [listener.address for listener in node.addresses.kafka],
             "uptime_s": round(time.monotonic() - self._started_s, 1),
             "partitions": len(node.directory.logs),
-            "partitions_offline": metrics.offline_partitions(node),
+            "partitions_offline": offline_partitions(node),
         }
         return web.json_response(health, status=200 if is_ready else 503)
+
+
+def _metrics_module() -> ModuleType:
+    """Import what makes metrics: a page does not wait for it."""
+    from diamant.broker.metrics import prometheus
+
+    return prometheus
 
 
 def _leaves_line(row: Route, named: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from diamant.broker.http.serving.route import Call, Param, Route
 from diamant.broker.metrics.erasure_deadline import take_deadlines
-from diamant.broker.metrics.prometheus import offline_partitions
+from diamant.broker.metrics.offline import offline_partitions
 
 
 async def healthz(call: Call) -> web.Response:

@@ -11,7 +11,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import web
 
@@ -29,13 +29,15 @@ from diamant.broker.http.page.making.rendering import (
 )
 from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
 from diamant.broker.http.serving.route import Call, Param, Route
-from diamant.broker.operations.records.explain import ExplainOperation, ExplainRequest
 from diamant.broker.topics.names import INTERNAL_TOPICS
-from diamant.cleaner.redaction.locate import LocatedRecords, SearchedSegment, locate_records
-from diamant.cleaner.redaction.where import Where, WhereError, parse_where
 from diamant.protocol.errors import KafkaError
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from diamant.broker.operations.records.explain import ExplainOperation
+    from diamant.cleaner.redaction.locate import LocatedRecords
+    from diamant.cleaner.redaction.where import Where
 
 MAX_WAIT_MS = 600_000
 MAX_ROWS = 200
@@ -118,6 +120,8 @@ def _hex_of(pem: str) -> str:
 
 async def preview_key(call: Call) -> web.StreamResponse:
     """Return where a key is. NotFound, NotPossible, TooMany."""
+    from diamant.broker.operations.records.explain import ExplainRequest
+
     key: bytes = call.fields["key"]
     places: list[KeyPlace] = []
     for topic in _topics(call, call.fields["topics"]):
@@ -162,6 +166,8 @@ def _erase_call(call: Call, key: bytes, topics: list[str]) -> ShownCall:
 
 async def preview_where(call: Call) -> web.StreamResponse:
     """Return what a redaction would remove. NotFound, NotPossible, BadArgument."""
+    from diamant.cleaner.redaction.where import WhereError, parse_where
+
     topic, text = call.fields["topic"], call.fields["where"]
     try:
         where = parse_where(text)
@@ -195,6 +201,8 @@ async def preview_where(call: Call) -> web.StreamResponse:
 
 
 async def _locate(explaining: ExplainOperation, log: Log, where: Where) -> LocatedRecords:
+    from diamant.cleaner.redaction.locate import SearchedSegment, locate_records
+
     taken, files = await explaining.open(log)
     files.close()
     segments = [

@@ -13,7 +13,6 @@ from diamant.broker.groups.store.offsets import committed_offset_of
 from diamant.broker.http.page.making.live import live_view, stream
 from diamant.broker.http.page.making.rendering import fragment, page, shown_call, view
 from diamant.broker.http.serving.route import Call
-from diamant.broker.operations.records.explain import ExplainRequest
 from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE, parse_assignment
@@ -225,6 +224,8 @@ async def show_group(call: Call) -> web.StreamResponse:
 
 async def tombstones(call: Call) -> web.StreamResponse:
     """Return how many tombstones a group has not passed, by partition. NotFound, NotPossible."""
+    from diamant.broker.operations.records.explain import ExplainRequest
+
     _, group = _group(call)
     found = []
     for topic in sorted(group.offsets.committed):

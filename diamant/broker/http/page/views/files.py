@@ -1,0 +1,11 @@
+"""The files of the page: styles, scripts, libraries."""
+
+from __future__ import annotations
+
+from diamant.broker.http.page.making import assets
+from diamant.broker.http.page.making.rendering import refused
+from diamant.broker.http.serving.route import Route
+
+ROUTES = (
+    Route("GET", "/static/{digest}/{name}", assets.serve, "A file of the page.", takes_any_query=True, refuse=refused),
+)
