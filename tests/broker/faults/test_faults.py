@@ -40,12 +40,13 @@ from tests.waiting import wait_until
 NOT_OF_CLIENTS = {*range(76, 93)}
 """Share groups: listed, without handlers."""
 
-VERSIONS = [
-    (key, version)
-    for key, served in apis.SERVED.items()
-    if key not in NOT_OF_CLIENTS
-    for version in range(served.min, served.max + 1)
-]
+
+KEYS = [key for key in apis.SERVED if key not in NOT_OF_CLIENTS]
+
+
+def versions_of(key: int) -> range:
+    """The versions of an API that are served."""
+    return range(apis.SERVED[key].min, apis.SERVED[key].max + 1)
 
 
 # -- the place of a code in every answer --------------------------------------------------------------------------------
@@ -78,37 +79,35 @@ def codes_in(value: Any) -> Iterator[int]:
                 yield from codes_in(one)
 
 
-@pytest.mark.parametrize(("key", "version"), VERSIONS, ids=lambda value: str(value))
-def test_every_api_and_version_can_answer_an_error(key: int, version: int) -> None:
+def sent_and_answered(key: int, version: int, *, is_for_parts: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The fields of a request with one of each, and of its answer with an error, both as clients see them."""
+    sent = encode_request_fields(key, version, sample(message_class(key, version, "request")))
+    request = message_fields(decode_request(key, version, sent))
+    answer = ErrorAnswer(key, version, ErrorCode.REQUEST_TIMED_OUT, "why", is_for_parts=is_for_parts).whole(request)
+    assert answer is not None, version
+    return request, decode_response_fields(key, version, encode_response_fields(key, version, answer))
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_api_and_version_can_answer_an_error(key: int) -> None:
     """A request with one of each is answered by the code at one place that is read, and by nothing that does not fit."""
-    request = message_fields(
-        decode_request(
-            key, version, encode_request_fields(key, version, sample(message_class(key, version, "request")))
-        )
-    )
-    answer = ErrorAnswer(key, version, ErrorCode.REQUEST_TIMED_OUT, "why", is_for_parts=False)
-    fields = answer.whole(request)
-    assert fields is not None
-    body = encode_response_fields(key, version, fields)
-    assert ErrorCode.REQUEST_TIMED_OUT in list(codes_in(decode_response_fields(key, version, body)))
+    for version in versions_of(key):
+        _, response = sent_and_answered(key, version, is_for_parts=False)
+        assert ErrorCode.REQUEST_TIMED_OUT in list(codes_in(response)), version
 
 
-@pytest.mark.parametrize(("key", "version"), [(key, version) for key, version in VERSIONS if key in MIRRORS])
-def test_the_error_is_in_the_elements_that_the_request_names(key: int, version: int) -> None:
+@pytest.mark.parametrize("key", MIRRORS)
+def test_the_error_is_in_the_elements_that_the_request_names(key: int) -> None:
     """An error about parts stands in the innermost elements, which say what they are about in the request's words."""
-    sent = sample(message_class(key, version, "request"))
-    request = message_fields(decode_request(key, version, encode_request_fields(key, version, sent)))
-    if not any(request.get(mirror.request) for mirror in MIRRORS[key]):
-        return  # old versions of FindCoordinator and LeaveGroup name one thing, at the top
-    fields = ErrorAnswer(key, version, ErrorCode.REQUEST_TIMED_OUT, "why", is_for_parts=True).whole(request)
-    assert fields is not None
-    response = decode_response_fields(key, version, encode_response_fields(key, version, fields))
-    for mirror in MIRRORS[key]:
-        if mirror.response in response and request.get(mirror.request):
-            (element,) = response[mirror.response][:1]
-            assert ErrorCode.REQUEST_TIMED_OUT in list(codes_in(element)) or key in OUTERMOST
-            named = {name: value for name, value in element.items() if name in ("name", "topic", "group_id", "key")}
-            assert set(named.values()) <= {"x", None}, named
+    for version in versions_of(key):
+        request, response = sent_and_answered(key, version, is_for_parts=True)
+        # Old versions of FindCoordinator and LeaveGroup name one thing, at the top.
+        for mirror in MIRRORS[key]:
+            if mirror.response in response and request.get(mirror.request):
+                element = response[mirror.response][0]
+                assert ErrorCode.REQUEST_TIMED_OUT in list(codes_in(element)) or key in OUTERMOST, version
+                named = {name: value for name, value in element.items() if name in ("name", "topic", "group_id", "key")}
+                assert set(named.values()) <= {"x", None}, (version, named)
 
 
 @pytest.mark.parametrize(

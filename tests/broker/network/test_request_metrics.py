@@ -25,7 +25,7 @@ from diamant.protocol.wire.schema_fields import message_class
 from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.env.clock import Clock, SettableClock
 from diamant.storage.env.env import RealEnv
-from tests.broker.faults.test_faults import VERSIONS, codes_in, sample
+from tests.broker.faults.test_faults import KEYS, codes_in, sample, versions_of
 from tests.broker.metrics.test_metrics import Samples, parse, value
 from tests.broker.wire import FETCH, METADATA, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields
 from tests.waiting import wait_until
@@ -45,15 +45,16 @@ async def scrape(broker: Broker) -> Samples:
 # -- error codes in answers --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("key", "version"), VERSIONS, ids=lambda value: str(value))
-def test_error_codes_are_found_in_every_answer(key: int, version: int) -> None:
-    """Those that decoding finds, in the same order, without decoding; none where there is none."""
-    fields = sample(message_class(key, version, "response"))
-    body = encode_response_fields(key, version, fields)
-    found = error_code_finder(key, version)(body)
-    expected = [code for code in codes_in(decode_response_fields(key, version, body)) if code]
-    assert found == expected
-    assert error_code_finder(key, version)(_without_codes(key, version, fields)) == []
+@pytest.mark.parametrize("key", KEYS)
+def test_error_codes_are_found_in_every_answer(key: int) -> None:
+    """Those that decoding finds, in the same order, without decoding; none where there is none. In every version."""
+    for version in versions_of(key):
+        fields = sample(message_class(key, version, "response"))
+        body = encode_response_fields(key, version, fields)
+        found = error_code_finder(key, version)(body)
+        expected = [code for code in codes_in(decode_response_fields(key, version, body)) if code]
+        assert (version, found) == (version, expected)
+        assert (version, error_code_finder(key, version)(_without_codes(key, version, fields))) == (version, [])
 
 
 def _without_codes(key: int, version: int, fields: dict[str, Any]) -> bytes:

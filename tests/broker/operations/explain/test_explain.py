@@ -15,6 +15,7 @@ from diamant.protocol.errors import ErrorCode
 from tests.broker.node.test_cleaning import produce
 from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, START_MS, gate, kinds, stage
 from tests.broker.wire import CREATE_PARTITIONS
+from tests.waiting import wait_until
 
 
 def flip(path: str, modified_s: int) -> None:
@@ -170,6 +171,9 @@ async def test_a_tombstone_from_its_writing_to_its_horizon(tmp_path: Path) -> No
         assert kinds(before) == [explanation.ACTIVE_SEGMENT, explanation.NOT_STAMPED]
         assert before.goes_ms == START_MS + HOUR_MS + 1 + DAY_MS
         await at.is_there_until(START_MS + HOUR_MS + 1, 0)
+        # The next round releases a file of the same name, which the removal of this one's must not meet.
+        at.clock.advance_ms(at.log.config.file_delete_delay_ms)
+        await wait_until(lambda: not [*Path(at.log.path).glob("*.deleted")])
         after = await at.goes_exactly_when_told(1)
         assert kinds(after) == [explanation.HORIZON]
         assert after.goes_ms == before.goes_ms == after.horizon_ms

@@ -197,7 +197,7 @@ async def test_what_is_not_as_the_job_says_is_not_swapped_in(
     temporary_files: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The round fails and says why, the old files are in place, no stray ones anywhere; the next round works."""
+    """The round fails and says why, the old files are in place, no stray ones anywhere."""
     local = tmp_path / "local"
     runner.settings = replace(runner.settings, conf={"spark.local.dir": str(local)})
     before = segment_files(log)
@@ -208,6 +208,17 @@ async def test_what_is_not_as_the_job_says_is_not_swapped_in(
     assert [*os.listdir(temporary_files), *os.listdir(local)] == []
     assert runner.rests_for_s > 0
     assert message in str(runner.last_failure)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fake")
+async def test_the_round_after_a_failed_one_works(
+    log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failure is forgotten."""
+    monkeypatch.setenv(MISCHIEF, "die")
+    with pytest.raises(SparkError):
+        await runner.run(plan_of(log), on_output=Swapper(log))
     monkeypatch.delenv(MISCHIEF)
     assert (await runner.run(plan_of(log), on_output=Swapper(log))).runner == "spark"
     assert runner.last_failure is None
