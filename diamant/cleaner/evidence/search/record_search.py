@@ -60,6 +60,9 @@ READ_BYTES = 4 * 1024 * 1024
 CONTROL_KEY_BYTES = 4
 """Of a control record's key: version and type. One with another key is no marker, whatever its batch says."""
 
+MANY_TEXTS = 16
+"""If a batch holds more needles, each of its records is searched for all of them."""
+
 _PREFIX = Struct(">qiIb")
 
 
@@ -197,6 +200,7 @@ class FileSearch:
         if not crc_is_valid(buffer, at, header.size):
             self.fail(batch.position, "the batch's checksum is wrong")
         hits = self.subject.needles.find(whole)
+        texts = _texts(whole, hits)
         places: set[bytes] = set()
         payload = None
         try:
@@ -205,13 +209,15 @@ class FileSearch:
             if header.codec != NO_CODEC and (header.record_count or header.magic < CURRENT_MAGIC):
                 payload = self._payload(batch)
                 self.counts.decompressed_bytes += len(payload)
-                hits += self.subject.needles.find(payload)
+                more = self.subject.needles.find(payload)
+                texts |= _texts(payload, more)
+                hits += more
             if not hits and self._can_pass_over(batch, payload):
                 records = header.record_count
             else:
                 for record in iter_records(buffer, at):
                     records += 1
-                    places |= self._look_at_record(record, batch, has_hits=bool(hits))
+                    places |= self._look_at_record(record, batch, texts)
         except CorruptBatch as error:
             self.fail(batch.position, f"the batch's records cannot be read: {error.reason}")
         for hit in hits:
@@ -238,11 +244,11 @@ class FileSearch:
         start, end = batch.at + HEADER_SIZE, batch.at + header.size
         return not self.subject.may_be_in(bytes(batch.buffer[start:end]) if payload is None else payload, self.topic)
 
-    def _look_at_record(self, record: Record, batch: BatchBytes, *, has_hits: bool) -> set[bytes]:
-        """Look at a record; return the digests of the needles that it holds."""
+    def _look_at_record(self, record: Record, batch: BatchBytes, texts: set[bytes]) -> set[bytes]:
+        """Look at a record; return the digests of the needles that it holds. `texts`: those that the batch holds."""
         is_marker = batch.header.is_control and record.key is not None and len(record.key) == CONTROL_KEY_BYTES
         verdict = not is_marker and self.subject.is_meant(record, self.topic)
-        hits = self._hits_in(record) if has_hits else []
+        hits = self._hits_in(record, texts) if texts else []
         if verdict is not False and not batch.header.base_offset <= record.offset <= batch.header.last_offset:
             # Then it may be out of what a claim covers, and no consumer sees it there.
             self.fail(batch.position, "a record's offset is not within its batch")
@@ -259,13 +265,19 @@ class FileSearch:
         self._add_same_bytes(record, batch, hits)
         return {needle.digest for _, needle in hits}
 
-    def _hits_in(self, record: Record) -> list[tuple[str, Needle]]:
+    def _hits_in(self, record: Record, texts: set[bytes]) -> list[tuple[str, Needle]]:
         """Return in which fields of a record needles are."""
         fields: list[tuple[str, bytes | None]] = [("key", record.key), ("value", record.value)]
         for name, value in record.headers:
             fields += [("header", name.encode(errors="surrogateescape")), ("header", value)]
         find = self.subject.needles.find
-        return [(place, hit.needle) for place, data in fields if data is not None for hit in find(data)]
+        return [
+            (place, hit.needle)
+            for place, data in fields
+            # A value that many records have is in many batches. This is quicker than to look for all needles.
+            if data is not None and (len(texts) > MANY_TEXTS or any(text in data for text in texts))
+            for hit in find(data)
+        ]
 
     def _add_same_bytes(self, record: Record, batch: BatchBytes, hits: list[tuple[str, Needle]]) -> None:
         for place, needle in hits:
@@ -336,6 +348,10 @@ class FileSearch:
                     self.add_raw(hit, position + hit.start)
             add_to(self.amounts, RAW_BYTES, 0, 0, min(len(data), READ_BYTES))
             position += READ_BYTES
+
+
+def _texts(data: Buffer, hits: list[Hit]) -> set[bytes]:
+    return {bytes(data[hit.start : hit.start + hit.needle.size]) for hit in hits}
 
 
 def _said(record: Record) -> bytes:
