@@ -78,7 +78,7 @@ async def _measured(directory: Path, records: int) -> list[Figure]:
 
 async def fill(log: Log, records: int) -> None:
     """Append as many records, each with a key of its own."""
-    batches, at_once = Batches(VALUE_BYTES, BATCH_RECORDS), AT_ONCE * BATCH_RECORDS
+    batches, at_once = Batches(VALUE_BYTES, BATCH_RECORDS, with_keys=True), AT_ONCE * BATCH_RECORDS
     for first in range(0, records, at_once):
         for batch in batches.made(first, np.arange(first, min(first + at_once, records))):
             log.append_internal(batch)

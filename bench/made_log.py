@@ -62,10 +62,14 @@ def key_of(number: int) -> bytes:
 
 
 class Batches:
-    """Makes batches of `batch_records` records with values of `value_bytes`."""
+    """Makes batches of `batch_records` records with values of `value_bytes`.
 
-    def __init__(self, value_bytes: int, batch_records: int, codec: int = NONE) -> None:
+    `with_keys`: a value begins with its key, so that no two are equal. Otherwise there are few different ones.
+    """
+
+    def __init__(self, value_bytes: int, batch_records: int, codec: int = NONE, *, with_keys: bool = False) -> None:
         self.batch_records, self._codec = batch_records, codec
+        self._begin = key_of(0) if with_keys else b""
         rng = np.random.default_rng(1)
         built = [
             self._template(rng.bytes(value_bytes * batch_records // 2 + 1).hex().encode()) for _ in range(TEMPLATES)
@@ -81,6 +85,7 @@ class Batches:
     def made(self, offset: int, numbers: NDArray[np.int64]) -> list[bytearray]:
         """Return batches that begin at `offset` and have these keys, `AT_ONCE` batches at most."""
         rows = self._rows[: len(numbers) // self.batch_records]
+        numbers = np.repeat(numbers, len(self._columns) // self.batch_records)
         digits = [self._four_digits[numbers // divisor % 10_000] for divisor in (10**8, 10**4, 1)]
         rows[:, self._columns.ravel()] = np.concatenate(digits, axis=1).reshape(len(rows), -1)
         offsets = offset + self.batch_records * np.arange(len(rows), dtype=np.int64)
@@ -98,7 +103,8 @@ class Batches:
 
     def _template(self, noise: bytes) -> bytearray:
         size = len(noise) // self.batch_records
-        values = [noise[at : at + size] for at in range(0, size * self.batch_records, size)]
+        begin = self._begin
+        values = [begin + noise[at + len(begin) : at + size] for at in range(0, size * self.batch_records, size)]
         records = [Record(index, START_MS, key_of(0), value) for index, value in enumerate(values)]
         return build_batch(records, base_offset=0, leader_epoch=0)
 
