@@ -58,11 +58,16 @@ def run_child(module: str, description: str, run: Callable[[Send], None]) -> int
 
 
 def step_back(niceness: int) -> None:
-    """Give way to others, for the processor, for the disk, and for memory. Best effort: not every system lets one."""
-    try:
+    """Give way to others, for the processor, for the disk, and for memory. Best effort: not every system lets one.
+
+    Linux shares processors among sessions first, and a nice value counts only within one (autogroup, sched(7)). A child leads
+    a session of its own: unless that is told to give way, too, it has as much of a processor as its broker.
+    """
+    with suppress(OSError):
         os.nice(niceness)
-    except OSError:
-        pass
+    if niceness and os.getsid(0) == os.getpid():
+        with suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as file:
+            file.write(str(os.getpriority(os.PRIO_PROCESS, 0)))
     with suppress(OSError, ValueError):
         # Where memory runs out the system ends this process, and not the broker. Children are alike.
         score = Path("/proc/self/oom_score_adj")

@@ -364,16 +364,27 @@ async def test_closing_aborts_rounds(log: Log) -> None:
         await runner.run(plan, on_output=Swapper(log))
 
 
+def session_niceness(pid: int) -> int | None:
+    """The nice value of a process's session among sessions; None where the system shares processors without regard to them."""
+    try:
+        said = Path(f"/proc/{pid}/autogroup").read_text()
+    except FileNotFoundError:
+        return None
+    return int(said.rpartition("nice ")[2]) if "nice " in said else None
+
+
 @pytest.mark.slow
 @LINUX
 async def test_a_worker_gives_way(log: Log, runner: ProcessRunner) -> None:
-    """Low priority for the processor and the disk, first to go where memory runs out, a process group of its own."""
+    """Low priority for processor, alone and as a session, and disk; first to go where memory runs out; a group of its own."""
     await runner.run(plan_of(log), on_output=Swapper(log))
     pid = runner.worker_pid
     assert pid is not None
     score = await asyncio.to_thread(Path(f"/proc/{pid}/oom_score_adj").read_text)
     assert int(score) >= OOM_SCORE
-    assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+    niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+    assert os.getpriority(os.PRIO_PROCESS, pid) == niceness
+    assert session_niceness(pid) in (niceness, None)
     assert os.getpgid(pid) == pid
     if shutil.which("ionice"):
         said = await asyncio.to_thread(subprocess.check_output, ["ionice", "-p", str(pid)], text=True)
