@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from diamant.cleaner.rules.plan import CleanPlan
 
 
+MORE = 0.1
+"""So much more does this process map than each other: those hand over keys, and later shares may have more of them."""
+
+
 class Share(NamedTuple):
     """Segments that follow each other."""
 
@@ -53,14 +57,14 @@ class _Answer(NamedTuple):
 
 
 def shares_of(plan: CleanPlan, start: DirtyStart, count: int) -> list[Share]:
-    """Cut the segments from `start` on into `count` shares of about the same size, or fewer."""
+    """Cut the segments from `start` on into `count` shares, or fewer, of about the same size, the first one larger (`MORE`)."""
     segments = plan.segments
     total = sum(segment.size for segment in segments[start.segment :]) - start.position
     shares: list[Share] = []
     first, size = start, -start.position
     for index in range(start.segment, len(segments)):
         size += segments[index].size
-        if size * count >= total * (len(shares) + 1) or index == len(segments) - 1:
+        if size * (count + MORE) >= total * (len(shares) + 1 + MORE) or index == len(segments) - 1:
             shares.append(Share(first, index + 1))
             if index + 1 < len(segments):
                 first = DirtyStart(index + 1, 0, segments[index + 1].base_offset)
