@@ -97,6 +97,13 @@ class MapSurvivors:
         is_across = first.base_offset < self._plan.first_dirty_offset < last.next_base_offset
         return not (is_across and self.latest is None and self._map.may_forget_keys)
 
+    def staying_in(self, first: SegmentPlan, last: SegmentPlan) -> int:
+        """Return how many records of these segments and all between stay, at most if only their keys tell."""
+        if self.latest is None:
+            return last.next_base_offset - first.base_offset
+        latest = self.latest.window(first.base_offset, last.next_base_offset - 1)
+        return int(np.diff(latest.searchsorted([first.base_offset, last.next_base_offset]))[0])
+
     def go_to(self, segment: SegmentPlan) -> None:
         """Ask for this segment next."""
         self._map.notes.go_to(self._map.notes_before.get(segment.base_offset, 0))

@@ -3,6 +3,9 @@
 A marker, or a batch of a transaction, means something only to who has read all before it: from the first group on that has one,
 and from one that a process could not rewrite, this process rewrites the rest by itself, and its errors are those of the round.
 
+Groups of which more stays take longer, mostly the last ones: each window of groups begins with those, so that at the end no
+process is left alone with a large one. As many outputs may be complete before the first of them is handed over.
+
 Memory: children share the map with this process as long as they only look keys up in it.
 """
 
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 _INDEX = Struct("=H")
 MAX_GROUPS = 16 * 1024
 """As many indexes fit a pipe."""
+WINDOW = 4
+"""Groups of a window for each process."""
 
 
 class Rewritten(NamedTuple):
@@ -82,7 +87,9 @@ class GroupRewriters:
         if not self._survivors.is_steady(groups[0][0], groups[-1][-1]):
             raise _InOrder
         self._survivors.go_to(groups[0][0])
-        stage = _Stage(self._work, self._survivors, self._new_rewriter, self._on_written, groups)
+        costs = [self._survivors.staying_in(group[0], group[-1]) for group in groups]
+        order = costliest_first(costs, WINDOW * self._processes)
+        stage = _Stage(self._work, self._survivors, self._new_rewriter, self._on_written, groups, order)
         try:
             stage.begin(min(self._processes, len(groups)) - 1)
             yield from stage.results()
@@ -104,6 +111,7 @@ class _Stage:
         new_rewriter: Callable[[RoundWork], CompiledRewriter],
         on_written: Callable[[OutputSegment], None],
         groups: Sequence[Sequence[SegmentPlan]],
+        order: Sequence[int],
     ) -> None:
         self._work = work
         self._survivors = survivors
@@ -116,7 +124,7 @@ class _Stage:
         """Index of the next group whose outputs are to be handed over."""
         self._claims, claiming = os.pipe()
         # The process that reads the index of a group rewrites it.
-        os.write(claiming, b"".join(map(_INDEX.pack, range(len(groups)))))
+        os.write(claiming, b"".join(map(_INDEX.pack, order)))
         os.close(claiming)
 
     def begin(self, children: int) -> None:
@@ -195,6 +203,14 @@ class _Stage:
             self._work.stats.add(one.stats)
             self._work.throttle(one.stats.bytes_read + one.stats.bytes_written)
             yield one.outputs
+
+
+def costliest_first(costs: Sequence[int], window: int) -> list[int]:
+    """Return the indexes of groups, the costliest first in each window of so many; the first window may have less."""
+    order: list[int] = []
+    for end in range(len(costs), 0, -window):
+        order[:0] = sorted(range(max(0, end - window), end), key=lambda index: -costs[index])
+    return order
 
 
 def _stages(plan: CleanPlan, groups: Sequence[Sequence[SegmentPlan]]) -> list[Sequence[Sequence[SegmentPlan]]]:

@@ -17,7 +17,7 @@ from diamant.cleaner.engines.dirty_range import DirtyStart, map_dirty_range
 from diamant.cleaner.engines.survivors import MapSurvivors
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.parallel import round as parallel_round
-from diamant.cleaner.parallel.groups import GroupRewriters
+from diamant.cleaner.parallel.groups import GroupRewriters, costliest_first
 from diamant.cleaner.parallel.shares import Share, map_shares, shares_of
 from diamant.cleaner.rules.engine_limits import EngineLimits
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
@@ -140,6 +140,28 @@ def test_groups_are_rewritten_by_several_processes(history: SegmentHistory, tmp_
     assert outputs == [segment.base_offset for segment in plan.segments]
     assert len(pids.read_text().split()) == SEGMENTS
     assert work.stats.bytes_read == sum(segment.size for segment in plan.segments)
+
+
+def test_groups_of_which_most_stays_come_first() -> None:
+    """In each window from the end, so that outputs that wait for others are few."""
+    assert costliest_first([1, 5, 3, 2, 4, 9], 6) == [5, 1, 4, 2, 3, 0]
+    assert costliest_first([1, 5, 3, 2, 4, 9, 9], 3) == [0, 1, 2, 3, 5, 6, 4]
+    assert costliest_first([], 8) == []
+
+
+def test_what_stays_is_counted_by_group(history: SegmentHistory, tmp_path: Path) -> None:
+    """Once the offsets that stay are known; before it is the records that there may be."""
+    plan = plan_of(history, tmp_path)
+    work = work_of(plan, [])
+    key_map = CompiledMap(work, RowRecords(work.limits))
+    map_dirty_range(work, key_map)
+    survivors = MapSurvivors(plan, key_map)
+    first, last = plan.segments[0], plan.segments[-1]
+    assert survivors.staying_in(first, first) == first.next_base_offset
+    survivors.go_to(first)
+    counts = [survivors.staying_in(segment, segment) for segment in plan.segments]
+    assert sum(counts) == survivors.staying_in(first, last) == 64
+    assert counts[0] < counts[-1]
 
 
 @pytest.mark.parametrize("processes", [3, 9])
