@@ -86,7 +86,8 @@ class RunningBroker:
         http, self.http, node.addresses.http = self.http, None, None
         if http is not None:
             await http.close()
-        await asyncio.to_thread(services.audit.close)
+        if services.audit.made is not None:
+            await asyncio.to_thread(services.audit.made.close)
         await node.scheduler.stop()
         await services.cleaning.stop()
         await node.stop()

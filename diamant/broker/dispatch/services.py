@@ -19,7 +19,6 @@ from diamant.broker.node.cleaner import NodeCleaner
 from diamant.broker.node.housekeeping import Housekeeping
 from diamant.broker.node.lazy import Lazy
 from diamant.broker.node.node import Node
-from diamant.broker.security.audit.audit_log import AuditLog
 from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from diamant.broker.operations.records.records import RecordsOperation
     from diamant.broker.operations.running.clock import BrokerClock
     from diamant.broker.operations.running.history import FigureHistory
+    from diamant.broker.security.audit.audit_log import AuditLog
     from diamant.broker.security.sasl.listeners import SaslListeners
     from diamant.broker.snapshots.store import Snapshots
     from diamant.broker.transactions.coordinator import TransactionCoordinator
@@ -69,14 +69,14 @@ class Services:
         load: Callable[[Services, int], tuple[Decode, Handler]],
         server: Server | None = None,
         sasl: SaslListeners | None = None,
-        audit: AuditLog | None = None,
+        audit: Lazy[AuditLog] | None = None,
     ) -> None:
         """`load(services, key)` gives the decoder and the handler of one of the APIs that are served.
 
         `server`, `audit`: those that have served other services. `sasl`: None without a listener that has it.
         """
         self.node = node
-        self.audit = audit or AuditLog(cast("str | None", node.config["diamant.audit.file"]))
+        self.audit: Lazy[AuditLog] = audit or Lazy(self._audit)
         self.housekeeping = Housekeeping(node)
         self.cleaning = NodeCleaner(node, self._hold, self._watch)
         dispatch = Dispatcher(node.flusher, served_keys, partial(load, self))
@@ -193,6 +193,11 @@ class Services:
 
     def _set_limits(self, config: BrokerConfig) -> None:
         self.server.set_limits(ServerLimits.of(config))
+
+    def _audit(self) -> AuditLog:
+        from diamant.broker.security.audit.audit_log import AuditLog
+
+        return AuditLog(cast("str | None", self.node.config["diamant.audit.file"]))
 
     def _faults(self, served_keys: Collection[int]) -> Faults:
         from diamant.broker.faults.faults import Faults

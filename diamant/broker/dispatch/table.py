@@ -134,5 +134,5 @@ def load(services: Services, key: int) -> tuple[Decode, Handler]:
     if TABLE[key].is_audited:
         from diamant.broker.dispatch.audited import audited
 
-        handle = audited(key, services.audit, handle)
+        handle = audited(key, services.audit(), handle)
     return decode, handle

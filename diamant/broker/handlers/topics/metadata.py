@@ -18,7 +18,6 @@ from uuid import UUID
 
 from diamant.broker.client.acl import ResourceType
 from diamant.broker.network.api import Answer, Api, RequestContext
-from diamant.broker.security.audit.audit_log import DONE, AuditLog, Deed
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, allowed_names
 from diamant.broker.topics.creation import ensure_topics
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
+    from diamant.broker.security.audit.audit_log import AuditLog
     from diamant.broker.security.quotas.mutation_quota import MutationCharge
     from diamant.broker.security.quotas.quotas import Quotas
 
@@ -84,7 +84,7 @@ class MetadataCache:
 
 
 def handle(
-    quotas: Lazy[Quotas], audit: AuditLog, node: Node, cache: MetadataCache, context: RequestContext, body: bytes
+    quotas: Lazy[Quotas], audit: Lazy[AuditLog], node: Node, cache: MetadataCache, context: RequestContext, body: bytes
 ) -> Answer:
     """Answer from the cache, or by looking, or after creating what is missing."""
     connection = context.connection
@@ -107,7 +107,7 @@ def handle(
 
 async def _create_and_answer(
     node: Node,
-    audit: AuditLog,
+    audit: Lazy[AuditLog],
     context: RequestContext,
     request: MetadataRequest,
     names: list[str],
@@ -118,8 +118,10 @@ async def _create_and_answer(
     errors = await ensure_topics(node.topics, wanted)
     created = tuple(name for name in wanted if name not in errors)
     if created:
+        from diamant.broker.security.audit.audit_log import DONE, Deed
+
         connection = context.connection
-        await audit.write(Deed(str(connection.principal), connection.host, "Metadata", created), DONE)
+        await audit().write(Deed(str(connection.principal), connection.host, "Metadata", created), DONE)
     return _answer(node, context, request, errors)
 
 

@@ -205,7 +205,7 @@ class Routes:
     ) -> web.StreamResponse:
         if _leaves_line(row, named):
             deed = Deed(str(caller.principal), _host(request), row_name(row), tuple(topics_of(named)))
-            await self.services.audit.write(deed, DENIED)
+            await self.services.audit().write(deed, DENIED)
         if row.refuse is not None:
             return row.refuse(status, sentence)
         code = "unauthorized" if status == 401 else "not-allowed"
@@ -250,19 +250,19 @@ class Routes:
             if row.max_wait_ms:
                 self.extend(request, row.max_wait_ms / 1000)
             work = row.handle(call)
-            return _response(await (_audited(self.services.audit, deed, work) if leaves_line else work))
+            return _response(await (_audited(self.services.audit(), deed, work) if leaves_line else work))
         wait_ms = query.pop(WAIT_PARAM.name)
 
         async def run(progress: Progress) -> Mapping[str, Any]:
             call.progress = progress
             work = _as_fields(row.handle(call))
-            return await (_audited(self.services.audit, deed._replace(job=job.id), work) if leaves_line else work)
+            return await (_audited(self.services.audit(), deed._replace(job=job.id), work) if leaves_line else work)
 
         job = self.jobs.begin(row_name(row), run, row.not_kept, can_be_ended=row.can_be_ended)
         self._owners = {id_: owner for id_, owner in self._owners.items() if id_ in self.jobs}
         self._owners[job.id] = caller
         if leaves_line:
-            self.services.audit.tell(lambda: ((deed._replace(job=job.id), "begun"),))
+            self.services.audit().tell(lambda: ((deed._replace(job=job.id), "begun"),))
         self.extend(request, wait_ms / 1000)
         try:
             await self.jobs.wait(job, wait_ms)

@@ -60,6 +60,19 @@ def test_the_file_is_bounded(tmp_path: Path) -> None:
     assert sorted(found.name for found in tmp_path.iterdir()) == ["audit.log", "audit.log.1"]
 
 
+def test_a_line_is_bounded_whatever_clients_name(tmp_path: Path) -> None:
+    """Long names are cut, and of many the first are there, with the number of the others."""
+    file = tmp_path / "audit.log"
+    log = AuditLog(str(file), lambda: 0.0)
+    many = tuple("\n" * 30_000 for _ in range(1000))
+    tell(log, Deed("User:" + "u" * 30_000, "10.0.0.7", "AlterConfigs", many, names=many, configs=many), "done")
+    log.close()
+    [line] = lines(file)
+    assert (line["topics_left_out"], line["names_left_out"], line["configs_left_out"]) == (980, 980, 980)
+    assert file.stat().st_size < 3 * audit_log.MAX_NAMES * 3 * audit_log.MAX_NAME_LETTERS
+    assert line["who"] == "User:" + "u" * 255
+
+
 def test_denials_do_not_push_out_what_was_done(tmp_path: Path) -> None:
     """A minute has so many lines of them; the next line says how many there were beside, and the next minute has room again."""
     file, now_s = tmp_path / "audit.log", [60.0]
