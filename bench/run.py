@@ -175,9 +175,23 @@ def committed(scale: float) -> dict[tuple[str, str], float]:
     return {(one["measurement"], one["figure"]): statistics.median(one["rounds"]) for one in last["figures"]}
 
 
-def write(path: Path, head: Mapping[str, Any], rows: Sequence[Row]) -> None:
-    """Write JSON, a figure in a line."""
-    figures = ",\n  ".join(json.dumps(row.to_fields()) for row in rows)
+def kept(path: Path, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the figures in a file of measurements that were not taken now, each with its commit."""
+    before = json.loads(path.read_text()) if path.exists() else {"figures": []}
+    taken = {row.measurement for row in rows}
+    return [
+        {**one, "commit": one.get("commit", before["commit"])}
+        for one in before["figures"]
+        if one["measurement"] in MEASUREMENTS and one["measurement"] not in taken
+    ]
+
+
+def write(path: Path, head: Mapping[str, Any], rows: Sequence[Row], others: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Write JSON, a figure in a line; with `others` in the order of the measurements."""
+    fields = [*others, *(row.to_fields() for row in rows)]
+    if others:
+        fields.sort(key=lambda one: MEASUREMENTS.index(one["measurement"]))
+    figures = ",\n  ".join(map(json.dumps, fields))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(head, indent=1)[:-2] + f',\n "figures": [\n  {figures}\n ]\n}}\n', encoding="utf-8")
 
@@ -198,6 +212,9 @@ def main() -> None:
         "--compare", metavar="WHAT", help="a revision, a checkout's directory, or a command; see README.md"
     )
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "bench.json", metavar="FILE")
+    parser.add_argument(
+        "--merge", action="store_true", help="keep what FILE has of measurements that are not taken now"
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     began = time.perf_counter()
@@ -216,7 +233,8 @@ def main() -> None:
     taken = {"seconds": round(time.perf_counter() - began), "rounds": options.rounds, "scale": options.scale}
     commit = {"commit": _git(ROOT, "describe", "--always", "--dirty", "--exclude=*")}
     compared = {"compared": options.compare} if options.compare else {}
-    write(options.json, {**commit, **compared, **taken, "machine": machine()}, rows)
+    others = kept(options.json, rows) if options.merge else ()
+    write(options.json, {**commit, **compared, **taken, "machine": machine()}, rows, others)
     print(f"{taken['seconds']} s; {options.json}")
     if last:
         print(

@@ -121,6 +121,23 @@ def test_a_figure_is_worse_if_it_is_so_in_every_round(
     assert verdict(here, there, unit) == expected
 
 
+def test_a_run_can_be_taken_in_parts(tmp_path: Path) -> None:
+    """Figures of measurements that were not taken again stay, and say of which commit they are."""
+    from run import Row, kept, write
+
+    out, latency = tmp_path / "out.json", Row("latency", "p50", "ms", [1.0], [])
+    write(
+        out, {"commit": "one"}, [Row("start", "spawn", "ms", [3.0], []), latency, Row("raw", "old", "MB/s", [1.0], [])]
+    )
+    for commit in ("two", "three"):
+        now = [Row("raw", "new", "MB/s", [2.0], [])]
+        write(out, {"commit": commit}, now, kept(out, now))
+    written = json.loads(out.read_text())
+    assert written["commit"] == "three"
+    found = [(one["measurement"], one["figure"], one.get("commit")) for one in written["figures"]]
+    assert found == [("start", "spawn", "one"), ("raw", "new", None), ("latency", "p50", "one")]
+
+
 def test_what_got_worse_is_named(tmp_path: Path) -> None:
     """In the table, in the JSON and by measurement; a figure of one side has no verdict."""
     from rich.console import Console
