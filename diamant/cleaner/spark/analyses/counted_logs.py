@@ -1,13 +1,13 @@
 """The contents of logs by kind, counted part by part in tasks: what `diamant log stats` counts, for as much as a cluster reads.
 
-A part is a segment, or whole batches of one that is larger than `PART_BYTES`. Its task counts records (`RecordCounter`) and
+A part is some neighbouring segments, or whole batches of a large one. Its task counts records (`RecordCounter`) and
 gathers keys in a table. Of a log of one part that is all. Of others each part hands on its keys, spread by their hashes over
 `SLICES`; a second task puts those of a slice together, part after part, so that later records supersede earlier ones.
 
 Shuffled are 24 bytes for each key of a part (again for each time that its table was full), and one row for each part. No key
 and no value leaves a task.
 
-Memory of a task: `RangeReader`, three times `TABLE_BYTES`; of one that puts keys together `CENSUS_BYTES`, and what Spark takes to
+Memory of a task: `RangeReader`, one and a half times `TABLE_BYTES`; of one that puts keys together `CENSUS_BYTES`, and what Spark takes to
 sort blocks of 24 KB (spark.python.worker.memory). The rest is in temporary files. In the driver: the parts.
 """
 
@@ -46,7 +46,10 @@ if TYPE_CHECKING:
     from diamant.cleaner.spark.source.partition_logs import PartitionLog
 
 PART_BYTES = 256 * 1024 * 1024
-TABLE_BYTES = 48 * 1024 * 1024
+MAX_PART_BYTES = 8 * PART_BYTES
+PARTS_PER_CORE = 3
+"""More of them share the work more evenly, and repeat more keys."""
+TABLE_BYTES = 96 * 1024 * 1024
 CENSUS_BYTES = 96 * 1024 * 1024
 SLICES = BUCKETS
 SLICE_SHIFT = 28
@@ -95,7 +98,13 @@ class CountedPart:
     is_alone: bool
     """True if it is all of its log."""
     log_start_offset: int
-    task: ReadTask
+    tasks: tuple[ReadTask, ...]
+    """In the order of offsets."""
+
+    @property
+    def size(self) -> int:
+        """Bytes to be read."""
+        return sum(task.size for task in self.tasks)
 
 
 Row: TypeAlias = "tuple[tuple[int, int, int, int], bytes | KindCounts]"
@@ -117,26 +126,43 @@ def count_logs(
     context: SparkContext, paths: Sequence[str], logs: Sequence[PartitionLog], *, table_bytes: int = TABLE_BYTES
 ) -> list[KindCounts]:
     """Return the counts of each log. CorruptLog, SegmentChanged and OSError, as Spark wraps them."""
+    total = sum(log.size for log in logs)
+    part_bytes = min(MAX_PART_BYTES, max(PART_BYTES, total // (PARTS_PER_CORE * context.defaultParallelism)))
     options = SourceOptions(
-        tuple(paths), (), include_control=True, include_below_log_start=True, split_bytes=PART_BYTES
+        tuple(paths), (), include_control=True, include_below_log_start=True, split_bytes=part_bytes
     )
+    planned = plan_logs(logs, options, FilterBounds(), with_outcomes=True)
     parts = [
-        CountedPart(place, number, len(tasks) == 1, log.log_start_offset, task)
-        for place, (log, tasks) in enumerate(
-            zip(logs, plan_logs(logs, options, FilterBounds(), with_outcomes=True), strict=True)
-        )
-        for number, task in enumerate(tasks)
+        part
+        for place, (log, tasks) in enumerate(zip(logs, planned, strict=True))
+        for part in _parts(place, log, tasks, part_bytes)
     ]
     found = [KindCounts() for _ in logs]
     if not parts:
         return found
     sent = context.broadcast(CountJob(options, os.urandom(HASH_BYTES), Versions.here(), table_bytes))
-    slices = max(1, min(SLICES, sum(log.size for log in logs) // BYTES_OF_A_SLICE))
-    rows = context.parallelize(sorted(parts, key=lambda part: -part.task.size), len(parts))
+    slices = max(1, min(SLICES, total // BYTES_OF_A_SLICE))
+    rows = context.parallelize(sorted(parts, key=lambda part: -part.size), len(parts))
     counted = rows.mapPartitions(part_rows(sent)).repartitionAndSortWithinPartitions(slices, _slice_of)
     for place, more in counted.mapPartitions(put_together).collect():
         found[place].add(more)
     return found
+
+
+def _parts(place: int, log: PartitionLog, tasks: Sequence[ReadTask], part_bytes: int) -> list[CountedPart]:
+    """Return the parts of a log: neighbouring tasks, together at least `part_bytes`."""
+    groups: list[list[ReadTask]] = []
+    room = 0
+    for task in tasks:
+        if room <= 0:
+            groups.append([])
+            room = part_bytes
+        groups[-1].append(task)
+        room -= task.size
+    return [
+        CountedPart(place, number, len(groups) == 1, log.log_start_offset, tuple(group))
+        for number, group in enumerate(groups)
+    ]
 
 
 def _slice_of(key: tuple[int, int, int, int]) -> int:
@@ -170,8 +196,9 @@ def rows_of(part: CountedPart, job: CountJob) -> Iterator[Row]:
     keys = _Keys(RandomHash(is_compiled=True, secret=job.secret), job.table_bytes)
     counter = RecordCounter(keys, 0, part.log_start_offset, _fail)
     end_offset = None
-    for place in part.task.ranges:
-        for rows, unpacked, first, end in RangeReader(part.task, place, job.options, Counters()).groups_to_map():
+    for task in part.tasks:
+        [place] = task.ranges
+        for rows, unpacked, first, end in RangeReader(task, place, job.options, Counters()).groups_to_map():
             table = rows.rows[:, first:end]
             table[row_fields.STEP] = table[row_fields.KEPT]
             counter.add(str(place.location), SoundRows(rows, first, end, unpacked), Outcome.COMMITTED)
