@@ -7,8 +7,8 @@ gathers keys in a table. Of a log of one part that is all. Of others each part h
 Shuffled are 24 bytes for each key of a part (again for each time that its table was full), and one row for each part. No key
 and no value leaves a task.
 
-Memory of a task: `RangeReader`, one and a half times `TABLE_BYTES`; of one that puts keys together `CENSUS_BYTES`, and what Spark takes to
-sort blocks of 24 KB (spark.python.worker.memory). The rest is in temporary files. In the driver: the parts.
+Memory of a task: `RangeReader`, one and a half times `TABLE_BYTES`; of one that puts keys together `CENSUS_BYTES`, and what
+Spark takes to sort blocks of 24 KB (spark.python.worker.memory). The rest is in temporary files. In the driver: the parts.
 """
 
 from __future__ import annotations
