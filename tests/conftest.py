@@ -70,6 +70,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def _sync(fd: int) -> None:
+    """In place of `os.fsync`: OSError if the descriptor is none, and no wait for the disk."""
+    os.fstat(fd)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Leave out slow tests, shorten those with many examples, and do not wait for the disk."""
     # A terminal's width, handed on to whatever it starts, would cut the tables that tests read.
@@ -79,12 +84,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         # A worker has told all it knows by the end; to take its half a million objects apart would take seconds.
         atexit.register(os._exit, 0)
+    # No test can see whether its own process's bytes reached the platters; those about that lose power in memory. Each of
+    # the thousands of brokers would wait a sixteenth of a second for the disk.
+    os.fsync = os.fdatasync = _sync
     is_quick = config.option.markexpr == "not slow"
     effort.set_quick(is_quick)
     # A deadline for each example would fail by chance on a busy machine; tests/time_limits.py has one for each test.
     settings.register_profile("diamant", max_examples=effort.examples(100), deadline=None)
     settings.load_profile("diamant")
     if is_quick:
-        # No test can see whether its own process's bytes reached the platters; those about that lose power in memory.
-        os.fsync = os.fdatasync = lambda fd: None
         files_in_memory.use()
