@@ -229,6 +229,16 @@ async def test_a_setting_is_explained_before_it_is_changed(broker: Broker) -> No
         assert broker.node.topics.by_name["users"].logs[0].config.is_compacted
 
 
+async def test_the_history_has_the_last_rounds(broker: Broker) -> None:
+    """Each with what it removed, by reason; before any the page says that there is none."""
+    assert "None since the start of the broker" in (await get(broker, "/history")).text
+    await broker.compact("users")
+    await broker.services.history().sample()
+    for path in ("/history", "/history?topic=users"):
+        text = (await get(broker, path)).text
+        assert re.search(r'href="/topics/users#p0">users-0</a>.*<td class="num">50</td>', text)
+
+
 async def test_a_segment_in_quarantine_is_shown_as_such(broker: Broker) -> None:
     """On the topic's page beside its strip, with file and position, and on the overview; the others are cleaned."""
     log = broker.node.topics.by_name["users"].logs[0]
