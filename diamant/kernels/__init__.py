@@ -14,7 +14,9 @@ import zipimport
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
-from typing import NoReturn
+from math import prod
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from typing import Literal, NoReturn
 
 
 def _unpack(archive: str) -> str:
@@ -58,6 +60,21 @@ def __getattr__(name: str) -> NoReturn:
         f"this needs the kernel {name}, and Diamant was built without kernels: install a wheel for this machine, or a C compiler "
         "and Python's headers, and then Diamant again"
     )
+
+
+_SIZES = {"B": 1, "i": 4, "I": 4, "q": 8, "Q": 8}
+_MAPPED_FROM_BYTES = 256 * 1024
+
+
+def numbers(kind: Literal["B", "i", "I", "q", "Q"], *shape: int) -> memoryview[int]:
+    """Return memory for kernels: zeros, as numbers of one kind: B, i, I, q or Q. Of several dimensions none is 0.
+
+    Large ones are pages of their own, which come as they are used.
+    """
+    size = _SIZES[kind] * prod(shape)
+    is_small = size < _MAPPED_FROM_BYTES
+    memory = memoryview(bytearray(size) if is_small else mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS))
+    return memory.cast(kind, shape) if len(shape) > 1 else memory.cast(kind)
 
 
 if not ARE_COMPILED:

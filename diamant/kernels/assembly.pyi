@@ -1,22 +1,26 @@
-import numpy as np
-from numpy.typing import NDArray
+from array import array
+
+from typing_extensions import Buffer
+
+Numbers = array[int] | memoryview[int]
 
 def encode_records(
-    payload: NDArray[np.uint8],
-    rows: NDArray[np.int64],
+    payload: Buffer,
+    rows: Numbers,
     first: int,
     end: int,
-    kept_records: NDArray[np.int32],
-    out: NDArray[np.uint8],
+    kept_records: Numbers,
+    out: Buffer,
 ) -> int: ...
-def room_for_output(rows: NDArray[np.int64], first: int, end: int) -> int: ...
+def room_for_output(rows: Numbers, first: int, end: int) -> int: ...
 def assemble(
-    data: NDArray[np.uint8],
-    rows: NDArray[np.int64],
+    data: Buffer,
+    rows: Numbers,
     first: int,
     end: int,
-    kept_records: NDArray[np.int32],
-    extra: NDArray[np.uint8],
-    out: NDArray[np.uint8],
-    columns: NDArray[np.int64],
+    kept_records: Numbers,
+    extra: Buffer,
+    out: Buffer,
+    columns: Numbers,
 ) -> tuple[int, int]: ...
+def copy_columns(rows: Numbers, first: int, end: int, columns: Numbers) -> None: ...

@@ -6,6 +6,8 @@ from cython.cimports.diamant.kernels.constants.fields import (
     BAD_HEADER,
     BASE_OFFSET,
     BASE_TIMESTAMP,
+    CODEC_MASK,
+    CONTROL,
     HEADER_BYTES,
     LAST_OFFSET,
     LEGACY,
@@ -149,6 +151,92 @@ def next_with(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t,
         while row < end and rows[ATTRIBUTES, row] & attributes == 0:
             row += 1
     return row
+
+
+def next_with_step(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t, step: int64_t) -> int64_t:
+    """Return the first row that is to take `step`; `end` if none."""
+    row: int64_t = first
+    with cython.nogil:
+        while row < end and rows[STEP, row] != step:
+            row += 1
+    return row
+
+
+def next_without_step(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t, step: int64_t) -> int64_t:
+    """Return the first row that is to take another step; `end` if none."""
+    row: int64_t = first
+    with cython.nogil:
+        while row < end and rows[STEP, row] == step:
+            row += 1
+    return row
+
+
+def set_steps(
+    rows: int64_t[:, ::1], count: int64_t, step: int64_t, other_step: int64_t, attributes: int64_t = 0
+) -> cython.void:
+    """Set the STEP of each row: `other_step` for magic 0 and 1 and for batches with one of these bits in their attributes."""
+    row: int64_t
+    with cython.nogil:
+        for row in range(count):
+            rows[STEP, row] = other_step if rows[MAGIC, row] != 2 or rows[ATTRIBUTES, row] & attributes != 0 else step
+
+
+def find_packed(
+    rows: cython.const[int64_t][:, ::1],
+    first: int64_t,
+    end: int64_t,
+    step: int64_t,
+    start_field: int64_t,
+    found: int64_t[:, ::1],
+) -> int64_t:
+    """Write the rows that are to take `step` and have compressed records into `found`; return how many.
+
+    `found`: int64[end - first, 4], row, codec, and the two fields from `start_field` on.
+    """
+    count: int64_t = 0
+    row: int64_t
+    with cython.nogil:
+        for row in range(first, end):
+            if rows[STEP, row] == step and rows[ATTRIBUTES, row] & CODEC_MASK != 0 and rows[RECORD_COUNT, row] != 0:
+                found[count, 0] = row
+                found[count, 1] = rows[ATTRIBUTES, row] & CODEC_MASK
+                found[count, 2] = rows[start_field, row]
+                found[count, 3] = rows[start_field + 1, row]
+                count += 1
+    return count
+
+
+def records_in(rows: cython.const[int64_t][:, ::1], count: int64_t) -> int64_t:
+    """Return how many records the first rows have, as the map counts them: a control batch has one."""
+    records: int64_t = 0
+    row: int64_t
+    with cython.nogil:
+        for row in range(count):
+            records += 1 if rows[ATTRIBUTES, row] & CONTROL != 0 else rows[RECORD_COUNT, row]
+    return records
+
+
+def last_offset_in(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t) -> int64_t:
+    """Return the greatest last offset of rows, one at least."""
+    last: int64_t = rows[LAST_OFFSET, first]
+    row: int64_t
+    with cython.nogil:
+        for row in range(first, end):
+            last = max(last, rows[LAST_OFFSET, row])
+    return last
+
+
+def are_in_order(rows: cython.const[int64_t][:, ::1], count: int64_t, least_offset: int64_t) -> cython.bint:
+    """Tell whether the offsets of each row lie above those before, those of the first at `least_offset` or above."""
+    row: int64_t
+    are: cython.bint = True
+    with cython.nogil:
+        for row in range(count):
+            if rows[BASE_OFFSET, row] < least_offset or rows[LAST_OFFSET, row] < rows[BASE_OFFSET, row]:
+                are = False
+                break
+            least_offset = rows[LAST_OFFSET, row] + 1
+    return are
 
 
 def crc32c(data: cython.const[uint8_t][::1], may_use_instructions: cython.bint = True) -> int64_t:

@@ -1,4 +1,5 @@
-import numpy as np
-from numpy.typing import NDArray
+from array import array
 
-def count_headers(fd: int, end: int, max_batch_bytes: int, amounts: NDArray[np.int64]) -> tuple[int, int]: ...
+Numbers = array[int] | memoryview[int]
+
+def count_headers(fd: int, end: int, max_batch_bytes: int, amounts: Numbers) -> tuple[int, int]: ...

@@ -1,14 +1,12 @@
-import numpy as np
-from numpy.typing import NDArray
+from array import array
+
 from typing_extensions import Buffer
 
-Bytes = Buffer | NDArray[np.uint8]
-Numbers = memoryview[int] | NDArray[np.int64]
-Words = memoryview[int] | NDArray[np.uint64]
+Numbers = array[int] | memoryview[int]
 
 def count_records(
-    data: Bytes,
-    unpacked: Bytes,
+    data: Buffer,
+    unpacked: Buffer,
     rows: Numbers,
     first: int,
     end: int,
@@ -16,20 +14,20 @@ def count_records(
     k0: int,
     k1: int,
     source: int,
-    entries: Words,
+    entries: Numbers,
     count: int,
     sums: Numbers,
 ) -> tuple[int, int, int]: ...
 def put_entries(
-    table: Words,
+    table: Numbers,
     size: int,
     max_size: int,
     only_source: int,
-    entries: Words,
+    entries: Numbers,
     start: int,
     end: int,
     counts: Numbers,
     is_one_log: bool,
 ) -> tuple[int, int]: ...
-def take_entries(table: Words, slot: int, entries: Words) -> tuple[int, int]: ...
-def sum_entries(table: Words, counts: Numbers) -> int: ...
+def take_entries(table: Numbers, slot: int, entries: Numbers) -> tuple[int, int]: ...
+def sum_entries(table: Numbers, counts: Numbers) -> int: ...

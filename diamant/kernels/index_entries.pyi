@@ -1,10 +1,13 @@
-import numpy as np
-from numpy.typing import NDArray
+from array import array
+
+from typing_extensions import Buffer
+
+Numbers = array[int] | memoryview[int]
 
 def index_batches(
-    columns: NDArray[np.int64],
+    columns: Numbers,
     count: int,
-    output: NDArray[np.int64],
-    index: NDArray[np.uint8],
-    time_index: NDArray[np.uint8],
+    output: Numbers,
+    index: Buffer,
+    time_index: Buffer,
 ) -> int: ...

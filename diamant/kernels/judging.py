@@ -115,14 +115,14 @@ def place_of(ascending: cython.pointer(cython.const[int64_t]), count: int64_t, n
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def last_data_offset(producers: cython.const[int64_t][:, ::1], producer_id: int64_t) -> int64_t:
-    """Return the last data offset of an active producer from int64[2, n] by ascending id; -1 without one."""
+def last_data_offset(producers: cython.const[int64_t][::1], producer_id: int64_t) -> int64_t:
+    """Return the last data offset of an active producer from the ascending ids and then the offsets of all; -1 without one."""
     place: int64_t
-    count: int64_t = producers.shape[1]
+    count: int64_t = producers.shape[0] >> 1
     if count > 0:
-        place = place_of(cython.address(producers[0, 0]), count, producer_id)
-        if place < count and producers[0, place] == producer_id:
-            return producers[1, place]
+        place = place_of(cython.address(producers[0]), count, producer_id)
+        if place < count and producers[place] == producer_id:
+            return producers[count + place]
     return -1
 
 
@@ -134,7 +134,7 @@ def decide_rows(
     first: int64_t,
     end: int64_t,
     rules: cython.const[int64_t][::1],
-    producers: cython.const[int64_t][:, ::1],
+    producers: cython.const[int64_t][::1],
     latest: cython.const[int64_t][::1],
     at: int64_t,
     counts: int64_t[::1],
@@ -202,7 +202,7 @@ def decide(
     first: int64_t,
     end: int64_t,
     rules: cython.const[int64_t][::1],
-    producers: cython.const[int64_t][:, ::1],
+    producers: cython.const[int64_t][::1],
     latest: cython.const[int64_t][::1],
     at: int64_t,
     counts: int64_t[::1],

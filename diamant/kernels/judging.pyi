@@ -1,28 +1,31 @@
-import numpy as np
-from numpy.typing import NDArray
+from array import array
+
+from typing_extensions import Buffer
+
+Numbers = array[int] | memoryview[int]
 
 def decide(
-    rows: NDArray[np.int64],
+    rows: Numbers,
     first: int,
     end: int,
-    rules: NDArray[np.int64],
-    producers: NDArray[np.int64],
-    latest: NDArray[np.int64],
+    rules: Numbers,
+    producers: Numbers,
+    latest: Numbers,
     at: int,
-    counts: NDArray[np.int64],
+    counts: Numbers,
 ) -> int: ...
-def room_to_judge(rows: NDArray[np.int64], first: int, end: int) -> int: ...
+def room_to_judge(rows: Numbers, first: int, end: int) -> int: ...
 def judge(
-    data: NDArray[np.uint8],
-    unpacked: NDArray[np.uint8],
-    rows: NDArray[np.int64],
+    data: Buffer,
+    unpacked: Buffer,
+    rows: Numbers,
     first: int,
     end: int,
-    rules: NDArray[np.int64],
-    table: NDArray[np.uint64],
-    k0: np.uint64,
-    k1: np.uint64,
-    latest: NDArray[np.int64],
-    kept_records: NDArray[np.int32],
-    counts: NDArray[np.int64],
+    rules: Numbers,
+    table: Numbers,
+    k0: int,
+    k1: int,
+    latest: Numbers,
+    kept_records: Numbers,
+    counts: Numbers,
 ) -> tuple[int, int]: ...

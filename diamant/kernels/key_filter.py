@@ -14,23 +14,14 @@ from cython.cimports.diamant.kernels.constants.fields import (
 from cython.cimports.diamant.kernels.constants.tuples import EMPTY, MAP, SKIP
 from cython.cimports.diamant.kernels.processor import load_little32, store_little32
 from cython.cimports.libc.stdint import int64_t, uint8_t, uint32_t, uint64_t
-from cython.cimports.libc.string import memset
+from cython.cimports.libc.string import memcpy, memset
 
-words = cython.typedef(cython.pointer(uint64_t))
+words64 = cython.typedef(cython.pointer(uint64_t))
 
 _FINGERPRINT_BITS = cython.declare(cython.int, 32)
-# A hash is sorted by its 64 bits in six passes.
+# A word is sorted by its 64 bits, six digits.
 _DIGIT_BITS = cython.declare(cython.int, 11)
 _PASSES = cython.declare(cython.int, 6)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def digit_of(word: uint64_t, step: cython.int) -> cython.int:
-    """Return what a pass of the sort looks at."""
-    return cython.cast(cython.int, word >> (step * _DIGIT_BITS) & ((1 << _DIGIT_BITS) - 1))
 
 
 def choose_data(rows: int64_t[:, ::1], count: int64_t) -> cython.void:
@@ -93,13 +84,22 @@ def take_table(table: cython.const[uint64_t][:, ::1], hashes: uint64_t[::1]) -> 
     return count
 
 
-def sort_hashes(hashes: uint64_t[::1], other: uint64_t[::1]) -> int64_t:
-    """Sort hashes, with as much room again, and bring one of each to the front; return how many these are."""
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def digit_of(word: uint64_t, step: cython.int) -> cython.int:
+    """Return what a pass looks at, as a place in the table of all passes."""
+    return step << _DIGIT_BITS | cython.cast(cython.int, word >> (step * _DIGIT_BITS) & ((1 << _DIGIT_BITS) - 1))
+
+
+def sort_words(words: uint64_t[::1], other: uint64_t[::1]) -> int64_t:
+    """Sort words, at most 2^32, with as much room again, and bring one of each to the front; return how many these are."""
     # Of each digit, for all passes: how many there are, then where the next one goes.
     places = cython.declare(uint32_t[12288])
-    source: words = cython.NULL
-    target: words = cython.NULL
-    size: int64_t = hashes.shape[0]
+    source: words64 = cython.NULL
+    target: words64 = cython.NULL
+    size: int64_t = words.shape[0]
     index: int64_t
     digit: cython.int
     step: cython.int
@@ -108,15 +108,18 @@ def sort_hashes(hashes: uint64_t[::1], other: uint64_t[::1]) -> int64_t:
     word: uint64_t
     unique: int64_t = 0
     if size > 0:
-        source = cython.address(hashes[0])
+        source = cython.address(words[0])
         target = cython.address(other[size - 1]) - (size - 1)
     with cython.nogil:
         memset(places, 0, cython.sizeof(places))
         for index in range(size):
             word = source[index]
             for step in range(_PASSES):
-                places[step << _DIGIT_BITS | digit_of(word, step)] += 1
+                places[digit_of(word, step)] += 1
         for step in range(_PASSES):
+            # Offsets of one log have the same high digits.
+            if size == 0 or places[digit_of(source[0], step)] == size:
+                continue
             total = 0
             for digit in range(1 << _DIGIT_BITS):
                 count = places[step << _DIGIT_BITS | digit]
@@ -124,11 +127,13 @@ def sort_hashes(hashes: uint64_t[::1], other: uint64_t[::1]) -> int64_t:
                 total += count
             for index in range(size):
                 word = source[index]
-                digit = step << _DIGIT_BITS | digit_of(word, step)
+                digit = digit_of(word, step)
                 target[places[digit]] = word
                 places[digit] += 1
-            # After an even number of passes they are where they were.
             source, target = target, source
+        if size > 0 and source != cython.address(words[0]):
+            memcpy(target, source, size * 8)
+            source = target
         for index in range(size):
             if index == 0 or source[index] != source[unique - 1]:
                 source[unique] = source[index]

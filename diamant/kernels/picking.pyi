@@ -1,23 +1,21 @@
-import numpy as np
-from numpy.typing import NDArray
+from array import array
+
 from typing_extensions import Buffer
 
-Bytes = Buffer | NDArray[np.uint8]
-Numbers = memoryview[int] | NDArray[np.int64]
-Words = memoryview[int] | NDArray[np.uint64]
+Numbers = array[int] | memoryview[int]
 
 def pick_records(
-    data: Bytes,
-    unpacked: Bytes,
+    data: Buffer,
+    unpacked: Buffer,
     rows: Numbers,
     first: int,
     end: int,
     least_offset: int,
-    wanted: Bytes,
+    wanted: Buffer,
     mode: int,
     k0: int,
     k1: int,
-    watched: Words,
+    watched: Numbers,
     size: int,
     picked: Numbers,
 ) -> tuple[int, int, int, int]: ...

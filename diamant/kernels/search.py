@@ -3,13 +3,17 @@
 It decides one thing only: of which batches nothing more needs to be known. Those have a checksum that fits, exactly as many
 well-formed records as they declare, none with one of the keys, and no needle anywhere. All others are looked at again by
 the plain reader, which says what they are.
+
+In files of any kind it looks for what may be headers, at any byte.
 """
 
 import cython
 from cython.cimports.diamant.kernels.constants.fields import (
     ATTRIBUTES,
     CODEC_MASK,
+    HEADER_BYTES,
     IS_UNPACKED,
+    LOG_OVERHEAD,
     PAYLOAD_END,
     PAYLOAD_START,
     POSITION,
@@ -17,10 +21,20 @@ from cython.cimports.diamant.kernels.constants.fields import (
     SIZE,
     STEP,
 )
+from cython.cimports.diamant.kernels.constants.finding import (
+    GZIP,
+    LZ4,
+    MAX_OLD_KEY_BYTES,
+    MAX_SIZE,
+    MIN_OLD_SIZE,
+    PAD_BYTES,
+    SNAPPY,
+    ZSTD,
+)
 from cython.cimports.diamant.kernels.constants.search import CLEAN, LOOK_AGAIN, MULTIPLIER, SEARCH
 from cython.cimports.diamant.kernels.processor import crc32c_of, load_big32, load_little64, prepare_crc32c
 from cython.cimports.diamant.kernels.records import Record, read_record
-from cython.cimports.libc.stdint import int64_t, uint8_t, uint32_t, uint64_t
+from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from cython.cimports.libc.string import memcmp, memset
 
 input_bytes = cython.typedef(cython.pointer(cython.const[uint8_t]))
@@ -155,6 +169,57 @@ def count_windows(data: cython.const[uint8_t][::1], counts: uint32_t[::1], shift
             counts[(load_little64(cython.address(data[place])) * cython.cast(uint64_t, MULTIPLIER)) >> shift] += 1
 
 
+def rarest_span(data: cython.const[uint8_t][::1], counts: cython.const[uint32_t][::1], shift: cython.int) -> int64_t:
+    """Return where the four windows in a row begin that `count_windows` has counted least often, the first such; 0 if none."""
+    place: int64_t
+    rarest: int64_t = 0
+    least: uint64_t = 0xFFFFFFFFFFFFFFFF
+    total: uint64_t = 0
+    index: int64_t
+    with cython.nogil:
+        for place in range(data.shape[0] - 10):
+            total = 0
+            for index in range(4):
+                total += counts[
+                    (load_little64(cython.address(data[place + index])) * cython.cast(uint64_t, MULTIPLIER)) >> shift
+                ]
+            if total < least:
+                rarest, least = place, total
+    return rarest
+
+
+def next_window(
+    data: cython.const[uint8_t][::1],
+    place: int64_t,
+    end: int64_t,
+    table: cython.const[uint8_t][::1],
+    shift: cython.int,
+    words: cython.const[uint64_t][::1],
+) -> int64_t:
+    """Return the first of the places `place`, `place` + 4, … at which one of `Needles.windows` lies before `end`; -1 if none."""
+    found: int64_t = -1
+    word: uint64_t
+    low: int64_t
+    high: int64_t
+    middle: int64_t
+    with cython.nogil:
+        while place + 8 <= end:
+            word = load_little64(cython.address(data[place]))
+            if table[(word * cython.cast(uint64_t, MULTIPLIER)) >> shift]:
+                low, high = 0, words.shape[0]
+                while low < high:
+                    middle = (low + high) >> 1
+                    if words[middle] < word:
+                        low = middle + 1
+                    else:
+                        high = middle
+                if low < words.shape[0] and words[low] == word:
+                    found = place
+                    break
+            place += 4
+    return found
+
+
 def search_rows(
     data: cython.const[uint8_t][::1],
     unpacked: cython.const[uint8_t][::1],
@@ -225,3 +290,114 @@ def search_rows(
             amounts[codec, 1] += rows[RECORD_COUNT, row]
             amounts[codec, 2] += size
     return batches, records
+
+
+Found = cython.struct(size=int64_t, is_framed=cython.bint)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def read_int32(at: input_bytes) -> int64_t:
+    """Return the big-endian integer in 4 bytes."""
+    return cython.cast(int32_t, load_big32(at))
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def is_framed(at: input_bytes, codec: cython.int) -> cython.bint:
+    """Tell whether 8 bytes begin as compressed data do; raw snappy has no beginning of its own."""
+    if codec == GZIP:
+        return at[0] == 0x1F and at[1] == 0x8B and at[2] == 0x08
+    if codec == SNAPPY:
+        return memcmp(at, b"\x82SNAPPY", 7) == 0
+    if codec == LZ4:
+        return load_big32(at) == 0x04224D18
+    if codec == ZSTD:
+        return load_big32(at) == 0x28B52FFD or (at[0] >> 4 == 5 and load_big32(at) & 0xFFFFFF == 0x2A4D18)
+    return False
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def current(at: input_bytes, length: int64_t, left: int64_t) -> Found:
+    """Look at a place that is followed by `length` bytes, and by `left` of the file; its size is 0 if there is no header."""
+    found = cython.declare(Found)
+    codec: cython.int
+    found.size = 0
+    found.is_framed = False
+    if length < HEADER_BYTES or at[8] > MAX_SIZE >> 24 or at[23] > 0x7F or at[57] > 0x7F:
+        return found
+    size: int64_t = read_int32(at + 8) + LOG_OVERHEAD
+    if size <= HEADER_BYTES or size > MAX_SIZE:
+        return found
+    codec = at[22] & CODEC_MASK
+    found.is_framed = is_framed(at + HEADER_BYTES, codec)
+    if found.is_framed or ((codec == SNAPPY or (codec == 0 and size <= left)) and load_big32(at + 57) > 0):
+        found.size = size
+    return found
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def old(at: input_bytes, length: int64_t, left: int64_t) -> Found:
+    """Do what `current` does for magic 0 and 1. Their checksum is never zero here, and their attributes a codec and one bit."""
+    found = cython.declare(Found)
+    codec: cython.int = at[17] & CODEC_MASK
+    found.size = 0
+    found.is_framed = False
+    if at[17] > LZ4 + 8 or codec > LZ4 or at[8] > MAX_SIZE >> 24 or load_big32(at + 12) == 0:
+        return found
+    size: int64_t = read_int32(at + 8) + LOG_OVERHEAD
+    if size < MIN_OLD_SIZE or size > MAX_SIZE:
+        return found
+    place: int64_t = 26 if at[16] == 1 else 18
+    key_size: int64_t = read_int32(at + place)
+    if key_size < -1 or key_size > MAX_OLD_KEY_BYTES:
+        return found
+    place += 4 + max(key_size, 0)
+    if place + 4 > length:
+        return found
+    value_size: int64_t = read_int32(at + place)
+    if value_size < -1 or place + 4 + max(value_size, 0) != size:
+        return found
+    # Its lengths fit one another, which is as telling as a frame.
+    found.is_framed = is_framed(at + place + 4, codec) or (codec == SNAPPY and value_size > 0)
+    if found.is_framed or size <= left:
+        found.size = size
+    return found
+
+
+def next_header(
+    data: cython.const[uint8_t][::1], place: int64_t, stop: int64_t, left: int64_t
+) -> tuple[int64_t, int64_t, cython.bint]:
+    """Return (place, size, is framed) of the first header from `place` on, before `stop`; (-1, 0, False) if there is none.
+
+    Behind `data` lie PAD_BYTES zeros; `left` bytes of the file from its start.
+    """
+    length: int64_t = data.shape[0] - PAD_BYTES
+    found = cython.declare(Found)
+    at: input_bytes
+    found.size = 0
+    found.is_framed = False
+    stop = min(stop, length)
+    with cython.nogil:
+        while place < stop:
+            at = cython.address(data[place])
+            if at[16] == 2:
+                found = current(at, length - place, left - place)
+            elif at[16] < 2:
+                found = old(at, length - place, left - place)
+            if found.size > 0:
+                break
+            place += 1
+    if found.size == 0:
+        place = -1
+    return place, found.size, found.is_framed

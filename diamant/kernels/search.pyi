@@ -1,20 +1,25 @@
-import numpy as np
-from numpy.typing import NDArray
+from array import array
+
 from typing_extensions import Buffer
 
-def count_windows(data: Buffer, counts: NDArray[np.uint32], shift: int) -> None: ...
+Numbers = array[int] | memoryview[int]
+
+def count_windows(data: Buffer, counts: Numbers, shift: int) -> None: ...
 def search_rows(
-    data: Buffer | NDArray[np.uint8],
-    unpacked: Buffer | NDArray[np.uint8],
-    rows: NDArray[np.int64],
+    data: Buffer,
+    unpacked: Buffer,
+    rows: Numbers,
     count: int,
-    keys: NDArray[np.uint8],
-    bounds: NDArray[np.int64],
-    table: NDArray[np.uint8],
+    keys: Buffer,
+    bounds: Numbers,
+    table: Buffer,
     shift: int,
-    words: NDArray[np.uint64],
-    offsets: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    hashes: NDArray[np.uint64],
-    amounts: NDArray[np.int64],
+    words: Numbers,
+    offsets: Numbers,
+    sizes: Numbers,
+    hashes: Numbers,
+    amounts: Numbers,
 ) -> tuple[int, int]: ...
+def rarest_span(data: Buffer, counts: Numbers, shift: int) -> int: ...
+def next_window(data: Buffer, place: int, end: int, table: Buffer, shift: int, words: Numbers) -> int: ...
+def next_header(data: Buffer, place: int, stop: int, left: int) -> tuple[int, int, bool]: ...

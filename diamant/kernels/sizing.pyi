@@ -1,23 +1,21 @@
-import numpy as np
-from numpy.typing import NDArray
+from array import array
+
 from typing_extensions import Buffer
 
-Bytes = Buffer | NDArray[np.uint8]
-Numbers = memoryview[int] | NDArray[np.int64]
-Words = memoryview[int] | NDArray[np.uint64]
+Numbers = array[int] | memoryview[int]
 
 def sum_sizes(
-    data: Bytes,
-    unpacked: Bytes,
+    data: Buffer,
+    unpacked: Buffer,
     rows: Numbers,
     first: int,
     end: int,
     least_offset: int,
     k0: int,
     k1: int,
-    table: Words,
+    table: Numbers,
     groups: Numbers,
     count: int,
-    keys: Bytes,
+    keys: Buffer,
     used: int,
 ) -> tuple[int, int, int, int]: ...

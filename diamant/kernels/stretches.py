@@ -2,6 +2,9 @@
 
 They are made of batches that the rewrite drops without a look inside if none of their offsets is a last one: `judging.decide`
 would do the same with each.
+
+Beside them the notes of rows, gathered when the map is built and handed out again in the rewrite: a row has one if it is data of
+magic 2 that begins at an offset or above it.
 """
 
 import cython
@@ -31,7 +34,7 @@ from cython.cimports.diamant.kernels.constants.stretches import (
     RECORDS,
     START,
 )
-from cython.cimports.libc.stdint import int64_t
+from cython.cimports.libc.stdint import int64_t, uint32_t
 
 
 @cython.cfunc
@@ -142,3 +145,41 @@ def ranges_to_read(
             counts[REMOVED_BYTES + FATE_SUPERSEDED] += stretches[index, RECORD_BYTES]
         ranges[found, RANGE_END] = stretches[stretches.shape[0] - 1, END]
     return found + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def has_note(rows: cython.const[int64_t][:, ::1], row: int64_t, least_offset: int64_t) -> cython.bint:
+    """Tell whether a row has one."""
+    return rows[MAGIC, row] == 2 and rows[ATTRIBUTES, row] & CONTROL == 0 and rows[BASE_OFFSET, row] >= least_offset
+
+
+def take_notes(
+    rows: cython.const[int64_t][:, ::1], count: int64_t, least_offset: int64_t, notes: uint32_t[::1]
+) -> int64_t:
+    """Write the notes of the first rows, as far as there is room; return how many there are."""
+    found: int64_t = 0
+    row: int64_t
+    with cython.nogil:
+        for row in range(count):
+            if has_note(rows, row, least_offset):
+                if found < notes.shape[0]:
+                    notes[found] = cython.cast(uint32_t, rows[NOTE, row])
+                found += 1
+    return found
+
+
+def give_notes(
+    rows: int64_t[:, ::1], first: int64_t, end: int64_t, least_offset: int64_t, notes: cython.const[uint32_t][::1]
+) -> int64_t:
+    """Set the NOTE of rows that have one, 0 when there are no more; return how many they are."""
+    found: int64_t = 0
+    row: int64_t
+    with cython.nogil:
+        for row in range(first, end):
+            if has_note(rows, row, least_offset):
+                rows[NOTE, row] = notes[found] if found < notes.shape[0] else 0
+                found += 1
+    return found

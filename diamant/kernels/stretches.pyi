@@ -1,20 +1,23 @@
-import numpy as np
-from numpy.typing import NDArray
+from array import array
+
+Numbers = array[int] | memoryview[int]
 
 def note_stretches(
-    rows: NDArray[np.int64],
+    rows: Numbers,
     count: int,
     position: int,
     least_offset: int,
     stretch_bytes: int,
-    stretches: NDArray[np.int64],
+    stretches: Numbers,
 ) -> int: ...
 def ranges_to_read(
-    stretches: NDArray[np.int64],
+    stretches: Numbers,
     position: int,
     map_end_offset: int,
-    latest: NDArray[np.int64],
-    retained: NDArray[np.int64],
-    ranges: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    latest: Numbers,
+    retained: Numbers,
+    ranges: Numbers,
+    counts: Numbers,
 ) -> int: ...
+def take_notes(rows: Numbers, count: int, least_offset: int, notes: Numbers) -> int: ...
+def give_notes(rows: Numbers, first: int, end: int, least_offset: int, notes: Numbers) -> int: ...

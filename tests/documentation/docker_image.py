@@ -224,7 +224,7 @@ class Image:
         if os.geteuid() != 0 or self.uid is None:
             return False
         try:
-            trying = [self.python, "-c", "import numpy"]
+            trying = [self.python, "-c", "import kio"]
             return subprocess.run(trying, user=self.uid, group=self.uid, check=False).returncode == 0
         except PermissionError:
             return False

@@ -115,3 +115,34 @@ def test_a_wrong_checksum_is_found() -> None:
     assert find_bad_crc(data, rows, 0, 1, 1) == -1
     rows[fields.STEP, 1] = 2
     assert find_bad_crc(data, rows, 0, count, 1) == -1
+
+
+row_fields = st.tuples(
+    st.integers(0, 2),
+    st.sampled_from([0, 1, fields.CONTROL, fields.CONTROL | 4]),
+    st.integers(0, 4),
+    st.integers(-2, 5),
+)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.lists(row_fields, min_size=1, max_size=8), st.integers(-1, 4))
+def test_rows_are_chosen_and_summed_up(rows: list[tuple[int, int, int, int]], least: int) -> None:
+    """By steps, codecs and offsets, as Python does it."""
+    table, end = np.zeros((fields.FIELDS, len(rows)), np.int64), len(rows)
+    names = [fields.MAGIC, fields.ATTRIBUTES, fields.RECORD_COUNT, fields.LAST_OFFSET]
+    table[names] = np.array(rows).T
+    table[fields.BASE_OFFSET] = lasts = table[fields.LAST_OFFSET]
+    batches.set_steps(table, end, 1, 2, fields.CONTROL)
+    others = [row for row, one in enumerate(rows) if one[0] < 2 or one[1] & fields.CONTROL]
+    assert np.flatnonzero(table[fields.STEP] == 2).tolist() == others
+    assert batches.next_with_step(table, 0, end, 2) == min(others, default=end)
+    assert batches.next_without_step(table, 0, end, 1) == min(others, default=end)
+    assert batches.records_in(table, end) == sum(1 if one[1] & fields.CONTROL else one[2] for one in rows)
+    assert batches.last_offset_in(table, 0, end) == max(one[3] for one in rows)
+    assert batches.are_in_order(table, end, least) == bool(least <= lasts[0] and (np.diff(lasts) > 0).all())
+    found = np.zeros((end, 4), np.int64)
+    count = batches.find_packed(table, 0, end, 1, fields.LAST_OFFSET, found)
+    assert found[:count].tolist() == [
+        [row, one[1], one[3], one[0]] for row, one in enumerate(rows) if row not in others and one[1] and one[2]
+    ]

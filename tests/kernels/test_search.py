@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from diamant.cleaner.evidence.search.needles import VALUE, Needles, is_telling
 from diamant.kernels.constants import fields
 from diamant.kernels.constants.search import CLEAN, LOOK_AGAIN, MULTIPLIER, SEARCH
-from diamant.kernels.search import count_windows, search_rows
+from diamant.kernels.search import count_windows, rarest_span, search_rows
 from diamant.protocol.batches.header import HEADER_SIZE, Record
 from diamant.protocol.batches.records import build_batch
 from tests.effort import examples
@@ -110,3 +110,20 @@ def test_windows_are_counted_where_their_hashes_lead(data: bytes, bits: int) -> 
     windows = [int.from_bytes(data[at : at + 8], "little") for at in range(len(data) - 7)]
     expected = Counter(((window * MULTIPLIER) & (2**64 - 1)) >> (64 - bits) for window in windows)
     assert {place: count for place, count in enumerate(counts.tolist()) if count} == expected
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.binary(max_size=40), st.booleans(), st.binary(max_size=40), st.integers(0, 3))
+def test_windows_are_found_where_they_lie(before: bytes, is_there: bool, behind: bytes, shift: int) -> None:
+    """As the plain twin finds them."""
+    data = before + (NEEDLE[shift:] if is_there else b"") + behind
+    assert [*NEEDLES._window_places(data)] == [*NEEDLES._plain_window_places(data, 1 << 20)]
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.binary(min_size=11, max_size=300), st.lists(st.integers(0, 9), min_size=16, max_size=16))
+def test_the_rarest_span_is_that_of_the_plain_twin(data: bytes, counts: list[int]) -> None:
+    """The first of those whose four windows were counted least often."""
+    windows = [int.from_bytes(data[at : at + 8], "little") * MULTIPLIER % 2**64 >> 60 for at in range(len(data) - 7)]
+    spans = [sum(counts[window] for window in windows[at : at + 4]) for at in range(len(windows) - 3)]
+    assert rarest_span(data, np.array(counts, np.uint32), 60) == spans.index(min(spans))

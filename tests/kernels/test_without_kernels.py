@@ -18,6 +18,7 @@ from pathlib import Path
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.cleaner.engines import plain_round
 from diamant.cleaner.runners.best_engine import best_engine
 from diamant.kernels import ARE_COMPILED, KernelsMissing
 from diamant.protocol.batches.records import build_batch

@@ -8,17 +8,16 @@ A stretch is a run of batches that the rewrite need not even read if the map has
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS
-from diamant.kernels.constants import fields
+from diamant.kernels import numbers
 from diamant.kernels.constants.stretches import STRETCH_FIELDS
-from diamant.kernels.stretches import note_stretches
+from diamant.kernels.stretches import give_notes, note_stretches, take_notes
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Iterator
 
     from diamant.cleaner.rules.engine_limits import EngineLimits
     from diamant.cleaner.rules.plan import CleanPlan
@@ -29,46 +28,54 @@ ABORTED_NOTE = 2**32 - 1
 
 
 class BatchNotes:
-    """Notes in the order of offsets: put behind each other in the first pass, taken one by one in the second."""
+    """Notes in the order of offsets: put behind each other in the first pass, given to rows in the second."""
 
-    def __init__(self, notes: NDArray[np.uint32] | None = None, limit: int = ENGINE_LIMITS.notes) -> None:
+    def __init__(self, notes: bytes = b"", limit: int = ENGINE_LIMITS.notes) -> None:
+        """`notes`: uint32 each."""
         self._limit = limit
-        self._notes = np.empty(1024, np.uint32) if notes is None else notes
-        self._count = 0 if notes is None else len(notes)
+        self._notes = memoryview(bytearray(notes)).cast("I")
+        self._count = self.total = len(self._notes)
+        """`total`: notes that there would be without the limit."""
         self._taken = 0
-        self.total = self._count
-        """Notes that there would be without the limit."""
 
-    def append(self, notes: NDArray[np.int64] | NDArray[np.uint32]) -> None:
+    def take(self, chunk: Rows, count: int, least_offset: int) -> None:
+        """Put the notes of the first rows of a chunk behind those that are there, up to the limit."""
+        self._reserve(count)
+        noted = take_notes(chunk.rows, count, least_offset, self._notes[self._count :])
+        self.total += noted
+        self._count = min(self._count + noted, self._limit)
+
+    def append(self, notes: bytes) -> None:
         """Put notes behind those that are there, up to the limit."""
-        self.total += len(notes)
-        count = min(len(notes), self._limit - self._count)
-        if self._count + count > len(self._notes):
-            larger = np.empty(min(self._limit, max(2 * len(self._notes), self._count + count)), np.uint32)
+        more = memoryview(notes).cast("I")
+        self._reserve(len(more))
+        end = min(self._count + len(more), self._limit)
+        self._notes[self._count : end] = more[: end - self._count]
+        self.total += len(more)
+        self._count = end
+
+    def _reserve(self, count: int) -> None:
+        """Make room for more notes, up to the limit."""
+        if self._count + count > len(self._notes) < self._limit:
+            larger = numbers("I", min(self._limit, max(1024, 2 * len(self._notes), self._count + count)))
             larger[: self._count] = self._notes[: self._count]
             self._notes = larger
-        self._notes[self._count : self._count + count] = notes[:count]
-        self._count += count
 
-    def kept(self) -> NDArray[np.uint32]:
+    def kept(self) -> bytes:
         """Return those that were put."""
-        return self._notes[: self._count]
+        return self._notes[: self._count].tobytes()
 
     def go_to(self, index: int) -> None:
-        """Take the note with this index next."""
+        """Give the note with this index next."""
         self._taken = index
 
     def pass_over(self, count: int) -> None:
-        """Take notes that are not needed."""
+        """Leave out notes that are not needed."""
         self._taken += count
 
-    def take(self, count: int) -> NDArray[np.uint32]:
-        """Return the next `count` notes, 0 where there are none."""
-        found = self._notes[self._taken : min(self._taken + count, self._count)]
-        self._taken += count
-        if len(found) == count:
-            return found
-        return np.concatenate([found, np.zeros(count - len(found), np.uint32)])
+    def give(self, chunk: Rows, first: int, end: int, least_offset: int) -> None:
+        """Set NOTE of the rows from `first` to `end` that have one, 0 where there are none."""
+        self._taken += give_notes(chunk.rows, first, end, least_offset, self._notes[self._taken : self._count])
 
 
 class Stretches:
@@ -79,42 +86,32 @@ class Stretches:
         if not plan.is_kafka:
             self._least_offset = max(self._least_offset, plan.log_start_offset)
         self._stretch_bytes = limits.stretch_bytes
-        self._room = limits.stretches
-        self._noted: dict[str, list[NDArray[np.int64]]] = {}
+        self._room = limits.stretches * STRETCH_FIELDS
+        self._noted: dict[str, array[int]] = {}
 
     def append(self, chunk: Rows, count: int) -> None:
         """Note the stretches in the first `count` rows of a chunk, up to the limit."""
-        found = np.empty((chunk.size // self._stretch_bytes + 1, STRETCH_FIELDS), np.int64)
+        found = numbers("q", chunk.size // self._stretch_bytes + 1, STRETCH_FIELDS)
         noted = note_stretches(chunk.rows, count, chunk.position, self._least_offset, self._stretch_bytes, found)
-        if noted <= self._room:
-            self._room -= noted
-            self._noted.setdefault(chunk.path, []).append(found[:noted].copy())
+        self._add(chunk.path, array("q", found.tobytes()[: 8 * STRETCH_FIELDS * noted]))
 
-    def noted(self) -> dict[str, list[NDArray[np.int64]]]:
-        """Return all of them, by the path of the segment."""
+    def noted(self) -> dict[str, array[int]]:
+        """Return all of them, by the path of the segment, one after the other."""
         return self._noted
 
-    def take_over(self, noted: dict[str, list[NDArray[np.int64]]]) -> None:
+    def take_over(self, noted: dict[str, array[int]]) -> None:
         """Add those of other segments, or the next ones of the same, up to the limit."""
-        for path, parts in noted.items():
-            for part in parts:
-                if len(part) <= self._room:
-                    self._room -= len(part)
-                    self._noted.setdefault(path, []).append(part)
+        for path, some in noted.items():
+            self._add(path, some)
 
-    def take(self, path: str) -> NDArray[np.int64]:
-        """Return the stretches of the segment whose file is `path`, int64[n, STRETCH_FIELDS]; afterwards there are none."""
-        return np.concatenate(self._noted.pop(path, [np.empty((0, STRETCH_FIELDS), np.int64)]))
+    def _add(self, path: str, some: array[int]) -> None:
+        if len(some) <= self._room:
+            self._room -= len(some)
+            self._noted.setdefault(path, array("q")).extend(some)
 
-
-def noted_rows(chunk: Rows, first: int, end: int, least_offset: int) -> slice | NDArray[np.bool_]:
-    """Tell which rows from `first` to `end` have a note: data of magic 2 that begins at `least_offset` or above."""
-    rows = chunk.rows
-    if not chunk.together & (fields.CONTROL | fields.LEGACY):
-        return slice(int(rows[fields.BASE_OFFSET, first:end].searchsorted(least_offset)), None)
-    is_noted: NDArray[np.bool_] = (
-        (rows[fields.MAGIC, first:end] == 2)
-        & (rows[fields.ATTRIBUTES, first:end] & fields.CONTROL == 0)
-        & (rows[fields.BASE_OFFSET, first:end] >= least_offset)
-    )
-    return is_noted
+    def take(self, path: str, at_once: int) -> Iterator[memoryview[int]]:
+        """Yield the stretches of the segment whose file is `path`, int64[n, STRETCH_FIELDS]; afterwards there are none."""
+        with memoryview(self._noted.pop(path, array("q"))) as some:
+            for at in range(0, len(some), at_once * STRETCH_FIELDS):
+                part = some[at : at + at_once * STRETCH_FIELDS]
+                yield part.cast("B").cast("q", (len(part) // STRETCH_FIELDS, STRETCH_FIELDS))

@@ -9,20 +9,20 @@ Memory, beside the map (`offset_map.py`): `row_records`, 0.8 MB of tuples, and t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from diamant.cleaner.engines.batch_notes import ABORTED_NOTE, BatchNotes, Stretches, noted_rows
+from diamant.cleaner.engines.batch_notes import ABORTED_NOTE, BatchNotes, Stretches
 from diamant.cleaner.engines.offset_map import OffsetMap, open_spill_file
 from diamant.cleaner.segments.key_hasher import KeyHasher
 from diamant.cleaner.segments.row_records import OLD_FORMAT
 from diamant.cleaner.segments.strict_reader import read_chunks
+from diamant.kernels.batches import records_in, set_steps
 from diamant.kernels.constants import fields
 from diamant.kernels.constants.tuples import MAP, SKIP
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from array import array
 
     from diamant.cleaner.engines.offset_map import LatestOffsets
     from diamant.cleaner.engines.work import RoundWork
@@ -38,10 +38,10 @@ class Mapped(NamedTuple):
     keys: int
     end_offset: int
     last_seen: int
-    notes: NDArray[np.uint32]
+    notes: bytes
     all_notes: int
     notes_before: dict[int, int]
-    stretches: dict[str, list[NDArray[np.int64]]]
+    stretches: dict[str, array[int]]
     has_transactions: bool
 
 
@@ -132,7 +132,7 @@ class CompiledMap:
             work.throttle(chunk.size)
             full_row = self._add_chunk(chunk, tracker)
             if full_row is not None:
-                at = chunk.position + int(chunk.rows[fields.POSITION, full_row])
+                at = chunk.position + chunk.rows[fields.POSITION, full_row]
                 stats.map_bytes_read = read_before + self._bytes_of_chunks_before(segment, position, at)
                 return True
             stats.map_bytes_read += chunk.size
@@ -165,14 +165,14 @@ class CompiledMap:
             refused = self._add_records(chunk, start, end)
             if refused is not None:
                 # Rows of magic 2 ascend in their base offsets: so does what the kernel read.
-                is_before = (rows[fields.STEP, :end] == MAP) & (rows[fields.BASE_OFFSET, :end] <= refused)
-                full_row = int(np.flatnonzero(is_before)[-1])
+                mapped = chunk.with_step(MAP, 0, end)
+                full_row = max(row for row in mapped if rows[fields.BASE_OFFSET, row] <= refused)
                 break
         complete = count if full_row is None else full_row
-        self._work.stats.map_messages_read += records_in(chunk, complete)
-        if complete and (last := int(rows[fields.LAST_OFFSET, complete - 1])) >= plan.first_dirty_offset:
+        self._work.stats.map_messages_read += records_in(rows, complete)
+        if complete and (last := rows[fields.LAST_OFFSET, complete - 1]) >= plan.first_dirty_offset:
             self.end_offset = last
-        self.notes.append(rows[fields.NOTE, :complete][noted_rows(chunk, 0, complete, plan.first_dirty_offset)])
+        self.notes.take(chunk, complete, plan.first_dirty_offset)
         self.stretches.append(chunk, complete)
         if full_row is not None and refused is not None:
             self._account_for_part(chunk, full_row, refused)
@@ -184,9 +184,9 @@ class CompiledMap:
         for count in self._hasher.hash(self._records, chunk, start, end, least=self._work.plan.first_dirty_offset):
             taken = self.offsets.add(tuples, count)
             if taken:
-                self._last_put = int(tuples[taken - 1, 2])
+                self._last_put = tuples[taken - 1, 2]
             if taken < count:
-                return int(tuples[taken, 2])
+                return tuples[taken, 2]
         return None
 
     def _account_for_part(self, chunk: Rows, row: int, refused: int) -> None:
@@ -226,10 +226,11 @@ class CompiledMap:
         """Add the records of a chunk below the dirty range; return False if that begins in it."""
         plan, rows = self._work.plan, chunk.rows
         choose_rows(self._records, chunk, None)
-        end_row = int(np.searchsorted(rows[fields.BASE_OFFSET, : chunk.count], plan.first_dirty_offset))
+        end_row = bisect_left(chunk.column(fields.BASE_OFFSET), plan.first_dirty_offset)
         if not plan.is_kafka:
-            gone = rows[fields.LAST_OFFSET, :end_row] < plan.log_start_offset
-            rows[fields.STEP, :end_row][gone] = SKIP
+            for row in range(end_row):
+                if rows[fields.LAST_OFFSET, row] < plan.log_start_offset:
+                    rows[fields.STEP, row] = SKIP
         tuples = self._hasher.tuples
         for start, end in self._records.ranges(chunk, 0, end_row, MAP):
             for count in self._hasher.hash(self._records, chunk, start, end, end_offset=plan.first_dirty_offset):
@@ -245,17 +246,13 @@ def choose_rows(
     The tracker is told of control batches, and with `follows_data` of transactional ones; without a tracker aborted data
     is mapped like other.
     """
-    rows, count = chunk.rows, chunk.count
-    rows[fields.STEP, :count] = MAP
+    rows = chunk.rows
+    set_steps(rows, chunk.count, MAP, OLD_FORMAT)
     followed = fields.CONTROL
     if follows_data and tracker is not None:
         followed |= fields.TRANSACTIONAL
-    if chunk.together & fields.LEGACY:
-        rows[fields.STEP, :count][rows[fields.MAGIC, :count] < 2] = OLD_FORMAT
-    if not chunk.together & followed:
-        return False
     leaves_out = False
-    for row in np.flatnonzero(rows[fields.ATTRIBUTES, :count] & followed).tolist():
+    for row in chunk.with_attributes(followed):
         batch = records.batch(chunk, row)
         header = batch.header
         if header.is_control:
@@ -267,11 +264,3 @@ def choose_rows(
             rows[fields.NOTE, row] = ABORTED_NOTE
             leaves_out = True
     return leaves_out
-
-
-def records_in(chunk: Rows, count: int) -> int:
-    """Return how many records the first rows have, as the map counts them: a control batch has one."""
-    counts = chunk.rows[fields.RECORD_COUNT, :count]
-    if chunk.together & fields.CONTROL:
-        counts = np.where(chunk.rows[fields.ATTRIBUTES, :count] & fields.CONTROL, 1, counts)
-    return int(counts.sum())

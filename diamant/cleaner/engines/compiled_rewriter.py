@@ -10,9 +10,9 @@ Memory: `row_records`, the output of the same size, and 4 bytes per record of it
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from diamant.cleaner.engines.batch_rewrite import BatchRewriter
 from diamant.cleaner.rules import record_fate
@@ -20,12 +20,12 @@ from diamant.cleaner.rules.transaction_tracker import TransactionTracker
 from diamant.cleaner.segments.compiled_segment_writer import CompiledWriter
 from diamant.cleaner.segments.key_hasher import ALWAYS, NEVER
 from diamant.cleaner.segments.payload_buffer import Unpacker
-from diamant.kernels import assembly, judging
+from diamant.kernels import assembly, judging, numbers
+from diamant.kernels.batches import last_offset_in, next_without_step, set_steps
 from diamant.kernels.constants import fates, fields, rules, steps
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from diamant.cleaner.engines.offset_map import Offsets
     from diamant.cleaner.engines.survivors import Survivors
     from diamant.cleaner.engines.work import RoundWork
     from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import Buffer
     from diamant.storage.segments.txn_index import AbortedTxn
 
-_COPIED = [fields.SIZE, fields.LAST_OFFSET, fields.MAX_TIMESTAMP]
-_EXTRA = slice(fields.EXTRA_START, fields.EXTRA_END + 1)
-_NO_OFFSETS = np.empty(0, np.int64)
+_NO_OFFSETS = array("q")
 
 
 class CompiledRewriter:
@@ -56,11 +54,11 @@ class CompiledRewriter:
         self._batches = BatchRewriter(work, self.tracker, survivors)
         self._rules = _fixed_rules(plan)
         self._producers = _protected_offsets(plan)
-        self._counts = np.zeros(fates.COUNTS, np.int64)
-        self._kept_records = np.empty(1, np.int32)
+        self._counts = array("q", bytes(8 * fates.COUNTS))
+        self._kept_records = numbers("i", 1)
         self._extra = Unpacker()
         """Ready-made bytes of the chunk's output: whole batches, and compressed records."""
-        self._out = np.empty(1, np.uint8)
+        self._out = numbers("B", 1)
 
     def rewrite(self, segment: SegmentPlan, writer: CompiledWriter) -> None:
         """Append what stays of a segment."""
@@ -83,46 +81,30 @@ class CompiledRewriter:
 
     def _follow_transactions(self, chunk: Rows, segment: SegmentPlan, writer: CompiledWriter) -> None:
         """Tell the tracker of each transactional batch, and have control batches rewritten by themselves."""
-        rows, count = chunk.rows, chunk.count
-        rows[fields.STEP, :count] = steps.UNDECIDED
-        if chunk.together & fields.LEGACY:
-            rows[fields.STEP, :count][rows[fields.MAGIC, :count] < 2] = steps.PLAIN_ENGINE
-        followed = fields.CONTROL | fields.TRANSACTIONAL
-        if not chunk.together & followed:
-            return
-        drops_data = self.tracker.drops_data
-        found = np.flatnonzero(rows[fields.ATTRIBUTES, :count] & followed)
-        dropped = []
-        for row, attributes, last_offset, producer_id in zip(
-            found.tolist(),
-            rows[fields.ATTRIBUTES, found].tolist(),
-            rows[fields.LAST_OFFSET, found].tolist(),
-            rows[fields.PRODUCER_ID, found].tolist(),
-            strict=True,
-        ):
-            if attributes & fields.CONTROL:
+        rows, drops_data = chunk.rows, self.tracker.drops_data
+        set_steps(rows, chunk.count, steps.UNDECIDED, steps.PLAIN_ENGINE)
+        for row in chunk.with_attributes(fields.CONTROL | fields.TRANSACTIONAL):
+            if rows[fields.ATTRIBUTES, row] & fields.CONTROL:
                 written = _Written(writer)
                 self._batches.rewrite(self._records.batch(chunk, row), segment, written)
                 self._put(chunk, row, written)
-            elif drops_data(last_offset, producer_id, is_transactional=True):
-                dropped.append(row)
-        rows[fields.DROPS_ALL, dropped] = fates.FATE_ABORTED
+            elif drops_data(rows[fields.LAST_OFFSET, row], rows[fields.PRODUCER_ID, row], is_transactional=True):
+                rows[fields.DROPS_ALL, row] = fates.FATE_ABORTED
 
     def _rewrite_rows(self, chunk: Rows, first: int, end: int, segment: SegmentPlan, writer: CompiledWriter) -> None:
         rows = chunk.rows
-        latest = _NO_OFFSETS
+        latest: Offsets = _NO_OFFSETS
         at = 0
         if self._survivors.latest is not None:
-            first_offset = int(rows[fields.BASE_OFFSET, first])
-            latest = self._survivors.latest.window(first_offset, int(rows[fields.LAST_OFFSET, first:end].max()))
-            at = int(latest.searchsorted(first_offset))
+            first_offset = rows[fields.BASE_OFFSET, first]
+            latest = self._survivors.latest.window(first_offset, last_offset_in(rows, first, end))
+            at = bisect_left(latest, first_offset)
         self._rules[rules.MAP_END_OFFSET] = self._survivors.end_offset
         self._rules[rules.IS_PROBING] = self._survivors.latest is None
         judging.decide(rows, first, end, self._rules, self._producers, latest, at, self._counts)
         for start, stop in self._records.ranges(chunk, first, end, steps.JUDGE):
             self._judge_rows(chunk, start, stop, latest)
-            (left,) = (rows[fields.STEP, start:stop] == steps.PLAIN_ENGINE).nonzero()
-            for row in (left + start).tolist():
+            for row in chunk.with_step(steps.PLAIN_ENGINE, start, stop):
                 written = _Written(writer)
                 may_drop = bool(rows[fields.DROPS_ALL, row])
                 self._batches.rewrite_decided(self._records.batch(chunk, row), segment, written, may_drop=may_drop)
@@ -140,11 +122,11 @@ class CompiledRewriter:
             rows[fields.LAST_OFFSET, row] = written.last_offset
             rows[fields.NEW_MAX_TIMESTAMP, row] = written.max_timestamp
 
-    def _judge_rows(self, chunk: Rows, start: int, end: int, latest: NDArray[np.int64]) -> None:
+    def _judge_rows(self, chunk: Rows, start: int, end: int, latest: Offsets) -> None:
         rows = chunk.rows
         most = judging.room_to_judge(rows, start, end)
         if most > len(self._kept_records):
-            self._kept_records = np.empty(2 * most, np.int32)
+            self._kept_records = numbers("i", 2 * most)
         keys = self._survivors.keys
         fault, row = judging.judge(
             chunk.data,
@@ -167,48 +149,33 @@ class CompiledRewriter:
         """Make the records of compressed batches that are rebuilt."""
         if not chunk.together & fields.CODEC_MASK:
             return
-        rows = chunk.rows
-        unpacked = self._records.unpacked
+        rows, unpacked = chunk.rows, self._records.unpacked
         size = assembly.encode_records(unpacked, rows, start, end, self._kept_records, self._out)
         if size < 0:
             self._out = _with_room(self._out, -size)
             size = assembly.encode_records(unpacked, rows, start, end, self._kept_records, self._out)
         if not size:
             return
-        found = np.flatnonzero(
-            (rows[fields.STEP, start:end] == steps.REBUILD)
-            & (rows[fields.ATTRIBUTES, start:end] & fields.CODEC_MASK != 0)
-        )
-        found += start
-        pack, plain = self._extra.pack, self._out.data
-        rows[_EXTRA, found] = np.array(
-            [
-                pack(codec, plain[first:last])
-                for codec, first, last in zip(
-                    (rows[fields.ATTRIBUTES, found] & fields.CODEC_MASK).tolist(),
-                    rows[fields.EXTRA_START, found].tolist(),
-                    rows[fields.EXTRA_END, found].tolist(),
-                    strict=True,
-                )
-            ]
-        ).T
+        pack, plain = self._extra.pack, self._out
+        for row, codec, first, last in chunk.packed(start, end, steps.REBUILD, fields.EXTRA_START):
+            rows[fields.EXTRA_START, row], rows[fields.EXTRA_END, row] = pack(codec, plain[first:last])
 
     def _write_rows(self, chunk: Rows, start: int, end: int, writer: CompiledWriter) -> None:
         rows = chunk.rows
-        if (rows[fields.STEP, start:end] == steps.COPY).all():
+        columns = numbers("q", 3, end - start)
+        if next_without_step(rows, start, end, steps.COPY) == end:
             # Written from where they were read to.
-            first = int(rows[fields.POSITION, start])
-            last = int(rows[fields.POSITION, end - 1] + rows[fields.SIZE, end - 1])
-            writer.append_columns(chunk.data.data[first:last], rows[_COPIED, start:end], end - start)
+            first, last = rows[fields.POSITION, start], rows[fields.POSITION, end - 1] + rows[fields.SIZE, end - 1]
+            assembly.copy_columns(rows, start, end, columns)
+            writer.append_columns(chunk.data[first:last], columns, end - start)
         else:
             self._out = _with_room(self._out, assembly.room_for_output(rows, start, end))
-            columns = np.empty((3, end - start), np.int64)
             size, count = assembly.assemble(
                 chunk.data, rows, start, end, self._kept_records, self._extra.buffer, self._out, columns
             )
             if not count:
                 return
-            writer.append_columns(self._out.data[:size], columns, count)
+            writer.append_columns(self._out[:size], columns, count)
         writer.flush()
 
     def _count(self) -> None:
@@ -220,7 +187,7 @@ class CompiledRewriter:
         stats.messages_read += counts[fates.MESSAGES_READ]
         stats.invalid_messages_read += counts[fates.INVALID_READ]
         stats.messages_written += counts[fates.MESSAGES_WRITTEN]
-        self._counts[:] = 0
+        self._counts = array("q", bytes(8 * fates.COUNTS))
 
 
 class _Written:
@@ -241,9 +208,9 @@ class _Written:
         self._writer.add_aborted(aborted)
 
 
-def _fixed_rules(plan: CleanPlan) -> NDArray[np.int64]:
+def _fixed_rules(plan: CleanPlan) -> array[int]:
     """Return the rules that hold for the whole round, for `decide` and `judge`."""
-    fixed = np.zeros(rules.RULES, np.int64)
+    fixed = array("q", bytes(8 * rules.RULES))
     fixed[rules.IS_KAFKA] = plan.is_kafka
     fixed[rules.LOG_START_OFFSET] = ALWAYS if plan.is_kafka else plan.log_start_offset
     fixed[rules.ROUND_END_OFFSET] = plan.first_uncleanable_offset
@@ -255,16 +222,16 @@ def _fixed_rules(plan: CleanPlan) -> NDArray[np.int64]:
     return fixed
 
 
-def _protected_offsets(plan: CleanPlan) -> NDArray[np.int64]:
-    """Return the last data offsets of active producers: int64[2, n] of producer ids, ascending, and offsets."""
+def _protected_offsets(plan: CleanPlan) -> array[int]:
+    """Return the last data offsets of active producers: their ids, ascending, and then the offsets."""
     protected = sorted(
         (producer_id, active.last_data_offset)
         for producer_id, active in plan.active_producers.items()
         if active.last_data_offset is not None
     )
-    return np.array(protected, np.int64).reshape(-1, 2).T.copy()
+    return array("q", [*(one[0] for one in protected), *(one[1] for one in protected)])
 
 
-def _with_room(buffer: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+def _with_room(buffer: memoryview, size: int) -> memoryview:
     """Return `buffer` or a larger one."""
-    return buffer if len(buffer) >= size else np.empty(max(2 * len(buffer), size), np.uint8)
+    return buffer if len(buffer) >= size else numbers("B", max(2 * len(buffer), size))

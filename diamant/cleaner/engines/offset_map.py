@@ -26,20 +26,24 @@ from __future__ import annotations
 
 import mmap
 import os
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS
 from diamant.cleaner.segments.key_hasher import hash_words
-from diamant.kernels import offset_map
+from diamant.kernels import numbers, offset_map
 from diamant.kernels.constants.tuples import ENTRY_BYTES
+from diamant.kernels.key_filter import sort_words
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from diamant.storage.env.env import Env, File
+
+Tuples: TypeAlias = "memoryview[int]"
+"""uint64[n, 3]."""
+Offsets: TypeAlias = "array[int] | memoryview[int]"
+"""int64."""
 
 FIRST_SLOTS = 4096
 GROW_AT = 0.7
@@ -61,8 +65,6 @@ TAKEN_AT_ONCE = 32 * 1024
 """Tuples that are moved out of the table at a time."""
 
 _GIVE_BACK_BYTES = 1024 * 1024
-_MAPPED_FROM_BYTES = 256 * 1024
-"""From this size on a table is pages of its own, which can be given back one by one."""
 
 
 class OffsetMap:
@@ -110,16 +112,16 @@ class OffsetMap:
         most = int(self._max_slots * FULL_AT) if self.max_entries is None else self.max_entries
         return 0 if self.is_spilled else most - self.size
 
-    def move_to(self, partitions: NDArray[np.uint64]) -> list[int] | None:
+    def move_to(self, partitions: memoryview[int]) -> list[int] | None:
         """Move the keys with their last offsets to uint64[partitions, room, 3]; return how many each has of them.
 
         The partition is in the second half of the hash, and its keys come in the order of the first. There are a power of two.
         None if one is full: then the map is of no use.
         """
-        words = np.empty((TAKEN_AT_ONCE, 3), np.uint64)
-        fill = np.zeros(len(partitions), np.int64)
+        words = numbers("Q", TAKEN_AT_ONCE, 3)
+        fill = array("q", bytes(8 * len(partitions)))
         slot = 0
-        while slot < self.table.shape[0]:
+        while slot < len(self.table):
             start = slot
             slot, count = offset_map.take_tuples(self.table, slot, words)
             if offset_map.scatter(words, 0, count, 0, partitions, fill) < count:
@@ -127,7 +129,7 @@ class OffsetMap:
             _give_back(self.table, start, slot)
         return fill.tolist()
 
-    def add(self, tuples: NDArray[np.uint64], count: int) -> int:
+    def add(self, tuples: Tuples, count: int) -> int:
         """Add the first `count` tuples, ascending in offset; return how many, less than `count` if the map is full."""
         self.added += count
         at = 0
@@ -142,26 +144,33 @@ class OffsetMap:
                 return at
         return count
 
-    def add_hashed(self, parts: Sequence[NDArray[np.uint64]]) -> None:
+    def add_hashed(self, parts: Sequence[memoryview]) -> None:
         """Add tuples in the order of their hashes, each with a later offset than its key has; there must be `room` for all.
 
         In a table that grows with them they would all crowd at its front. So it grows before, for as many new keys as a sample
         promises. Parts are in that order each, and of the same share of all hashes: they are added side by side, to come by each
         page of the table once.
         """
-        sample = max(parts, key=len)[:SAMPLE].copy()
-        sample[:, 2] = np.uint64(2**64 - 1)  # offset -1: none in the table is lower
-        missing = offset_map.take_missing(self.table, sample, len(sample), np.empty(SAMPLE, np.int64))
-        expected = self.size + sum(map(len, parts)) * missing // max(1, len(sample))
-        while expected > SPREAD_AT * self.table.shape[0] and self.table.shape[0] < self._max_slots:
+        largest = max(parts, key=len)
+        count = min(len(largest) // ENTRY_BYTES, SAMPLE)
+        if not count:
+            return
+        sample = _some(memoryview(bytearray(largest[: count * ENTRY_BYTES])), 0, count)
+        for index in range(count):
+            sample[index, 2] = 2**64 - 1  # offset -1: none in the table is lower
+        missing = offset_map.take_missing(self.table, sample, count, numbers("q", count))
+        expected = self.size + sum(map(len, parts)) // ENTRY_BYTES * missing // count
+        while expected > SPREAD_AT * len(self.table) and len(self.table) < self._max_slots:
             self._grow()
         steps = 1 if len(parts) == 1 else STEPS
         for step in range(steps):
             for part in parts:
-                few = part[len(part) * step // steps : len(part) * (step + 1) // steps]
-                self.add(few, len(few))
+                keys = len(part) // ENTRY_BYTES
+                start, end = keys * step // steps, keys * (step + 1) // steps
+                if start < end:
+                    self.add(_some(part, start, end), end - start)
 
-    def add_older(self, tuples: NDArray[np.uint64], count: int) -> None:
+    def add_older(self, tuples: Tuples, count: int) -> None:
         """Add tuples of the clean section, ascending in offset: they are kept unless their key is in the dirty range."""
         if self._spilled is None:
             raise ValueError("the map has not spilled: look keys up instead")
@@ -187,7 +196,7 @@ class OffsetMap:
             self._spilled.file.close()
 
     def _limit(self) -> int:
-        slots = self.table.shape[0]
+        slots = len(self.table)
         limit = int(slots * (FULL_AT if slots == self._max_slots else GROW_AT))
         return limit if self.max_entries is None else min(limit, self.max_entries)
 
@@ -195,7 +204,7 @@ class OffsetMap:
         """Grow or spill; return True if more can be added."""
         if self.max_entries is not None and self.size >= self.max_entries:
             return False
-        if self.table.shape[0] < self._max_slots:
+        if len(self.table) < self._max_slots:
             self._grow()
             return True
         if self._new_file is None:
@@ -204,7 +213,7 @@ class OffsetMap:
         return True
 
     def _grow(self) -> None:
-        old, self.table = self.table, _new_table(min(2 * self.table.shape[0], self._max_slots))
+        old, self.table = self.table, _new_table(min(2 * len(self.table), self._max_slots))
         _move(old, self.table)
 
     def _spill(self, file: File) -> None:
@@ -214,9 +223,9 @@ class OffsetMap:
             partitions *= 2
         # The buffers come when the table is still there: a quarter more for a moment, but untouched pages cost nothing.
         self._spilled = spilled = _Partitions(file, partitions, 0, self._memory_bytes // 4, self._least_slots)
-        words = np.empty((TAKEN_AT_ONCE, 3), np.uint64)
+        words = numbers("Q", TAKEN_AT_ONCE, 3)
         slot = 0
-        while slot < self.table.shape[0]:
+        while slot < len(self.table):
             start = slot
             slot, count = offset_map.take_tuples(self.table, slot, words)
             spilled.add(words, 0, count, is_older=False)
@@ -224,21 +233,18 @@ class OffsetMap:
         self.table = _new_table(self._least_slots)
         self.size = 0
 
-    def _eat_table(self) -> NDArray[np.int64]:
+    def _eat_table(self) -> Offsets:
         """Return the table's offsets, sorted, in the table's own memory."""
-        words = self.table.reshape(-1).view(np.int64)
-        count = offset_map.take_offsets(self.table, words)
-        _give_back(self.table, count // 3 + 1, self.table.shape[0])
+        offsets = _offsets_of(self.table)
+        _give_back(self.table, len(offsets) // 3 + 1, len(self.table))
         self.table = _new_table(self._least_slots)
-        offsets = words[:count]
-        offsets.sort()
         return offsets
 
 
 class LatestOffsets(Protocol):
     """The offsets that are kept, read in ascending order."""
 
-    def window(self, first_offset: int, last_offset: int) -> NDArray[np.int64]:
+    def window(self, first_offset: int, last_offset: int) -> Offsets:
         """Return kept offsets, ascending: all from `first_offset` to `last_offset` and maybe others.
 
         Below the greatest `first_offset` so far, some may be missing.
@@ -247,10 +253,10 @@ class LatestOffsets(Protocol):
 
 
 class _InMemory:
-    def __init__(self, offsets: NDArray[np.int64]) -> None:
+    def __init__(self, offsets: Offsets) -> None:
         self._offsets = offsets
 
-    def window(self, first_offset: int, last_offset: int) -> NDArray[np.int64]:
+    def window(self, first_offset: int, last_offset: int) -> Offsets:
         return self._offsets
 
 
@@ -260,25 +266,27 @@ class _Merged:
     def __init__(self, file: File, runs: list[_Run], memory_bytes: int) -> None:
         room = max(64, memory_bytes // 8 // max(1, len(runs)))
         self._readers = [_RunReader(file, run, room) for run in runs if run.count]
-        self._offsets = np.empty(0, np.int64)
+        self._offsets = array("q")
         self._end = -1
         """Offsets up to here have been read."""
 
-    def window(self, first_offset: int, last_offset: int) -> NDArray[np.int64]:
+    def window(self, first_offset: int, last_offset: int) -> Offsets:
         if last_offset <= self._end:
             return self._offsets
-        parts = [self._offsets[np.searchsorted(self._offsets, first_offset) :]]
+        found = self._offsets[bisect_left(self._offsets, first_offset) :]
         while self._end < last_offset and self._readers:
             # Up to the least of the last offsets in the buffers, everything is in memory.
             self._end = min(reader.last for reader in self._readers)
-            part = np.concatenate([reader.take(self._end) for reader in self._readers])
-            part.sort()
-            parts.append(part[np.searchsorted(part, first_offset) :])
+            part = array("q")
+            for reader in self._readers:
+                part.frombytes(reader.take(self._end).cast("B"))
+            _sort(part)
+            found += part[bisect_left(part, first_offset) :]
             self._readers = [reader for reader in self._readers if reader.fill()]
         if not self._readers:
             self._end = 2**63 - 1
-        self._offsets = np.concatenate(parts)
-        return self._offsets
+        self._offsets = found
+        return found
 
 
 class _Run:
@@ -289,12 +297,12 @@ class _Run:
         """Position and number of offsets."""
         self.count = 0
 
-    def append(self, file: File, offsets: NDArray[np.int64]) -> None:
+    def append(self, file: File, offsets: memoryview[int]) -> None:
         """Write offsets at the end of the file."""
         if len(offsets):
             self.blocks.append((file.size(), len(offsets)))
             self.count += len(offsets)
-            file.append(offsets.data.cast("B"))
+            file.append(offsets.cast("B"))
 
 
 class _RunReader:
@@ -304,17 +312,17 @@ class _RunReader:
         self._position = 0
         self._left = 0
         self._room = room
-        self._buffer = np.empty(0, np.int64)
+        self._buffer = numbers("q", 0)
         self.fill()
 
     @property
     def last(self) -> int:
         """The last offset in the buffer, which is not empty."""
-        return int(self._buffer[-1])
+        return self._buffer[-1]
 
-    def take(self, end_offset: int) -> NDArray[np.int64]:
+    def take(self, end_offset: int) -> memoryview[int]:
         """Take the offsets up to `end_offset` out of the buffer."""
-        count = int(np.searchsorted(self._buffer, end_offset, side="right"))
+        count = bisect_right(self._buffer, end_offset)
         taken, self._buffer = self._buffer[:count], self._buffer[count:]
         return taken
 
@@ -328,7 +336,7 @@ class _RunReader:
                 return False
             self._position, self._left = block
         count = min(self._left, self._room)
-        self._buffer = np.empty(count, np.int64)
+        self._buffer = numbers("q", count)
         _read(self._file, self._position, self._buffer)
         self._position += count * 8
         self._left -= count
@@ -354,11 +362,12 @@ class _Partitions:
         self._partitions = [_Partition() for _ in range(partitions)]
         room = min(max(buffer_bytes // ENTRY_BYTES // partitions, 16), MAX_READ_BYTES // ENTRY_BYTES)
         self._buffer_bytes = buffer_bytes
-        self._buffers = np.empty((partitions, room, 3), np.uint64)
-        self._fill = np.zeros(partitions, np.int64)
+        self._room = room
+        self._buffers = numbers("Q", partitions, room, 3)
+        self._fill = array("q", bytes(8 * partitions))
         self._holds_older = False
 
-    def add(self, tuples: NDArray[np.uint64], start: int, end: int, *, is_older: bool) -> None:
+    def add(self, tuples: Tuples, start: int, end: int, *, is_older: bool) -> None:
         """Add tuples `start` to `end`."""
         if is_older != self._holds_older:
             self._write_all()
@@ -366,23 +375,26 @@ class _Partitions:
         while start < end:
             start = offset_map.scatter(tuples, start, end, self._shift, self._buffers, self._fill)
             if start < end:
-                for partition in np.flatnonzero(self._fill == self._buffers.shape[1]):
-                    self._write(int(partition))
+                for partition, count in enumerate(self._fill):
+                    if count == self._room:
+                        self._write(partition)
 
     def flush(self) -> None:
         """Write out what is in the buffers and give them back."""
         self._write_all()
-        self._buffers = np.empty((len(self._partitions), 0, 3), np.uint64)
+        self._buffers = numbers("Q", len(self._partitions), 1, 3)
 
     def _write_all(self) -> None:
-        for partition in np.flatnonzero(self._fill):
-            self._write(int(partition))
+        for partition, count in enumerate(self._fill):
+            if count:
+                self._write(partition)
 
     def _write(self, index: int) -> None:
         partition = self._partitions[index]
-        count = int(self._fill[index])
+        count = self._fill[index]
         (partition.older if self._holds_older else partition.dirty).append((self.file.size(), count))
-        self.file.append(self._buffers[index, :count].data.cast("B"))
+        start = index * self._room * ENTRY_BYTES
+        self.file.append(self._buffers.cast("B")[start : start + count * ENTRY_BYTES])
         self._fill[index] = 0
 
     def reduce(self, max_slots: int) -> tuple[list[_Run], int]:
@@ -419,21 +431,19 @@ class _Partitions:
             if at < len(words):
                 return None
         run = _Run()
-        offsets = np.empty(MAX_READ_BYTES // ENTRY_BYTES, np.int64)
+        offsets = numbers("q", MAX_READ_BYTES // ENTRY_BYTES)
         for words in self._tuples(partition.older):
             run.append(self.file, offsets[: offset_map.take_missing(table, words, len(words), offsets)])
-        words_of_table = table.reshape(-1).view(np.int64)
-        latest = words_of_table[: offset_map.take_offsets(table, words_of_table)]
-        latest.sort()
-        run.append(self.file, latest)
+        run.append(self.file, _offsets_of(table))
         return run, size
 
-    def _tuples(self, blocks: list[tuple[int, int]]) -> Iterator[NDArray[np.uint64]]:
-        """Yield the tuples of blocks, in an array that is used again for the next."""
-        words = np.empty((max((count for _, count in blocks), default=0), 3), np.uint64)
+    def _tuples(self, blocks: list[tuple[int, int]]) -> Iterator[Tuples]:
+        """Yield the tuples of blocks, in memory that is used again for the next."""
+        words = numbers("B", max((count for _, count in blocks), default=0) * ENTRY_BYTES)
         for position, count in blocks:
-            _read(self.file, position, words[:count])
-            yield words[:count]
+            some = words[: count * ENTRY_BYTES]
+            _read(self.file, position, some)
+            yield some.cast("Q", (count, 3))
 
 
 def open_spill_file(env: Env, directory: str) -> File:
@@ -451,58 +461,76 @@ def open_spill_file(env: Env, directory: str) -> File:
     return file
 
 
-def _read(file: File, position: int, target: NDArray[np.uint64] | NDArray[np.int64]) -> None:
+def _read(file: File, position: int, target: memoryview[int]) -> None:
     data = file.pread(target.nbytes, position)
     if len(data) != target.nbytes:
         raise OSError(f"{file.path}: expected {target.nbytes} bytes at {position}, got {len(data)}")
     # Into writable memory: kernels are compiled for that alone.
-    target.data.cast("B")[:] = data
+    target.cast("B")[:] = data
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def shared_tuples(partitions: int, room: int) -> NDArray[np.uint64]:
+def shared_tuples(partitions: int, room: int) -> memoryview[int]:
     """Return uint64[partitions, room, 3], shared with the processes that are forked from now on; pages come as they are written.
 
     OSError if there is no room for it.
     """
-    words = partitions * room * 3
-    pages = mmap.mmap(-1, max(8, 8 * words), flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
-    return np.frombuffer(pages, np.uint64, words).reshape(partitions, room, 3)
+    room = max(1, room)
+    pages = mmap.mmap(-1, partitions * room * ENTRY_BYTES, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
+    return memoryview(pages).cast("Q", (partitions, room, 3))
 
 
-def _new_table(slots: int) -> NDArray[np.uint64]:
-    size = slots * ENTRY_BYTES
-    if size < _MAPPED_FROM_BYTES:
-        return np.zeros((slots, 3), np.uint64)
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+def part_of(partitions: memoryview[int], index: int, count: int) -> memoryview:
+    """Return the first `count` tuples of a partition of uint64[partitions, room, 3] as bytes."""
+    start = index * (partitions.nbytes // len(partitions))
+    return partitions.cast("B")[start : start + count * ENTRY_BYTES]
+
+
+def _some(part: memoryview, start: int, end: int) -> Tuples:
+    """Return tuples `start` to `end` of those in some bytes, one at least."""
+    return part[start * ENTRY_BYTES : end * ENTRY_BYTES].cast("Q", (end - start, 3))
+
+
+def _new_table(slots: int) -> Tuples:
+    table = numbers("Q", slots, 3)
+    if isinstance(pages := table.obj, mmap.mmap) and hasattr(mmap, "MADV_HUGEPAGE"):
         # The table is hit at random: fewer, larger pages spare half of the misses. Kernels without them say EINVAL.
         try:
             pages.madvise(mmap.MADV_HUGEPAGE)
         except OSError:
             pass
-    return np.frombuffer(pages, np.uint64).reshape(slots, 3)
+    return table
 
 
-def _move(old: NDArray[np.uint64], new: NDArray[np.uint64]) -> None:
+def _offsets_of(table: Tuples) -> memoryview[int]:
+    """Return the offsets in a table, sorted, in its own memory, of which they fill a third at most."""
+    words = table.cast("B").cast("Q")
+    count = offset_map.take_offsets(table, table.cast("B").cast("q"))
+    sort_words(words[:count], words[count : 2 * count])
+    return table.cast("B").cast("q")[:count]
+
+
+def _sort(offsets: array[int]) -> None:
+    with memoryview(offsets).cast("B") as octets:
+        sort_words(octets.cast("Q"), array("Q", bytes(len(octets))))
+
+
+def _move(old: Tuples, new: Tuples) -> None:
     """Move a table's content. Slots grow with the hash in both, so the pages of the old go as those of the new come."""
     step = _GIVE_BACK_BYTES // ENTRY_BYTES
-    for start in range(0, old.shape[0], step):
-        end = min(start + step, old.shape[0])
+    for start in range(0, len(old), step):
+        end = min(start + step, len(old))
         offset_map.move_slots(old, start, end, new)
         _give_back(old, start, end)
 
 
-def _give_back(table: NDArray[np.uint64], start: int, end: int) -> None:
+def _give_back(table: Tuples, start: int, end: int) -> None:
     """Give the memory of slots `start` to `end` back to the system, as far as it is whole pages."""
-    if table.shape[0] * ENTRY_BYTES < _MAPPED_FROM_BYTES or not hasattr(mmap, "MADV_DONTNEED"):
+    pages = table.obj
+    if not isinstance(pages, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
         return
-    whole: Any = table
-    while isinstance(whole, np.ndarray):
-        whole = whole.base
-    pages: mmap.mmap = whole.obj
     page = mmap.PAGESIZE
     first = -(-start * ENTRY_BYTES // page) * page
     last = end * ENTRY_BYTES // page * page

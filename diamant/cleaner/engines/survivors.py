@@ -7,13 +7,14 @@ is spread over Spark's partitions, only offsets are known.
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
-from diamant.cleaner.engines.batch_notes import ABORTED_NOTE, noted_rows
+from diamant.cleaner.engines.batch_notes import ABORTED_NOTE
 from diamant.cleaner.rules import record_fate
 from diamant.cleaner.segments.key_hasher import NEVER
+from diamant.kernels import numbers
 from diamant.kernels.constants import fields, steps
 from diamant.kernels.constants import stretches as fields_of
 from diamant.kernels.stretches import ranges_to_read
@@ -21,8 +22,6 @@ from diamant.storage import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from numpy.typing import NDArray
 
     from diamant.cleaner.engines.compiled_map import CompiledMap
     from diamant.cleaner.engines.offset_map import LatestOffsets, OffsetMap
@@ -53,7 +52,7 @@ class Survivors(Protocol):
         """The offsets that stay; None: records are asked for by their keys."""
         ...
 
-    def begin(self, segment: SegmentPlan, counts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    def begin(self, segment: SegmentPlan, counts: array[int]) -> Iterator[tuple[int, int]]:
         """Prepare for the rewrite of a segment; yield the ranges of its bytes that are to be read.
 
         Of batches between them nothing stays. They are counted in `counts`, `fates.COUNTS` of them.
@@ -81,9 +80,9 @@ class MapSurvivors:
         self._has_aborted = plan.has_aborted
         active = (one.last_data_offset for one in plan.active_producers.values())
         retained = {plan.first_uncleanable_offset - 1, *(offset for offset in active if offset is not None)}
-        self._retained = np.array(sorted(retained), np.int64)
+        self._retained = array("q", sorted(retained))
         """Last offsets of batches that must not vanish."""
-        self._ranges = np.empty((STRETCHES_AT_ONCE + 1, fields_of.RANGE_FIELDS), np.int64)
+        self._ranges = numbers("q", STRETCHES_AT_ONCE + 1, fields_of.RANGE_FIELDS)
         self._unmapped: set[int] = set()
         """Base offsets of batches in the chunk that the map's pass took for aborted and this one does not."""
 
@@ -102,7 +101,7 @@ class MapSurvivors:
         if self.latest is None:
             return last.next_base_offset - first.base_offset
         latest = self.latest.window(first.base_offset, last.next_base_offset - 1)
-        return int(np.diff(latest.searchsorted([first.base_offset, last.next_base_offset]))[0])
+        return bisect_left(latest, last.next_base_offset) - bisect_left(latest, first.base_offset)
 
     def go_to(self, segment: SegmentPlan) -> None:
         """Ask for this segment next."""
@@ -128,20 +127,22 @@ class MapSurvivors:
         """The offsets that stay, once the map's keys are forgotten."""
         return self._map.latest
 
-    def begin(self, segment: SegmentPlan, counts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    def begin(self, segment: SegmentPlan, counts: array[int]) -> Iterator[tuple[int, int]]:
         """Yield the ranges that are to be read: all but stretches of which nothing stays."""
         self._forget_keys_for(segment)
         position, least = 0, segment.base_offset
         if self.latest is not None:
-            stretches = self._map.stretches.take(names.log_file(self._plan.directory, segment.base_offset))
-            for at in range(0, len(stretches), STRETCHES_AT_ONCE):
-                part = stretches[at : at + STRETCHES_AT_ONCE]
-                latest = self.latest.window(least, int(part[:, fields_of.LAST_OFFSET].max()))
+            path = names.log_file(self._plan.directory, segment.base_offset)
+            for part in self._map.stretches.take(path, STRETCHES_AT_ONCE):
+                end = len(part) - 1
+                latest = self.latest.window(
+                    least, max(part[index, fields_of.LAST_OFFSET] for index in range(len(part)))
+                )
                 found = ranges_to_read(part, position, self.end_offset, latest, self._retained, self._ranges, counts)
-                for start, end, batches_before in self._ranges[:found].tolist():
-                    self._map.notes.pass_over(batches_before)
-                    yield start, end
-                position, least = int(part[-1, fields_of.END]), int(part[-1, fields_of.FIRST_OFFSET])
+                for index in range(found):
+                    self._map.notes.pass_over(self._ranges[index, fields_of.BATCHES_BEFORE])
+                    yield self._ranges[index, fields_of.RANGE_START], self._ranges[index, fields_of.RANGE_END]
+                position, least = part[end, fields_of.END], part[end, fields_of.FIRST_OFFSET]
         yield position, segment.size
 
     def ranges(self, chunk: Rows) -> Iterator[tuple[int, int]]:
@@ -151,14 +152,12 @@ class MapSurvivors:
             # Batches that begin in the clean section are judged by their keys.
             split = count
             if self._map.may_forget_keys:
-                split = int(np.searchsorted(chunk.rows[fields.BASE_OFFSET, :count], self._plan.first_dirty_offset))
+                split = bisect_left(chunk.column(fields.BASE_OFFSET), self._plan.first_dirty_offset)
             yield 0, split
             if split < count:
                 self._map.forget_keys()
         if split < count:
-            noted = noted_rows(chunk, split, count, self._plan.first_dirty_offset)
-            notes = chunk.rows[fields.NOTE, split:count]
-            notes[noted] = self._map.notes.take(len(notes[noted]))
+            self._map.notes.give(chunk, split, count, self._plan.first_dirty_offset)
             if self._has_aborted:
                 self._leave_unmapped_rows(chunk.rows, split, count)
             yield split, count
@@ -175,7 +174,7 @@ class MapSurvivors:
         for record in batch.records():
             if record.key is None:
                 continue
-            at = np.searchsorted(latest, record.offset)
+            at = bisect_left(latest, record.offset)
             is_last = at < len(latest) and latest[at] == record.offset
             if not is_last:
                 found.setdefault(record.key, NEVER)
@@ -185,13 +184,15 @@ class MapSurvivors:
                 found[record.key] = record_fate.NOT_MAPPED
         return found
 
-    def _leave_unmapped_rows(self, rows: NDArray[np.int64], first: int, end: int) -> None:
+    def _leave_unmapped_rows(self, rows: memoryview[int], first: int, end: int) -> None:
         """Have batches judged one by one that the map's pass took for aborted and this one does not.
 
         With sound indexes of aborted transactions there are none. Nothing is known of their keys, so their records stay.
         """
-        is_aborted = rows[fields.NOTE, first:end] == ABORTED_NOTE
-        rows[fields.NOTE, first:end][is_aborted] = 0
-        is_unmapped = is_aborted & (rows[fields.DROPS_ALL, first:end] == 0)
-        rows[fields.STEP, first:end][is_unmapped] = steps.PLAIN_ENGINE
-        self._unmapped = set(rows[fields.BASE_OFFSET, first:end][is_unmapped].tolist())
+        self._unmapped = set()
+        for row in range(first, end):
+            if rows[fields.NOTE, row] == ABORTED_NOTE:
+                rows[fields.NOTE, row] = 0
+                if not rows[fields.DROPS_ALL, row]:
+                    rows[fields.STEP, row] = steps.PLAIN_ENGINE
+                    self._unmapped.add(rows[fields.BASE_OFFSET, row])

@@ -12,16 +12,13 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from diamant.cleaner.engines.offset_map import SPREAD_AT, OffsetMap, shared_tuples
+from diamant.cleaner.engines.offset_map import SPREAD_AT, OffsetMap, part_of, shared_tuples
 from diamant.cleaner.parallel.fork import Fork, ForkFailed
 from diamant.kernels.constants.tuples import ENTRY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.connection import Connection
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from diamant.cleaner.engines.work import RoundWork
 
@@ -32,14 +29,14 @@ MERGED_FROM = 7
 class Keys(NamedTuple):
     """Keys with their last offsets, in partitions by hash."""
 
-    tuples: NDArray[np.uint64]
+    tuples: memoryview[int]
     """Shared: uint64[partitions, room, 3]."""
     counts: list[int]
     """How many there are in each partition."""
 
-    def parts(self) -> list[NDArray[np.uint64]]:
+    def parts(self) -> list[memoryview]:
         """Return those of each partition, in the order of their hashes."""
-        return [tuples[:count] for tuples, count in zip(self.tuples, self.counts, strict=True)]
+        return [part_of(self.tuples, index, count) for index, count in enumerate(self.counts)]
 
 
 def partitions_for(processes: int) -> int:
@@ -47,7 +44,7 @@ def partitions_for(processes: int) -> int:
     return 1 if processes <= MERGED_FROM else 1 << (processes - 1).bit_length()
 
 
-def merged(work: RoundWork, shares: Sequence[Keys], processes: int) -> list[NDArray[np.uint64]] | None:
+def merged(work: RoundWork, shares: Sequence[Keys], processes: int) -> list[memoryview] | None:
     """Return the keys of shares, each once with its last offset, by partition; None if there is no memory to share."""
     partitions = range(len(shares[0].counts))
     try:
@@ -66,7 +63,7 @@ def merged(work: RoundWork, shares: Sequence[Keys], processes: int) -> list[NDAr
                 found |= fork.answer(work.check_done)
         # What a child could not do this process does.
         counts = [found[index] if index in found else merge(index) for index in partitions]
-        return [target[0, :count] for target, count in zip(targets, counts, strict=True)]
+        return [part_of(target, 0, count) for target, count in zip(targets, counts, strict=True)]
     finally:
         for fork in forks:
             fork.close()
@@ -76,12 +73,12 @@ def _merge_some(merge: partial[int], partitions: range, answering: Connection) -
     answering.send({index: merge(index) for index in partitions})
 
 
-def _merge(hash_key: bytes, shares: Sequence[Keys], targets: Sequence[NDArray[np.uint64]], index: int) -> int:
+def _merge(hash_key: bytes, shares: Sequence[Keys], targets: Sequence[memoryview[int]], index: int) -> int:
     """Merge a partition into its target; return how many keys it has."""
     target = targets[index]
-    keys = OffsetMap(hash_key, memory_bytes=int(target.shape[1] / SPREAD_AT + 64) * ENTRY_BYTES)
+    keys = OffsetMap(hash_key, memory_bytes=int(target.nbytes / SPREAD_AT) + 64 * ENTRY_BYTES)
     for share in shares:
-        keys.add_hashed([share.tuples[index, : share.counts[index]]])
+        keys.add_hashed([part_of(share.tuples, index, share.counts[index])])
     counts = keys.move_to(target)
     keys.close()
     assert counts is not None

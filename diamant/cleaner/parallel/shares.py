@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from diamant.cleaner.engines.compiled_map import Mapped
     from diamant.cleaner.engines.work import RoundWork
     from diamant.cleaner.rules.plan import CleanPlan
@@ -120,7 +117,7 @@ class _Child:
         return Keys(self._tuples, self.answer.counts)
 
 
-def _map_share(work: RoundWork, share: Share, tuples: NDArray[np.uint64], answering: Connection) -> None:
+def _map_share(work: RoundWork, share: Share, tuples: memoryview[int], answering: Connection) -> None:
     """Map a share in a child, and send what comes of it; nothing if it may not be all."""
     alone = replace(work, check_done=never_done, throttle=no_throttle, stats=CleanStats())
     key_map = CompiledMap(alone, RowRecords(alone.limits))
@@ -143,9 +140,7 @@ def _fit(key_map: CompiledMap, children: Sequence[_Child]) -> bool:
     return room > 0
 
 
-def _take_over(
-    work: RoundWork, key_map: CompiledMap, children: Sequence[_Child], keys: Sequence[NDArray[np.uint64]]
-) -> None:
+def _take_over(work: RoundWork, key_map: CompiledMap, children: Sequence[_Child], keys: Sequence[memoryview]) -> None:
     """Add what children have mapped, and their keys."""
     key_map.offsets.add_hashed(keys)
     for child in children:

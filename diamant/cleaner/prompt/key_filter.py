@@ -73,9 +73,9 @@ class KeyFilter:
     @classmethod
     def of(cls, hashes: array[int]) -> KeyFilter:
         """Return the filter of keys with these hashes, repeated or not, and sort them."""
-        from diamant.kernels.key_filter import sort_hashes, write_filter
+        from diamant.kernels.key_filter import sort_words, write_filter
 
-        count = sort_hashes(hashes, array("Q", bytes(8 * len(hashes))))
+        count = sort_words(hashes, array("Q", bytes(8 * len(hashes))))
         bits = max(0, (count - 1).bit_length() - _KEYS_PER_BUCKET_BITS)
         data = bytearray(4 * ((1 << bits) + 1 + count))
         write_filter(memoryview(hashes)[:count], bits, data)

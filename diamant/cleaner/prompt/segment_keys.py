@@ -29,9 +29,6 @@ from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from diamant.cleaner.prompt.filter_making import FactsTask
     from diamant.cleaner.rules.plan import CleanPlan
     from diamant.cleaner.rules.result import OutputSegment
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import Env, File
 
 
-def dirty_hashes(table: NDArray[np.uint64], size: int) -> array[int]:
+def dirty_hashes(table: memoryview[int], size: int) -> array[int]:
     """Return the first halves of the hashes of all `size` keys in a map's table (`kernels/offset_map.py`)."""
     found = array("Q", bytes(8 * size))
     kernel.take_table(table, found)
@@ -153,8 +150,8 @@ class _Reading:
 
     def _collect(self, chunk: Rows, row: int) -> None:
         """Have the collector look at a batch."""
-        at = int(chunk.rows[fields.POSITION, row])
+        at = chunk.rows[fields.POSITION, row]
         if chunk.rows[fields.MAGIC, row] < 2:
             self.collector.add_old_format()
         else:
-            self.collector.add(parse_header(chunk.data.data, at), self._file, chunk.position + at)
+            self.collector.add(parse_header(chunk.data, at), self._file, chunk.position + at)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import NoReturn
-
-import numpy as np
 
 from diamant.cleaner.engines.offset_map import LatestOffsets, OffsetMap, open_spill_file
 from diamant.cleaner.explain.scans import OpenSegment
@@ -24,6 +24,7 @@ from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.segments.sound_rows import Piece, PieceReader, SoundRows
 from diamant.cleaner.segments.tolerant_reader import Batch, Problem
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
+from diamant.kernels import numbers
 from diamant.kernels.constants.counts import COUNTS, NO_SOURCE
 from diamant.kernels.constants.fields import BASE_OFFSET, BUFFER_FULL, CORRUPT, LAST_OFFSET, RECORD_COUNT, STEP
 from diamant.kernels.counting import count_records
@@ -85,8 +86,8 @@ def _latest_offsets(
     pieces: Iterable[tuple[OpenSegment, Piece]], offsets: OffsetMap, log_start_offset: int
 ) -> LatestOffsets:
     hash_key = RandomHash(is_compiled=True)
-    tuples = np.empty((_TUPLES_AT_ONCE, 3), np.uint64)
-    sums = np.zeros(COUNTS, np.int64)
+    tuples = numbers("Q", _TUPLES_AT_ONCE, 3)
+    sums = array("q", bytes(8 * COUNTS))
 
     def add(segment: OpenSegment, batch: Batch) -> None:
         found = [
@@ -95,7 +96,7 @@ def _latest_offsets(
             if record.key is not None and record.offset >= log_start_offset
         ]
         if found:
-            offsets.add(np.frombuffer(b"".join(found), np.uint64).reshape(-1, 3), len(found))
+            offsets.add(memoryview(b"".join(found)).cast("Q", (len(found), 3)), len(found))
 
     for segment, piece in pieces:
         if isinstance(piece, Batch):
@@ -118,7 +119,7 @@ def _latest_offsets(
             )
             offsets.add(tuples, count)
             if fault == BUFFER_FULL and chunk.rows[RECORD_COUNT, row] > len(tuples):
-                tuples = np.empty((int(chunk.rows[RECORD_COUNT, row]), 3), np.uint64)
+                tuples = numbers("Q", chunk.rows[RECORD_COUNT, row], 3)
             elif fault == CORRUPT:
                 if chunk.rows[STEP, row] == Outcome.COMMITTED:
                     add(segment, piece.batch(row))
@@ -129,16 +130,19 @@ def _latest_offsets(
 def _batches_with(latest: LatestOffsets, piece: Piece) -> Iterator[tuple[Batch, frozenset[int]]]:
     """Yield the batches that have latest records, with these records' offsets."""
     if isinstance(piece, Batch):
-        firsts, lasts = [piece.header.base_offset], [piece.header.last_offset]
+        offsets = [(piece.header.base_offset, piece.header.last_offset)]
     else:
-        rows = piece.chunk.rows[:, piece.first : piece.end]
-        firsts, lasts = rows[BASE_OFFSET], rows[LAST_OFFSET]
-    if len(firsts):
-        window = latest.window(firsts[0], lasts[-1])
-        starts, ends = np.searchsorted(window, firsts), np.searchsorted(window, lasts, side="right")
-        for index in np.flatnonzero(starts < ends).tolist():
-            batch = piece if isinstance(piece, Batch) else piece.batch(piece.first + index)
-            yield batch, frozenset(window[starts[index] : ends[index]].tolist())
+        columns = piece.chunk.column(BASE_OFFSET), piece.chunk.column(LAST_OFFSET)
+        offsets = [*zip(*(column[piece.first : piece.end] for column in columns), strict=True)]
+    if offsets:
+        window = latest.window(offsets[0][0], offsets[-1][1])
+        end = 0
+        for index, (first, last) in enumerate(offsets):
+            start = bisect_left(window, first, end)
+            end = bisect_right(window, last, start)
+            if start < end:
+                batch = piece if isinstance(piece, Batch) else piece.batch(piece.first + index)
+                yield batch, frozenset(window[start:end])
 
 
 def _records(segment: OpenSegment, batch: Batch) -> Iterator[Record]:

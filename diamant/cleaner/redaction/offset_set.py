@@ -9,9 +9,10 @@ is less, and `BLOCK_OVERHEAD_BYTES` for each block. `nbytes` counts it all.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
-
-import numpy as np
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TypeAlias
 
 BLOCK_BITS = 16
 BLOCK = 1 << BLOCK_BITS
@@ -20,9 +21,8 @@ BLOCK_OVERHEAD_BYTES = 256
 """Memory that Python needs for an entry of the table and an array."""
 MAX_ADDED = 1 << 18
 
-_Block = np.ndarray[tuple[int], np.dtype[np.uint16]] | np.ndarray[tuple[int], np.dtype[np.uint8]]
-"""Offsets within the block, ascending; or its bits, `BITMAP_BYTES`."""
-_Places = np.ndarray[tuple[int], np.dtype[np.int64]]
+_Block: TypeAlias = "array[int] | bytes"
+"""Offsets within the block, ascending, 2 bytes each; or its bits, `BITMAP_BYTES`."""
 
 
 class Offsets:
@@ -56,37 +56,31 @@ class Offsets:
         """Take up what was added."""
         if not self._added:
             return
-        added = np.unique(np.frombuffer(self._added, np.uint32))
+        added = sorted(set(self._added))
         self._added = array("I")
-        blocks = added >> BLOCK_BITS
-        cuts = np.flatnonzero(np.diff(blocks)) + 1
-        for some in np.split(added, cuts):
-            self._merge(int(some[0]) >> BLOCK_BITS, (some & (BLOCK - 1)).astype(np.int64))
+        for number, some in groupby(added, lambda offset: offset >> BLOCK_BITS):
+            self._merge(number, [offset & (BLOCK - 1) for offset in some])
 
-    def _merge(self, number: int, added: _Places) -> None:
+    def _merge(self, number: int, added: list[int]) -> None:
         known = self._places(number)
-        places = np.union1d(known, added)
+        places = sorted({*known, *added})
         self._count += len(places) - len(known)
-        if number in self._blocks:
-            self._block_bytes -= self._blocks[number].nbytes
-        block: _Block = places.astype(np.uint16)
-        if block.nbytes > BITMAP_BYTES:
-            bits = np.zeros(BLOCK, np.uint8)
-            bits[places] = 1
-            block = np.packbits(bits)
+        self._block_bytes -= len(memoryview(self._blocks.get(number, b"")).cast("B"))
+        block: _Block = array("H", places)
+        if 2 * len(places) > BITMAP_BYTES:
+            bits = bytearray(BITMAP_BYTES)
+            for place in places:
+                bits[place >> 3] |= 1 << (place & 7)
+            block = bytes(bits)
         self._blocks[number] = block
-        self._block_bytes += block.nbytes
+        self._block_bytes += len(memoryview(block).cast("B"))
 
-    def _places(self, number: int, low: int = 0, high: int = BLOCK - 1) -> _Places:
+    def _places(self, number: int, low: int = 0, high: int = BLOCK - 1) -> Sequence[int]:
         """Return the places within a block from `low` to `high`, ascending."""
-        block = self._blocks.get(number)
-        if block is None:
-            return np.empty(0, np.int64)
-        if block.dtype == np.uint8:
-            start = low >> 3
-            found = np.flatnonzero(np.unpackbits(block[start : (high >> 3) + 1].view(np.uint8))) + (start << 3)
-            return found[(found >= low) & (found <= high)]
-        return block[(block >= low) & (block <= high)].astype(np.int64)
+        block = self._blocks.get(number, b"")
+        if isinstance(block, bytes):
+            return [place for place in range(low, high + 1) if block[place >> 3] >> (place & 7) & 1] if block else ()
+        return block[bisect_left(block, low) : bisect_right(block, high)]
 
     def between(self, first: int, last: int) -> frozenset[int]:
         """Return those from `first` to `last`, as of the last `seal`."""
@@ -96,20 +90,15 @@ class Offsets:
             if number in self._blocks:
                 start = number << BLOCK_BITS
                 places = self._places(number, max(0, low - start), min(BLOCK - 1, high - start))
-                found += (places + (self.base_offset + start)).tolist()
+                found += (self.base_offset + start + place for place in places)
         return frozenset(found)
 
     def has(self, offset: int) -> bool:
         """Tell whether it is one of them, as of the last `seal`."""
         place = offset - self.base_offset
-        block = self._blocks.get(place >> BLOCK_BITS)
-        if block is None or place < 0:
+        if place < 0:
             return False
-        place &= BLOCK - 1
-        if block.dtype == np.uint8:
-            return bool(block[place >> 3] >> (7 - (place & 7)) & 1)
-        index = int(np.searchsorted(block, place))
-        return index < len(block) and int(block[index]) == place
+        return bool(self._places(place >> BLOCK_BITS, place & (BLOCK - 1), place & (BLOCK - 1)))
 
     def ranges(self, limit: int) -> tuple[list[tuple[int, int]], int]:
         """Return the first `limit` runs as first and last offsets, ascending, and how many runs there are; as of the last `seal`.
@@ -118,25 +107,19 @@ class Offsets:
         """
         found: list[tuple[int, int]] = []
         count = 0
-        pending: tuple[int, int] | None = None
-        for firsts, lasts in self._runs():
-            if pending is not None and pending[1] + 1 == firsts[0]:
-                firsts[0] = pending[0]
-            elif pending is not None:
+        first = last = -2
+        for offset in self._offsets():
+            if offset != last + 1:
+                if count and count <= limit:
+                    found.append((first, last))
+                first = offset
                 count += 1
-                found += [pending][: limit - len(found)]
-            count += len(firsts) - 1
-            room = max(0, min(limit - len(found), len(firsts) - 1))
-            found += zip(firsts[:room].tolist(), lasts[:room].tolist(), strict=True)
-            pending = int(firsts[-1]), int(lasts[-1])
-        if pending is not None:
-            count += 1
-            found += [pending][: limit - len(found)]
+            last = offset
+        if count and count <= limit:
+            found.append((first, last))
         return found, count
 
-    def _runs(self) -> Iterator[tuple[_Places, _Places]]:
-        """Yield the first and the last offsets of the runs of each block."""
+    def _offsets(self) -> Iterator[int]:
         for number in sorted(self._blocks):
-            places = self._places(number) + (self.base_offset + (number << BLOCK_BITS))
-            breaks = np.flatnonzero(np.diff(places) != 1)
-            yield places[np.concatenate(([0], breaks + 1))], places[np.concatenate((breaks, [len(places) - 1]))]
+            start = self.base_offset + (number << BLOCK_BITS)
+            yield from (start + place for place in self._places(number))

@@ -328,8 +328,6 @@ async def _start_worker(program: str, niceness: int) -> _WorkerProcess:
             name="worker",
             level=logging.WARNING,
             max_line_bytes=MAX_LINE_BYTES,
-            # numpy's linear algebra, which is not used, would take 40 MB of the limit for each processor.
-            environment={"OPENBLAS_NUM_THREADS": "1"},
         )
     except OSError as error:
         raise RunnerFailed(f"the cleaner's worker cannot be started: {error}") from error

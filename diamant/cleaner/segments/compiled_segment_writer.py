@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from diamant.cleaner.rules.plan import INDEX_ENTRY_BYTES, TIME_INDEX_ENTRY_BYTES
 from diamant.cleaner.segments.segment_writer import SegmentWriter
@@ -12,24 +11,23 @@ from diamant.kernels.constants import outputs
 from diamant.kernels.index_entries import index_batches
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from diamant.storage.env.env import Buffer
 
 
 class CompiledWriter(SegmentWriter):
     """See `SegmentWriter`."""
 
-    def append_columns(self, data: Buffer, columns: NDArray[np.int64], count: int) -> None:
+    def append_columns(self, data: Buffer, columns: memoryview[int], count: int) -> None:
         """Append the batches that lie one after the other in `data`: `append` for each.
 
         `columns`, int64[3, count], are their sizes, last offsets and max timestamps.
 
         The bytes must not change before the next `flush`.
         """
-        index = np.empty(count * INDEX_ENTRY_BYTES, np.uint8)
-        time_index = np.empty(count * TIME_INDEX_ENTRY_BYTES, np.uint8)
-        output = np.array(
+        index = bytearray(count * INDEX_ENTRY_BYTES)
+        time_index = bytearray(count * TIME_INDEX_ENTRY_BYTES)
+        output = array(
+            "q",
             (
                 self.size,
                 self.base_offset,
@@ -45,17 +43,16 @@ class CompiledWriter(SegmentWriter):
                 self._max_bytes,
                 self._is_strict,
             ),
-            np.int64,
         )
         done = index_batches(columns, count, output, index, time_index)
-        self._index += index.data[: int(output[outputs.INDEX_BYTES]) - len(self._index)]
-        self._time_index += time_index.data[: int(output[outputs.TIME_INDEX_BYTES]) - len(self._time_index)]
-        self.size = int(output[outputs.OUTPUT_SIZE])
-        self._bytes_since_entry = int(output[outputs.SINCE_ENTRY])
-        self._max_timestamp = int(output[outputs.GREATEST_TIMESTAMP])
-        self._offset_of_max_timestamp = int(output[outputs.OFFSET_OF_GREATEST])
-        self._last_indexed_timestamp = int(output[outputs.INDEXED_TIMESTAMP])
+        self._index += index[: output[outputs.INDEX_BYTES] - len(self._index)]
+        self._time_index += time_index[: output[outputs.TIME_INDEX_BYTES] - len(self._time_index)]
+        self.size = output[outputs.OUTPUT_SIZE]
+        self._bytes_since_entry = output[outputs.SINCE_ENTRY]
+        self._max_timestamp = output[outputs.GREATEST_TIMESTAMP]
+        self._offset_of_max_timestamp = output[outputs.OFFSET_OF_GREATEST]
+        self._last_indexed_timestamp = output[outputs.INDEXED_TIMESTAMP]
         if done < count:
             # Raises for what the kernel stopped at.
-            self._index_batch(*columns[:, done].tolist())
+            self._index_batch(columns[0, done], columns[1, done], columns[2, done])
         self._write(data)

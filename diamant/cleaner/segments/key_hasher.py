@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS
-from diamant.kernels import offset_map
+from diamant.kernels import numbers, offset_map
 from diamant.kernels.constants import fields
 from diamant.kernels.constants.tuples import LAST_SEEN, PLACE, ROW, STATE_FIELDS
 
@@ -22,25 +21,25 @@ ALWAYS = -(2**63)
 """Lower than any offset."""
 
 
-def hash_words(hash_key: bytes) -> tuple[np.uint64, np.uint64]:
+def hash_words(hash_key: bytes) -> tuple[int, int]:
     """Return the two halves of a hash key of 16 bytes, as kernels take them."""
-    return np.uint64(int.from_bytes(hash_key[:8], "little")), np.uint64(int.from_bytes(hash_key[8:16], "little"))
+    return int.from_bytes(hash_key[:8], "little"), int.from_bytes(hash_key[8:16], "little")
 
 
 class KeyHasher:
     """Owned by one thread; rows come in the order of their offsets."""
 
     def __init__(self, hash_key: bytes, tuples: int = ENGINE_LIMITS.tuples) -> None:
-        self.tuples = np.empty((tuples, 3), np.uint64)
+        self.tuples = numbers("Q", tuples, 3)
         """Overwritten by each step of `hash`: two words of hash, and the offset."""
         self._k0, self._k1 = hash_words(hash_key)
-        self._state = np.zeros(STATE_FIELDS, np.int64)
+        self._state = array("q", bytes(8 * STATE_FIELDS))
         self.restart()
 
     @property
     def last_seen(self) -> int:
         """Offset of the last record, whether it has a key or not; -1 before the first. What follows must lie above it."""
-        return int(self._state[LAST_SEEN])
+        return self._state[LAST_SEEN]
 
     @last_seen.setter
     def last_seen(self, offset: int) -> None:
@@ -66,7 +65,7 @@ class KeyHasher:
                 chunk.data, records.unpacked, chunk.rows, end, state, self.tuples, self._k0, self._k1, least, end_offset
             )
             if fault in (fields.CORRUPT, fields.OUT_OF_ORDER):
-                records.fail(chunk, int(state[ROW]))
+                records.fail(chunk, state[ROW])
             yield count
             if fault == fields.NO_FAULT:
                 return

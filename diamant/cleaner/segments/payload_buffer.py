@@ -10,10 +10,10 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 import cramjam
-import numpy as np
 
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka, new_zstd
 from diamant.cleaner.segments.small_payloads import is_one_zstd_frame
+from diamant.kernels import numbers
 from diamant.protocol.batches import compression
 from diamant.protocol.batches.compression import LZ4_END_MARK, LZ4_HEADER, ZSTD_MAX_WINDOW
 
@@ -39,11 +39,10 @@ class Unpacker:
     """Owned by one thread. The buffer grows to hold what is asked for between two calls of `clear`."""
 
     def __init__(self) -> None:
-        self.buffer = np.empty(4 * SMALL_BYTES, np.uint8)
+        self.buffer = numbers("B", 4 * SMALL_BYTES)
         """The kernels' `unpacked`."""
         self.at = 0
         """Bytes in use."""
-        self._view = self.buffer.data
         self._zstd_room = SMALL_BYTES
         self._decompress_block_into = cramjam.lz4.decompress_block_into
         self._compress_block_into = cramjam.lz4.compress_block_into
@@ -59,17 +58,16 @@ class Unpacker:
         start = self.at
         end = start + len(data)
         self.reserve(len(data))
-        self._view[start:end] = data
+        self.buffer[start:end] = data
         self.at = end
         return start, end
 
     def reserve(self, size: int) -> None:
         """Make room for `size` bytes behind those in use, which stay."""
         if self.at + size > len(self.buffer):
-            larger = np.empty(max(2 * len(self.buffer), self.at + size), np.uint8)
+            larger = numbers("B", max(2 * len(self.buffer), self.at + size))
             larger[: self.at] = self.buffer[: self.at]
             self.buffer = larger
-            self._view = larger.data
 
     def unpack(self, codec: int, data: memoryview, max_bytes: int, *, ignores_rest: bool = True) -> tuple[int, int]:
         """Decompress a batch's records behind the bytes in use; return (start, end). CorruptBatch as `decompress` has it."""
@@ -102,7 +100,7 @@ class Unpacker:
             return int(
                 self._decompress_block_into(
                     data[_LZ4_BLOCK : count - 4],
-                    self._view[self.at : self.at + SMALL_BYTES],
+                    self.buffer[self.at : self.at + SMALL_BYTES],
                     output_len=SMALL_BYTES,
                 )
             )
@@ -127,11 +125,11 @@ class Unpacker:
         if codec == compression.LZ4 and len(data) <= SMALL_BYTES:
             start = self.at
             self.reserve(2 * len(data) + _LZ4_LEAST + 64)
-            size = self._compress_block_into(data, self._view[start + _LZ4_BLOCK :], store_size=False)
+            size = self._compress_block_into(data, self.buffer[start + _LZ4_BLOCK :], store_size=False)
             if size < len(data):
-                _LZ4_PREFIX.pack_into(self._view, start, LZ4_HEADER, size)
+                _LZ4_PREFIX.pack_into(self.buffer, start, LZ4_HEADER, size)
                 end = self.at = start + _LZ4_LEAST + size
-                self._view[end - 4 : end] = LZ4_END_MARK
+                self.buffer[end - 4 : end] = LZ4_END_MARK
                 return start, end
         if codec != compression.ZSTD:
             return self.append(compress_like_kafka(codec, data))

@@ -7,18 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-import numpy as np
-
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS
 from diamant.cleaner.segments.strict_reader import read_chunks
-from diamant.kernels.batches import read_headers
-from diamant.kernels.constants.fields import FIELDS, NO_FAULT
+from diamant.kernels import numbers
+from diamant.kernels.batches import find_packed, next_with, next_with_step, read_headers
+from diamant.kernels.constants.fields import FIELDS, IS_UNPACKED, NO_FAULT, PAYLOAD_END, PAYLOAD_START
 from diamant.protocol.batches.header import HEADER_SIZE, HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD
 from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from diamant.storage.env.env import File
 
 
@@ -32,9 +29,9 @@ class Rows:
     """Start of the first one in the segment."""
     size: int
     """Bytes of the whole batches."""
-    data: NDArray[np.uint8]
+    data: memoryview
     """The reader's buffer."""
-    rows: NDArray[np.int64]
+    rows: memoryview[int]
     """int64[FIELDS, n], see `kernels.fields`; positions count from the start of `data`."""
     count: int
     """Rows in use, one at least."""
@@ -43,13 +40,45 @@ class Rows:
     fault: int = NO_FAULT
     """BAD_HEADER if what follows is no batch."""
 
+    def column(self, field: int) -> memoryview[int]:
+        """Return one field of all rows in use."""
+        start = field * (self.rows.nbytes // (8 * FIELDS))
+        return self.rows.cast("B").cast("q")[start : start + self.count]
+
+    def with_attributes(self, bits: int, first: int = 0, end: int | None = None) -> Iterator[int]:
+        """Yield the rows of batches with one of these bits in their attributes."""
+        if self.together & bits:
+            row, end = first, self.count if end is None else end
+            while (row := next_with(self.rows, row, end, bits)) < end:
+                yield row
+                row += 1
+
+    def with_step(self, step: int, first: int = 0, end: int | None = None) -> Iterator[int]:
+        """Yield the rows that are to take a step; it may be changed on the way."""
+        row, end = first, self.count if end is None else end
+        while (row := next_with_step(self.rows, row, end, step)) < end:
+            yield row
+            row += 1
+
+    def packed(self, first: int, end: int, step: int, field: int) -> list[tuple[int, int, int, int]]:
+        """Return the rows that are to take a step and have compressed records, with their codecs and two fields of them each."""
+        found = numbers("q", end - first + 1, 4)
+        count = find_packed(self.rows, first, end, step, field, found)
+        flat = found.cast("B").cast("q")[: 4 * count].tolist()
+        return [*zip(flat[0::4], flat[1::4], flat[2::4], flat[3::4], strict=True)]
+
+    def set_place(self, row: int, place: tuple[int, int]) -> None:
+        """Note where the records of a row were unpacked to."""
+        self.rows[IS_UNPACKED, row] = 1
+        self.rows[PAYLOAD_START, row], self.rows[PAYLOAD_END, row] = place
+
 
 class ChunkReader:
     """Memory: the buffer, `read_bytes` or one larger batch, and 200 bytes for each batch of at least 61 bytes that fits it."""
 
     def __init__(self, read_bytes: int = ENGINE_LIMITS.read_bytes) -> None:
-        self._buffer = np.empty(read_bytes, np.uint8)
-        self._rows = np.zeros((FIELDS, read_bytes // HEADER_SIZE + 1), np.int64)
+        self._buffer = numbers("B", read_bytes)
+        self._rows = numbers("q", FIELDS, read_bytes // HEADER_SIZE + 1)
 
     def chunks(self, file: File, position: int, end: int) -> Iterator[Rows]:
         """Yield the batches of a segment from byte `position`, the start of one, up to `end`, the segment's size.
@@ -68,9 +97,9 @@ class ChunkReader:
         chunk = self._read(file, position, self._buffer[: end - position])
         if chunk.fault != NO_FAULT or chunk.count or not (size := _size_of_one(file, position, end)):
             return chunk
-        return self._read(file, position, np.empty(size, np.uint8))
+        return self._read(file, position, numbers("B", size))
 
-    def _read(self, file: File, position: int, data: NDArray[np.uint8]) -> Rows:
+    def _read(self, file: File, position: int, data: memoryview) -> Rows:
         size = _read_into(file, position, data)
         fault, count, used, together = read_headers(data, 0, size, self._rows)
         return Rows(file.path, position, used, data, self._rows, count, together, fault)
@@ -91,17 +120,16 @@ def _fail(file: File, position: int, end: int) -> NoReturn:
     raise CorruptLog(file.path, position, "no batch can be read here")
 
 
-def _read_into(file: File, position: int, target: NDArray[np.uint8]) -> int:
+def _read_into(file: File, position: int, target: memoryview) -> int:
     """Fill `target` from the file, as far as it goes; return how far."""
     fd = file.fileno()
     if fd is None:
         data = file.pread(len(target), position)
-        target[: len(data)] = np.frombuffer(data, np.uint8)
+        target[: len(data)] = data
         return len(data)
-    view = target.data
     at = 0
-    while at < len(view):
-        count = os.preadv(fd, (view[at:],), position + at)
+    while at < len(target):
+        count = os.preadv(fd, (target[at:],), position + at)
         if not count:
             break
         at += count

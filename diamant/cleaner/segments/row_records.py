@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-import numpy as np
-
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.cleaner.segments.payload_buffer import Unpacker
@@ -17,22 +15,18 @@ from diamant.cleaner.segments.row_reader import ChunkReader, Rows
 from diamant.kernels.batches import find_bad_crc
 from diamant.kernels.constants import fields
 from diamant.kernels.constants.tuples import MAP
-from diamant.protocol.batches.header import parse_header
+from diamant.protocol.batches.header import CURRENT_MAGIC, parse_header
 from diamant.protocol.batches.legacy import parse_legacy_header
 from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from diamant.protocol.batches.header import BatchHeader
     from diamant.storage.env.env import Env
 
 OLD_FORMAT = 2
 """Step of rows of magic 0 and 1 that are to be mapped, beside `offset_map.SKIP` and `MAP`: converted, they take step MAP."""
-
-_PAYLOAD = slice(fields.PAYLOAD_START, fields.PAYLOAD_END + 1)
 
 
 class RowRecords:
@@ -44,8 +38,8 @@ class RowRecords:
         self._unpacker = unpacker or Unpacker()
 
     @property
-    def unpacked(self) -> NDArray[np.uint8]:
-        """The decompressed records, for kernels; another array after each step of `ranges`."""
+    def unpacked(self) -> memoryview:
+        """The decompressed records, for kernels; another memory after each step of `ranges`."""
         return self._unpacker.buffer
 
     def chunks(self, env: Env, path: str, position: int, end: int) -> Iterator[Rows]:
@@ -79,8 +73,7 @@ class RowRecords:
 
     def batch(self, chunk: Rows, row: int) -> ChunkBatch:
         """Return the batch of a row, for code that takes them one by one."""
-        data = chunk.data.data
-        at = int(chunk.rows[fields.POSITION, row])
+        data, at = chunk.data, chunk.rows[fields.POSITION, row]
         header = parse_header(data, at) if chunk.rows[fields.MAGIC, row] == 2 else self._old_header(chunk, at)
         return ChunkBatch(chunk.path, chunk.position, data, at, header, max_bytes=self._limits.batch_bytes)
 
@@ -92,7 +85,7 @@ class RowRecords:
 
     def _old_header(self, chunk: Rows, at: int) -> BatchHeader:
         try:
-            return parse_legacy_header(chunk.data.data, at)
+            return parse_legacy_header(chunk.data, at)
         except CorruptBatch as error:
             raise CorruptLog(chunk.path, chunk.position + at, error.reason) from error
 
@@ -101,41 +94,32 @@ class RowRecords:
         if not chunk.together & fields.LEGACY:
             return
         rows = chunk.rows
-        for row in np.flatnonzero(rows[fields.MAGIC, : chunk.count] < 2):
-            header = self._old_header(chunk, int(rows[fields.POSITION, row]))
-            rows[fields.BASE_OFFSET, row] = header.base_offset
-            rows[fields.LAST_OFFSET, row] = header.last_offset
-            rows[fields.RECORD_COUNT, row] = header.record_count
+        for row, magic in enumerate(chunk.column(fields.MAGIC)):
+            if magic < CURRENT_MAGIC:
+                header = self._old_header(chunk, rows[fields.POSITION, row])
+                rows[fields.BASE_OFFSET, row] = header.base_offset
+                rows[fields.LAST_OFFSET, row] = header.last_offset
+                rows[fields.RECORD_COUNT, row] = header.record_count
 
     def _unpack_some(self, chunk: Rows, first: int, end: int, step: int) -> Iterator[int]:
         """Decompress records; yield after so much as is looked at in one go, with the next row, and return after the last."""
-        rows, unpacker, limits = chunk.rows, self._unpacker, self._limits
-        is_packed = (rows[fields.STEP, first:end] == step) & (rows[fields.RECORD_COUNT, first:end] != 0)
-        is_packed &= rows[fields.ATTRIBUTES, first:end] & fields.CODEC_MASK != 0
+        unpacker, limits, data = self._unpacker, self._limits, chunk.data
+        found = chunk.packed(first, end, step, fields.PAYLOAD_START)
         if chunk.together & fields.LEGACY and step == MAP:
-            is_packed |= rows[fields.STEP, first:end] == OLD_FORMAT
-        found = np.flatnonzero(is_packed) + first
-        codecs = (rows[fields.ATTRIBUTES, found] & fields.CODEC_MASK).tolist()
-        starts, stops = rows[_PAYLOAD, found].tolist()
-        data, unpack = chunk.data.data, unpacker.unpack
-        places: list[tuple[int, int]] = []
-        done = 0
-        for index, row in enumerate(found.tolist()):
-            if not codecs[index]:
+            found = sorted([*found, *((row, 0, 0, 0) for row in chunk.with_step(OLD_FORMAT, first, end))])
+        for row, codec, start, stop in found:
+            if not codec:
                 # Of an old format: those have no attributes here.
-                places.append(self._convert(chunk, row))
+                chunk.set_place(row, self._convert(chunk, row))
             else:
                 try:
-                    places.append(unpack(codecs[index], data[starts[index] : stops[index]], limits.batch_bytes))
+                    chunk.set_place(row, unpacker.unpack(codec, data[start:stop], limits.batch_bytes))
                 except CorruptBatch as error:
-                    at = chunk.position + int(rows[fields.POSITION, row])
-                    raise CorruptLog(chunk.path, at, error.reason) from error
+                    raise CorruptLog(
+                        chunk.path, chunk.position + chunk.rows[fields.POSITION, row], error.reason
+                    ) from error
             if unpacker.at >= limits.unpack_bytes:
-                _set_places(rows, found[done : index + 1], places)
-                done = index + 1
-                places.clear()
                 yield row + 1
-        _set_places(rows, found[done:], places)
 
     def _convert(self, chunk: Rows, row: int) -> tuple[int, int]:
         """Give a batch of magic 0 or 1 the form that kernels read."""
@@ -146,10 +130,3 @@ class RowRecords:
         rows[fields.BASE_OFFSET, row] = records[0].offset if records else 0
         rows[fields.RECORD_COUNT, row] = len(records)
         return self._unpacker.append(memoryview(plain)[fields.HEADER_BYTES :])
-
-
-def _set_places(rows: NDArray[np.int64], found: NDArray[np.int64], places: list[tuple[int, int]]) -> None:
-    """Note where the records of rows were unpacked to."""
-    if places:
-        rows[fields.IS_UNPACKED, found] = 1
-        rows[_PAYLOAD, found] = np.array(places).T

@@ -32,12 +32,7 @@ from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env, File
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from diamant.cleaner.segments.row_reader import Rows
-
-_PACKED = [fields.ATTRIBUTES, fields.RECORD_COUNT, fields.PAYLOAD_START, fields.PAYLOAD_END]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,35 +43,29 @@ class SoundRows:
     first: int
     """Row of the first one."""
     end: int
-    unpacked: NDArray[np.uint8]
+    unpacked: memoryview
     """Where kernels find the records of rows that are marked so."""
 
     @property
     def last_offset(self) -> int:
         """Of the last batch."""
-        return int(self.chunk.rows[fields.LAST_OFFSET, self.end - 1])
+        return self.chunk.rows[fields.LAST_OFFSET, self.end - 1]
 
     def below(self, offset: int) -> SoundRows:
         """Return the batches that begin below an offset."""
-        bases = self.chunk.rows[fields.BASE_OFFSET]
+        bases = self.chunk.column(fields.BASE_OFFSET)
         return replace(self, end=bisect_left(bases, offset, self.first, self.end))
 
     def with_offset(self, offset: int) -> range:
         """Return the row of the batch that covers an offset, if there is one."""
-        lasts = self.chunk.rows[fields.LAST_OFFSET]
+        lasts = self.chunk.column(fields.LAST_OFFSET)
         row = bisect_left(lasts, offset, self.first, self.end)
         is_there = row < self.end and self.chunk.rows[fields.BASE_OFFSET, row] <= offset
         return range(row, row + is_there)
 
     def with_attributes(self, bits: int) -> Iterator[int]:
         """Yield the rows of batches with one of these bits in their attributes."""
-        from diamant.kernels.batches import next_with
-
-        if self.chunk.together & bits:
-            row = self.first
-            while (row := next_with(self.chunk.rows, row, self.end, bits)) < self.end:
-                yield row
-                row += 1
+        return self.chunk.with_attributes(bits, self.first, self.end)
 
     def decide(self, outcome: Callable[[BatchHeader], int]) -> None:
         """Set STEP of each row to what became of its batch, 0 unless it is transactional data."""
@@ -86,21 +75,21 @@ class SoundRows:
 
     def header(self, row: int) -> BatchHeader:
         """Return the header of a row's batch."""
-        return parse_header(self.chunk.data.data, int(self.chunk.rows[fields.POSITION, row]))
+        return parse_header(self.chunk.data, self.chunk.rows[fields.POSITION, row])
 
     def position(self, row: int) -> int:
         """Return where a row's batch begins in the segment."""
-        return self.chunk.position + int(self.chunk.rows[fields.POSITION, row])
+        return self.chunk.position + self.chunk.rows[fields.POSITION, row]
 
     def batch(self, row: int) -> Batch:
         """Return the batch of a row, in memory of its own."""
-        at, size = int(self.chunk.rows[fields.POSITION, row]), int(self.chunk.rows[fields.SIZE, row])
-        return Batch(self.position(row), self.header(row), True, bytes(self.chunk.data.data[at : at + size]), 0)
+        at, size = self.chunk.rows[fields.POSITION, row], self.chunk.rows[fields.SIZE, row]
+        return Batch(self.position(row), self.header(row), True, bytes(self.chunk.data[at : at + size]), 0)
 
     def record(self, row: int, start: int, end: int) -> Record:
         """Return the record in these bytes of a row's payload. CorruptBatch."""
         data = self.unpacked if self.chunk.rows[fields.IS_UNPACKED, row] else self.chunk.data
-        [record] = iter_payload(bytes(data.data[start:end]), self.header(row)._replace(record_count=1))
+        [record] = iter_payload(bytes(data[start:end]), self.header(row)._replace(record_count=1))
         return record
 
 
@@ -186,11 +175,11 @@ class _RowSource:
                 walk.last_offset = last_offset
                 yield from self._ready(chunk, first, row)
             if row < chunk.count:
-                walk.position = chunk.position + int(rows[fields.POSITION, row])
+                walk.position = chunk.position + rows[fields.POSITION, row]
                 row += 1
                 while row < chunk.count and rows[fields.MAGIC, row] < CURRENT_MAGIC:
                     row += 1
-                stop = chunk.position + (chunk.size if row == chunk.count else int(rows[fields.POSITION, row]))
+                stop = chunk.position + (chunk.size if row == chunk.count else rows[fields.POSITION, row])
                 yield from walk.batches(stop)
                 if walk.position > stop:  # The file was cut while it was read.
                     return
@@ -217,13 +206,12 @@ class _RowSource:
     def _unpack(self, chunk: Rows, row: int) -> bool:
         """Decompress the records of a row, if there are any; False if they cannot be."""
         rows = chunk.rows
-        attributes, count, start, end = rows[_PACKED, row].tolist()
-        if attributes & fields.CONTROL or not count:
+        attributes = rows[fields.ATTRIBUTES, row]
+        if attributes & fields.CONTROL or not rows[fields.RECORD_COUNT, row]:
             return True
+        data = chunk.data[rows[fields.PAYLOAD_START, row] : rows[fields.PAYLOAD_END, row]]
         try:
-            place = self._unpacker.unpack(attributes & fields.CODEC_MASK, chunk.data.data[start:end], MAX_BATCH_BYTES)
+            chunk.set_place(row, self._unpacker.unpack(attributes & fields.CODEC_MASK, data, MAX_BATCH_BYTES))
         except CorruptBatch:
             return False
-        rows[fields.IS_UNPACKED, row] = 1
-        rows[fields.PAYLOAD_START, row], rows[fields.PAYLOAD_END, row] = place
         return True

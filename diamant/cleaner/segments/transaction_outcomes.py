@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from diamant.cleaner.segments.sound_rows import Piece, PieceReader, SoundRows
 from diamant.cleaner.segments.tolerant_reader import (
@@ -36,10 +35,6 @@ from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env
 from diamant.storage.segments.txn_index import AbortedTxn
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 class Outcome(IntEnum):
@@ -76,7 +71,10 @@ class TransactionOutcomes:
         """Return what became of a data batch."""
         if not header.is_transactional:
             return Outcome.COMMITTED
-        offset, producer_id = header.base_offset, header.producer_id
+        return self.of_transactional(header.producer_id, header.base_offset)
+
+    def of_transactional(self, producer_id: int, offset: int) -> Outcome:
+        """Return what became of a transactional batch of data that begins at `offset`."""
         if producer_id in self._aborted:
             firsts, ends = self._aborted[producer_id]
             index = bisect_right(firsts, offset) - 1
@@ -84,24 +82,6 @@ class TransactionOutcomes:
                 return Outcome.ABORTED
         since = self._open_since.get(producer_id)
         return Outcome.COMMITTED if since is None or offset < since else Outcome.OPEN
-
-    def of_many(self, producer_ids: NDArray[np.int64], base_offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what became of transactional data batches, int64[n]."""
-        import numpy as np
-
-        found = np.full(len(base_offsets), Outcome.COMMITTED, np.int64)
-        if not self._aborted and not self._open_since:
-            return found
-        for producer_id in np.unique(producer_ids).tolist():
-            mine = np.flatnonzero(producer_ids == producer_id)
-            offsets = base_offsets[mine]
-            if producer_id in self._open_since:
-                found[mine[offsets >= self._open_since[producer_id]]] = Outcome.OPEN
-            if producer_id in self._aborted:
-                firsts, ends = self._aborted[producer_id]
-                index = np.searchsorted(np.asarray(firsts), offsets, side="right") - 1
-                found[mine[(index >= 0) & (offsets < np.asarray(ends)[index])]] = Outcome.ABORTED
-        return found
 
 
 class TransactionWalk:

@@ -52,7 +52,7 @@ def shares_and_expected(count: int) -> tuple[list[Keys], dict[tuple[int, int], i
         tuples, counts = shared_tuples(PARTITIONS, ROOM), [0] * PARTITIONS
         for first, second in hashes[rng.random(3000) < (0.6 if number < count - 1 else 0)].tolist():
             partition = second % PARTITIONS
-            tuples[partition, counts[partition]] = first, second, offset
+            np.asarray(tuples)[partition, counts[partition]] = first, second, offset
             counts[partition] += 1
             expected[first, second] = offset
             offset += 1
@@ -67,7 +67,7 @@ def test_each_key_has_its_last_offset(work: RoundWork, shares: int, processes: i
     given, expected = shares_and_expected(shares)
     found = {}
     for partition, keys in enumerate(merged(work, kind(given), processes) or ()):
-        for first, second, offset in keys.tolist():
+        for first, second, offset in np.frombuffer(keys, np.uint64).reshape(-1, 3).tolist():
             assert second % PARTITIONS == partition
             assert (first, second) not in found
             found[first, second] = offset

@@ -123,9 +123,8 @@ async def test_the_result_is_that_of_the_inline_runner(log: Log, runner: Process
 
 @LINUX
 async def test_a_worker_takes_no_memory_for_each_processor(log: Log, runner: ProcessRunner) -> None:
-    """Libraries would, before the first round: with a dozen of processors the limit would be reached."""
+    """Libraries might, before the first round: with a dozen of processors the limit would be reached."""
     await runner.run(plan_of(log), on_output=Swapper(log))
-    assert b"OPENBLAS_NUM_THREADS=1" in told_by_system(runner, "environ").split(b"\0")
     (taken,) = re.findall(rb"VmData:\s*(\d+) kB", told_by_system(runner, "status"))
     assert int(taken) < 200 * 1024
 

@@ -14,14 +14,16 @@ Memory: a window of `WINDOW_BYTES`, and a few times that for what is compared in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
-import numpy as np
 from crc32c import crc32c
 
 from diamant.cleaner.evidence.search.record_search import hole_bytes
+from diamant.kernels import ARE_COMPILED
+from diamant.kernels.constants.finding import MAX_OLD_KEY_BYTES, MIN_OLD_SIZE, PAD_BYTES
 from diamant.protocol.batches.compression import GZIP, LZ4, MAX_BATCH_BYTES, NONE, SNAPPY, ZSTD
 from diamant.protocol.batches.header import (
     ATTRIBUTES,
@@ -33,29 +35,19 @@ from diamant.protocol.batches.header import (
     LAST_OFFSET_DELTA,
     LOG_OVERHEAD,
     MAGIC,
-    MIN_ENTRY_LENGTH,
     PARTITION_LEADER_EPOCH,
     RECORD_COUNT,
 )
 from diamant.storage.env.env import File
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Flags = NDArray[np.bool_]
-    Octets = NDArray[np.uint8]
-    Places = NDArray[np.int64]
-
 WINDOW_BYTES = 4 * 1024 * 1024
-MAX_OLD_KEY_BYTES = 64 * 1024
 FALSE_FACTOR = 4
 """So many times its own size of a file may be checksummed without finding a batch, and `FALSE_BYTES` besides."""
 FALSE_BYTES = 64 * 1024 * 1024
 
 _AHEAD = MAX_OLD_KEY_BYTES + 128
-_PAD = bytes(128)
-_MANY = 16
-"""If more than one byte in so many may be a magic, more is asked before places are listed."""
+_MAY_BE_MAGIC = re.compile(rb"(?s)(?<=[\0-\x10].{7})[\0-\2]")
+"""And the first byte of the length before it, which is at most that of `MAX_BATCH_BYTES`."""
 _OLD_HEADS = 18, 26
 """Position of the length of the key, by magic."""
 _MIN_RECORD_BYTES = 7
@@ -126,103 +118,79 @@ def find_batches(
         yield run_start, run_end
 
 
-def _candidates(data: bytes, stop: int, left: int) -> list[_Candidate]:
-    """Return what may be batches, by their headers, that begin before byte `stop`; `left`: so much is there from the first."""
-    octets = np.frombuffer(data + _PAD, np.uint8)
-    if not octets.any():
-        return []
-    magics = octets[MAGIC : MAGIC + stop]
-    may_be = magics <= CURRENT_MAGIC
-    if np.count_nonzero(may_be) * _MANY > stop:
-        # Indexes, and files with much room: small numbers, and zeros.
-        may_be &= octets[BATCH_LENGTH : BATCH_LENGTH + stop] <= MAX_BATCH_BYTES >> 24
-        may_be &= _any_set(octets, BATCH_LENGTH + 1, 3, stop)
-        # Of the old formats the checksum is there, which is not zero, and no attribute besides the codec and one bit.
-        may_be_old = octets[MAGIC + 1 : MAGIC + 1 + stop] <= LZ4 + 8
-        may_be_old &= _any_set(octets, PARTITION_LEADER_EPOCH, 4, stop)
-        may_be &= may_be_old | (magics == CURRENT_MAGIC)
-    places = np.flatnonzero(may_be).astype(np.int64)
-    is_current = octets[places + MAGIC] == CURRENT_MAGIC
-    found = [
-        *_current(octets, places[is_current], len(data), left),
-        *_old(octets, places[~is_current], len(data), left),
-    ]
-    return sorted(found)
+def _candidates(data: bytes, stop: int, left: int) -> Iterator[_Candidate]:
+    """Yield what may be batches, by their headers, that begin before byte `stop`; `left`: so much is there from the first."""
+    if data.count(0) < len(data):
+        yield from (_compiled if ARE_COMPILED else _plain)(data + bytes(PAD_BYTES), stop, left)
 
 
-def _any_set(octets: Octets, first: int, count: int, stop: int) -> Flags:
-    """Tell for each place whether one of the bytes that are so far behind it is not zero."""
-    joined = octets[first : first + stop].copy()
-    for shift in range(1, count):
-        joined |= octets[first + shift : first + shift + stop]
-    found: Flags = joined != 0
-    return found
+def _compiled(octets: bytes, stop: int, left: int) -> Iterator[_Candidate]:
+    from diamant.kernels.search import next_header
+
+    place = 0
+    while True:
+        place, size, is_framed = next_header(octets, place, stop, left)
+        if place < 0:
+            return
+        yield _Candidate(place, octets[place + MAGIC], size, is_framed)
+        place += 1
 
 
-def _current(octets: Octets, places: Places, length: int, left: int) -> list[_Candidate]:
-    places = places[places + HEADER_SIZE <= length]
-    places = places[octets[places + BATCH_LENGTH] <= MAX_BATCH_BYTES >> 24]
-    for at in (LAST_OFFSET_DELTA, RECORD_COUNT):
-        places = places[octets[places + at] < 0x80]
-    sizes = _int32(octets, places + BATCH_LENGTH) + LOG_OVERHEAD
-    is_sound = (sizes > HEADER_SIZE) & (sizes <= MAX_BATCH_BYTES)
-    places, sizes = places[is_sound], sizes[is_sound]
-    codecs = octets[places + ATTRIBUTES + 1] & CODEC_MASK
-    framed = _is_framed(octets, places + HEADER_SIZE, codecs)
-    others = (
-        ((codecs == NONE) | (codecs == SNAPPY))
-        & (_int32(octets, places + RECORD_COUNT) > 0)
-        & ((sizes <= left - places) | (codecs == SNAPPY))
-    )
-    return _listed(octets, places, sizes, framed, framed | others)
+def _plain(octets: bytes, stop: int, left: int) -> Iterator[_Candidate]:
+    """Do what `_compiled` does: the kernel's plain twin."""
+    length = len(octets) - PAD_BYTES
+    for match in _MAY_BE_MAGIC.finditer(octets, MAGIC, min(stop, length) + MAGIC):
+        place = match.start() - MAGIC
+        size = _int32(octets, place + BATCH_LENGTH) + LOG_OVERHEAD
+        is_current = octets[place + MAGIC] == CURRENT_MAGIC
+        if size <= MAX_BATCH_BYTES:
+            found = (_current if is_current else _old)(octets, place, size, length, left)
+            if found is not None:
+                yield _Candidate(place, octets[place + MAGIC], size, found)
 
 
-def _old(octets: Octets, places: Places, length: int, left: int) -> list[_Candidate]:
-    codecs = octets[places + MAGIC + 1]
-    places = places[(codecs <= LZ4 + 8) & (codecs & CODEC_MASK <= LZ4)]
-    places = places[octets[places + BATCH_LENGTH] <= MAX_BATCH_BYTES >> 24]
-    sizes = _int32(octets, places + BATCH_LENGTH) + LOG_OVERHEAD
-    is_sound = (sizes >= LOG_OVERHEAD + MIN_ENTRY_LENGTH) & (sizes <= MAX_BATCH_BYTES)
-    places, sizes = places[is_sound], sizes[is_sound]
-    keys = places + np.where(octets[places + MAGIC] == 1, _OLD_HEADS[1], _OLD_HEADS[0])
-    key_sizes = _int32(octets, keys)
-    values = keys + 4 + np.maximum(key_sizes, 0)
-    is_sound = (key_sizes >= -1) & (key_sizes <= MAX_OLD_KEY_BYTES) & (values + 4 <= length)
-    places, sizes, values = places[is_sound], sizes[is_sound], values[is_sound]
-    value_sizes = _int32(octets, values)
-    is_sound = (value_sizes >= -1) & (values + 4 + np.maximum(value_sizes, 0) == places + sizes)
-    places, sizes, values = places[is_sound], sizes[is_sound], values[is_sound]
-    kept = octets[places + MAGIC + 1] & CODEC_MASK
-    # Its lengths have to fit one another, which is as telling as a frame.
-    framed = _is_framed(octets, values + 4, kept) | ((kept == SNAPPY) & (value_sizes[is_sound] > 0))
-    return _listed(octets, places, sizes, framed, framed | (sizes <= left - places))
+def _current(octets: bytes, place: int, size: int, length: int, left: int) -> bool | None:
+    """Tell whether it is framed; None if it is no header."""
+    if place + HEADER_SIZE > length or size <= HEADER_SIZE or octets[place + LAST_OFFSET_DELTA] > 0x7F:
+        return None
+    codec, records = octets[place + ATTRIBUTES + 1] & CODEC_MASK, _int32(octets, place + RECORD_COUNT)
+    if records < 0:
+        return None
+    if _is_framed(octets, place + HEADER_SIZE, codec):
+        return True
+    may_be = codec == SNAPPY or (codec == NONE and size <= left - place)
+    return False if may_be and records else None
 
 
-def _listed(octets: Octets, places: Places, sizes: Places, framed: Flags, wanted: Flags) -> list[_Candidate]:
-    fields = (places, octets[places + MAGIC], sizes, framed)
-    return [_Candidate(*row) for row in zip(*(one[wanted].tolist() for one in fields), strict=True)]
+def _old(octets: bytes, place: int, size: int, length: int, left: int) -> bool | None:
+    """Do the same for magic 0 and 1. Their checksum is never zero here, and their attributes a codec and one bit."""
+    attributes = octets[place + MAGIC + 1]
+    codec = attributes & CODEC_MASK
+    if attributes > LZ4 + 8 or codec > LZ4 or size < MIN_OLD_SIZE or not _int32(octets, place + LOG_OVERHEAD):
+        return None
+    key = place + _OLD_HEADS[octets[place + MAGIC]]
+    key_size = _int32(octets, key)
+    value = key + 4 + max(key_size, 0)
+    if not -1 <= key_size <= MAX_OLD_KEY_BYTES or value + 4 > length:
+        return None
+    value_size = _int32(octets, value)
+    if value_size < -1 or value + 4 + max(value_size, 0) != place + size:
+        return None
+    # Its lengths fit one another, which is as telling as a frame.
+    if _is_framed(octets, value + 4, codec) or (codec == SNAPPY and value_size > 0):
+        return True
+    return False if size <= left - place else None
 
 
-def _int32(octets: Octets, places: Places) -> Places:
-    value = np.zeros(len(places), np.int64)
-    for shift in range(4):
-        value = value << 8 | octets[places + shift]
-    return value - (value >> 31 << 32)
+def _int32(octets: bytes, at: int) -> int:
+    return int.from_bytes(octets[at : at + 4], "big", signed=True)
 
 
-def _is_framed(octets: Octets, places: Places, codecs: NDArray[Any]) -> Flags:
-    found = np.zeros(len(places), np.bool_)
-    places = np.minimum(places, len(octets) - 8)
-    for codec, frame in _FRAMES.items():
-        is_one = codecs == codec
-        for index, octet in enumerate(frame):
-            is_one = is_one & (octets[places + index] == octet)
-        found |= is_one
-    is_skippable = (codecs == ZSTD) & (octets[places] >> 4 == 5)
-    for index, octet in enumerate(_ZSTD_SKIPPABLE, start=1):
-        is_skippable &= octets[places + index] == octet
-    found |= is_skippable
-    return found
+def _is_framed(octets: bytes, at: int, codec: int) -> bool:
+    frame = _FRAMES.get(codec)
+    if frame is not None and octets.startswith(frame, at):
+        return True
+    return codec == ZSTD and octets[at] >> 4 == 5 and octets.startswith(_ZSTD_SKIPPABLE, at + 1)
 
 
 def _may_begin(data: bytes, one: _Candidate) -> bool:

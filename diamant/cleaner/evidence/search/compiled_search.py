@@ -5,9 +5,8 @@ Memory: that of `row_reader`, and what a chunk decompresses to.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
+from array import array
+from itertools import accumulate
 
 from diamant.cleaner.evidence.search.file_census import add_to, codec_name
 from diamant.cleaner.evidence.search.needles import Windows
@@ -19,18 +18,16 @@ from diamant.cleaner.evidence.search.record_search import (
 )
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_reader import ChunkReader, Rows
+from diamant.kernels import numbers
+from diamant.kernels.batches import set_steps
 from diamant.kernels.constants import fields
-from diamant.kernels.constants.search import CLEAN, LOOK_AGAIN, SEARCH
+from diamant.kernels.constants.search import LOOK_AGAIN, SEARCH
 from diamant.kernels.search import search_rows
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
+from diamant.protocol.batches.header import CURRENT_MAGIC
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import File
 from diamant.storage.errors import CorruptLog
-
-_NOWHERE = -1, -1
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class CompiledSearch:
@@ -44,10 +41,10 @@ class CompiledSearch:
         """Search a file of batches from byte `position`, where one begins, up to `end`; the subject has `walked_keys`."""
         walked = search.subject.walked_keys(search.topic)
         assert walked is not None
-        keys = np.frombuffer(b"".join(walked) + b"\0", np.uint8)
-        bounds = np.cumsum([0, *map(len, walked)], dtype=np.int64)
+        keys = b"".join(walked) + b"\0"
+        bounds = array("q", accumulate(map(len, walked), initial=0))
         windows = search.subject.needles.windows
-        amounts = np.zeros((fields.CODEC_MASK + 1, 3), np.int64)
+        amounts = numbers("q", fields.CODEC_MASK + 1, 3)
         try:
             for chunk in self._reader.chunks(file, position, end):
                 position = chunk.position
@@ -58,24 +55,22 @@ class CompiledSearch:
             # From here on the plain search says what is wrong.
             search_plain(search, file, end, position)
         finally:
-            for codec in np.flatnonzero(amounts[:, 0]).tolist():
-                add_to(search.amounts, codec_name(2, codec), *amounts[codec].tolist())
+            for codec in range(fields.CODEC_MASK + 1):
+                if amounts[codec, 0]:
+                    add_to(search.amounts, codec_name(2, codec), *(amounts[codec, index] for index in range(3)))
 
     def _search_chunk(
         self,
         search: FileSearch,
         chunk: Rows,
-        keys: NDArray[np.uint8],
-        bounds: NDArray[np.int64],
+        keys: bytes,
+        bounds: array[int],
         windows: Windows,
-        amounts: NDArray[np.int64],
+        amounts: memoryview[int],
     ) -> None:
         rows, count = chunk.rows, chunk.count
         _follow(search, chunk)
-        rows[fields.STEP, :count] = SEARCH
-        if chunk.together & (fields.LEGACY | fields.CONTROL):
-            is_plain = (rows[fields.MAGIC, :count] == 2) & (rows[fields.ATTRIBUTES, :count] & fields.CONTROL == 0)
-            rows[fields.STEP, :count][~is_plain] = LOOK_AGAIN
+        set_steps(rows, count, SEARCH, LOOK_AGAIN, fields.CONTROL)
         self._unpacker.clear()
         if chunk.together & fields.CODEC_MASK:
             self._unpack(chunk)
@@ -89,27 +84,18 @@ class CompiledSearch:
 
     def _unpack(self, chunk: Rows) -> None:
         """Decompress the batches that are to be searched; one that cannot be is looked at again."""
-        rows, data, unpack = chunk.rows, chunk.data.data, self._unpacker.unpack
-        table = rows[:, : chunk.count]
-        codecs = table[fields.ATTRIBUTES] & fields.CODEC_MASK
-        packed = np.flatnonzero((table[fields.STEP] == SEARCH) & (codecs != 0) & (table[fields.RECORD_COUNT] != 0))
-        columns = codecs[packed], table[fields.PAYLOAD_START, packed], table[fields.PAYLOAD_END, packed]
-        places = []
-        for codec, start, end in zip(*(column.tolist() for column in columns), strict=True):
+        for row, codec, start, end in chunk.packed(0, chunk.count, SEARCH, fields.PAYLOAD_START):
             try:
-                places.append(unpack(codec, data[start:end], MAX_BATCH_BYTES, ignores_rest=False))
+                place = self._unpacker.unpack(codec, chunk.data[start:end], MAX_BATCH_BYTES, ignores_rest=False)
+                chunk.set_place(row, place)
             except CorruptBatch:
-                places.append(_NOWHERE)
-        table[fields.IS_UNPACKED, packed] = 1
-        found = np.array(places, np.int64).reshape(-1, 2)
-        table[fields.PAYLOAD_START, packed], table[fields.PAYLOAD_END, packed] = found.T
-        table[fields.STEP, packed[found[:, 0] < 0]] = LOOK_AGAIN
+                chunk.rows[fields.STEP, row] = LOOK_AGAIN
 
     def _look_again(self, search: FileSearch, chunk: Rows) -> None:
         """Look at the batches that are not clean as the plain search does."""
-        rows, data = chunk.rows, chunk.data.data
-        for row in np.flatnonzero(rows[fields.STEP, : chunk.count] != CLEAN).tolist():
-            at, size = int(rows[fields.POSITION, row]), int(rows[fields.SIZE, row])
+        rows, data = chunk.rows, chunk.data
+        for row in chunk.with_step(LOOK_AGAIN):
+            at, size = rows[fields.POSITION, row], rows[fields.SIZE, row]
             batch = bytes(data[at : at + size])
             try:
                 search.look_at(BatchBytes(chunk.position + at, batch_header(batch, 0), batch, 0))
@@ -122,13 +108,13 @@ def _follow(search: FileSearch, chunk: Rows) -> None:
     """Hold the offsets of a chunk's batches against one another."""
     if search.order is None:
         return
-    rows = chunk.rows[:, : chunk.count]
-    firsts, lasts = rows[fields.BASE_OFFSET], rows[fields.LAST_OFFSET]
+    rows = chunk.rows
     if chunk.together & fields.LEGACY:
-        firsts, lasts = firsts.copy(), lasts.copy()
-        for row in np.flatnonzero(rows[fields.MAGIC] < 2).tolist():
-            # A wrapper's offset is that of the last entry in it; the first is not worth decompressing it.
-            at = int(rows[fields.POSITION, row])
-            firsts[row] = lasts[row] = int.from_bytes(bytes(chunk.data.data[at : at + 8]), "big", signed=True)
-    for position, reason in search.order.problems(rows[fields.POSITION] + chunk.position, firsts, lasts):
+        for row, magic in enumerate(chunk.column(fields.MAGIC)):
+            if magic < CURRENT_MAGIC:
+                # A wrapper's offset is that of the last entry in it; the first is not worth decompressing it.
+                at = rows[fields.POSITION, row]
+                offset = int.from_bytes(chunk.data[at : at + 8], "big", signed=True)
+                rows[fields.BASE_OFFSET, row] = rows[fields.LAST_OFFSET, row] = offset
+    for position, reason in search.order.problems(chunk):
         search.fail(position, reason)

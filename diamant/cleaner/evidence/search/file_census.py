@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from diamant.kernels import ARE_COMPILED
 from diamant.storage.env.env import Env, File
 
@@ -78,12 +76,16 @@ def _compiled_count(fd: int, end: int, max_batch_bytes: int) -> tuple[Amounts, i
     """Return what `_count_headers` does."""
     from diamant.kernels.census import count_headers
 
-    amounts = np.zeros((16, 3), np.int64)
+    amounts = memoryview(bytearray(16 * 3 * 8)).cast("q", (16, 3))
     position, problem = count_headers(fd, end, max_batch_bytes, amounts)
     if problem:
         raise OSError(problem, os.strerror(problem))
-    rows = np.flatnonzero(amounts[:, 0]).tolist()
-    return {codec_name(0 if row > 7 else 2, row): amounts[row].tolist() for row in rows}, position
+    found = {
+        codec_name(0 if row > 7 else 2, row): [amounts[row, index] for index in range(3)]
+        for row in range(16)
+        if amounts[row, 0]
+    }
+    return found, position
 
 
 def _count_headers(file: File, end: int, max_batch_bytes: int) -> tuple[Amounts, int]:

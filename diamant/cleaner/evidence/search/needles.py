@@ -19,18 +19,14 @@ Memory: about 500 bytes for each of at most `MAX_NEEDLES` needles.
 from __future__ import annotations
 
 import hmac
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, product
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
-
-import numpy as np
+from itertools import chain, pairwise, product
+from typing import Any, NamedTuple, TypeAlias
 
 from diamant.kernels import ARE_COMPILED
 from diamant.kernels.constants.search import MULTIPLIER
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -42,7 +38,7 @@ STRIDE = 4
 SPAN = WINDOW + STRIDE - 1
 MAX_NEEDLES = 100_000
 SLICE_BYTES = 1024 * 1024
-"""Bytes that the plain search looks at in one go."""
+"""Bytes that the search looks at in one go where there are no kernels."""
 
 KEY = "key"
 VALUE = "value"
@@ -51,7 +47,7 @@ MIN_BITS = 16
 MAX_BITS = 24
 
 _SAMPLE_BITS = 20
-_SILENT = np.frombuffer(b"".join(map(bytes, product((0x00, 0xFF), repeat=WINDOW))), "<u8")
+_SILENT = tuple(int.from_bytes(bytes(octets), "little") for octets in product((0x00, 0xFF), repeat=WINDOW))
 """The windows of nothing but 0x00 and 0xFF."""
 _EVERYWHERE = 1 << 30
 """More often than any window is in a sample."""
@@ -133,16 +129,16 @@ class Hit(NamedTuple):
 class Windows(NamedTuple):
     """The windows that a search compares with, the compiled one included."""
 
-    filter: NDArray[np.uint8]
-    """uint8[2**bits], 1 where a window's hash leads."""
+    filter: bytearray
+    """2**bits of them, 1 where a window's hash leads."""
     shift: int
     """A window's hash is (window * MULTIPLIER) >> shift."""
-    words: NDArray[np.uint64]
+    words: array[int]
     """The windows themselves, little-endian, ascending; one row of what follows for each, and equal ones for several."""
-    offsets: NDArray[np.int64]
+    offsets: array[int]
     """Position of the window in its needle."""
-    sizes: NDArray[np.int64]
-    hashes: NDArray[np.uint64]
+    sizes: array[int]
+    hashes: array[int]
     """`quick_hash` of the needle."""
 
 
@@ -150,8 +146,9 @@ class Sample:
     """Frequencies of windows in some of the data; those that say nothing count as the most frequent. Memory: 4 MiB."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(1 << _SAMPLE_BITS, np.uint32)
-        self._counts[_hashes(_SILENT)] = _EVERYWHERE
+        self._counts = array("I", bytes(4 << _SAMPLE_BITS))
+        for window in _SILENT:
+            self._counts[_hash(window, 64 - _SAMPLE_BITS)] = _EVERYWHERE
         self.size = 0
         """Bytes that were added."""
 
@@ -165,16 +162,19 @@ class Sample:
 
     def rarest(self, data: Buffer) -> int:
         """Return where in `data`, or in its first `_LOOKED_AT_BYTES`, the span begins that is found least often."""
-        octets = np.frombuffer(data, np.uint8, count=min(len(data), _LOOKED_AT_BYTES))
-        windows = np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(octets, WINDOW)).view("<u8")[:, 0]
-        found = self._counts[_hashes(windows)]
-        spans = np.lib.stride_tricks.sliding_window_view(found.astype(np.uint64), STRIDE)
-        return int(spans.sum(axis=1).argmin())
+        octets = bytes(data[:_LOOKED_AT_BYTES])
+        if ARE_COMPILED:
+            from diamant.kernels.search import rarest_span
+
+            return rarest_span(octets, self._counts, 64 - _SAMPLE_BITS)
+        counts = [self._counts[_hash(_word(octets, at), 64 - _SAMPLE_BITS)] for at in range(len(octets) - WINDOW + 1)]
+        spans = [sum(counts[at : at + STRIDE]) for at in range(len(counts) - STRIDE + 1)]
+        return spans.index(min(spans))
 
 
-def _hashes(windows: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return where in the counts of a sample windows lead."""
-    return ((windows * np.uint64(MULTIPLIER)) >> np.uint64(64 - _SAMPLE_BITS)).astype(np.int64)
+def _hash(window: int, shift: int) -> int:
+    """Return where in a table of 2**(64 - shift) a window leads."""
+    return (window * MULTIPLIER & 0xFFFFFFFFFFFFFFFF) >> shift
 
 
 def _word(data: Buffer, at: int) -> int:
@@ -248,43 +248,45 @@ class Needles:
                 for word in sorted(self._by_window)
                 for needle, at in self._by_window[word]
             ]
-            words = np.array([row[0] for row in rows], np.uint64)
+            words, offsets, sizes, hashes = zip(*rows, strict=True) if rows else ((), (), (), ())
             bits = min(MAX_BITS, max(MIN_BITS, (len(words) * 64).bit_length()))
-            table = np.zeros(1 << bits, np.uint8)
-            table[((words * np.uint64(MULTIPLIER)) >> np.uint64(64 - bits)).astype(np.int64)] = 1
+            table = bytearray(1 << bits)
+            for word in words:
+                table[_hash(word, 64 - bits)] = 1
             self._windows = Windows(
-                table,
-                64 - bits,
-                words,
-                np.array([row[1] for row in rows], np.int64),
-                np.array([row[2] for row in rows], np.int64),
-                np.array([row[3] for row in rows], np.uint64),
+                table, 64 - bits, array("Q", words), array("q", offsets), array("q", sizes), array("Q", hashes)
             )
         return self._windows
 
     def find(self, data: Buffer, *, slice_bytes: int = SLICE_BYTES) -> list[Hit]:
-        """Return where needles are in `data`, ascending; the plain search, about 0.5 GB a second."""
+        """Return where needles are in `data`, ascending."""
         if not self._by_window or len(data) < MIN_BYTES:
             return []
         found = set()
-        for start in range(0, len(data), slice_bytes):
-            for place in self._window_places(data, start, min(len(data), start + slice_bytes + WINDOW - STRIDE)):
-                for needle, at in self._by_window[_word(data, place)]:
-                    begin = place - at
-                    if begin >= 0 and self._is_at(needle, data, begin):
-                        found.add((begin, needle.digest))
+        for place in self._window_places(data) if ARE_COMPILED else self._plain_window_places(data, slice_bytes):
+            for needle, at in self._by_window[_word(data, place)]:
+                begin = place - at
+                if begin >= 0 and self._is_at(needle, data, begin):
+                    found.add((begin, needle.digest))
         return [Hit(self._by_digest[digest], begin) for begin, digest in sorted(found)]
 
-    def _window_places(self, data: Buffer, start: int, end: int) -> list[int]:
-        count = (end - start) // 4
-        if count < 2:
-            return []
-        halves = np.frombuffer(data, "<u4", count=count, offset=start).astype(np.uint64)
-        words = halves[:-1] | halves[1:] << np.uint64(32)
+    def _window_places(self, data: Buffer) -> Iterator[int]:
+        from diamant.kernels.search import next_window
+
         windows = self.windows
-        hashes = (words * np.uint64(MULTIPLIER)) >> np.uint64(windows.shift)
-        places = np.flatnonzero(windows.filter[hashes.astype(np.int64)])
-        return [start + 4 * place for place in places.tolist() if int(words[place]) in self._by_window]
+        place = 0
+        while (place := next_window(data, place, len(data), windows.filter, windows.shift, windows.words)) >= 0:
+            yield place
+            place += STRIDE
+
+    def _plain_window_places(self, data: Buffer, slice_bytes: int) -> Iterator[int]:
+        pairs = {(word & 0xFFFFFFFF, word >> 32) for word in self._by_window}
+        for start in range(0, len(data), slice_bytes):
+            end = min(len(data), start + slice_bytes + WINDOW - STRIDE)
+            halves = memoryview(data)[start : end - (end - start) % STRIDE].cast("I")
+            for place, pair in enumerate(pairwise(halves)):
+                if pair in pairs:
+                    yield start + STRIDE * place
 
     def _is_at(self, needle: Needle, data: Buffer, begin: int) -> bool:
         if begin + needle.size > len(data):

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from diamant.kernels.constants import fields
 from diamant.storage import names
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from diamant.cleaner.evidence.search.file_census import Identity
+    from diamant.cleaner.segments.row_reader import Rows
 
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
 """Greatest distance of a segment's offsets from its base: its indexes have 4 bytes for it."""
@@ -79,23 +78,18 @@ class OffsetOrder:
             return f"the batch has offsets up to {last}, expected less than {self.end_offset}"
         return ""
 
-    def problems(
-        self, positions: NDArray[np.int64], firsts: NDArray[np.int64], lasts: NDArray[np.int64]
-    ) -> list[tuple[int, str]]:
-        """Go on to several batches at once; return positions and what is wrong there."""
-        end = self.end_offset
-        is_sound = bool(
-            firsts[0] >= self.next_offset
-            and (firsts[1:] > lasts[:-1]).all()
-            and (lasts >= firsts).all()
-            and lasts[-1] - self.base_offset <= MAX_RELATIVE_OFFSET
-            and (end is None or lasts[-1] < end)
-        )
-        if is_sound:
-            self.next_offset = int(lasts[-1]) + 1
+    def problems(self, chunk: Rows) -> list[tuple[int, str]]:
+        """Go on to the batches of a chunk at once; return positions and what is wrong there."""
+        from diamant.kernels.batches import are_in_order
+
+        end, last = self.end_offset, chunk.rows[fields.LAST_OFFSET, chunk.count - 1]
+        is_sound = last - self.base_offset <= MAX_RELATIVE_OFFSET and (end is None or last < end)
+        if is_sound and are_in_order(chunk.rows, chunk.count, self.next_offset):
+            self.next_offset = last + 1
             return []
-        rows = zip(positions.tolist(), firsts.tolist(), lasts.tolist(), strict=True)
-        return [(row[0], reason) for row in rows if (reason := self.problem(*row))]
+        rows = zip(*map(chunk.column, (fields.POSITION, fields.BASE_OFFSET, fields.LAST_OFFSET)), strict=True)
+        positions = ((chunk.position + at, first, last) for at, first, last in rows)
+        return [(row[0], reason) for row in positions if (reason := self.problem(*row))]
 
 
 def order_of(name: str, end: LogEnd | None) -> OffsetOrder | None:

@@ -191,6 +191,7 @@ def rows_of(part: CountedPart, job: CountJob) -> Iterator[Row]:
     from diamant.cleaner.segments.sound_rows import SoundRows
     from diamant.cleaner.segments.transaction_outcomes import Outcome
     from diamant.cleaner.spark.source.range_reader import Counters, RangeReader
+    from diamant.kernels.batches import last_offset_in
     from diamant.kernels.constants import fields as row_fields
 
     keys = _Keys(RandomHash(is_compiled=True, secret=job.secret), job.table_bytes)
@@ -199,11 +200,10 @@ def rows_of(part: CountedPart, job: CountJob) -> Iterator[Row]:
     for task in part.tasks:
         [place] = task.ranges
         for rows, unpacked, first, end in RangeReader(task, place, job.options, Counters()).groups_to_map():
-            table = rows.rows[:, first:end]
-            table[row_fields.STEP] = table[row_fields.KEPT]
+            rows.column(row_fields.STEP)[first:end] = rows.column(row_fields.KEPT)[first:end]
             counter.add(str(place.location), SoundRows(rows, first, end, unpacked), Outcome.COMMITTED)
             if end > first:
-                end_offset = max(end_offset or 0, int(table[row_fields.LAST_OFFSET].max()) + 1)
+                end_offset = max(end_offset or 0, last_offset_in(rows.rows, first, end) + 1)
             yield from keys.rows(part)
     counter.finish()
     if keys.has_taken or not part.is_alone:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.engines.batch_notes import BatchNotes, noted_rows
+from diamant.cleaner.engines.batch_notes import BatchNotes
 from diamant.cleaner.engines.compiled_map import CompiledMap
 from diamant.cleaner.engines.compiled_rewriter import CompiledRewriter
 from diamant.cleaner.engines.group_rewrite import rewrite_group
@@ -17,13 +17,10 @@ from diamant.cleaner.segments.key_hasher import ALWAYS, NEVER
 from diamant.cleaner.segments.row_records import RowRecords
 from diamant.cleaner.spark.clean.manifest import StagedOutput
 from diamant.cleaner.spark.clean.transaction_cuts import ResumableTracker, TrackerState
-from diamant.kernels.constants import fields
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Iterator, Mapping, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from diamant.cleaner.engines.survivors import Survivors
     from diamant.cleaner.engines.work import RoundWork
@@ -79,7 +76,7 @@ class ShuffledSurvivors:
         self._place_of = {segment.base_offset: place for place, segment in enumerate(plan.segments)}
         self._notes = BatchNotes()
 
-    def begin(self, segment: SegmentPlan, counts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    def begin(self, segment: SegmentPlan, counts: array[int]) -> Iterator[tuple[int, int]]:
         """Take up what the partitions have found of a segment; all of it is to be read."""
         place = self._place_of[segment.base_offset]
         self.latest = self._group.take(place, segment.base_offset)
@@ -88,9 +85,7 @@ class ShuffledSurvivors:
 
     def ranges(self, chunk: Rows) -> Iterator[tuple[int, int]]:
         """Yield all rows at once. Batches have notes below the dirty range, too."""
-        notes = chunk.rows[fields.NOTE, : chunk.count]
-        noted = noted_rows(chunk, 0, chunk.count, ALWAYS)
-        notes[noted] = self._notes.take(len(notes[noted]))
+        self._notes.give(chunk, 0, chunk.count, ALWAYS)
         yield 0, chunk.count
 
     def last_offsets_in(self, batch: ChunkBatch) -> Mapping[bytes, int]:

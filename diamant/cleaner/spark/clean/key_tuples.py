@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from diamant.cleaner.engines.batch_notes import ABORTED_NOTE, noted_rows
-from diamant.cleaner.engines.compiled_map import choose_rows, records_in
+from diamant.cleaner.engines.batch_notes import ABORTED_NOTE, BatchNotes
+from diamant.cleaner.engines.compiled_map import choose_rows
 from diamant.cleaner.engines.offset_map import OffsetMap
 from diamant.cleaner.rules.result import no_throttle
 from diamant.cleaner.segments.key_hasher import ALWAYS, NEVER, KeyHasher
@@ -31,6 +31,7 @@ from diamant.cleaner.segments.row_records import RowRecords
 from diamant.cleaner.spark.clean.task_limits import TASK_LIMITS, TaskLimits
 from diamant.cleaner.spark.clean.transaction_cuts import RecordingTracker, ResumableTracker, TrackerState
 from diamant.kernels import offset_map
+from diamant.kernels.batches import records_in
 from diamant.kernels.constants import fields
 from diamant.kernels.constants.tuples import ENTRY_BYTES, MAP, SKIP
 from diamant.storage import names
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from diamant.cleaner.spark.clean.task_files import TaskFiles
 
 MAPPED, ASKED, NOTES, FIGURES, ERROR = range(5)
+
+_MAX_NOTES = 2**62
 
 Row: TypeAlias = tuple[int, tuple[int, int, int, Any]]
 
@@ -130,7 +133,7 @@ class PartKeys:
         self._random = np.random.default_rng(part.index)
         self._mapped = _Scatter(partitions)
         self._asked = _Scatter(partitions)
-        self._part_notes: list[NDArray[np.uint32]] = []
+        self._part_notes = BatchNotes(limit=_MAX_NOTES)
 
     def rows(self) -> Iterator[Row]:
         """Yield everything but the figures, as it comes."""
@@ -140,11 +143,10 @@ class PartKeys:
         yield from self._flush_seen()
         yield from self._tagged(self._mapped.rest(), MAPPED)
         yield from self._tagged(self._asked.rest(), ASKED)
-        notes = np.concatenate(self._part_notes) if self._part_notes else np.empty(0, np.uint32)
-        yield self._part.index % self._partitions, (NOTES, self._part.index, 0, notes.tobytes())
+        yield self._part.index % self._partitions, (NOTES, self._part.index, 0, self._part_notes.kept())
 
     def _chunk(self, chunk: Rows) -> Iterator[Row]:
-        plan, rows, count = self._plan, chunk.rows, chunk.count
+        plan, rows, count = self._plan, np.asarray(chunk.rows), chunk.count
         is_left_out = rows[fields.NOTE, :count] == ABORTED_NOTE
         rows[fields.NOTE, :count][is_left_out] = 0
         if not plan.is_kafka and not self._part.is_dirty:
@@ -152,16 +154,16 @@ class PartKeys:
             rows[fields.STEP, :count][gone] = SKIP
             is_left_out &= ~gone
         yield from self._hash(chunk, self._hasher, plan.first_dirty_offset if self._part.is_dirty else NEVER)
-        self.figures.messages_read += records_in(chunk, count)
+        self.figures.messages_read += records_in(chunk.rows, count)
         if is_left_out.any():
             rows[fields.STEP, :count] = np.where(is_left_out, MAP, SKIP)
             self._left_out_hasher.restart()
             yield from self._hash(chunk, self._left_out_hasher, NEVER)
-        self._part_notes.append(rows[fields.NOTE, :count][noted_rows(chunk, 0, count, ALWAYS)].astype(np.uint32))
+        self._part_notes.take(chunk, count, ALWAYS)
 
     def _hash(self, chunk: Rows, hasher: KeyHasher, least: int) -> Iterator[Row]:
         """Take the records of the rows with step MAP: mapped from offset `least` on, below it asked."""
-        tuples = hasher.tuples
+        tuples = np.asarray(hasher.tuples, np.uint64)
         for start, end in self._records.ranges(chunk, 0, chunk.count, MAP):
             for count in hasher.hash(self._records, chunk, start, end, end_offset=self._end_offset):
                 split = count if least == NEVER else int(np.searchsorted(tuples[:count, 2], np.uint64(max(least, 0))))
@@ -170,14 +172,14 @@ class PartKeys:
                     yield from self._tagged(self._asked.add(tuples[:split]), ASKED)
                 while split < count:
                     rest = tuples[split:count]
-                    split += self._seen.add(rest, len(rest))
+                    split += self._seen.add(rest.data, len(rest))
                     if split < count:
                         yield from self._flush_seen()
 
     def _flush_seen(self) -> Iterator[Row]:
         """Hand on the last offset of each key seen since the last flush."""
         words = np.empty((self._seen.size, 3), np.uint64)
-        offset_map.take_tuples(self._seen.table, 0, words)
+        offset_map.take_tuples(self._seen.table, 0, words.data)
         self.figures.mapped += self._seen.size
         # A table gives them in the order of their hashes. Adding them in that order to one that is still small makes
         # all of them compete for the same few slots.
@@ -207,7 +209,7 @@ class _Scatter:
     def add(self, tuples: NDArray[np.uint64]) -> Iterator[tuple[int, bytes]]:
         start, end = 0, len(tuples)
         while start < end:
-            start = offset_map.scatter(tuples, start, end, HASH_SHIFT, self._buffers, self._fill)
+            start = offset_map.scatter(tuples.data, start, end, HASH_SHIFT, self._buffers.data, self._fill.data)
             if start < end:
                 yield from self._take(np.flatnonzero(self._fill == self._buffers.shape[1]))
 

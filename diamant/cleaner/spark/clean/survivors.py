@@ -79,7 +79,7 @@ def survivor_rows(
         )
         try:
             for _, words in spool.tuples(MAPPED):
-                offsets.add(words, len(words))
+                offsets.add(words.data, len(words))
             yield from _stay(plan, groups, offsets, spool)
             # Counted when everything is in the map for good.
             yield 0, (KEYS, 0, offsets.size.to_bytes(8, "little"))
@@ -93,11 +93,11 @@ def _stay(plan: CleanPlan, groups: dict[int, int], offsets: OffsetMap, spool: _S
     asked: list[NDArray[np.int64]] = []
     for _, words in spool.tuples(ASKED):
         if offsets.is_spilled:
-            offsets.add_older(words, len(words))
+            offsets.add_older(words.data, len(words))
             continue
         if len(room) < len(words):
             room = np.empty(len(words), np.int64)
-        asked.append(room[: offset_map.take_missing(offsets.table, words, len(words), room)].copy())
+        asked.append(room[: offset_map.take_missing(offsets.table, words.data, len(words), room.data)].copy())
     latest = offsets.latest()
     others = np.concatenate(asked) if asked else np.empty(0, np.int64)
     asked.clear()
@@ -107,7 +107,7 @@ def _stay(plan: CleanPlan, groups: dict[int, int], offsets: OffsetMap, spool: _S
             continue
         # A base is a lower bound of what is in the segment, the next one an upper bound.
         end = bases[place + 1] if place + 1 < len(bases) else segment.next_base_offset
-        window = latest.window(segment.base_offset, end - 1)
+        window = np.asarray(latest.window(segment.base_offset, end - 1), np.int64)
         for kept in (window, others):
             found = kept[np.searchsorted(kept, segment.base_offset) : np.searchsorted(kept, end)]
             if len(found):
@@ -158,11 +158,11 @@ class SegmentSurvivors:
         self._base_offset = base_offset
         self._relative = relative
 
-    def window(self, first_offset: int, last_offset: int) -> NDArray[np.int64]:
+    def window(self, first_offset: int, last_offset: int) -> memoryview[int]:
         """Return the kept offsets from `first_offset` to `last_offset`, ascending."""
         first = self._place(first_offset - self._base_offset)
         end = self._place(last_offset - self._base_offset + 1)
-        return self._relative[first:end].astype(np.int64) + self._base_offset
+        return (self._relative[first:end].astype(np.int64) + self._base_offset).data
 
     def _place(self, relative: int) -> int:
         if relative > _MAX_RELATIVE:
@@ -193,7 +193,7 @@ class GroupSurvivors:
         relative.sort()
         return SegmentSurvivors(base_offset, relative)
 
-    def take_notes(self, place: int) -> NDArray[np.uint32]:
+    def take_notes(self, place: int) -> bytes:
         """Return the notes of a segment's batches, and forget them."""
         found = [self._notes.pop(part.index) for part in self._parts.get(place, []) if part.index in self._notes]
-        return np.frombuffer(b"".join(found), np.uint32)
+        return b"".join(found)

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import os
 import tempfile
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from diamant.cleaner.engines.offset_map import LatestOffsets, OffsetMap, open_spill_file
 from diamant.cleaner.spark.source.filter_bounds import GREATEST, FilterBounds
 from diamant.cleaner.spark.source.range_reader import Counters, RangeReader
-from diamant.kernels import offset_map
+from diamant.kernels import numbers, offset_map
 from diamant.kernels.constants import fields
 from diamant.kernels.constants.tuples import LAST_SEEN, ROW, STATE_FIELDS
 from diamant.storage.env.env import RealEnv
@@ -50,11 +49,11 @@ def find_latest(task: ReadTask, options: SourceOptions, counters: Counters) -> I
 
 
 def _read(task: ReadTask, options: SourceOptions, counters: Counters, offsets: OffsetMap) -> None:
-    tuples = np.empty((_TUPLES, 3), np.uint64)
+    tuples = numbers("Q", _TUPLES, 3)
     end_offset = GREATEST if task.stable_offset is None else task.stable_offset
     for part in task.ranges:
         reader = RangeReader(task, part, options, counters)
-        state = np.zeros(STATE_FIELDS, np.int64)
+        state = array("q", bytes(8 * STATE_FIELDS))
         state[LAST_SEEN] = -1
         for rows, unpacked, first, end in reader.groups_to_map():
             state[ROW] = first
@@ -73,5 +72,5 @@ def _read(task: ReadTask, options: SourceOptions, counters: Counters, offsets: O
                     end_offset,
                 )
                 if fault not in (fields.NO_FAULT, fields.BUFFER_FULL):
-                    raise reader.fault(rows, int(state[ROW]))
+                    raise reader.fault(rows, state[ROW])
                 offsets.add(tuples, count)

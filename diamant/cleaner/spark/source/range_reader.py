@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
+    from diamant.cleaner.engines.offset_map import Offsets
     from diamant.cleaner.spark.source.options import SourceOptions
     from diamant.cleaner.spark.source.read_plan import Range, ReadTask
     from diamant.storage.env.env import File
@@ -139,7 +140,7 @@ class RangeReader:
                     raise
                 yield arrow.corrupt(f"{error}; from there to byte {self._part.end} nothing was read", error.position)
 
-    def groups_to_map(self) -> Iterator[tuple[Rows, NDArray[np.uint8], int, int]]:
+    def groups_to_map(self) -> Iterator[tuple[Rows, memoryview, int, int]]:
         """Yield (rows, unpacked bytes, first row, end row): of these rows those with STEP 1 are to be seen."""
         with open_range(self._part) as file:
             for rows in self._sound_chunks(file):
@@ -181,7 +182,7 @@ class RangeReader:
         for rows in ChunkReader().chunks(file, start, end):
             self._counters.bytes_read += rows.size
             self._counters.batches += rows.count
-            table = rows.rows[:, : rows.count]
+            table = np.asarray(rows.rows, np.int64)[:, : rows.count]
             # What the column timestamp_type is to be.
             table[fields.NOTE] = table[fields.ATTRIBUTES] & fields.LOG_APPEND_TIME != 0
             if rows.together & fields.LEGACY:
@@ -190,7 +191,7 @@ class RangeReader:
             yield rows
 
     def _read_legacy_headers(self, rows: Rows) -> None:
-        for row in np.flatnonzero(rows.rows[fields.MAGIC, : rows.count] < 2).tolist():
+        for row in np.flatnonzero(np.asarray(rows.column(fields.MAGIC)) < CURRENT_MAGIC).tolist():
             table = rows.rows
             table[fields.PRODUCER_ID, row] = -1
             try:
@@ -227,9 +228,8 @@ class RangeReader:
         """Set KEPT of each row to its `Outcome`."""
         table[fields.KEPT] = Outcome.COMMITTED
         rows = np.flatnonzero(is_data & (table[fields.ATTRIBUTES] & fields.TRANSACTIONAL != 0))
-        table[fields.KEPT, rows] = self._outcomes.of_many(
-            table[fields.PRODUCER_ID, rows], table[fields.BASE_OFFSET, rows]
-        )
+        batches = table[fields.PRODUCER_ID, rows].tolist(), table[fields.BASE_OFFSET, rows].tolist()
+        table[fields.KEPT, rows] = [*map(self._outcomes.of_transactional, *batches)]
 
     def _is_torn_end(self, file: LocationFile, position: int) -> bool:
         """True if the bytes from `position` on are a batch that is still being written, or was cut off by a crash."""
@@ -245,9 +245,9 @@ class RangeReader:
     # -- records -------------------------------------------------------------------------------------------------------
 
     def _arrow_of(self, rows: Rows, arrow: ArrowColumns, latest: LatestWindow | None) -> Iterator[pyarrow.RecordBatch]:
-        chunk = RowSource(rows.position, rows.data, rows.rows)
+        chunk = RowSource(rows.position, np.asarray(rows.data, np.uint8), np.asarray(rows.rows, np.int64))
         for unpacked, first, end, size in self._groups(rows):
-            table = rows.rows[:, first:end]
+            table = chunk.rows[:, first:end]
             is_read = table[fields.STEP] == READ
             if is_read.any():
                 # A record takes seven bytes at least: a count cannot make us reserve more than there can be.
@@ -270,21 +270,23 @@ class RangeReader:
         rows: Rows,
         chunk: RowSource,
         room: ColumnBuffers,
-        unpacked: NDArray[np.uint8],
+        unpacked: memoryview,
         span: tuple[int, int],
         only: NDArray[np.int64] | None,
         arrow: ArrowColumns,
     ) -> None:
         row, end = span
         while row < end:
-            fault, row = room.fill(chunk, unpacked, row, end, READ, self._bounds, only, arrow.want)
+            fault, row = room.fill(
+                chunk, np.asarray(unpacked, np.uint8), row, end, READ, self._bounds, only, arrow.want
+            )
             if fault != fields.NO_FAULT:
                 self._refuse(rows, row, self.fault(rows, row).reason)
                 row += 1
 
-    def _groups(self, rows: Rows) -> Iterator[tuple[NDArray[np.uint8], int, int, int]]:
+    def _groups(self, rows: Rows) -> Iterator[tuple[memoryview, int, int, int]]:
         """Yield (unpacked bytes, first row, end row, bytes of their records) of rows that are checked and unpacked."""
-        table = rows.rows
+        table = np.asarray(rows.rows, np.int64)
         self._check(rows)
         self._unpacker.clear()
         if not (rows.together & (fields.CODEC_MASK | fields.LEGACY) or self._needles):
@@ -296,7 +298,7 @@ class RangeReader:
             yield self._unpacker.buffer, 0, rows.count, size
             return
         first = size = 0
-        for row in np.flatnonzero(table[fields.STEP, : rows.count] != _SKIP).tolist():
+        for row in np.flatnonzero(np.asarray(rows.column(fields.STEP)) != _SKIP).tolist():
             try:
                 self._unpack(rows, row)
             except CorruptBatch as error:
@@ -328,14 +330,13 @@ class RangeReader:
         row = 0
         while (row := find_bad_crc(rows.data, table, row, rows.count, READ)) >= 0:
             self._refuse(rows, row, "the batch's CRC is wrong")
-        for row in np.flatnonzero(table[fields.STEP, : rows.count] == _CONVERT).tolist():
+        for row in rows.with_step(_CONVERT):
             batch = self._bytes_of(rows, row)
             if zlib.crc32(batch[MAGIC:]) != int.from_bytes(batch[LOG_OVERHEAD:MAGIC], "big"):
                 self._refuse(rows, row, "the batch's CRC is wrong")
-        for row in np.flatnonzero(
-            (table[fields.STEP, : rows.count] == READ) & (table[fields.RECORD_COUNT, : rows.count] < 0)
-        ).tolist():
-            self._refuse(rows, row, f"record count is {int(table[fields.RECORD_COUNT, row])}")
+        for row in np.flatnonzero(np.asarray(rows.column(fields.RECORD_COUNT)) < 0).tolist():
+            if table[fields.STEP, row] == READ:
+                self._refuse(rows, row, f"record count is {table[fields.RECORD_COUNT, row]}")
 
     def _unpack(self, rows: Rows, row: int) -> None:
         """Make the records of a batch readable for the kernel."""
@@ -348,7 +349,7 @@ class RangeReader:
             table[fields.BASE_TIMESTAMP, row] = records[0].timestamp
             table[fields.STEP, row] = READ
         elif codec:
-            payload = rows.data.data[int(table[fields.PAYLOAD_START, row]) : int(table[fields.PAYLOAD_END, row])]
+            payload = rows.data[int(table[fields.PAYLOAD_START, row]) : int(table[fields.PAYLOAD_END, row])]
             start, end = unpacker.unpack(codec, payload, MAX_BATCH_BYTES)
         else:
             return
@@ -370,7 +371,7 @@ class RangeReader:
         return rows.data[start : start + int(rows.rows[fields.SIZE, row])].tobytes()
 
 
-LatestWindow: TypeAlias = Callable[[int, int], "NDArray[np.int64]"]
+LatestWindow: TypeAlias = Callable[[int, int], "Offsets"]
 """Returns all kept offsets from a first to a last one, ascending, and maybe others."""
 
 
@@ -386,5 +387,5 @@ def bounds_array(bounds: FilterBounds) -> NDArray[np.int64]:
 
 def _kept(latest: LatestWindow, table: NDArray[np.int64]) -> NDArray[np.int64]:
     first, last = int(table[fields.BASE_OFFSET].min()), int(table[fields.LAST_OFFSET].max())
-    kept = latest(first, last)
+    kept = np.asarray(latest(first, last), np.int64)
     return np.ascontiguousarray(kept[np.searchsorted(kept, first) : np.searchsorted(kept, last, side="right")])

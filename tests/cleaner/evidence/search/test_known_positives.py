@@ -113,9 +113,10 @@ def passes_over_lz4(real: Any) -> Any:
 
 def rows_without_lz4(real: Any) -> Any:
     def rows(data: Any, unpacked: Any, rows: Any, count: int, *others: Any) -> tuple[int, int]:
-        lz4 = rows[compiled_search.fields.ATTRIBUTES, :count] & 7 == 3
         found: tuple[int, int] = real(data, unpacked, rows, count, *others)
-        rows[compiled_search.fields.STEP, :count][lz4] = search.CLEAN
+        for row in range(count):
+            if rows[compiled_search.fields.ATTRIBUTES, row] & 7 == 3:
+                rows[compiled_search.fields.STEP, row] = search.CLEAN
         return found
 
     return rows
@@ -149,7 +150,7 @@ def empties_unpacked(real: Any) -> Any:
     def unpack(self: Unpacker, codec: int, *arguments: Any, **options: Any) -> Any:
         found = real(self, codec, *arguments, **options)
         if codec == 4:
-            self.buffer[found[0] : found[1]] = 0
+            self.buffer[found[0] : found[1]] = bytes(found[1] - found[0])
         return found
 
     return unpack
@@ -218,7 +219,8 @@ def test_a_compiled_search_that_is_blind_says_so(tmp_path: Path, monkeypatch: py
     def all_clean(real: Any) -> Any:
         def rows(data: Any, unpacked: Any, rows: Any, count: int, *others: Any) -> tuple[int, int]:
             found: tuple[int, int] = real(data, unpacked, rows, count, *others)
-            rows[compiled_search.fields.STEP, :count] = search.CLEAN
+            for row in range(count):
+                rows[compiled_search.fields.STEP, row] = search.CLEAN
             return found
 
         return rows
