@@ -75,7 +75,7 @@ def _counted_text(share: SupersededShare, largest_bytes: int) -> str:
         return ""
     if share.counted:
         return f"{share.counted} of {counted(share.partitions, 'partition')} counted"
-    return "too large to count unasked" if largest_bytes > MAX_BYTES else "not counted yet"
+    return "too large to count unasked" if largest_bytes > MAX_BYTES else "not yet"
 
 
 def _row(
@@ -174,18 +174,20 @@ async def live(call: Call) -> web.StreamResponse:
     names = [row.name for row in _page_of(call).rows]
     status: dict[tuple[str, int], PartitionStatus] = {}
     status_s = 0.0
+    is_counting = True
 
     async def parts() -> dict[str, str]:
-        nonlocal status, status_s
+        nonlocal status, status_s, is_counting
         if time.monotonic() > status_s + STATUS_S:
             status_s = time.monotonic()
             status = _status(call)
         there = [name for name in names if name in topics]
         counts.look(log for name in there for log in topics[name].logs.values() if log.config.is_compacted)
         rows = [_row(name, topics[name], status, figures) for name in there]
+        is_counting = any(row.superseded is None and row.counted for row in rows)
         return {"rows": fragment("topics_rows.html.j2", {"rows": rows})}
 
-    return await stream(call, parts, lambda: counts.is_counting)
+    return await stream(call, parts, lambda: is_counting)
 
 
 ROUTES = (view("/topics", show, "The list of topics."), live_view("/live/topics", live))
