@@ -469,7 +469,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir={str(tmp_path)!r}, diamant_http_listen="127.0.0.1:0")) as broker:
     print(*(name in sys.modules for name in ("aiohttp", "prometheus_client")))
-    print(urllib.request.urlopen(broker.http_url + "/health").status)
+    print(urllib.request.urlopen(broker.http_url + "/metrics").status)
     print(*(name in sys.modules for name in ("aiohttp", "prometheus_client")))
 """
     result = subprocess.run(

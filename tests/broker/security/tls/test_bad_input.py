@@ -126,7 +126,7 @@ async def test_renegotiation_is_refused() -> None:
 async def test_thousands_of_half_open_handshakes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Those beyond the limit go, one line tells of them, and a client comes in among them."""
     hello = client_hello(client_context(tmp_path))
-    async with serving_tls(echo) as (_, address, tls):
+    async with serving_tls(echo, max_connections=10_000) as (_, address, tls):
         tls.handshakes = handshakes = Handshakes(most=100)
         writers = []
         for _ in range(2000):
