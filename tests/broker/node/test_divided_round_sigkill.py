@@ -166,14 +166,14 @@ async def test_a_divided_round_killed_at_any_point(filled: Filled, tmp_path: Pat
         data, tmp_path / "said", settings=settings, environment=kill_point.environment(tmp_path, point)
     )
     try:
-        await wait_until(lambda: bool(kill_point.told(tmp_path)), 15)
+        await wait_until(lambda: bool(kill_point.told(tmp_path)))
         pids = kill_point.told(tmp_path)
         if point.victim == "broker":
             assert len(pids) >= 2
-            process.wait_for_end(30)
+            process.wait_for_end(60)
         else:
             assert process.is_running
-            await wait_until(lambda: is_clean(data), 15)
+            await wait_until(lambda: is_clean(data))
     finally:
         process.kill()
     await wait_until(lambda: not any(map(is_running, pids)))
