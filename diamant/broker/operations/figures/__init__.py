@@ -1,1 +1,1 @@
-"""Figures of the records in partitions, counted from time to time for those who look."""
+"""Figures of the records in partitions for those who look: when `cleaner/queries` counts them, and what it found last."""
