@@ -1,4 +1,4 @@
-"""Accepting connections: some in each turn of the loop, a pause when descriptors are short, admission where there are limits.
+"""Accepting connections: some in each turn of the loop, none when descriptors are short or `max.connections` is reached.
 
 A listener accepts nothing while there are as many connections as `max.connections` allows, in all or on itself; who connects
 waits in the socket's queue, as in Kafka (KIP-402). A connection takes its slot when it is accepted, before a TLS handshake.

@@ -1,4 +1,4 @@
-"""The admission of new connections where there are limits on them: sockets that wait, and sockets that are to be closed.
+"""The admission of new connections where their rate is limited: sockets that wait, and sockets that are to be closed.
 
 Bounds: `MAX_HELD` sockets of refused connections; beyond it they are closed at once.
 """
