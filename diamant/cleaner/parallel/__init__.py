@@ -1,1 +1,1 @@
-"""A round of the compiled engine on several processors: forked processes map shares of the log, and rewrite its groups."""
+"""A round divided among forked processes: they map shares of the log (`shares`), then rewrite its groups (`groups`)."""
