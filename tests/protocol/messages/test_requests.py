@@ -1,0 +1,308 @@
+"""Requests read by hand: what kio makes of the same bytes, in every version."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pytest
+
+from diamant.broker.handlers.groups.consumer_group_heartbeat import decode as decode_consumer_group_heartbeat
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.messages.fetch import decode_fetch_request
+from diamant.protocol.messages.heartbeat import decode_heartbeat_request
+from diamant.protocol.messages.offset_commit import decode_offset_commit_request
+from diamant.protocol.messages.produce import decode_produce_request
+from diamant.protocol.messages.txn_offset_commit import decode_txn_offset_commit_request
+from diamant.protocol.wire.schemas import decode_request, encode_request_fields, request_class
+from tests.effort import examples
+from tests.protocol.offset_topics import TOPIC_ID, offsets_by_hand, offsets_by_kio, topic_fields
+from tests.protocol.random_messages import random_fields
+from tests.protocol.wire.test_fuzz_requests import damage
+
+FETCH = 1
+LONGEST_BY_KIO_MS = 8_640_000_000_000_000
+"""Durations end here: datetime's do."""
+
+
+class Case(NamedTuple):
+    """A request that is read by hand."""
+
+    key: int
+    versions: range
+    decode: Callable[[int, memoryview], Any]
+    by_hand: Callable[[Any], object]
+    """What was decoded as plain values."""
+    by_kio: Callable[[Any], object]
+    """The same values from what kio has read; fields that a version does not have are the decoder's defaults."""
+    fields: Callable[[random.Random], dict[str, Any]]
+    """A request that is worth damaging."""
+
+
+def milliseconds(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)
+
+
+def produce_values(request: Any) -> object:
+    topics = [
+        (
+            getattr(topic, "name", None),
+            getattr(topic, "topic_id", None),
+            [(p.index, p.records) for p in topic.partition_data],
+        )
+        for topic in request.topic_data
+    ]
+    return request.transactional_id, request.acks, milliseconds(request.timeout), topics
+
+
+def fetch_values(request: Any) -> object:
+    topics = [
+        (
+            getattr(topic, "topic", None),
+            getattr(topic, "topic_id", None),
+            [
+                (
+                    partition.partition,
+                    getattr(partition, "current_leader_epoch", -1),
+                    partition.fetch_offset,
+                    getattr(partition, "last_fetched_epoch", -1),
+                    getattr(partition, "log_start_offset", -1),
+                    partition.partition_max_bytes,
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    forgotten = [
+        (getattr(topic, "topic", None), getattr(topic, "topic_id", None), list(topic.partitions))
+        for topic in getattr(request, "forgotten_topics_data", ())
+    ]
+    return (
+        milliseconds(request.max_wait),
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level,
+        getattr(request, "session_id", 0),
+        getattr(request, "session_epoch", -1),
+        topics,
+        forgotten,
+        getattr(request, "rack_id", ""),
+        getattr(request, "replica_state", request).replica_id,
+    )
+
+
+def offset_commit_values(request: Any) -> object:
+    return (
+        request.group_id,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        getattr(request, "group_instance_id", None),
+        milliseconds(request.retention_time) if hasattr(request, "retention_time") else -1,
+        offsets_by_kio(request.topics),
+    )
+
+
+def offset_commit_by_hand(request: Any) -> object:
+    retention_ms = max(min(request.retention_time_ms, LONGEST_BY_KIO_MS), -LONGEST_BY_KIO_MS)
+    return (*request[:4], retention_ms, offsets_by_hand(request.topics))
+
+
+def txn_offset_commit_values(request: Any) -> object:
+    return (
+        request.transactional_id,
+        request.group_id,
+        request.producer_id,
+        request.producer_epoch,
+        getattr(request, "generation_id", -1),
+        getattr(request, "member_id", ""),
+        getattr(request, "group_instance_id", None),
+        offsets_by_kio(request.topics),
+    )
+
+
+def heartbeat_values(request: Any) -> object:
+    return request.group_id, request.generation_id, request.member_id, getattr(request, "group_instance_id", None)
+
+
+def consumer_group_heartbeat_values(request: Any) -> object:
+    names, owned = request.subscribed_topic_names, request.topic_partitions
+    return (
+        request.group_id,
+        request.member_id,
+        request.member_epoch,
+        request.instance_id,
+        request.rack_id,
+        milliseconds(request.rebalance_timeout),
+        None if names is None else list(names),
+        getattr(request, "subscribed_topic_regex", None),
+        request.server_assignor,
+        None if owned is None else [(entry.topic_id, entry.partitions) for entry in owned],
+    )
+
+
+def produce_fields(_rng: random.Random) -> dict[str, Any]:
+    topic = {"name": "t", "topic_id": TOPIC_ID, "partition_data": [{"index": 2, "records": b"batch"}]}
+    return {"transactional_id": "txn", "topic_data": [topic]}
+
+
+def fetch_fields(_rng: random.Random) -> dict[str, Any]:
+    partitions = [{"partition": 3, "partition_max_bytes": 99}]
+    return {
+        "topics": [{"topic": "t", "topic_id": TOPIC_ID, "partitions": partitions}],
+        "forgotten_topics_data": [{"topic": "u", "topic_id": TOPIC_ID, "partitions": [1, 2]}],
+        "rack_id": "r",
+    }
+
+
+def commit_fields(rng: random.Random) -> dict[str, Any]:
+    """Of OffsetCommit and TxnOffsetCommit: two topics whose rows have metadata or none, in any order."""
+    texts = rng.choices(("", "", "", None, "m"), k=rng.randrange(4))
+    topics = [topic_fields(texts), topic_fields(texts)]
+    return {"transactional_id": "x", "group_id": "g", "producer_id": 7, "member_id": "m", "topics": topics}
+
+
+def heartbeat_fields(_rng: random.Random) -> dict[str, Any]:
+    """Of both heartbeats: every member has the same to say."""
+    return {"group_id": "group", "member_id": "member", "rebalance_timeout_ms": -1, "group_instance_id": "instance"}
+
+
+CASES = {
+    "Produce": Case(
+        0, range(3, 14), decode_produce_request,
+        lambda request: (*request[:3], [(*topic[:2], [tuple(p) for p in topic.partitions]) for topic in request.topics]),
+        produce_values, produce_fields,
+    ),
+    "Fetch": Case(
+        FETCH, range(4, 19), decode_fetch_request,
+        lambda request: (
+            *request[:6],
+            [(*topic[:2], [tuple(partition) for partition in topic.partitions]) for topic in request.topics],
+            [(*topic[:2], list(topic.partitions)) for topic in request.forgotten_topics],
+            *request[8:],
+        ),
+        fetch_values, fetch_fields,
+    ),
+    "OffsetCommit": Case(
+        8, range(2, 11), decode_offset_commit_request, offset_commit_by_hand, offset_commit_values, commit_fields
+    ),
+    "Heartbeat": Case(12, range(5), decode_heartbeat_request, tuple, heartbeat_values, heartbeat_fields),
+    "TxnOffsetCommit": Case(
+        28, range(6), decode_txn_offset_commit_request,
+        lambda request: (*request[:-1], offsets_by_hand(request.topics)),
+        txn_offset_commit_values, commit_fields,
+    ),
+    "ConsumerGroupHeartbeat": Case(
+        68, range(2), decode_consumer_group_heartbeat, tuple, consumer_group_heartbeat_values, heartbeat_fields
+    ),
+}  # fmt: skip
+in_every_version = pytest.mark.parametrize(
+    ("case", "version"),
+    [pytest.param(case, version, id=f"{name}-{version}") for name, case in CASES.items() for version in case.versions],
+)
+
+
+def by_hand(case: Case, version: int, body: bytes) -> object:
+    return case.by_hand(case.decode(version, memoryview(bytearray(body))))
+
+
+def by_kio(case: Case, version: int, body: bytes) -> object:
+    return case.by_kio(decode_request(case.key, version, body))
+
+
+@in_every_version
+def test_requests_are_read_as_kio_reads_them(case: Case, version: int) -> None:
+    """Random requests, tagged fields included: the same values, with bytes after them, as in Kafka, or not."""
+    struct = request_class(case.key, version)
+    for seed in range(50):
+        rng = random.Random(seed)
+        for fields in (random_fields(rng, struct, max_elements=4), case.fields(rng)):
+            body = encode_request_fields(case.key, version, fields)
+            expected = by_kio(case, version, body)
+            assert by_hand(case, version, body) == expected, f"seed {seed}"
+            assert by_hand(case, version, body + b"\0ab") == expected, f"seed {seed}"
+
+
+@in_every_version
+def test_damaged_requests_are_read_as_kio_reads_them(case: Case, version: int) -> None:
+    """What the guard and kio refuse is a ProtocolError, cut off anywhere, say; what they accept has the same values."""
+    rng = random.Random(version)
+    whole = encode_request_fields(case.key, version, case.fields(rng))
+    for size in range(len(whole)):
+        with pytest.raises(ProtocolError):
+            case.decode(version, memoryview(whole[:size]))
+    accepted = 0
+    for _ in range(examples(300)):
+        body = damage(rng, encode_request_fields(case.key, version, case.fields(rng)))
+        try:
+            expected = by_kio(case, version, body)
+        except ProtocolError:
+            # Tagged fields of Fetch that are of no use are not looked into.
+            if case.key != FETCH or version < 12:
+                with pytest.raises(ProtocolError):
+                    case.decode(version, memoryview(body))
+            continue
+        accepted += 1
+        assert by_hand(case, version, body) == expected, body.hex()
+    assert accepted
+
+
+HOSTILE_LENGTHS = {
+    "Produce": {
+        "topics: 2^31-1": (3, b"\xff\xff\x00\x01\x00\x00\x00\x00\x7f\xff\xff\xff"),
+        "topics: null": (3, b"\xff\xff\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff"),
+        "transactional id: length -2": (3, b"\xff\xfe\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00"),
+        "name: null": (3, b"\xff\xff\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\xff\xff\x00\x00\x00\x00"),
+        "records: length -2": (
+            3,
+            b"\xff\xff\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x01\x00\x00\x00\x00\xff\xff\xff\xfe",
+        ),
+        "name: no UTF-8": (3, b"\xff\xff\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\x00\x01\xff\x00\x00\x00\x00"),
+        "topics: 2^35-1": (9, b"\x00\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff\x7f"),
+        "topics: 2^32-2": (9, b"\x00\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff\x0f"),
+        "topics: endless varint": (9, b"\x00\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff\xff\xff"),
+        "topics: null, compact": (9, b"\x00\x00\x01\x00\x00\x00\x00\x00\x00"),
+        "name: null, compact": (9, b"\x00\x00\x01\x00\x00\x00\x00\x02\x00\x01\x00\x00"),
+        "records: 2^32-2": (
+            9,
+            b"\x00\x00\x01\x00\x00\x00\x00\x02\x02t\x02\x00\x00\x00\x00\xff\xff\xff\xff\x0f\x00\x00\x00",
+        ),
+        "tag: 2^32-1 bytes": (9, b"\x00\x00\x01\x00\x00\x00\x00\x01\x01\x00\xff\xff\xff\xff\x0f"),
+    },
+    "Fetch": {
+        "topics: 2^31-1": (4, bytes(17) + b"\x7f\xff\xff\xff"),
+        "topics: null": (4, bytes(17) + b"\xff\xff\xff\xff"),
+        "name: null": (4, bytes(17) + b"\x00\x00\x00\x01\xff\xff\x00\x00\x00\x00"),
+        "topics: 2^35-1": (12, bytes(25) + b"\xff\xff\xff\xff\x7f"),
+        "topics: 2^32-2": (12, bytes(25) + b"\xff\xff\xff\xff\x0f"),
+        "topics: null, compact": (12, bytes(25) + b"\x00"),
+        "forgotten partitions: 2^32-2": (12, bytes(25) + b"\x01\x02\x02t\xff\xff\xff\xff\x0f"),
+        "rack: null": (12, bytes(25) + b"\x01\x01\x00\x00"),
+        "tag: 2^32-1 bytes": (15, bytes(21) + b"\x01\x01\x01\x01\x01\xff\xff\xff\xff\x0f"),
+        "replica state: 2 bytes": (15, bytes(21) + b"\x01\x01\x01\x01\x01\x02ab"),
+    },
+    "OffsetCommit": {
+        "topics: 2^31-1": (2, b"\0\1g\0\0\0\1\0\1m" + b"\xff" * 8 + b"\x7f\xff\xff\xff"),
+        "topics: null": (2, b"\0\1g\0\0\0\1\0\1m" + b"\xff" * 12),
+        "topics: 2^35-1": (8, b"\2g\0\0\0\1\2m\0\xff\xff\xff\xff\x7f"),
+        "group: null": (2, b"\xff\xff\0\0\0\1\0\1m" + b"\xff" * 8 + b"\0\0\0\0"),
+        "member: null": (2, b"\0\1g\0\0\0\1\xff\xff" + b"\xff" * 8 + b"\0\0\0\0"),
+    },
+    "Heartbeat": {"group: null": (4, b"\0\0\0\0\1\2m\0\0"), "member: null": (4, b"\2g\0\0\0\1\0\0\0")},
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "version", "body"),
+    [
+        pytest.param(CASES[name], *row, id=f"{name}, {what}")
+        for name, rows in HOSTILE_LENGTHS.items()
+        for what, row in rows.items()
+    ],
+)
+def test_hostile_lengths_are_refused(case: Case, version: int, body: bytes) -> None:
+    """Counts and lengths that cannot be, nulls that may not be, and broken text are ProtocolErrors."""
+    with pytest.raises(ProtocolError):
+        case.decode(version, memoryview(body))
