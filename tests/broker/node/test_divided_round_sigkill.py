@@ -49,22 +49,17 @@ MAPS = [
 ]
 REWRITES = [
     KillPoint("child", "open", ".log.cleaned", 1, "child"),
-    KillPoint("child", "open", ".log.cleaned", 1, "worker"),
     KillPoint("child", "open", ".log.cleaned", 1, "broker"),
-    KillPoint("worker", "open", ".log.cleaned", 1, "child"),
     KillPoint("worker", "open", ".log.cleaned", 1, "worker"),
     KillPoint("worker", "open", ".log.cleaned", 1, "broker"),
 ]
 SWAPS = [
     KillPoint("broker", "os.rename", ".cleaned", 1, "broker"),
     KillPoint("broker", "os.rename", ".cleaned", 5, "worker"),
-    KillPoint("broker", "os.rename", ".swap", 1, "broker"),
     KillPoint("broker", "os.rename", ".swap", 7, "broker"),
 ]
 SPILLS = [
     KillPoint("child", "os.remove", "offset-map-", 2, "child"),
-    KillPoint("child", "os.remove", "offset-map-", 2, "worker"),
-    KillPoint("child", "os.remove", "offset-map-", 2, "broker"),
     KillPoint("worker", "os.remove", "offset-map-", 2, "worker"),
     KillPoint("worker", "os.remove", "offset-map-", 2, "broker"),
 ]

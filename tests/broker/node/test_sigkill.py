@@ -160,7 +160,7 @@ async def kill_under_load(process: BrokerProcess, address: str, loads: list[Load
             task.cancel()
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(5, marks=pytest.mark.slow)])
 async def test_acknowledged_records_survive_sigkill(tmp_path: Path, rounds: int) -> None:
     """Killed again and again on the same data, the broker has every acknowledged record in order and once; idempotent
     producers go on after it as if nothing had been.

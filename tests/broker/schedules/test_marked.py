@@ -112,13 +112,12 @@ def test_it(diamant_broker): ...
 """
 
 
-@pytest.mark.parametrize("options", [[], ["-n", "2"]], ids=["one process", "xdist"])
-def test_wrong_consumers_are_found_and_right_ones_pass(tmp_path: Path, options: list[str]) -> None:
+def test_wrong_consumers_are_found_and_right_ones_pass(tmp_path: Path) -> None:
     """In twenty examples: one that keeps what is deleted, one that wants every offset, one that reads once. Each run has its own
     fixtures, whatever the test is.
     """
     (tmp_path / "readers.py").write_text(READERS)
-    found = run(tmp_path, TESTS, *options)
+    found = run(tmp_path, TESTS)
     assert "4 failed, 3 passed, 1 skipped, 1 error" in found.stdout, found.stdout
     sections = re.split(r"^-+ Compactions -+$", found.stdout, flags=re.M)[1:]
     texts = [section.partition("\n_")[0] for section in sections]
@@ -133,6 +132,14 @@ def test_wrong_consumers_are_found_and_right_ones_pass(tmp_path: Path, options: 
     assert "no client has fetched from a compacted topic" in found.stdout
     assert "events (delete)" in found.stdout
     assert "fixture 'no_such_fixture' not found" in found.stdout
+
+
+def test_workers_of_xdist_do_the_same(tmp_path: Path) -> None:
+    """Each for its tests: a wrong consumer is found, and runs have their own fixtures."""
+    (tmp_path / "readers.py").write_text(READERS)
+    found = run(tmp_path, TESTS, "-n", "2", "-k", "keeps_deleted or TestClass or skips or fixture").stdout
+    assert "1 failed, 2 passed, 1 skipped, 1 error" in found, found
+    assert "the value of k1 at offset 0" in found or "The test fails without any compaction." in found
 
 
 def test_a_schedule_is_repeated(tmp_path: Path) -> None:
@@ -150,8 +157,8 @@ def test_the_page_is_right(tmp_path: Path) -> None:
     page = (Path(__file__).resolve().parents[3] / "docs/how-to/any-compaction.md").read_text()
     text = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
     once = text.replace("read_until_stable(diamant_broker)", "read_table(diamant_broker)")
-    assert "2 passed" in run(tmp_path, text).stdout
-    in_time = once.replace("examples=20", "examples=10, late=False")
+    assert "2 passed" in run(tmp_path, text.replace("examples=20", "examples=5")).stdout
+    in_time = once.replace("examples=20", "examples=5, late=False")
     assert "1 passed" in run(tmp_path, in_time, "-k", "table_is_right").stdout
     found = run(tmp_path, once, "-k", "table_is_right").stdout
     shown = re.search(
@@ -199,9 +206,9 @@ def test_a_command_under_any_compaction(tmp_path: Path) -> None:
     assert wrong.returncode == 1
     assert "the command fails under Schedule(" in wrong.stderr
     assert "The tombstone of k3 at offset 4 was removed between" in wrong.stderr
-    right = exec_(tmp_path, "--any-compaction", "8", "--random-seed", "7", *python, "right")
+    right = exec_(tmp_path, "--any-compaction", "3", "--random-seed", "7", *python, "right")
     assert (right.returncode, right.stdout) == (0, "")
-    assert right.stderr == "diamant exec: the command has passed under 8 schedules of compactions\n"
+    assert right.stderr == "diamant exec: the command has passed under 3 schedules of compactions\n"
 
 
 def test_a_command_that_cannot_be_tried(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Real clients at the upper end: messages of 10 MB, and a hundred thousand messages that are counted."""
+"""Real clients at the upper end: messages of 10 MB, and many messages that are counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from tests.broker.wire import WireClient
 TIMEOUT_S = 60
 LARGE_BYTES = 10_000_000
 MAX_MESSAGE_BYTES = 10_500_000
-COUNT = 100_000
 
 # One that compresses to nothing, one that does not compress, and the end of the log after them.
 LARGE = [b"x" * LARGE_BYTES, random.Random(10).randbytes(LARGE_BYTES), b"the last"]
@@ -218,13 +217,15 @@ SETTINGS: dict[Any, dict[str, Any]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "count", [pytest.param(10_000, marks=pytest.mark.slow), pytest.param(100_000, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize(("send", "read"), CLIENTS)
-def test_a_hundred_thousand_messages(roomy_broker: BlockingBroker, diamant_topic: str, send: Send, read: Read) -> None:
+def test_many_messages(roomy_broker: BlockingBroker, diamant_topic: str, send: Send, read: Read, count: int) -> None:
     """Every message arrives once, at its own offset, in the order in which it was sent."""
     servers = create(roomy_broker, diamant_topic)
-    values = [b"%d" % number for number in range(COUNT)]
+    values = [b"%d" % number for number in range(count)]
     send(servers, diamant_topic, values, **SETTINGS[send])
-    received = read(servers, diamant_topic, COUNT)
-    assert len(received) == COUNT
+    received = read(servers, diamant_topic, count)
+    assert len(received) == count
     assert received == list(enumerate(values))

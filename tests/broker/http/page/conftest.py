@@ -33,9 +33,9 @@ def find_chromium() -> str:
     return found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """A browser. One for each test: as long as there is one, no test of asyncio could run in this process."""
+    """A browser. One for each module: as long as there is one, no test of asyncio could run in this process."""
     path = find_chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
