@@ -17,6 +17,7 @@ import pytest
 from diamant.cleaner.segments.tolerant_reader import Problem, SegmentFile, iter_batches
 from diamant.storage.env.env import RealEnv
 from diamant.storage.segments.offset_index import OffsetIndex
+from tests.effort import some
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCH = ROOT / "bench"
@@ -36,30 +37,37 @@ def _bench(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCH))
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a script of bench/ with this checkout's code."""
-    command = [sys.executable, str(BENCH / arguments[0]), *arguments[1:]]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+TAKE = """
+import json, sys
+from measure import measure
+
+for name in sys.argv[1:]:
+    print(json.dumps([name, measure(name, 0.001)]), flush=True)
+"""
 
 
 @pytest.mark.parametrize(
-    "name",
+    "names",
     [
-        *QUICK,
-        *(pytest.param(name, marks=pytest.mark.slow) for name in LONGER),
-        *(pytest.param(name, marks=pytest.mark.long) for name in LONGEST),
+        pytest.param(QUICK, id="quick"),
+        pytest.param(LONGER, id="longer", marks=pytest.mark.slow),
+        pytest.param(LONGEST, id="longest", marks=pytest.mark.long),
     ],
 )
-def test_a_measurement_has_figures_at_any_size(name: str) -> None:
+def test_measurements_have_figures_at_any_size(names: tuple[str, ...]) -> None:
     """Each has a name of its own and a value; most of them are not zero, but for processor time, which has ticks."""
-    done = run("measure.py", name, "--scale", "0.001")
-    assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout.splitlines()[-1])
-    assert len({figure for figure, _, _ in figures}) == len(figures) > 0
-    assert all(value >= 0 and unit for _, value, unit in figures)
-    timed = [value for figure, value, _ in figures if "CPU" not in figure]
-    assert sum(value > 0 for value in timed) * 2 > len(timed)
+    names = tuple(some(names, every=6))
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{BENCH}"}
+    command = [sys.executable, "-c", TAKE, *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    taken = dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith('["'))
+    assert tuple(taken) == names
+    for name, figures in taken.items():
+        assert len({figure for figure, _, _ in figures}) == len(figures) > 0, name
+        assert all(value >= 0 and unit for _, value, unit in figures), name
+        timed = [value for figure, value, _ in figures if "CPU" not in figure]
+        assert sum(value > 0 for value in timed) * 2 > len(timed), name
 
 
 def test_every_measurement_is_tried_here() -> None:
@@ -84,9 +92,11 @@ def test_the_committed_run_has_every_measurement() -> None:
 def test_two_checkouts_are_measured_in_turns(tmp_path: Path) -> None:
     """The JSON has the rounds of both; nothing that failed."""
     out = tmp_path / "out.json"
-    done = run(
-        "run.py", "--only", "latency", "--scale", "0.002", "--rounds", "2", "--compare", str(ROOT), "--json", str(out)
-    )
+    asked = ["--only", "latency", "--scale", "0.002", "--rounds", "2", "--compare", str(ROOT), "--json", str(out)]
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "run.py"), *asked], capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
     assert "not measured" not in done.stdout, done.stdout
     written = json.loads(out.read_text())
     assert written["compared"] == str(ROOT)
