@@ -2,8 +2,9 @@
 
 What differs from an image: the system below is this one, so what apt-get would install is only taken down; paths of the image
 become paths below the directory; pip may use its cache. It finds links to the packages that this environment has in the versions
-asked for, so that these need not be unpacked, up to a gigabyte of them, and installs the rest. Programs run as the image's user
-if this is root's test and that user can run this Python; in any case they find no place to write beside the code.
+asked for, so that these need not be unpacked, up to a gigabyte of them, and installs the rest. The kernels are not compiled (that
+is what test_wheel.py does) but those of this checkout. Programs run as the image's user if this is root's test and that user can
+run this Python; in any case they find no place to write beside the code.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ class Image:
         run = subprocess.run(
             [str(self.venv / "bin" / "pip"), "--disable-pip-version-check", "install", *what],
             cwd=self.workdir,
-            env={**self.environment, "HOME": os.environ.get("HOME", "/")},
+            env={**self.environment, "HOME": os.environ.get("HOME", "/"), "DIAMANT_KERNELS": "none"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -185,6 +186,9 @@ class Image:
         if run.returncode and NO_INDEX.search(run.stdout):
             pytest.skip(f"pip cannot reach a package index: {run.stdout.strip().splitlines()[-1]}")
         assert run.returncode == 0, run.stdout
+        for kernels in self.venv.glob("lib/python*/site-packages/diamant/kernels"):
+            for compiled in (ROOT / "diamant" / "kernels").glob("*.so"):
+                shutil.copy(compiled, kernels)
 
     def _link_packages(self, requirements: Path) -> None:
         """Link packages of this environment that have the versions asked for, with their programs, for pip to find."""
