@@ -41,6 +41,7 @@ from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
 from tests.cleaner.runners.test_runner import Swapper, damage, latest, leftovers, load, make_log, plan_of, segment_files
+from tests.cleaner.spark.cluster import JAVA_OPTIONS
 from tests.cleaner.spark.fake_driver import MISCHIEF
 from tests.cleaner.spark.one_process import OneProcess
 from tests.waiting import wait_until
@@ -63,15 +64,9 @@ FAKE = DRIVER_PROGRAM.replace(
 
 
 @pytest.fixture
-def fake() -> str:
-    """The program of the drivers of a test that uses this."""
-    return FAKE
-
-
-@pytest.fixture
 async def runner(log: Log, request: pytest.FixtureRequest) -> AsyncIterator[SparkRunner]:
-    """A runner whose failures nobody takes over."""
-    program = FAKE if "fake" in request.fixturenames else DRIVER_PROGRAM
+    """A runner whose failures nobody takes over; its driver does without Spark, unless the test has Java."""
+    program = DRIVER_PROGRAM if "java" in request.fixturenames else FAKE
     runner = SparkRunner(log.env, LOCAL, program=program)
     yield runner
     await runner.close()
@@ -126,7 +121,12 @@ async def test_the_result_is_that_of_the_inline_runner(
 
     They give way to others, show nobody what is configured, and leave nothing in the temporary directory.
     """
-    runner.settings = replace(runner.settings, conf={"spark.x.secret": "= hunter\\ 2ü", "spark.driver.memory": "512m"})
+    conf = {
+        "spark.x.secret": "= hunter\\ 2ü",
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    }
+    runner.settings = replace(runner.settings, conf=conf)
     round_ = asyncio.create_task(check_result(log, runner, tmp_path))
     await wait_until(lambda: round_.done() or runner.progress_step in ("map", "rewrite"), WAIT_S)
     assert not round_.done(), round_.result()
@@ -153,7 +153,6 @@ def arguments_of_processes() -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fake")
 async def test_outputs_on_another_file_system_are_copied(log: Log, tmp_path: Path) -> None:
     """Where a staged file cannot be moved beside the segments it is copied; the staging place is empty afterwards."""
     staging = tmp_path / "staging"
@@ -187,7 +186,6 @@ async def test_outputs_on_another_file_system_are_copied(log: Log, tmp_path: Pat
         ("read-only", "Read-only file system"),
     ],
 )
-@pytest.mark.usefixtures("fake")
 async def test_what_is_not_as_the_job_says_is_not_swapped_in(
     log: Log,
     runner: SparkRunner,
@@ -211,7 +209,6 @@ async def test_what_is_not_as_the_job_says_is_not_swapped_in(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fake")
 async def test_the_round_after_a_failed_one_works(
     log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,7 +222,6 @@ async def test_the_round_after_a_failed_one_works(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fake")
 async def test_a_driver_is_kept_for_the_next_round(log: Log, tmp_path: Path, temporary_files: Path) -> None:
     """If it is told so: runners with the same settings take it in turn, and the last that is closed ends it."""
     settings = replace(LOCAL, driver_max_idle_ms=600_000)
@@ -251,7 +247,6 @@ async def test_a_driver_is_kept_for_the_next_round(log: Log, tmp_path: Path, tem
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fake")
 async def test_a_kept_driver_ends_when_its_time_is_over(log: Log, temporary_files: Path) -> None:
     """With its directories, and without a word about it."""
     runner = SparkRunner(log.env, replace(LOCAL, driver_max_idle_ms=1), program=FAKE)
@@ -262,7 +257,6 @@ async def test_a_kept_driver_ends_when_its_time_is_over(log: Log, temporary_file
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fake")
 @pytest.mark.parametrize("is_noticed", [True, False])
 async def test_a_round_whose_kept_driver_is_gone_has_a_new_one(
     log: Log, temporary_files: Path, is_noticed: bool
@@ -284,7 +278,6 @@ async def test_a_round_whose_kept_driver_is_gone_has_a_new_one(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fake")
 async def test_a_driver_whose_job_failed_is_not_kept(
     log: Log, temporary_files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,7 +291,6 @@ async def test_a_driver_whose_job_failed_is_not_kept(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fake")
 async def test_a_local_runner_takes_over_and_spark_rests(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that dies costs a round nothing but time; for a while no plan is sent to Spark, longer each time."""
     monkeypatch.setenv(MISCHIEF, "die")
@@ -334,7 +326,6 @@ async def test_a_staging_place_that_cannot_be_reached_is_spark_s_fault(log: Log,
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fake")
 async def test_a_driver_that_never_begins_is_given_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """A master may accept an application and give it nothing: after a stated time a local runner takes over."""
     monkeypatch.setenv(MISCHIEF, "mute")
@@ -348,7 +339,6 @@ async def test_a_driver_that_never_begins_is_given_up(log: Log, monkeypatch: pyt
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fake")
 async def test_a_job_of_which_no_task_ends_is_given_up(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """An executor that waits for a disk for ever is there, as far as Spark can see: a local runner takes over."""
     monkeypatch.setenv(MISCHIEF, "stall")
@@ -364,7 +354,6 @@ async def test_a_job_of_which_no_task_ends_is_given_up(log: Log, monkeypatch: py
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fake")
 async def test_a_partition_that_is_deleted_meanwhile_does_not_come_back(
     log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,7 +366,6 @@ async def test_a_partition_that_is_deleted_meanwhile_does_not_come_back(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fake")
 async def test_one_driver_at_a_time_has_the_machine(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With local[N] a second runner of the broker takes nothing by itself meanwhile, and waits if it is asked to work."""
     monkeypatch.setenv(MISCHIEF, "hang")
@@ -468,7 +456,6 @@ def test_a_manifest_is_told_in_parts(log: Log, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fake")
 async def test_a_round_leaves_the_loop_s_threads_to_others(log: Log, runner: SparkRunner) -> None:
     """What copies and waits for the throttle may take minutes; it has a thread of its own."""
 
@@ -505,7 +492,6 @@ async def test_without_room_on_the_disk_nobody_takes_over(log: Log) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fake")
 async def test_a_round_can_be_told_to_stop(log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     """By `check_done`, by cancelling, and by closing: the driver is gone, nothing is left behind."""
     monkeypatch.setenv(MISCHIEF, "hang")
@@ -569,7 +555,6 @@ def outputs(log: Log) -> list[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fake")
 async def test_the_logs_own_faults_are_told_as_by_any_runner(log: Log, runner: SparkRunner) -> None:
     """A corrupt batch with its place; a segment that is another one now; one that retention has removed: nobody rests."""
     before = segment_files(log)
@@ -593,7 +578,6 @@ async def test_the_logs_own_faults_are_told_as_by_any_runner(log: Log, runner: S
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fake")
 async def test_a_failed_swap_ends_the_round(log: Log, runner: SparkRunner) -> None:
     """What the broker says about an output, because the partition was deleted for example, is the round's error."""
 
@@ -607,7 +591,6 @@ async def test_a_failed_swap_ends_the_round(log: Log, runner: SparkRunner) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fake")
 async def test_what_a_killed_broker_has_left_goes_with_the_next_round_and_the_next_start(
     log: Log, runner: SparkRunner
 ) -> None:
