@@ -1,11 +1,9 @@
 """A compacted log in memory for tests of the cleaner: filled from a few words, rolled and cleaned by hand.
 
-    log = CleanerLog()
-    log.data("a", "b", "a=")            one batch: a and b with values, a tombstone for a
-    log.data("c", producer=1, txn=True)
-    log.marker(1, "commit")
-    log.roll()
+    log = CleanerLog("a b a= | t1: c | commit 1 | roll")
     log.clean()
+
+A batch with values of a and b and a tombstone for a, one in a transaction of producer 1, the marker that ends it, a new segment.
 
 `first_dirty` goes on by itself from round to round. The clock stands still until a test moves `log.now_ms`.
 """
@@ -53,9 +51,11 @@ class StoredBatch(NamedTuple):
 
 
 class CleanerLog:
-    """One partition of topic `topic` in a `MemoryEnv`, cleaned by `engine`; `config` goes to its LogConfig."""
+    """One partition of topic `topic` in a `MemoryEnv`, cleaned by `engine`; `text` is written, `config` goes to its LogConfig."""
 
-    def __init__(self, *, engine: Callable[..., CleanResult] = plain_round.clean, **config: Any) -> None:
+    def __init__(
+        self, text: str = "", *, engine: Callable[..., CleanResult] = plain_round.clean, **config: Any
+    ) -> None:
         self.engine = engine
         config.setdefault("cleanup_policy", frozenset({"compact"}))
         config.setdefault("file_delete_delay_ms", 0)
@@ -67,6 +67,7 @@ class CleanerLog:
         )
         self.first_dirty = 0
         self.sequences: dict[int, int] = {}
+        self.write(text)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -88,6 +89,23 @@ class CleanerLog:
                 word = f"{word}=v{start + index}"
             records.append(make_record(word, offset=start + index, timestamp=timestamp + index))
         return records
+
+    def write(self, text: str) -> None:
+        """Append batches of words as `records` takes them, in order.
+
+        `p1: a` is a batch of an idempotent producer, `t1: a` one in a transaction; `commit 1` and `abort 1` are markers, `roll`
+        starts a new segment.
+        """
+        for part in filter(None, text.split(" | ")):
+            first, *words = part.split()
+            if part == "roll":
+                self.roll()
+            elif first in ("commit", "abort"):
+                self.marker(int(*words), first)
+            elif first.endswith(":"):
+                self.data(*words, producer=int(first[1:-1]), txn=first[0] == "t")
+            else:
+                self.data(first, *words)
 
     def data(
         self,

@@ -283,9 +283,7 @@ def test_the_estimate_of_a_segments_age_is_its_first_batchs_greatest_timestamp()
 
 def test_a_clean_log_is_never_overdue() -> None:
     """What was compacted has had its deletions carried out."""
-    log = CleanerLog(max_compaction_lag_ms=100)
-    log.data("a")
-    log.roll()
+    log = CleanerLog("a | roll", max_compaction_lag_ms=100)
     log.clean()
     assert found_in(log, START_MS + 365 * DAY_MS).delay_ms == 0
 
@@ -365,8 +363,7 @@ def test_the_example_of_the_article(mode: str) -> None:
     ):
         log.data(word)
     assert log.log.size == 475
-    log.roll()
-    log.data("x=1")
+    log.write("roll | x=1")
     log.clean(mode=mode)
     assert log.bases() == [0, 4, 5, 6]
     assert first_read(log, 3) == 4
@@ -403,11 +400,7 @@ def test_a_store_is_restored_from_its_changelog(mode: str) -> None:
 @in_both_modes
 def test_a_reader_that_is_too_slow_keeps_a_deleted_entry(mode: str) -> None:
     """It had read the value, and the tombstone expired before it came there."""
-    log = CleanerLog(delete_retention_ms=100)
-    log.data("a=1")
-    log.data("a=")
-    log.data("b=1")
-    log.roll()
+    log = CleanerLog("a=1 | a= | b=1 | roll", delete_retention_ms=100)
     state = {"a": "1"}
     log.clean_twice(mode=mode)
     state |= {(record.key or b"").decode(): (record.value or b"").decode() for record in log.stored()[0].records}
@@ -430,8 +423,7 @@ def test_the_codec_of_a_batch_stays(mode: str) -> None:
     """Whatever the topic's compression.type says."""
     log = CleanerLog(compression_type="zstd")
     log.data("a", "b", codec=1)
-    log.data("a")
-    log.roll()
+    log.write("a | roll")
     log.clean(mode=mode)
     assert log.batch(0).header.codec == 1
     assert len(log.batch(0).records) == 1
@@ -440,10 +432,7 @@ def test_the_codec_of_a_batch_stays(mode: str) -> None:
 @in_both_modes
 def test_a_thinned_batch_keeps_its_first_and_last_offset(mode: str) -> None:
     """Batches are what is stored, and the cleaner takes records out of them."""
-    log = CleanerLog()
-    log.data("a", "b", "c")
-    log.data("a", "c")
-    log.roll()
+    log = CleanerLog("a b c | a c | roll")
     log.clean(mode=mode)
     header = log.batch(0).header
     assert (header.base_offset, header.last_offset_delta, header.record_count) == (0, 2, 1)
@@ -462,8 +451,7 @@ def test_segments_are_merged_by_their_sizes_before_cleaning(mode: str) -> None:
         log.roll()
     log.clean(mode=mode)
     assert [segment.base_offset for segment in log.log.segments] == [0, 8, 16]
-    log.data("c")
-    log.roll()
+    log.write("c | roll")
     log.clean(mode=mode)
     assert [segment.base_offset for segment in log.log.segments] == [0, 17]
 
@@ -473,8 +461,7 @@ def test_a_first_segment_without_a_record_keeps_its_name(mode: str) -> None:
     """The log begins where it did, in the file of that base offset."""
     log = CleanerLog(segment_bytes=80)
     for _ in range(2):
-        log.data("a=1")
-        log.roll()
+        log.write("a=1 | roll")
     log.clean(mode=mode)
     assert log.env.file_size(names.log_file(DIRECTORY, 0)) == 0
     assert (log.log.log_start_offset, first_read(log, 0)) == (0, 1)
@@ -502,8 +489,7 @@ def test_retention_removes_whole_segments_from_the_oldest_on() -> None:
 
     log = CleanerLog()
     log.data(*[f"k{number}" for number in range(10)])
-    log.roll()
-    log.data("x")
+    log.write("roll | x")
     log.log.delete_records(5)
     assert deletable_segments(log.log, log.now_ms) == 0
     log.log.delete_records(10)
@@ -522,10 +508,7 @@ def test_compact_and_delete_is_an_or(mode: str) -> None:
 
 def test_reading_removes_nothing() -> None:
     """However often, and with whatever isolation."""
-    log = CleanerLog()
-    log.data("a", "a")
-    log.roll()
-    log.data("b")
+    log = CleanerLog("a a | roll | b")
     before = log.files()
     for isolation_level in (0, 1):
         for offset in range(3):
@@ -538,8 +521,7 @@ def test_old_files_wait_for_their_removal() -> None:
     log = CleanerLog(file_delete_delay_ms=60_000)
     removed: list[tuple[list[str], int]] = []
     log.log.on_files_removed = lambda paths, delay_ms: removed.append((paths, delay_ms))
-    log.data("a", "a")
-    log.roll()
+    log.write("a a | roll")
     log.clean()
     assert {delay_ms for _, delay_ms in removed} == {60_000}
     assert f"{0:020d}.log.deleted" in log.files()
@@ -564,9 +546,7 @@ def test_rounds_of_both_modes_read_the_log_at_most_twice() -> None:
     """Once for the map, once to write; a result says when."""
     results: list[CleanResult] = []
     for mode in (KAFKA, PROMPT):
-        log = CleanerLog()
-        log.data("a", "b", "a")
-        log.roll()
+        log = CleanerLog("a b a | roll")
         before = time.monotonic()
         results.append(log.clean(mode=mode))
         assert results[-1].stats.start_s >= before

@@ -47,11 +47,7 @@ def counts(log: CleanerLog) -> list[tuple[int, int]]:
 
 def test_the_last_record_of_each_key_stays(new_log: NewLog) -> None:
     """Within a batch and between batches; offsets stay, and the next round begins at the end."""
-    log = new_log()
-    log.data("a", "b", "a")
-    log.data("c", "b")
-    log.roll()
-    log.data("a")
+    log = new_log("a b a | c b | roll | a")
     result = log.clean()
     assert result.end_offset == 5
     assert (log.keys(), log.offsets()) == (["a", "c", "b", "a"], [2, 3, 4, 5])
@@ -68,18 +64,13 @@ def test_a_result_names_its_engine() -> None:
 
 def test_sequences_survive_a_cleaning_and_a_restart(new_log: NewLog) -> None:
     """A producer's last batch stays as a header; a duplicate is still known (testDuplicateCheckAfterCleaning)."""
-    log = new_log()
-    log.data("1", "2", "3", producer=1)
-    log.data("3", "1", "4", producer=2)
-    log.data("1", "4", producer=3)
-    log.roll()
+    log = new_log("p1: 1 2 3 | p2: 3 1 4 | p3: 1 4 | roll")
     log.clean()
     assert (log.lasts(), log.keys(), log.offsets()) == ([2, 5, 7], ["2", "3", "1", "4"], [1, 3, 6, 7])
     log.reload()
     states = [log.log.producers.state_of(producer) for producer in (1, 2, 3)]
     assert [state.last_sequence for state in states if state] == [2, 2, 1]
-    log.data("2", producer=4)
-    log.roll()
+    log.write("p4: 2 | roll")
     log.clean()
     assert (log.lasts(), log.keys(), log.offsets()) == ([2, 5, 7, 8], ["3", "1", "4", "2"], [3, 6, 7, 8])
     header = log.batch(0).header
@@ -89,22 +80,17 @@ def test_sequences_survive_a_cleaning_and_a_restart(new_log: NewLog) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_only_the_last_batch_of_a_producer_is_kept_empty(new_log: NewLog, mode: str) -> None:
     """Earlier ones go whole, whatever their producer (testLogCleanerRetainsProducerLastSequence)."""
-    log = new_log()
-    log.data("0")
+    log = new_log("0")
     for producer in (1, 2, 3):
         log.data("0", producer=producer)
-    log.data("1", producer=2)
-    log.roll()
+    log.write("p2: 1 | roll")
     log.clean(mode=mode)
     assert (log.lasts(), log.keys(), log.offsets()) == ([1, 3, 4], ["0", "1"], [3, 4])
 
 
 def test_a_forgotten_producers_header_goes(new_log: NewLog) -> None:
     """One round after the producer has expired."""
-    log = new_log()
-    log.data("1", producer=1)
-    log.data("1")
-    log.roll()
+    log = new_log("p1: 1 | 1 | roll")
     log.clean()
     assert log.lasts() == [0, 1]
     log.log.producers.expire(log.now_ms + DAY_MS)
@@ -114,19 +100,14 @@ def test_a_forgotten_producers_header_goes(new_log: NewLog) -> None:
 
 def test_a_batch_without_producer_or_bound_goes_whole(new_log: NewLog) -> None:
     """No header is left of it."""
-    log = new_log()
-    log.data("1")
-    log.data("1")
-    log.roll()
+    log = new_log("1 | 1 | roll")
     log.clean()
     assert log.lasts() == [1]
 
 
 def test_the_last_batch_of_a_round_stays_at_least_empty(new_log: NewLog) -> None:
     """So that the log's end can be told from what is left (KAFKA-17076)."""
-    log = new_log()
-    one_each(log, "0", "0", "0=")
-    log.roll()
+    log = new_log("0 | 0 | 0= | roll")
     log.clean_twice()
     assert counts(log) == [(2, 0)]
     log.reload()
@@ -156,8 +137,7 @@ def test_keyless_records_go_and_are_counted(new_log: NewLog) -> None:
     log = new_log()
     for _ in range(4):
         log.data((None, b"v"))
-    one_each(log, "a", "b")
-    log.roll()
+    log.write("a | b | roll")
     result = log.clean()
     assert log.keys() == ["a", "b"]
     assert result.stats.invalid_messages_read == 4
@@ -169,9 +149,7 @@ def test_keyless_records_go_and_are_counted(new_log: NewLog) -> None:
 
 def test_a_full_map_ends_the_round_early(new_log: NewLog) -> None:
     """What it covers is cleaned, the rest copied; the next rounds go on (testPartialSegmentClean)."""
-    log = new_log()
-    one_each(log, "0", "1", "0", "1", "0")
-    log.roll()
+    log = new_log("0 | 1 | 0 | 1 | 0 | roll")
     for first_dirty, keys, offsets in (
         (2, ["1", "0", "1", "0"], [1, 2, 3, 4]),
         (3, ["0", "1", "0"], [2, 3, 4]),
@@ -184,21 +162,16 @@ def test_a_full_map_ends_the_round_early(new_log: NewLog) -> None:
 def test_a_full_map_may_end_within_a_batch(new_log: NewLog) -> None:
     """Also at a key that it holds already; records behind it stay. Mode prompt takes any number of keys."""
     for mode, end_offset, offsets in ((KAFKA, 2, [1, 2, 3]), (PROMPT, 4, [2, 3])):
-        log = new_log()
-        log.data("a", "b", "b", "a")
-        log.roll()
+        log = new_log("a b b a | roll")
         assert log.clean(max_keys=2, mode=mode).end_offset == end_offset
         assert log.offsets() == ([0] if mode == KAFKA else []) + offsets
 
 
 def test_what_lies_behind_a_full_map_stays(new_log: NewLog) -> None:
     """A keyless record right behind the map is counted in; a tombstone behind it is stamped but not dropped."""
-    log = new_log(delete_retention_ms=10)
-    log.data("1")
-    log.data("2")
+    log = new_log("1 | 2", delete_retention_ms=10)
     log.data((None, b"v"))
-    log.data("3=")
-    log.roll()
+    log.write("3= | roll")
     start = log.now_ms
     assert log.clean(max_keys=1).end_offset == 1
     assert log.lasts() == [0, 1, 2, 3]
@@ -213,9 +186,7 @@ def test_what_lies_behind_a_full_map_stays(new_log: NewLog) -> None:
 
 def test_figures_are_kafkas(new_log: NewLog) -> None:
     """testLogCleanerStats: what was read, looked at and written."""
-    log = new_log()
-    one_each(log, "0", "1", "0", "1", "0")
-    log.roll()
+    log = new_log("0 | 1 | 0 | 1 | 0 | roll")
     size = log.log.segments[0].size
     result = log.clean(first_dirty=2, max_keys=3)
     stats = result.stats
@@ -235,8 +206,7 @@ def test_removed_bytes_are_those_of_the_encoded_record(new_log: NewLog) -> None:
         headers = Record(0, log.now_ms + 100, b"k", b"v" * 300, (("h", b"x"), ("n", None)))  # type: ignore[arg-type]
         log.data(headers, codec=codec)
         size = log.log.segments[0].size if codec == compression.NONE else size  # noqa: F821 - of the first turn
-        log.data("k")
-        log.roll()
+        log.write("k | roll")
         assert log.clean().stats.removed_bytes == {"superseded": size - 61}
 
 
@@ -245,11 +215,7 @@ def test_removed_bytes_are_those_of_the_encoded_record(new_log: NewLog) -> None:
 
 def test_the_life_of_a_tombstone(new_log: NewLog) -> None:
     """It outlives its value, gets a horizon with the first round, and goes with one at the horizon."""
-    log = new_log(delete_retention_ms=1000)
-    one_each(log, "1", "1=")
-    log.roll()
-    log.data("2")
-    log.roll()
+    log = new_log("1 | 1= | roll | 2 | roll", delete_retention_ms=1000)
     start = log.now_ms
     log.clean()
     assert (log.lasts(), log.horizon(1)) == ([1, 2], start + 1000)
@@ -269,8 +235,7 @@ def test_record_times_do_not_matter_for_tombstones(new_log: NewLog) -> None:
     log.data("1=", timestamp=0)
     log.roll()
     log.clean()
-    log.data("2")
-    log.roll()
+    log.write("2 | roll")
     log.clean()
     assert log.lasts() == [1, 2]
 
@@ -290,13 +255,10 @@ def test_a_horizon_moves_no_timestamp(new_log: NewLog) -> None:
 
 def test_a_horizon_stays_when_the_tombstone_has_gone(new_log: NewLog) -> None:
     """It is carried over as long as the batch lives."""
-    log = new_log(delete_retention_ms=10)
-    log.data("a", "b=", "c")
-    log.roll()
+    log = new_log("a b= c | roll", delete_retention_ms=10)
     log.clean()
     horizon = log.horizon(0)
-    log.data("b", "c")
-    log.roll()
+    log.write("b c | roll")
     log.clean()
     assert (horizon, log.horizon(0), log.batch(0).records[-1].offset) == (log.now_ms + 10, log.now_ms + 10, 0)
 
@@ -321,8 +283,7 @@ def test_a_thinned_batch_keeps_its_header(new_log: NewLog, codec: int) -> None:
     log = new_log()
     log.data("x", "a", "b" * 50, "c", "d", producer=23, epoch=5, sequence=10, txn=True, codec=codec)
     log.marker(23, "commit", epoch=5)
-    one_each(log, "x", "d", "c")
-    log.roll()
+    log.write("x | d | c | roll")
     before = log.batch(0).header
     log.clean()
     batch = log.batch(0)
@@ -343,8 +304,7 @@ def test_log_append_time_stays(new_log: NewLog) -> None:
     """Type and time, though the newest record has gone."""
     log = new_log()
     log.data("a", "b", log_append_time_ms=4242)
-    log.data("b")
-    log.roll()
+    log.write("b | roll")
     log.clean()
     header = log.batch(0).header
     assert (header.is_log_append_time, header.max_timestamp, header.base_timestamp) == (True, 4242, 4242)
@@ -357,8 +317,7 @@ def test_an_emptied_batch_keeps_offsets_and_sequences(new_log: NewLog, is_log_ap
     log = new_log()
     fields = {"log_append_time_ms": 99} if is_log_append_time else {}
     log.data("a", "b=", producer=1, epoch=2, sequence=2**31 - 1, codec=compression.ZSTD, **fields)
-    one_each(log, "a", "b")
-    log.roll()
+    log.write("a | b | roll")
     before = log.batch(0).header
     log.clean()
     header = log.batch(0).header
@@ -440,8 +399,7 @@ def test_old_tombstones_go_by_the_age_of_the_clean_files(new_log: NewLog, retent
     log = with_old_messages(
         new_log, make_message(1, 0, b"a", None, timestamp=1), end=1, delete_retention_ms=retention_ms
     )
-    log.data("b")
-    log.roll()
+    log.write("b | roll")
     for segment, age_ms in zip(log.log.segments, (1000, 0), strict=False):
         log.env.set_mtime_ms(segment.path, log.now_ms - age_ms)
     log.clean(first_dirty=2, end=2)
@@ -539,9 +497,7 @@ def test_the_buffer_does_not_change_the_output(new_log: NewLog) -> None:
 @pytest.mark.parametrize("name", LOCAL)
 def test_the_throttle_hears_of_what_is_read_and_written(name: str) -> None:
     """Once for the map, once for the rewrite, once for the output."""
-    log = CleanerLog()
-    one_each(log, "a", "a", "b")
-    log.roll()
+    log = CleanerLog("a | a | b | roll")
     charged: list[int] = []
     stats = ENGINES[name](log.env, log.plan(), throttle=charged.append).stats
     assert sum(charged) == stats.map_bytes_read + stats.bytes_read + stats.bytes_written
@@ -591,8 +547,7 @@ def damaged(log: CleanerLog, change: Callable[[bytearray], bytes | bytearray]) -
     start = log.log.active.size
     log.data("a", "x")
     end = log.log.active.size
-    log.data("c")
-    log.roll()
+    log.write("c | roll")
     segment = log.log.segments[0]
     content = log.env.read_bytes(segment.path)
     new = content[:start] + bytes(change(bytearray(content[start:end]))) + content[end:]
@@ -696,9 +651,7 @@ def test_a_source_that_outgrows_a_segment_is_named_in_mode_prompt(engine: Engine
 def test_a_segment_of_more_than_31_bits_of_offsets_is_named_in_mode_prompt(new_log: NewLog) -> None:
     """Old brokers left such ones (KAFKA-6264), and Kafka splits them when it starts. Here they stay as they are."""
     for mode, error in ((KAFKA, OutputOverflow), (PROMPT, CorruptLog)):
-        log = new_log()
-        log.data("a")
-        log.roll()
+        log = new_log("a | roll")
         far = 2**31
         content = build_batch([Record(0, 5, b"a", b"v")]) + build_batch([Record(far, 5, b"c", b"v")], base_offset=far)
         file = log.env.open(log.log.segments[0].path)
@@ -715,9 +668,7 @@ def test_a_segment_of_more_than_31_bits_of_offsets_is_named_in_mode_prompt(new_l
 @pytest.mark.parametrize("preallocate", [False, True])
 def test_files_of_an_output_are_as_long_as_what_is_in_them(new_log: NewLog, preallocate: bool) -> None:
     """Kafka preallocates the files of a topic that wants it, and trims them in the end (KAFKA-5431): the result is the same."""
-    log = new_log(preallocate=preallocate, segment_bytes=1024, index_interval_bytes=0)
-    one_each(log, "0", "1", "0", "1", "0")
-    log.roll()
+    log = new_log("0 | 1 | 0 | 1 | 0 | roll", preallocate=preallocate, segment_bytes=1024, index_interval_bytes=0)
     result = log.clean(first_dirty=2)
     sizes = {name.rpartition(".")[2]: len(content) for name, content in log.segment_files().items()}
     assert sizes == {"log": result.stats.bytes_written, "index": 8, "timeindex": 12}
@@ -730,11 +681,7 @@ def test_only_mode_prompt_drops_what_lies_below_the_log_start(new_log: NewLog) -
     """Whole batches and single records; Kafka copies them for ever. Sequences survive either way."""
     found = {}
     for mode in (KAFKA, PROMPT):
-        log = new_log()
-        log.data("a", "b", producer=1)
-        log.data("c")
-        log.data("d", "e", "f")
-        log.roll()
+        log = new_log("p1: a b | c | d e f | roll")
         log.log.delete_records(4)
         result = log.clean(first_dirty=4, mode=mode)
         found[mode] = counts(log), log.offsets(), result.stats.removed

@@ -101,10 +101,7 @@ def test_a_forgotten_producer_protects_nothing() -> None:
     """The clock decides which producers of the snapshot are still active."""
     kept = {}
     for age_ms in (0, DAY_MS):
-        log = CleanerLog()
-        log.data("a", producer=1)
-        log.data("a")
-        log.roll()
+        log = CleanerLog("p1: a | a | roll")
         log.log.close()
         log.now_ms += age_ms
         clean(log)

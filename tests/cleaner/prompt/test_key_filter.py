@@ -187,8 +187,7 @@ def test_segments_that_no_dirty_key_touches_stay_as_they_are() -> None:
 def test_a_touched_segment_is_rewritten() -> None:
     """One dirty key that is in it is enough."""
     log = three_segments()
-    log.data("a3=new")
-    log.roll()
+    log.write("a3=new | roll")
     assert clean_leaving_alone(log) == {7}
     assert log.keys() == [f"a{number}" for number in range(7) if number != 3] + [
         f"{name}{number}" for name in "bc" for number in range(7)
@@ -227,9 +226,7 @@ def test_a_segment_is_not_rewritten_for_little_that_would_be_merged_with_it() ->
 
 def test_a_segment_alone_is_not_rewritten_for_its_size() -> None:
     """A small segment that can be merged with nothing stays."""
-    log = CleanerLog(segment_bytes=1000)
-    log.data("a=1")
-    log.roll()
+    log = CleanerLog("a=1 | roll", segment_bytes=1000)
     log.clean(mode=PROMPT)
     log.data(f"b={'x' * 880}")
     log.roll()
@@ -241,8 +238,7 @@ def test_segments_in_which_something_else_changes_are_rewritten(kind: str) -> No
     """Transactions, records without keys or below the log start, tombstones to be stamped, headers that may go."""
     log = CleanerLog(segment_bytes=300)
     if kind == "transaction":
-        log.data("a", producer=1, txn=True)
-        log.marker(1, "commit")
+        log.write("t1: a | commit 1")
     elif kind == "keyless":
         log.data((None, b"x"))
     elif kind == "tombstone":
@@ -383,8 +379,7 @@ def test_an_outputs_facts_are_filed_before_it_is_swapped_in() -> None:
 
     plain_round.clean(log.env, plan, on_output=swap)
     log.first_dirty = 21
-    log.data("z")
-    log.roll()
+    log.write("z | roll")
     plan = plan_of(log)
     assert leave_alone(log.env, plan, lambda: hashes([hash_of(b"z")])).untouched == {0, 7, 14}
     facts = load_facts(log.env, DIRECTORY, 7)
@@ -401,8 +396,7 @@ def test_the_compiled_engine_leaves_segments_alone_by_itself() -> None:
         plan = plan_of(log)
         compiled.clean(log.env, plan, on_output=log.swap)
         log.first_dirty = 21
-        log.data("b3=new", "z")
-        log.roll()
+        log.write("b3=new z | roll")
     for base_offset in (0, 7, 14):
         logs[1].env.remove(facts_path(DIRECTORY, base_offset))
     found = [compiled.clean(log.env, plan_of(log), on_output=log.swap) for log in logs]

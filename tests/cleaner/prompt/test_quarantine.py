@@ -142,8 +142,7 @@ def test_no_tombstone_expires_above_it() -> None:
     damaged.round()
     for _ in range(3):
         log.now_ms += 100
-        log.data("more")
-        log.roll()
+        log.write("more | roll")
         damaged.round()
     assert damaged.with_content().keys() == ["below", "a", "a", "b", "more"]
     assert committed_values(log).keys() == {b"below", b"b", b"more"}
@@ -152,19 +151,15 @@ def test_no_tombstone_expires_above_it() -> None:
 @pytest.mark.parametrize("kind", ["commit", "abort"])
 def test_no_marker_expires_above_it(kind: str) -> None:
     """Batches of its transaction may be in the corrupt segment; an abort keeps its entry in the index."""
-    log = CleanerLog(delete_retention_ms=100)
-    log.data("a", producer=1, txn=True)
-    log.roll()
+    log = CleanerLog("t1: a | roll", delete_retention_ms=100)
     marker = log.marker(1, kind)
-    log.data("b", producer=1)
-    log.roll()
+    log.write("p1: b | roll")
     damaged = Damaged(log, 0)
     aborted = log.aborted()
     for _ in range(4):
         damaged.round()
         log.now_ms += 100
-        log.data("more")
-        log.roll()
+        log.write("more | roll")
     assert log.aborted() == aborted
     assert len(aborted) == (kind == "abort")
     assert marker in damaged.with_content().offsets()
@@ -173,16 +168,7 @@ def test_no_marker_expires_above_it(kind: str) -> None:
 
 def test_a_transaction_that_ends_in_it_does_not_reach_beyond() -> None:
     """What its producer wrote and committed afterwards is not taken for aborted; it is mapped, and it stays."""
-    log = CleanerLog()
-    log.data("old", "new")
-    log.data("aborted", producer=1, txn=True)
-    log.roll()
-    log.marker(1, "abort")
-    log.roll()
-    log.data("new", producer=1, txn=True)
-    log.marker(1, "commit")
-    log.data("x", producer=1)
-    log.roll()
+    log = CleanerLog("old new | t1: aborted | roll | abort 1 | roll | t1: new | commit 1 | p1: x | roll")
     damaged = Damaged(log, 3)
     damaged.round()
     assert damaged.with_content().keys() == ["old", "new", "x"]
@@ -200,8 +186,7 @@ def test_the_checkpoint_waits_below_it() -> None:
     assert damaged.checkpoint == 1
     assert damaged.quarantine.first_dirty(damaged.checkpoint) == 3
     assert damaged.quarantine.first_dirty(None) == 3
-    log.data("d")
-    log.roll()
+    log.write("d | roll")
     assert damaged.plan().first_dirty_offset == 3
     damaged.round()
     assert damaged.checkpoint == 1
@@ -228,8 +213,7 @@ def test_a_repaired_segment_is_cleaned_of_all_that_was_superseded_meanwhile() ->
     log.now_ms += 1
     assert damaged.quarantine.frozen_above(log.now_ms) is None
     assert damaged.quarantine.is_over
-    log.data("y")
-    log.roll()
+    log.write("y | roll")
     damaged.round()
     assert log.keys() == ["c", "x", "b", "y"]
 
@@ -239,8 +223,7 @@ def test_a_segment_that_was_cleaned_before_needs_no_map_of_what_is_below() -> No
     log = segments_of(("a",), ("b",))
     log.clean(mode=PROMPT, segment_bytes=1)
     damaged = Damaged(log, 0)
-    log.data("a")
-    log.roll()
+    log.write("a | roll")
     damaged.round()
     assert damaged.checkpoint == 2
     assert damaged.quarantine.first_dirty(damaged.checkpoint) == 3

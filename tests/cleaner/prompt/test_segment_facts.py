@@ -94,10 +94,7 @@ def facts_of(log: CleanerLog, base_offset: int = 0) -> SegmentFacts:
 
 def test_a_stamped_tombstone_is_a_horizon() -> None:
     """The earliest batch of each horizon; a horizon without a tombstone is none."""
-    log = CleanerLog(delete_retention_ms=100)
-    log.data("a=", "b")
-    log.data("c=")
-    log.roll()
+    log = CleanerLog("a= b | c= | roll", delete_retention_ms=100)
     assert facts_of(log).horizons == ()
     log.clean(mode=PROMPT)
     assert facts_of(log).horizons == (Horizon(START_MS + 100, 0),)
@@ -109,14 +106,7 @@ def test_a_stamped_tombstone_is_a_horizon() -> None:
 
 def test_transactions_are_told_by_their_steps() -> None:
     """Batches of a producer in a row are one step, and markers say whether they have their horizon."""
-    log = CleanerLog()
-    log.data("a", producer=1, txn=True)
-    log.data("b", producer=1, txn=True)
-    log.data("plain")
-    log.data("c", producer=2, txn=True)
-    log.marker(1, "commit")
-    log.marker(2, "abort")
-    log.roll()
+    log = CleanerLog("t1: a | t1: b | plain | t2: c | commit 1 | abort 2 | roll")
     assert facts_of(log).steps == (Step(DATA, 1, 0), Step(DATA, 2, 3), Step(MARKER, 1, 4), Step(MARKER, 2, 5))
     log.clean(mode=PROMPT)
     log.clean(first_dirty=6, mode=PROMPT)
@@ -126,8 +116,7 @@ def test_transactions_are_told_by_their_steps() -> None:
         Step(MARKER, 1, 4),
         Step(MARKER, 2, 5),
     )  # the aborted batch stays as a header: it is its producer's last
-    log.data("a", "b", "c", producer=2)
-    log.roll()
+    log.write("p2: a b c | roll")
     log.clean(mode=PROMPT)
     log.clean(first_dirty=9, mode=PROMPT)
     assert Step(STAMPED_MARKER, 2, 5) in (facts_of(log).steps or ())
@@ -137,8 +126,7 @@ def test_too_many_steps_are_not_kept() -> None:
     """Then nothing is said of the segment's transactions; the same for horizons and empty batches."""
     log = CleanerLog()
     for _ in range(2):
-        log.data("a", producer=1, txn=True)
-        log.marker(1, "commit")
+        log.write("t1: a | commit 1")
     log.roll()
     segment = log.log.segments[0]
     collector = FactsCollector(max_steps=2)
@@ -152,9 +140,7 @@ def test_too_many_steps_are_not_kept() -> None:
 
 def test_a_damaged_batch_is_an_error() -> None:
     """As a round would have it."""
-    log = CleanerLog(delete_retention_ms=100)
-    log.data("a=")
-    log.roll()
+    log = CleanerLog("a= | roll", delete_retention_ms=100)
     log.clean(mode=PROMPT)
     log.env.open(log.log.segments[0].path).pwrite(b"\xff", 65)
     with pytest.raises(CorruptLog, match="CRC"):
@@ -168,9 +154,7 @@ def test_a_tombstone_on_a_quiet_log_goes_at_its_horizon() -> None:
     """No append is needed, and no round comes before or after it."""
     watched = Watched(CleanerLog(delete_retention_ms=DAY_MS))
     log = watched.log
-    log.data("a")
-    log.data("a=", "b")
-    log.roll()
+    log.write("a | a= b | roll")
     assert watched.due_ms() is None
     watched.clean()
     assert watched.due_ms() == START_MS + DAY_MS
@@ -188,12 +172,7 @@ def test_markers_go_without_traffic() -> None:
     """One round for the horizon, at once, and another when it is over."""
     watched = Watched(CleanerLog(delete_retention_ms=DAY_MS))
     log = watched.log
-    log.data("a", producer=1, txn=True)
-    log.marker(1, "abort")
-    log.data("b", producer=1, txn=True)
-    log.marker(1, "commit")
-    log.data("b")
-    log.roll()
+    log.write("t1: a | abort 1 | t1: b | commit 1 | b | roll")
     watched.clean()
     assert watched.due_ms() == 0
     watched.clean_for_horizons()
@@ -225,11 +204,9 @@ def test_a_round_for_horizons_leaves_the_dirty_range_alone() -> None:
     """It ends where the clean section does, at a segment's base."""
     watched = Watched(CleanerLog(delete_retention_ms=DAY_MS))
     log = watched.log
-    log.data("a=", "b")
-    log.roll()
+    log.write("a= b | roll")
     watched.clean()
-    log.data("b=")
-    log.roll()
+    log.write("b= | roll")
     log.now_ms += DAY_MS
     watched.clean_for_horizons()
     assert log.keys() == ["b", "b"]
@@ -244,8 +221,7 @@ def test_what_a_round_could_not_remove_makes_no_other_round_due() -> None:
     """A horizon that is still there after its round does not bring the next one, again and again."""
     watched = Watched(CleanerLog(delete_retention_ms=100))
     log = watched.log
-    log.data("a=", "b")
-    log.roll()
+    log.write("a= b | roll")
     watched.clean()
     log.now_ms += 100
     assert watched.due_ms() == log.now_ms
@@ -257,8 +233,7 @@ def test_nothing_is_due_above_a_corrupt_segment() -> None:
     """Neither tombstones nor markers expire there."""
     watched = Watched(CleanerLog(delete_retention_ms=100))
     log = watched.log
-    log.data("a=", "b")
-    log.roll()
+    log.write("a= b | roll")
     watched.clean()
     watched.learn()
     assert watched.facts.next_horizon_ms(log.log, 2, frozen_above=0) == START_MS + 100
@@ -267,9 +242,7 @@ def test_nothing_is_due_above_a_corrupt_segment() -> None:
 
 def test_a_plan_with_a_dirty_range_is_refused() -> None:
     """There the keys decide."""
-    log = CleanerLog()
-    log.data("a")
-    log.roll()
+    log = CleanerLog("a | roll")
     with pytest.raises(ValueError, match="dirty range"):
         PartitionFacts().without_untouched(log.plan(mode=PROMPT))
 
@@ -306,8 +279,7 @@ def test_facts_are_of_one_file() -> None:
     """A segment that was replaced is not known; what was read of its predecessor is refused."""
     watched = Watched(CleanerLog())
     log = watched.log
-    log.data("a=", "b")
-    log.roll()
+    log.write("a= b | roll")
     log.first_dirty = 2
     watched.learn()
     old = read_facts(log.env, DIRECTORY, 0, log.log.segments[0].size)
@@ -349,12 +321,7 @@ def test_facts_of_segments_that_are_gone_are_forgotten() -> None:
 
 def filed() -> CleanerLog:
     """A log of which each segment's facts are filed."""
-    log = CleanerLog(delete_retention_ms=100)
-    log.data("a=", "b")
-    log.data("t", producer=1, txn=True)
-    log.marker(1, "commit")
-    log.data("b", producer=1)
-    log.roll()
+    log = CleanerLog("a= b | t1: t | commit 1 | p1: b | roll", delete_retention_ms=100)
     log.clean(mode=PROMPT)
     log.clean(first_dirty=0, mode=PROMPT)
     return log

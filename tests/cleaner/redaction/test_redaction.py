@@ -273,9 +273,7 @@ def test_what_matches_goes_and_nothing_else_changes(history_steps: list[Any], po
 
 def test_producers_go_on_after_everything_of_them_was_removed() -> None:
     """The next sequence is taken and the one before is a duplicate, also after a crash without snapshots."""
-    log = CleanerLog(cleanup_policy=frozenset({"delete"}))
-    log.data("a", "a", producer=7)
-    log.data("a", producer=8)
+    log = CleanerLog("p7: a a | p8: a", cleanup_policy=frozenset({"delete"}))
     redact(log.log, 'key == "a"')
     env = log.env.copy(SettableClock(log.now_ms))
     for name in env.list_dir(DIRECTORY):
@@ -296,10 +294,7 @@ def test_older_values_go_with_a_matched_one_and_newer_ones_stay() -> None:
         ("compact", ["a=", "b=x", "a=newest"]),
         ("delete", ["a=1", "a=", "a=2", "b=x", "a=newest"]),
     ):
-        log = CleanerLog(cleanup_policy=frozenset({policy}))
-        log.data("a=1")
-        log.roll()
-        log.data("a=", "a=2", "b=x")
+        log = CleanerLog("a=1 | roll | a= a=2 b=x", cleanup_policy=frozenset({policy}))
         log.data(Record(4, START_MS, b"a", b'{"email": "ada@example.com"}'))
         log.data("a=newest")
         located = redact(log.log, f'value.email == "{EMAIL}"')
@@ -314,8 +309,7 @@ def test_older_values_go_with_a_matched_one_and_newer_ones_stay() -> None:
 
 def test_an_aborted_record_that_matches_takes_no_committed_value_with_it() -> None:
     """Nobody reads it as the key's value, so nothing comes back when it goes."""
-    log = CleanerLog()
-    log.data("a=1")
+    log = CleanerLog("a=1")
     log.data(Record(1, START_MS, b"a", b'{"email": "ada@example.com"}'), producer=5, txn=True)
     log.marker(5, "abort")
     located = redact(log.log, f'value.email == "{EMAIL}"')
@@ -325,10 +319,7 @@ def test_an_aborted_record_that_matches_takes_no_committed_value_with_it() -> No
 
 def test_nothing_at_or_above_the_last_stable_offset_goes() -> None:
     """Whatever transaction it is of."""
-    log = CleanerLog(cleanup_policy=frozenset({"delete"}))
-    log.data("a", "b")
-    log.data("a", producer=5, txn=True)
-    log.data("a")
+    log = CleanerLog("a b | t5: a | a", cleanup_policy=frozenset({"delete"}))
     assert log.log.last_stable_offset == 2
     assert redact(log.log, 'key == "a"').matched == 1
     assert log.keys() == ["b", "a", "a"]
@@ -348,12 +339,7 @@ def damage(log: CleanerLog, path: str) -> bytes:
 def test_a_segment_that_cannot_be_read_is_left_and_told() -> None:
     """Of a delete topic the others are written anew; on a compacted one nothing is touched."""
     for policy in ("delete", "compact"):
-        log = CleanerLog(cleanup_policy=frozenset({policy}))
-        log.data("a=1")
-        log.roll()
-        log.data("a=2")
-        log.roll()
-        log.data("b=3")
+        log = CleanerLog("a=1 | roll | a=2 | roll | b=3", cleanup_policy=frozenset({policy}))
         path = log.log.segments[0].path
         data = damage(log, path)
         located = redact(log.log, 'key == "a"')
@@ -371,8 +357,7 @@ def test_a_changed_base_offset_is_damage(which: int, base_offset: int) -> None:
     log = CleanerLog(cleanup_policy=frozenset({"delete"}))
     for start in (0, 2, 4):
         log.data(f"a={start}", f"b={start + 1}")
-    log.roll()
-    log.data("a=6", "b=7")
+    log.write("roll | a=6 b=7")
     path = log.log.segments[0].path
     data = bytearray(log.env.read_bytes(path))
     at = 0

@@ -198,14 +198,11 @@ def test_what_is_overdue_comes_first_in_mode_prompt() -> None:
 def test_an_undecided_transaction_is_not_cleanable() -> None:
     """Neither its segment nor, with a lag, the young one of its marker (testUndecidedTransactionalDataNotCleanable)."""
     hour_ms = 3_600_000
-    log = CleanerLog(min_compaction_lag_ms=hour_ms)
-    log.data("1", "2", "3", producer=1, txn=True)
-    log.roll()
+    log = CleanerLog("t1: 1 2 3 | roll", min_compaction_lag_ms=hour_ms)
     log.now_ms += hour_ms + 3
     found = cleanable_range(log.log, 0, log.now_ms)
     assert (found.first_dirty_offset, found.first_uncleanable_offset) == (0, 0)
-    log.marker(1, "abort")
-    log.roll()
+    log.write("abort 1 | roll")
     assert cleanable_range(log.log, 0, log.now_ms).first_uncleanable_offset == 3
     log.now_ms += hour_ms + 1
     assert cleanable_range(log.log, 0, log.now_ms).first_uncleanable_offset == 4

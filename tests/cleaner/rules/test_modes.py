@@ -58,10 +58,7 @@ def is_on_disk(log: CleanerLog, value: bytes) -> bool:
 @in_both_modes
 def test_a_deleted_value_leaves_a_quiet_log(mode: str) -> None:
     """Three records and then silence: kafka keeps all three for ever, prompt for max.compaction.lag.ms and a loop."""
-    log = CleanerLog(max_compaction_lag_ms=1000, min_cleanable_dirty_ratio=1.0)
-    log.data("k=secret-1")
-    log.data("k=secret-2")
-    log.data("k=")
+    log = CleanerLog("k=secret-1 | k=secret-2 | k=", max_compaction_lag_ms=1000, min_cleanable_dirty_ratio=1.0)
     for _ in range(12):
         log.now_ms += 500
         loop(log, mode)
@@ -96,10 +93,7 @@ def test_what_is_overdue_comes_first(mode: str) -> None:
 @in_both_modes
 def test_a_round_comes_for_a_horizon(mode: str) -> None:
     """A cleaned log without traffic: kafka never comes back for the tombstone, prompt when its time is over."""
-    log = CleanerLog(delete_retention_ms=DAY_MS, min_cleanable_dirty_ratio=0.0)
-    log.data("a")
-    log.data("a=", "b")
-    log.roll()
+    log = CleanerLog("a | a= b | roll", delete_retention_ms=DAY_MS, min_cleanable_dirty_ratio=0.0)
     loop(log, mode)
     facts = PartitionFacts()
     for now_ms in (START_MS + DAY_MS - 1, START_MS + DAY_MS, START_MS + 30 * DAY_MS):
@@ -186,11 +180,7 @@ def test_untouched_segments_are_not_written_again(mode: str) -> None:
 @in_both_modes
 def test_tombstones_that_are_not_mapped_yet_get_no_horizon(mode: str) -> None:
     """Their time would begin before the older records of their keys went."""
-    log = CleanerLog()
-    log.data("a", "b=")
-    log.roll()
-    log.data("c=")
-    log.roll()
+    log = CleanerLog("a b= | roll | c= | roll")
     plan = log.plan(mode=mode, max_keys=1)
     work = RoundWork(log.env, plan)
     chunks = ParsedChunks(work)

@@ -79,13 +79,7 @@ def test_an_unknown_mode_is_refused() -> None:
 
 def test_a_log_gives_a_plan() -> None:
     """Sources up to the bound with the sizes on disk, protected producers, and aborts whose markers come later."""
-    log = CleanerLog(index_interval_bytes=0)
-    log.data("1", producer=5, txn=True)
-    log.data("2", producer=6)
-    log.data("3")
-    log.roll()
-    log.marker(5, "abort")
-    log.roll()
+    log = CleanerLog("t5: 1 | p6: 2 | 3 | roll | abort 5 | roll", index_interval_bytes=0)
     plan = log.plan(end=3)
     (source,) = plan.segments
     assert (source.base_offset, source.size, source.next_base_offset) == (0, log.log.segments[0].size, 3)

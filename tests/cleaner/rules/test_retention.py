@@ -24,8 +24,7 @@ def make_log(**config: object) -> CleanerLog:
 def test_a_segment_that_the_cleaner_emptied_does_not_hold_back_the_rest() -> None:
     """By size it goes even if nothing is too much, and the ones behind it with the excess."""
     log = make_log()
-    log.data("a")
-    log.roll()
+    log.write("a | roll")
     log.clean(segment_bytes=1)
     sizes = [segment.size for segment in log.log.segments]
     assert sizes[0] == 0
@@ -38,9 +37,7 @@ def test_each_rule_goes_on_where_the_one_before_ended() -> None:
     """A young segment that goes for another reason does not keep the old ones behind it; alone it does."""
     log = CleanerLog(cleanup_policy=BOTH, retention_ms=1000)
     log.data("young", timestamp=log.now_ms + 5000)
-    log.roll()
-    log.data("old")
-    log.roll()
+    log.write("roll | old | roll")
     log.data("last", timestamp=log.now_ms + 5000)
     log.now_ms += 2000
     assert deletable_segments(log.log, log.now_ms) == 0

@@ -55,8 +55,7 @@ def test_a_quiet_segment_is_closed_when_its_first_append_is_older_than_the_limit
 )
 def test_the_limit_is_the_shorter_of_two(segment_ms: int, lag_ms: int, limit_ms: int) -> None:
     """segment.ms and max.compaction.lag.ms, as for rolls by an append."""
-    log = CleanerLog(segment_ms=segment_ms, max_compaction_lag_ms=lag_ms)
-    log.data("a")
+    log = CleanerLog("a", segment_ms=segment_ms, max_compaction_lag_ms=lag_ms)
     assert roll_due_ms(log.log, log.now_ms) == START_MS + limit_ms + 1
 
 
@@ -70,8 +69,7 @@ def test_the_limit_is_the_shorter_of_two(segment_ms: int, lag_ms: int, limit_ms:
 )
 def test_other_logs_are_not_closed(config: dict[str, int]) -> None:
     """Those that are not compacted, and those without a limit."""
-    log = CleanerLog(**config)
-    log.data("a")
+    log = CleanerLog("a", **config)
     log.now_ms += 1000 * WEEK_MS
     assert roll_due_ms(log.log, log.now_ms) is None
     assert not should_roll(log.log, log.now_ms)
@@ -79,8 +77,7 @@ def test_other_logs_are_not_closed(config: dict[str, int]) -> None:
 
 def test_a_log_that_refuses_writes_is_not_closed() -> None:
     """A roll could only fail."""
-    log = CleanerLog(max_compaction_lag_ms=1)
-    log.data("a")
+    log = CleanerLog("a", max_compaction_lag_ms=1)
     log.log.fail(OSError(5, "broken"))
     assert roll_due_ms(log.log, log.now_ms) is None
 
@@ -97,8 +94,7 @@ def test_timestamps_neither_defer_nor_hasten_a_roll() -> None:
 
 def test_jitter_takes_less_than_the_limit() -> None:
     """Even one that was drawn when the limit was longer; without that every append would close a segment."""
-    log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
-    log.data("a")
+    log = CleanerLog("a", max_compaction_lag_ms=HOUR_MS)
     log.log.active.jitter_ms = 10
     assert roll_due_ms(log.log, log.now_ms) == START_MS + HOUR_MS - 10 + 1
     log.log.active.jitter_ms = HOUR_MS
@@ -118,8 +114,7 @@ def test_daily_restarts_do_not_postpone_the_deadline(knows_births: bool, timesta
     """Neither with timestamps in the future or none at all, nor with daily appends, nor without birth times."""
     log = CleanerLog(max_compaction_lag_ms=WEEK_MS)
     log.env.knows_births = knows_births
-    log.data("first")
-    log.roll()
+    log.write("first | roll")
     first_append_ms = log.now_ms
     days = 0
     while not should_roll(log.log, log.now_ms):
@@ -151,16 +146,14 @@ def test_after_a_restart_the_earliest_trace_counts() -> None:
 
 def test_a_clock_that_was_set_back_makes_no_age_negative() -> None:
     """A first append in the future counts as one of now."""
-    log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
-    log.data("a")
+    log = CleanerLog("a", max_compaction_lag_ms=HOUR_MS)
     log.now_ms -= DAY_MS
     assert roll_due_ms(log.log, log.now_ms) == log.now_ms + HOUR_MS + 1
 
 
 def test_a_log_cut_to_nothing_has_no_age() -> None:
     """Its next append is its first."""
-    log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
-    log.data("a")
+    log = CleanerLog("a", max_compaction_lag_ms=HOUR_MS)
     log.log.active.truncate_bytes(0)
     assert roll_due_ms(log.log, log.now_ms) is None
     assert log.log.active.first_append_ms is None
@@ -195,9 +188,7 @@ def test_prompt_is_never_later_than_kafka() -> None:
 
 def test_clean_segments_are_never_overdue() -> None:
     """Only what lies above the checkpoint has a lag."""
-    log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
-    log.data("a")
-    log.roll()
+    log = CleanerLog("a | roll", max_compaction_lag_ms=HOUR_MS)
     log.now_ms += DAY_MS
     assert overdue_ms(log.log, 0, log.now_ms) == DAY_MS - HOUR_MS
     assert overdue_ms(log.log, 1, log.now_ms) == 0
@@ -215,9 +206,7 @@ def test_the_active_segment_counts_for_the_metrics() -> None:
 
 def test_the_next_deadline_is_known() -> None:
     """The roll of the active segment, or a closed segment's lag; nothing without limits."""
-    log = CleanerLog(max_compaction_lag_ms=HOUR_MS, segment_ms=DAY_MS)
-    log.data("a")
-    log.roll()
+    log = CleanerLog("a | roll", max_compaction_lag_ms=HOUR_MS, segment_ms=DAY_MS)
     log.now_ms += 10
     log.data("b")
     assert due_ms(log.log, 0, log.now_ms) == START_MS + HOUR_MS + 1
@@ -254,8 +243,7 @@ def test_a_superseded_value_leaves_the_disk_within_the_lag_and_one_loop(
 
 def test_a_value_superseded_late_leaves_as_promptly() -> None:
     """The lag then counts from what superseded it."""
-    log = CleanerLog(max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
-    log.data("user=5555555")
+    log = CleanerLog("user=5555555", max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
     log.now_ms += HOUR_MS + 1
     loop(log)
     log.now_ms += DAY_MS

@@ -89,20 +89,10 @@ def txn(log: CleanerLog, producer: int, *keys: int) -> None:
 def test_several_rounds_over_interleaved_transactions() -> None:
     """A small map takes three rounds; markers leave two rounds after their data (testMultiPassSegmentCleaning...)."""
     log = CleanerLog(delete_retention_ms=50_000)
-    txn(log, 1, 1, 2)
-    txn(log, 2, 2, 3)
-    txn(log, 1, 3, 4)
-    log.marker(1, "commit")
-    log.marker(2, "commit")
-    txn(log, 1, 2, 3)
-    log.marker(1, "abort")
-    txn(log, 2, 4, 5)
-    txn(log, 1, 5, 6)
-    log.marker(1, "commit")
-    log.marker(2, "abort")
-    txn(log, 2, 6, 7)
-    log.marker(2, "commit")
-    log.roll()
+    log.write(
+        "t1: 1 2 | t2: 2 3 | t1: 3 4 | commit 1 | commit 2 | t1: 2 3 | abort 1 | t2: 4 5 | t1: 5 6 | commit 1 | "
+        "abort 2 | t2: 6 7 | commit 2 | roll"
+    )
     index = [(1, 8, 10), (2, 11, 16)]
     assert log.aborted() == index
     assert log.log.segments[0].txn_index.all()[0].last_stable_offset == 11
@@ -125,14 +115,7 @@ def test_several_rounds_over_interleaved_transactions() -> None:
 
 def test_aborted_data_neither_stays_nor_supersedes() -> None:
     """The aborted batches go; an older value of their keys stays (testBasicTransactionAwareCleaning)."""
-    log = CleanerLog()
-    txn(log, 1, 1, 2)
-    txn(log, 2, 2, 3)
-    txn(log, 1, 3, 4)
-    log.marker(1, "abort")
-    log.marker(2, "commit")
-    txn(log, 1, 2)
-    log.marker(1, "commit")
+    log = CleanerLog("t1: 1 2 | t2: 2 3 | t1: 3 4 | abort 1 | commit 2 | t1: 2 | commit 1")
     index = log.aborted()
     log.roll()
     result = log.clean()
@@ -145,41 +128,23 @@ def test_aborted_data_neither_stays_nor_supersedes() -> None:
 def test_transactions_over_segments_whose_markers_are_not_cleanable_yet() -> None:
     """Data in a cleanable segment is dropped for a marker that lies behind the round's end (KAFKA-8351)."""
     log = CleanerLog()
-    txn(log, 1, 1, 2)
-    txn(log, 3, 2, 3)
-    txn(log, 2, 3, 4)
-    log.roll()
-    txn(log, 2, 5, 6)
-    txn(log, 3, 6, 7)
-    txn(log, 1, 7, 8)
-    log.marker(2, "abort")
-    txn(log, 3, 8, 9)
-    log.marker(3, "commit")
-    txn(log, 1, 9, 10)
-    log.marker(1, "abort")
+    log.write(
+        "t1: 1 2 | t3: 2 3 | t2: 3 4 | roll | t2: 5 6 | t3: 6 7 | t1: 7 8 | abort 2 | t3: 8 9 | commit 3 | "
+        "t1: 9 10 | abort 1"
+    )
     log.clean()
     assert log.keys() == ["2", "3", "5", "6", "6", "7", "7", "8", "8", "9", "9", "10"]
-    log.roll()
-    txn(log, 2, 11)
-    txn(log, 1, 12)
+    log.write("roll | t2: 11 | t1: 12")
     log.clean()
     assert log.keys() == ["2", "3", "6", "7", "8", "9", "11", "12"]
 
 
 def test_a_commit_marker_leaves_after_its_data() -> None:
     """Seen: kept. Not seen: stamped. Time over: gone (testCommitMarkerRemoval)."""
-    log = CleanerLog()
-    txn(log, 1, 1)
-    txn(log, 1, 2, 3)
-    log.marker(1, "commit")
-    txn(log, 1, 2)
-    log.marker(1, "commit")
-    log.roll()
+    log = CleanerLog("t1: 1 | t1: 2 3 | commit 1 | t1: 2 | commit 1 | roll")
     log.clean()
     assert (log.keys(), log.offsets()) == (["1", "3", "2"], [0, 2, 3, 4, 5])
-    txn(log, 1, 1, 3)
-    log.marker(1, "commit")
-    log.roll()
+    log.write("t1: 1 3 | commit 1 | roll")
     log.clean()
     assert (log.keys(), log.offsets(), log.horizon(3)) == (["2", "1", "3"], [3, 4, 5, 6, 7, 8], None)
     log.clean()
@@ -191,13 +156,7 @@ def test_a_commit_marker_leaves_after_its_data() -> None:
 
 def test_an_expired_marker_is_gone_at_its_horizon_and_not_before() -> None:
     """A later round does not extend the horizon; at exactly the horizon the marker goes."""
-    log = CleanerLog(delete_retention_ms=1000)
-    txn(log, 1, 1)
-    log.marker(1, "commit")
-    log.data("1")
-    log.roll()
-    txn(log, 1, 9)
-    log.roll()
+    log = CleanerLog("t1: 1 | commit 1 | 1 | roll | t1: 9 | roll", delete_retention_ms=1000)
     start = log.now_ms
     log.clean(end=3)
     log.now_ms = start + 5
@@ -213,13 +172,7 @@ def test_an_expired_marker_is_gone_at_its_horizon_and_not_before() -> None:
 
 def test_chunks_without_a_record_to_read_are_passed() -> None:
     """The cleaner gets past chunks in which everything is dropped unread (testDeletedBatchesWithNoMessagesRead)."""
-    log = CleanerLog()
-    txn(log, 1, 1)
-    log.marker(1, "abort")
-    txn(log, 1, 2)
-    txn(log, 1, 2)
-    log.marker(1, "commit")
-    log.roll()
+    log = CleanerLog("t1: 1 | abort 1 | t1: 2 | t1: 2 | commit 1 | roll")
     log.clean(io_buffer_bytes=100)
     assert (log.keys(), log.offsets()) == (["2"], [1, 3, 4])
     log.clean_twice(first_dirty=0, io_buffer_bytes=100)
@@ -228,22 +181,11 @@ def test_chunks_without_a_record_to_read_are_passed() -> None:
 
 def test_a_header_only_batch_keeps_its_transactions_marker() -> None:
     """What is left of a producer's last batch still counts as data of its transaction (...RetentionWithEmptyBatch)."""
-    log = CleanerLog()
-    txn(log, 1, 2, 3)
-    log.roll()
-    txn(log, 2, 2, 3)
-    log.marker(2, "commit")
-    log.roll()
-    log.data("2")
-    log.data("3")
-    log.marker(1, "commit")
-    log.roll()
+    log = CleanerLog("t1: 2 3 | roll | t2: 2 3 | commit 2 | roll | 2 | 3 | commit 1 | roll")
     for _ in range(2):
         log.clean()
         assert (log.keys(), log.offsets(), log.lasts()) == (["2", "3"], [4, 5, 6, 7], [1, 3, 4, 5, 6, 7])
-    txn(log, 2, 1)
-    log.marker(2, "commit")
-    log.roll()
+    log.write("t2: 1 | commit 2 | roll")
     log.clean()
     assert (log.offsets(), log.lasts()) == ([4, 5, 6, 7, 8, 9], [1, 4, 5, 6, 7, 8, 9])
     log.clean_twice()
@@ -252,16 +194,12 @@ def test_a_header_only_batch_keeps_its_transactions_marker() -> None:
 
 def test_an_abort_marker_stays_with_a_header_only_batch() -> None:
     """Marker and index entry outlive rounds until the batch goes too (testAbortMarkerRetentionWithEmptyBatch)."""
-    log = CleanerLog()
-    txn(log, 1, 2, 3)
-    log.marker(1, "abort")
-    log.roll()
+    log = CleanerLog("t1: 2 3 | abort 1 | roll")
     log.clean()
     assert (log.offsets(), log.lasts(), log.aborted()) == ([2], [1, 2], [(1, 0, 2)])
     log.clean_twice()
     assert (log.lasts(), log.aborted()) == ([1, 2], [(1, 0, 2)])
-    txn(log, 1, 1)
-    log.roll()
+    log.write("t1: 1 | roll")
     log.clean(first_dirty=3, end=4)
     assert (log.keys(), log.offsets(), log.lasts(), log.aborted()) == (["1"], [2, 3], [2, 3], [(1, 0, 2)])
     log.clean_twice(first_dirty=3, end=4)
@@ -270,11 +208,7 @@ def test_an_abort_marker_stays_with_a_header_only_batch() -> None:
 
 def test_an_empty_control_batch_is_cleaned_again_and_again() -> None:
     """An expired marker that holds a producer's epoch stays as a header (testCleanEmptyControlBatch)."""
-    log = CleanerLog()
-    log.marker(1, "commit")
-    log.data("2")
-    log.data("3")
-    log.roll()
+    log = CleanerLog("commit 1 | 2 | 3 | roll")
     log.clean_twice()
     assert (log.offsets(), log.lasts()) == ([1, 2], [0, 1, 2])
     header = log.batch(0).header
@@ -286,22 +220,14 @@ def test_an_empty_control_batch_is_cleaned_again_and_again() -> None:
 
 def test_a_committed_transaction_may_span_segments() -> None:
     """A marker in the next segment finds its data (testCommittedTransactionSpanningSegments)."""
-    log = CleanerLog()
-    txn(log, 1, 1)
-    log.roll()
-    log.marker(1, "commit")
-    log.roll()
+    log = CleanerLog("t1: 1 | roll | commit 1 | roll")
     log.clean_twice()
     assert (log.offsets(), log.lasts()) == ([0, 1], [0, 1])
 
 
 def test_an_aborted_transaction_may_span_segments() -> None:
     """So does an abort marker (testAbortedTransactionSpanningSegments)."""
-    log = CleanerLog()
-    txn(log, 1, 1)
-    log.roll()
-    log.marker(1, "abort")
-    log.roll()
+    log = CleanerLog("t1: 1 | roll | abort 1 | roll")
     for now_ms in (log.now_ms, 2**61):
         log.now_ms = now_ms
         log.clean()
@@ -310,13 +236,7 @@ def test_an_aborted_transaction_may_span_segments() -> None:
 
 def test_an_abort_marker_leaves_after_its_data() -> None:
     """testAbortMarkerRemoval: the data at once, the marker by the rounds after."""
-    log = CleanerLog()
-    txn(log, 1, 1)
-    txn(log, 1, 2, 3)
-    log.marker(1, "abort")
-    txn(log, 1, 3)
-    log.marker(1, "commit")
-    log.roll()
+    log = CleanerLog("t1: 1 | t1: 2 3 | abort 1 | t1: 3 | commit 1 | roll")
     log.clean()
     assert (log.keys(), log.offsets()) == (["3"], [3, 4, 5])
     log.clean_twice()
@@ -329,10 +249,7 @@ def test_sequences_that_start_over_do_not_confuse() -> None:
     log.data("1", producer=1, txn=True, sequence=0)
     log.marker(1, "commit")
     log.data("2", producer=1, txn=True, sequence=0)
-    log.marker(1, "commit")
-    log.data("1")
-    log.data("2")
-    log.roll()
+    log.write("commit 1 | 1 | 2 | roll")
     log.clean()
     assert (log.offsets(), log.lasts()) == ([1, 3, 4, 5], [1, 2, 3, 4, 5])
     log.clean_twice(first_dirty=0)
@@ -341,45 +258,30 @@ def test_sequences_that_start_over_do_not_confuse() -> None:
 
 def test_the_last_sequence_survives_an_abort() -> None:
     """testLogCleanerRetainsLastSequenceEvenIfTransactionAborted, with a restart in between."""
-    log = CleanerLog()
-    txn(log, 1, 1)
-    txn(log, 1, 2, 3)
-    log.marker(1, "abort")
-    log.roll()
+    log = CleanerLog("t1: 1 | t1: 2 3 | abort 1 | roll")
     log.clean()
     assert (log.lasts(), log.keys(), log.offsets()) == ([2, 3], [], [3])
     log.reload()
     state = log.log.producers.state_of(1)
     assert state is not None
     assert state.last_sequence == 2
-    txn(log, 1, 1, 5)
-    log.roll()
+    log.write("t1: 1 5 | roll")
     log.clean(end=6)
     assert (log.lasts(), log.keys(), log.offsets()) == ([3, 5], ["1", "5"], [3, 4, 5])
 
 
 def test_a_key_like_a_markers_does_not_supersede_it() -> None:
     """Markers are never looked up in the map (KAFKA-14055)."""
-    log = CleanerLog()
-    txn(log, 1, 1)
-    log.marker(1, "commit")
+    log = CleanerLog("t1: 1 | commit 1")
     log.data((b"\x00\x00\x00\x01", b"v"), producer=2, txn=True)
-    log.marker(2, "commit")
-    log.roll()
+    log.write("commit 2 | roll")
     log.clean()
     assert (log.lasts(), log.offsets()) == ([0, 1, 2, 3], [0, 1, 2, 3])
 
 
 def test_aborted_data_goes_even_past_the_end_of_the_map() -> None:
     """An abort is final whatever the map covers."""
-    log = CleanerLog()
-    log.data("1")
-    log.data("2")
-    txn(log, 5, 7)
-    txn(log, 5, 8)
-    log.marker(5, "abort")
-    log.data("3")
-    log.roll()
+    log = CleanerLog("1 | 2 | t5: 7 | t5: 8 | abort 5 | 3 | roll")
     assert log.clean(max_keys=1).end_offset == 1
     assert [(batch.header.last_offset, len(batch.records)) for batch in log.stored()] == [
         (0, 1),
@@ -397,14 +299,7 @@ def test_an_old_abort_is_not_taken_for_a_new_one_in_mode_prompt() -> None:
     """
     kept = {}
     for mode in (KAFKA, PROMPT):
-        log = CleanerLog(index_interval_bytes=0)
-        log.data("1")
-        txn(log, 5, 7)
-        log.marker(5, "abort")
-        txn(log, 5, 1)
-        log.marker(5, "commit")
-        log.data("9")
-        log.roll()
+        log = CleanerLog("1 | t5: 7 | abort 5 | t5: 1 | commit 5 | 9 | roll", index_interval_bytes=0)
         log.clean(first_dirty=3, mode=mode)
         kept[mode] = log.keys()
     assert kept == {KAFKA: ["1", "1", "9"], PROMPT: ["1", "9"]}

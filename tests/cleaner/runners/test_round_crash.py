@@ -37,8 +37,7 @@ def filled() -> CleanerLog:
     for number in range(8):
         if number in (1, 5):
             # Nothing of this segment stays.
-            log.data("a", "b", "c")
-            log.data("a", "b=")
+            log.write("a b c | a b=")
         else:
             log.data("a", "b", f"only-{number}")
             log.data("c", "a=" if number == 4 else "a", producer=5, txn=True)

@@ -116,9 +116,7 @@ async def test_what_lies_behind_a_coarse_index_is_not_scanned_in_the_loop(
 
 def test_a_plan_is_the_same_from_what_was_looked_up_before(log: CleanerLog) -> None:
     """What a thread has noted of the segments is taken over; what it has passed over is looked up."""
-    log.data("a", producer=2, txn=True)
-    log.marker(2, "abort")
-    log.roll()
+    log.write("t2: a | abort 2 | roll")
     known = look_at_segments(log.env, list(log.log.segments))
     assert list(known) == log.log.segments[:-1]
     end = log.log.active.base_offset

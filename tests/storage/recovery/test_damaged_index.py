@@ -163,8 +163,7 @@ def test_gaps_of_compaction_are_no_damage(caplog: pytest.LogCaptureFixture) -> N
     log = CleanerLog(index_interval_bytes=0)
     for number in range(60):
         log.data(f"k{number % 40 if number % 3 else number}", "same")
-    log.roll()
-    log.data("end")
+    log.write("roll | end")
     log.clean()
     lasts = log.lasts()
 
