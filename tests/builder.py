@@ -14,6 +14,7 @@ from struct import pack
 from typing import Any
 
 from diamant.protocol.batches import compression
+from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Header, Record, parse_header
 from diamant.protocol.batches.records import build_batch
 
@@ -65,6 +66,12 @@ def make_log(*batches: Sequence[Words], base_offset: int = 0, timestamp: int = T
         base_offset += len(words)
         timestamp += len(words)
     return log
+
+
+def make_marker(producer_id: int, *, is_commit: bool, **fields: int) -> bytearray:
+    """Return the marker that ends a transaction; `fields` go to `build_marker`, in place of 0 and `TIMESTAMP`."""
+    others = dict.fromkeys(("producer_epoch", "coordinator_epoch", "base_offset", "leader_epoch"), 0)
+    return build_marker(is_commit=is_commit, producer_id=producer_id, **({**others, "timestamp": TIMESTAMP} | fields))
 
 
 def with_header(batch: bytes | bytearray, **fields: int) -> bytearray:

@@ -5,7 +5,6 @@ They read one field after another with no shortcuts and raise `Malformed` for an
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -142,11 +141,6 @@ def crc32c(data: bytes) -> int:
         for _ in range(8):
             crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
     return crc ^ 0xFFFFFFFF
-
-
-def gunzip(data: bytes) -> bytes:
-    """Decompress one gzip member."""
-    return zlib.decompress(data, 31)
 
 
 def siphash128(key: bytes, data: bytes) -> bytes:

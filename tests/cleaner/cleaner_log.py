@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.modes import KAFKA
@@ -21,22 +20,19 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.planning import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import CleanResult, OutputSegment
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import BatchHeader, Record
 from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import replace_segments
-from diamant.storage.recovery.open_log import create_log, load_log
 from diamant.storage.segments.log_config import LogConfig
-from tests.builder import make_record
+from tests.builder import make_marker, make_record
+from tests.storage.one_log import create_one, load_one
 
 START_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 DIRECTORY = "/data/topic-0"
-TOPIC_ID = UUID(int=7)
 
 
 class StoredBatch(NamedTuple):
@@ -62,9 +58,7 @@ class CleanerLog:
         self.clock = SettableClock(START_MS)
         self.env = MemoryEnv(self.clock)
         self.config = LogConfig(**config)
-        self.log: Log = create_log(
-            self.env, DIRECTORY, "topic", 0, TOPIC_ID, self.config, Validation(), producer_expiration_ms=DAY_MS
-        )
+        self.log: Log = create_one(self.env, self.config, path=DIRECTORY)
         self.first_dirty = 0
         self.sequences: dict[int, int] = {}
         self.write(text)
@@ -129,15 +123,7 @@ class CleanerLog:
 
     def marker(self, producer: int, kind: str, *, epoch: int = 0) -> int:
         """Append the marker that ends a producer's transaction: "commit" or "abort"; return its offset."""
-        batch = build_marker(
-            is_commit=kind == "commit",
-            producer_id=producer,
-            producer_epoch=epoch,
-            coordinator_epoch=0,
-            base_offset=0,
-            leader_epoch=0,
-            timestamp=self.now_ms,
-        )
+        batch = make_marker(producer, is_commit=kind == "commit", producer_epoch=epoch, timestamp=self.now_ms)
         return self.log.append_internal(batch).base_offset
 
     def roll(self) -> int:
@@ -147,18 +133,8 @@ class CleanerLog:
     def reload(self) -> None:
         """Close the log as a broker does that stops, and open it again."""
         self.log.close()
-        self.log = load_log(
-            self.env,
-            DIRECTORY,
-            "topic",
-            0,
-            TOPIC_ID,
-            self.config,
-            Validation(),
-            recovery_point=0,
-            log_start_offset=self.log.log_start_offset,
-            is_clean=True,
-            producer_expiration_ms=DAY_MS,
+        self.log = load_one(
+            self.env, self.config, path=DIRECTORY, log_start_offset=self.log.log_start_offset, is_clean=True
         )
 
     # -- cleaning ----------------------------------------------------------------------------------------------------

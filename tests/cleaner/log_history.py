@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from diamant.protocol.batches.batch import iter_headers, update_crc
-from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env
 from diamant.storage.segments.txn_index import AbortedTxn
-from tests.builder import Words, make_batch, make_message, make_records
+from tests.builder import Words, make_batch, make_marker, make_message, make_records
 
 
 @dataclass
@@ -57,10 +56,7 @@ class History:
     def marker(self, producer_id: int, *, is_commit: bool) -> None:
         """End a transaction."""
         self._append(
-            build_marker(
-                is_commit=is_commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=3,
-                base_offset=self.offset, leader_epoch=0, timestamp=1,
-            )
+            make_marker(producer_id, is_commit=is_commit, coordinator_epoch=3, base_offset=self.offset, timestamp=1)
         )  # fmt: skip
         previous = max((offset for offset, producer, _ in self.markers if producer == producer_id), default=-1)
         of_producer = [

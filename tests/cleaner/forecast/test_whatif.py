@@ -8,7 +8,6 @@ import re
 from dataclasses import replace
 from struct import pack
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -47,13 +46,12 @@ from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint, writ
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
-from diamant.storage.log.append_checks import Validation
-from diamant.storage.recovery.open_log import load_log
 from diamant.storage.segments.log_config import LogConfig
 from tests.builder import TIMESTAMP, with_header
 from tests.cleaner.cleaner_log import CleanerLog
 from tests.cleaner.log_history import History, histories, write_file
 from tests.effort import examples
+from tests.storage.one_log import load_one
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -244,10 +242,12 @@ class Running:
     def __init__(self, env: MemoryEnv, tried: Scenario) -> None:
         self.env = env
         self.clock = env.clock
-        self.log = load_log(
-            env, PARTITION, "t", 0, UUID(int=7), replace(tried.config, file_delete_delay_ms=0), Validation(),
-            recovery_point=0, log_start_offset=0, is_clean=True, producer_expiration_ms=tried.producer_expiration_ms,
-        )  # fmt: skip
+        self.log = load_one(
+            env,
+            replace(tried.config, file_delete_delay_ms=0),
+            expiration_ms=tried.producer_expiration_ms,
+            is_clean=True,
+        )
         self.service = CleanerService(env, DATA, {("t", 0): self.log}, ServiceSettings(mode=tried.cleaner.mode))
 
     async def at(self, now_ms: int) -> Contents:

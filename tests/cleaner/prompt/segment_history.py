@@ -17,7 +17,6 @@ from typing import Any
 from diamant.cleaner.rules.modes import PROMPT
 from diamant.cleaner.rules.plan import ActiveProducer, CleanPlan, SegmentPlan
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
@@ -25,7 +24,7 @@ from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.segments.offset_index import OffsetIndex
 from diamant.storage.segments.txn_index import AbortedTxn
-from tests.builder import make_message, make_wrapper, with_payload
+from tests.builder import make_marker, make_message, make_wrapper, with_payload
 
 DIRECTORY = "/data/t-0"
 NOW_MS = 1_700_000_000_000
@@ -105,15 +104,7 @@ class SegmentHistory:
         """End a producer's transaction: "commit" or "abort"."""
         offset = self.offset
         self.append(
-            build_marker(
-                is_commit=kind == "commit",
-                producer_id=producer,
-                producer_epoch=0,
-                coordinator_epoch=0,
-                base_offset=offset,
-                leader_epoch=3,
-                timestamp=NOW_MS - 3,
-            )
+            make_marker(producer, is_commit=kind == "commit", base_offset=offset, leader_epoch=3, timestamp=NOW_MS - 3)
         )
         first = self.open.pop(producer, None)
         if kind == "abort" and first is not None:

@@ -21,15 +21,14 @@ from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.errors import KafkaError
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.open_log import load_log
 from tests import naive
 from tests.builder import make_batch
-from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, START_MS, TOPIC_ID, CleanerLog
+from tests.cleaner.cleaner_log import DIRECTORY, START_MS, CleanerLog
 from tests.cleaner.evidence.scan.naive_scanner import unpack
 from tests.cleaner.redaction.redacted_log import locate, plan_of, redact
 from tests.effort import examples
+from tests.storage.one_log import load_one
 
 EMAIL = "ada@example.com"
 KEYS = [None, b"a", b"b", b"\x00\xff"]
@@ -205,10 +204,7 @@ def state_after_a_crash(log: CleanerLog, log_start_offset: int = 0) -> tuple[Any
 
 
 def recovered(env: MemoryEnv, log: CleanerLog, log_start_offset: int = 0) -> Log:
-    return load_log(
-        env, DIRECTORY, "topic", 0, TOPIC_ID, log.config, Validation(), recovery_point=0, log_start_offset=log_start_offset,
-        is_clean=False, producer_expiration_ms=DAY_MS,
-    )  # fmt: skip
+    return load_one(env, log.config, path=DIRECTORY, log_start_offset=log_start_offset)
 
 
 def state(log: Log) -> tuple[Any, ...]:

@@ -18,12 +18,11 @@ import pytest
 
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import PowerOff
-from diamant.storage.log.append_checks import Validation
-from diamant.storage.recovery.open_log import load_log
-from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, TOPIC_ID, CleanerLog
+from tests.cleaner.cleaner_log import DIRECTORY, CleanerLog
 from tests.cleaner.redaction.redacted_log import redact
 from tests.effort import some
 from tests.storage.log.test_replace_crash import MODES
+from tests.storage.one_log import load_one
 
 WHERE = 'key == "b" or value == "me"'
 """On a compacted topic the last `a` takes all older ones with it."""
@@ -58,10 +57,7 @@ def start() -> CleanerLog:
 
 
 def reopen(log: CleanerLog, recovery_point: int) -> None:
-    log.log = load_log(
-        log.env, DIRECTORY, "topic", 0, TOPIC_ID, log.config, Validation(), recovery_point=recovery_point, log_start_offset=0,
-        is_clean=False, producer_expiration_ms=DAY_MS,
-    )  # fmt: skip
+    log.log = load_one(log.env, log.config, path=DIRECTORY, recovery_point=recovery_point)
 
 
 def segments(log: CleanerLog) -> list[tuple[int, bytes, tuple[object, ...]]]:

@@ -19,11 +19,10 @@ import pytest
 
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv, PowerOff
-from diamant.storage.log.append_checks import Validation
-from diamant.storage.recovery.open_log import load_log
-from tests.cleaner.cleaner_log import DAY_MS, DIRECTORY, TOPIC_ID, CleanerLog
+from tests.cleaner.cleaner_log import DIRECTORY, CleanerLog
 from tests.effort import some
 from tests.storage.log.test_replace_crash import MODES
+from tests.storage.one_log import load_one
 
 SEGMENT_BYTES = 700
 
@@ -139,10 +138,7 @@ def test_a_round_stopped_at_any_point(mode: str) -> None:
 
 
 def reopen(log: CleanerLog, recovery_point: int) -> None:
-    log.log = load_log(
-        log.env, DIRECTORY, "topic", 0, TOPIC_ID, log.config, Validation(), recovery_point=recovery_point,
-        log_start_offset=0, is_clean=False, producer_expiration_ms=DAY_MS,
-    )  # fmt: skip
+    log.log = load_one(log.env, log.config, path=DIRECTORY, recovery_point=recovery_point)
 
 
 def check(log: CleanerLog, expected: Undisturbed) -> list[bool]:

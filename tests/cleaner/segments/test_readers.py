@@ -25,7 +25,6 @@ from diamant.cleaner.segments.sound_rows import PieceReader, SoundRows
 from diamant.cleaner.segments.strict_reader import parsed_chunks, read_chunks
 from diamant.cleaner.segments.tolerant_reader import Problem, SegmentFile, iter_open_batches
 from diamant.protocol.batches.batch import crc_is_valid, iter_headers
-from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import BatchHeader, Record
 from diamant.protocol.batches.records import build_batch
 from diamant.protocol.errors import CorruptBatch
@@ -33,7 +32,7 @@ from diamant.storage.env.env import File
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.segment import scan_headers
-from tests.builder import make_batch, make_message, make_wrapper, with_header
+from tests.builder import make_batch, make_marker, make_message, make_wrapper, with_header
 from tests.effort import examples
 
 PATH = "/00000000000000000000.log"
@@ -184,11 +183,7 @@ def packed(base: int, codec: int = 0, **fields: Any) -> bytes:
     return bytes(make_batch("k=1", "l=", base_offset=base, codec=codec, **fields))
 
 
-MARKER = bytes(
-    build_marker(
-        is_commit=True, producer_id=7, producer_epoch=0, coordinator_epoch=0, base_offset=2, leader_epoch=0, timestamp=1
-    )
-)
+MARKER = bytes(make_marker(7, is_commit=True, base_offset=2, timestamp=1))
 EMPTIED = bytes(build_batch((), base_offset=2, last_offset_delta=2, max_timestamp=5))
 LARGE = bytes(build_batch([Record(2, 5, b"k", bytes(5 * SMALL))], base_offset=2))
 OLD_SET = bytes(make_wrapper(1, 1, [Record(2, 5, b"k", b"1"), Record(4, 5, b"l", b"2")]))

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import ItemsView
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from uuid import UUID
 
 from diamant.cleaner.prompt.prompt_state import PromptLogs
 from diamant.cleaner.rules.modes import KAFKA
@@ -22,16 +21,14 @@ from diamant.cleaner.service.partition_states import PartitionStates
 from diamant.cleaner.service.service import CleanerService
 from diamant.cleaner.service.settings import ServiceSettings
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.records import iter_records
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.open_log import create_log
 from diamant.storage.segments.log_config import LogConfig
-from tests.builder import make_batch
+from tests.builder import make_batch, make_marker
+from tests.storage.one_log import create_one
 
 HOUR_MS = 3_600_000
 START_MS = 1_400_000_000_000
@@ -75,16 +72,7 @@ class SeveralLogs:
         """An empty log, compacted unless told otherwise."""
         config.setdefault("cleanup_policy", frozenset({"compact"}))
         config.setdefault("file_delete_delay_ms", 0)
-        log = create_log(
-            self.env,
-            f"/data/{topic}-{partition}",
-            topic,
-            partition,
-            UUID(int=7),
-            LogConfig(**config),
-            Validation(),
-            producer_expiration_ms=86_400_000,
-        )
+        log = create_one(self.env, LogConfig(**config), path=f"/data/{topic}-{partition}")
         self.logs[topic, partition] = log
         return log
 
@@ -94,10 +82,7 @@ class SeveralLogs:
 
     def marker(self, log: Log, producer: int, *, is_commit: bool) -> int:
         """End a producer's transaction; the marker's offset."""
-        batch = build_marker(
-            is_commit=is_commit, producer_id=producer, producer_epoch=0, coordinator_epoch=0, base_offset=0,
-            leader_epoch=0, timestamp=self.clock.now_ms(),
-        )  # fmt: skip
+        batch = make_marker(producer, is_commit=is_commit, timestamp=self.clock.now_ms())
         return log.append_internal(batch).base_offset
 
     def fill(self, log: Log, batches: int, *, keys: int = 3, size: int = 1) -> Log:

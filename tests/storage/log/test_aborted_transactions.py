@@ -11,23 +11,21 @@ from __future__ import annotations
 
 import errno
 from typing import Literal
-from uuid import uuid4
 
 import pytest
 
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.control import build_marker, parse_control_type
+from diamant.protocol.batches.control import parse_control_type
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.open_log import create_log, load_log
 from diamant.storage.segments.log_config import LogConfig
+from tests.builder import make_marker
+from tests.storage.one_log import create_one, load_one
 
 PATH = "/data/t-0"
-TOPIC_ID = uuid4()
 EXPIRATION_MS = 1 << 40
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=100)
 """A handful of batches in a segment."""
@@ -39,24 +37,12 @@ OUTCOMES = [(7, False), (8, True), (7, True), (9, False), (8, False), (7, False)
 def new_log(env: MemoryEnv) -> Log:
     """An empty partition."""
     env.make_dirs("/data")
-    return create_log(env, PATH, "t", 0, TOPIC_ID, CONFIG, Validation(), producer_expiration_ms=EXPIRATION_MS)
+    return create_one(env, CONFIG, expiration_ms=EXPIRATION_MS)
 
 
 def load(env: MemoryEnv, *, is_clean: bool) -> Log:
     """The log as the next start has it."""
-    return load_log(
-        env,
-        PATH,
-        "t",
-        0,
-        TOPIC_ID,
-        CONFIG,
-        Validation(),
-        recovery_point=0,
-        log_start_offset=0,
-        is_clean=is_clean,
-        producer_expiration_ms=EXPIRATION_MS,
-    )
+    return load_one(env, CONFIG, expiration_ms=EXPIRATION_MS, is_clean=is_clean)
 
 
 def write(log: Log, producer_id: int) -> None:
@@ -74,15 +60,7 @@ def write(log: Log, producer_id: int) -> None:
 
 def end(log: Log, producer_id: int, *, commit: bool) -> None:
     """A marker; tried again until it is in."""
-    marker = build_marker(
-        is_commit=commit,
-        producer_id=producer_id,
-        producer_epoch=0,
-        coordinator_epoch=0,
-        base_offset=0,
-        leader_epoch=0,
-        timestamp=1000,
-    )
+    marker = make_marker(producer_id, is_commit=commit, timestamp=1000)
     append(log, marker)
 
 

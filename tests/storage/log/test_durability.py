@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from uuid import UUID
 
 import pytest
 
@@ -20,16 +19,13 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
-from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.open_log import create_log, load_log
 from diamant.storage.segments.log_config import LogConfig
+from tests.storage.one_log import create_one, load_one
 
 START_MS = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=150)
 PATH = "/data/t-0"
-TOPIC_ID = UUID(int=9)
-EXPIRATION_MS = 86_400_000
 
 
 def payload(offset: int) -> bytes:
@@ -39,7 +35,7 @@ def payload(offset: int) -> bytes:
 def start(env: MemoryEnv) -> Log:
     env.make_dirs("/data")
     env.sync_dir("/")
-    log = create_log(env, PATH, "t", 0, TOPIC_ID, CONFIG, Validation(), producer_expiration_ms=EXPIRATION_MS)
+    log = create_one(env, CONFIG)
     env.sync_dir("/data")
     log.become_leader(1)
     return log
@@ -72,19 +68,7 @@ def run(env: MemoryEnv, seed: int, done: list[int]) -> None:
 
 
 def recover(env: MemoryEnv, recovery_point: int, log_start_offset: int = 0) -> Log:
-    return load_log(
-        env,
-        PATH,
-        "t",
-        0,
-        TOPIC_ID,
-        CONFIG,
-        Validation(),
-        recovery_point=recovery_point,
-        log_start_offset=log_start_offset,
-        is_clean=False,
-        producer_expiration_ms=EXPIRATION_MS,
-    )
+    return load_one(env, CONFIG, recovery_point=recovery_point, log_start_offset=log_start_offset)
 
 
 def check(log: Log, at_least: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from uuid import UUID
 
 import pytest
 
@@ -12,10 +11,9 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.open_log import create_log
 from diamant.storage.segments.log_config import LogConfig
+from tests.storage.one_log import create_one
 
 START_MS = 1_700_000_000_000
 CONFIG = LogConfig(
@@ -25,7 +23,7 @@ CONFIG = LogConfig(
 
 def make_log(env: MemoryEnv, name: str = "t-0") -> Log:
     """A log of small segments with many index entries."""
-    log = create_log(env, f"/{name}", "t", 0, UUID(int=7), CONFIG, Validation(), producer_expiration_ms=1 << 40)
+    log = create_one(env, CONFIG, path=f"/{name}", expiration_ms=1 << 40)
     log.become_leader(0)
     return log
 

@@ -9,50 +9,30 @@ from uuid import UUID
 import pytest
 
 from diamant.cleaner.rules.retention import deletable_segments
-from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Record, parse_header
 from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
-from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log, ReadResult
 from diamant.storage.log.segment_removal import delete_oldest
-from diamant.storage.recovery.open_log import create_log, load_log
 from diamant.storage.segments.log_config import LogConfig
+from tests.builder import make_marker
 from tests.storage.conftest import START_MS
 from tests.storage.log.found_by_time import offset_for_timestamp, offset_of_max_timestamp
+from tests.storage.one_log import create_one, load_one
 
 TOPIC_ID = UUID(int=7)
 
 
 def make_log(env: RealEnv, tmp_path: Path, **config: object) -> Log:
-    return create_log(
-        env,
-        str(tmp_path / "t-0"),
-        "t",
-        0,
-        TOPIC_ID,
-        LogConfig(**config),  # type: ignore[arg-type]
-        Validation(),
-        producer_expiration_ms=86_400_000,
-    )
+    return create_one(env, LogConfig(**config), path=str(tmp_path / "t-0"))
 
 
 def reopen(log: Log, *, is_clean: bool = True, recovery_point: int = 0, log_start: int = 0) -> Log:
     log.close(is_clean=is_clean)
-    return load_log(
-        log.env,
-        log.path,
-        log.topic,
-        log.partition,
-        log.topic_id,
-        log.config,
-        Validation(),
-        recovery_point=recovery_point,
-        log_start_offset=log_start,
-        is_clean=is_clean,
-        producer_expiration_ms=86_400_000,
+    return load_one(
+        log.env, log.config, path=log.path, recovery_point=recovery_point, log_start_offset=log_start, is_clean=is_clean
     )
 
 
@@ -274,15 +254,7 @@ def test_transactions_hold_the_last_stable_offset_and_aborts_are_indexed(env: Re
     for _ in range(4):
         log.append_as_leader(batch(b"plain"))
     assert read_all(log, isolation_level=1) == [b"plain"]
-    marker = build_marker(
-        is_commit=False,
-        producer_id=5,
-        producer_epoch=0,
-        coordinator_epoch=0,
-        base_offset=0,
-        leader_epoch=0,
-        timestamp=START_MS,
-    )
+    marker = make_marker(5, is_commit=False, timestamp=START_MS)
     log.append_internal(marker)
     assert log.last_stable_offset == log.log_end_offset == 7
     for current in (log, reopen(log, is_clean=False)):

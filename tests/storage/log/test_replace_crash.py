@@ -18,29 +18,25 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
-from uuid import UUID
 
 import pytest
 
-from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Record, parse_header
 from diamant.protocol.batches.records import build_batch
 from diamant.storage import names
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv, PowerOff
-from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import Replacement, replace_segments
-from diamant.storage.recovery.open_log import create_log, load_log
 from diamant.storage.segments.log_config import LogConfig
+from tests.builder import make_marker
 from tests.effort import some
 from tests.storage.log.test_replace import write_cleaned
+from tests.storage.one_log import create_one, load_one
 
 START_MS = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=450, index_interval_bytes=60)
 PATH = "/data/t-0"
-TOPIC_ID = UUID(int=9)
-EXPIRATION_MS = 86_400_000
 
 
 class KeepAll(random.Random):
@@ -89,16 +85,13 @@ def filled() -> MemoryEnv:
     env = MemoryEnv(SettableClock(START_MS))
     env.make_dirs("/data")
     env.sync_dir("/")
-    log = create_log(env, PATH, "t", 0, TOPIC_ID, CONFIG, Validation(), producer_expiration_ms=EXPIRATION_MS)
+    log = create_one(env, CONFIG)
     env.sync_dir("/data")
     log.become_leader(1)
     sequence = 0
     while len(log.segments) < 6:
         append(log, producer_id=7, producer_epoch=0, base_sequence=sequence, is_transactional=True)
-        marker = build_marker(
-            is_commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, base_offset=0, leader_epoch=1,
-            timestamp=START_MS,
-        )  # fmt: skip
+        marker = make_marker(7, is_commit=False, leader_epoch=1, timestamp=START_MS)
         log.append_internal(marker)
         sequence += 1
         append(log)
@@ -141,10 +134,7 @@ def clean(log: Log, groups: list[Group]) -> None:
 
 
 def recover(env: MemoryEnv, recovery_point: int) -> Log:
-    return load_log(
-        env, PATH, "t", 0, TOPIC_ID, CONFIG, Validation(), recovery_point=recovery_point, log_start_offset=0,
-        is_clean=False, producer_expiration_ms=EXPIRATION_MS,
-    )  # fmt: skip
+    return load_one(env, CONFIG, recovery_point=recovery_point)
 
 
 class Expected(NamedTuple):

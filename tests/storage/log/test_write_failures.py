@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-from uuid import uuid4
 
 import pytest
 
@@ -19,13 +18,10 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.open_log import create_log, load_log
 from diamant.storage.segments.log_config import LogConfig
+from tests.storage.one_log import create_one, load_one
 
-PATH = "/data/t-0"
-TOPIC_ID = uuid4()
 # A few batches in a segment, an index entry for nearly each.
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=100)
 MAX_CALLS = 200
@@ -80,26 +76,14 @@ def read_all(log: Log) -> list[tuple[int, bytes | None]]:
 
 def load(env: MemoryEnv, *, is_clean: bool) -> Log:
     """Open the log as a start does, without checkpoints."""
-    return load_log(
-        env,
-        PATH,
-        "t",
-        0,
-        TOPIC_ID,
-        CONFIG,
-        Validation(),
-        recovery_point=0,
-        log_start_offset=0,
-        is_clean=is_clean,
-        producer_expiration_ms=1 << 40,
-    )
+    return load_one(env, CONFIG, expiration_ms=1 << 40, is_clean=is_clean)
 
 
 def run(operation: str, calls: int, *, times: int | None, is_reopened: bool) -> bool:
     """One round; False if the fault was not reached."""
     env = MemoryEnv()
     env.make_dirs("/data")
-    log = create_log(env, PATH, "t", 0, TOPIC_ID, CONFIG, Validation(), producer_expiration_ms=1 << 40)
+    log = create_one(env, CONFIG, expiration_ms=1 << 40)
     log.become_leader(0)
     workload = Workload()
     workload.append(log, 12)

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from diamant.protocol.batches.batch import crc_is_valid, iter_headers, set_base_offset
-from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Record, parse_header
 from diamant.protocol.batches.records import build_batch, iter_records
 from diamant.storage import names
@@ -30,6 +29,7 @@ from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import Replacement
 from diamant.storage.recovery.log_directory import LogDirectory, PartitionSource
 from diamant.storage.segments.log_config import LogConfig
+from tests.builder import make_marker
 from tests.storage.log.test_replace import write_cleaned
 
 START_MS = 1_700_000_000_000
@@ -183,10 +183,7 @@ class Machine:
 
     def marker(self, producer: int, *, is_commit: bool, topic: str = "t") -> None:
         """Append the marker that ends a transaction."""
-        batch = build_marker(
-            is_commit=is_commit, producer_id=producer, producer_epoch=0, coordinator_epoch=3, base_offset=0,
-            leader_epoch=0, timestamp=self.clock.now_ms(),
-        )  # fmt: skip
+        batch = make_marker(producer, is_commit=is_commit, coordinator_epoch=3, timestamp=self.clock.now_ms())
         self._append(topic, batch, is_client=False)
 
     def _append(self, topic: str, batch: bytearray, *, is_client: bool) -> None:

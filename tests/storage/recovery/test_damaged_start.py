@@ -19,13 +19,12 @@ from diamant.storage.checkpoints import checkpoints
 from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.errors import CorruptLog
-from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.open_log import load_log
 from diamant.storage.recovery.recovery import SyncedDamage
 from diamant.storage.segments.txn_index import AbortedTxn
 from tests.storage.log import test_aborted_transactions as transactions
 from tests.storage.log.test_log import batch, make_log, read_all
+from tests.storage.one_log import load_one
 from tests.storage.recovery import test_loader
 from tests.storage.recovery.test_log_directory import COUNT, fill, source, start
 
@@ -244,18 +243,13 @@ def test_a_loss_of_power_while_indexes_are_made_anew(what: str, loss: Loss | Non
 def load_with(env: MemoryEnv, recovery_point: int, *, is_clean: bool) -> Log | None:
     """Start; None if the power goes meanwhile."""
     try:
-        return load_log(
+        return load_one(
             env,
-            transactions.PATH,
-            "t",
-            0,
-            transactions.TOPIC_ID,
             transactions.CONFIG,
-            Validation(),
+            path=transactions.PATH,
+            expiration_ms=transactions.EXPIRATION_MS,
             recovery_point=recovery_point,
-            log_start_offset=0,
             is_clean=is_clean,
-            producer_expiration_ms=transactions.EXPIRATION_MS,
         )
     except PowerOff:
         return None

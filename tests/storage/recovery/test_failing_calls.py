@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import random
 from contextlib import suppress
-from uuid import UUID
 
 import pytest
 
@@ -22,17 +21,13 @@ from diamant.protocol.errors import KafkaError
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.injected_faults import Operation
 from diamant.storage.env.memory import MemoryEnv
-from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
-from diamant.storage.recovery.open_log import create_log, load_log
 from diamant.storage.segments.log_config import LogConfig
 from tests.storage.conftest import START_MS
 from tests.storage.log.test_log import batch, read_all
+from tests.storage.one_log import create_one, load_one
 
-PATH = "/data/t-0"
-TOPIC_ID = UUID(int=7)
-DAY_MS = 86_400_000
 PRODUCERS = (1, 2)
 OPERATIONS: tuple[Operation, ...] = (
     "append", "truncate", "create", "rename", "remove", "sync", "sync_dir", "open", "pwrite", "pread"
@@ -52,9 +47,7 @@ class Life:
             index_interval_bytes=self.chance.choice([0, 80, 300]),
             file_delete_delay_ms=0,
         )
-        self.log = create_log(
-            self.env, PATH, "t", 0, TOPIC_ID, self.config, Validation(), producer_expiration_ms=DAY_MS
-        )
+        self.log = create_one(self.env, self.config)
         self.acknowledged: dict[int, bytes] = {}
         self.flushed = 0
         self.checkpoint = 0
@@ -120,18 +113,8 @@ class Life:
         self.checkpoint = self.log.recovery_point
 
     def load(self, env: MemoryEnv, recovery_point: int, log_start_offset: int, *, is_clean: bool) -> Log:
-        return load_log(
-            env,
-            PATH,
-            "t",
-            0,
-            TOPIC_ID,
-            self.config,
-            Validation(),
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            is_clean=is_clean,
-            producer_expiration_ms=DAY_MS,
+        return load_one(
+            env, self.config, recovery_point=recovery_point, log_start_offset=log_start_offset, is_clean=is_clean
         )
 
     def restart(self) -> None:

@@ -11,11 +11,10 @@ import pytest
 from diamant.storage.checkpoints.producer_snapshot import write_snapshot
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
-from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.open_log import load_log
 from tests.storage.conftest import START_MS
-from tests.storage.log.test_log import TOPIC_ID, batch, make_log, read_all, reopen
+from tests.storage.log.test_log import batch, make_log, read_all, reopen
+from tests.storage.one_log import load_one
 
 
 def files(log: Log, suffix: str) -> list[Path]:
@@ -36,18 +35,13 @@ def log(env: RealEnv, tmp_path: Path) -> Log:
 
 def load(log: Log, *, is_clean: bool = False, recovery_point: int = 0, log_start: int = 0) -> tuple[Log, list[str]]:
     messages: list[str] = []
-    loaded = load_log(
+    loaded = load_one(
         log.env,
-        log.path,
-        "t",
-        0,
-        TOPIC_ID,
         log.config,
-        Validation(),
+        path=log.path,
         recovery_point=recovery_point,
         log_start_offset=log_start,
         is_clean=is_clean,
-        producer_expiration_ms=86_400_000,
         messages=messages,
     )
     return loaded, messages

@@ -1,0 +1,44 @@
+"""One partition, created and opened with what most tests do not care about."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from diamant.storage.env.env import Env
+from diamant.storage.log.append_checks import Validation
+from diamant.storage.log.log import Log
+from diamant.storage.recovery.open_log import create_log, load_log
+from diamant.storage.segments.log_config import LogConfig
+
+PATH = "/data/t-0"
+TOPIC_ID = UUID(int=7)
+EXPIRATION_MS = 86_400_000
+
+
+def create_one(
+    env: Env, config: LogConfig | None = None, *, path: str = PATH, expiration_ms: int = EXPIRATION_MS
+) -> Log:
+    """A new, empty log; partition and topic are those of the path."""
+    topic, _, partition = path.rpartition("/")[2].rpartition("-")
+    return create_log(
+        env, path, topic, int(partition), TOPIC_ID, config or LogConfig(), Validation(), producer_expiration_ms=expiration_ms
+    )  # fmt: skip
+
+
+def load_one(
+    env: Env,
+    config: LogConfig | None = None,
+    *,
+    path: str = PATH,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    expiration_ms: int = EXPIRATION_MS,
+    **fields: Any,
+) -> Log:
+    """The log as a start opens it, after a crash unless `is_clean`."""
+    topic, _, partition = path.rpartition("/")[2].rpartition("-")
+    return load_log(
+        env, path, topic, int(partition), TOPIC_ID, config or LogConfig(), Validation(), recovery_point=recovery_point,
+        log_start_offset=log_start_offset, producer_expiration_ms=expiration_ms, **({"is_clean": False} | fields),
+    )  # fmt: skip
