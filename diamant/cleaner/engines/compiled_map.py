@@ -76,6 +76,8 @@ class CompiledMap:
         self._has_aborted = plan.has_aborted
         self._records = records
         self._hasher = KeyHasher(plan.hash_key, work.limits.tuples)
+        self._began: tuple[int, int] | None = None
+        """Base offset of the first segment, and the position from which on it was added."""
         self._last_put = -1
         """Offset of the last record that the map took."""
 
@@ -112,7 +114,8 @@ class CompiledMap:
         self.end_offset = max(self.end_offset, mapped.end_offset)
         self.last_seen = max(self.last_seen, mapped.last_seen)
         before = self.notes.total
-        self.notes_before |= {base: before + count for base, count in mapped.notes_before.items()}
+        # Of a segment that both have a part of, this map has the first.
+        self.notes_before = {base: before + count for base, count in mapped.notes_before.items()} | self.notes_before
         self.notes.append(mapped.notes)
         self.notes.total = before + mapped.all_notes
         self.stretches.take_over(mapped.stretches)
@@ -123,17 +126,22 @@ class CompiledMap:
         self.offsets.close()
 
     def add_segment(self, segment: SegmentPlan, position: int, tracker: TransactionTracker) -> bool:
-        """Add the keys of a segment from a byte position on; return True if the map was full before its end."""
+        """Add the keys of a segment from a byte position on; return True if the map was full before its end.
+
+        What lies before that position, in the dirty range, has been added before.
+        """
         work, stats = self._work, self._work.stats
-        self.notes_before[segment.base_offset] = self.notes.total
-        read_before = stats.map_bytes_read
+        self.notes_before.setdefault(segment.base_offset, self.notes.total)
+        self._began = self._began or (segment.base_offset, position)
+        began = self._began[1] if segment.base_offset == self._began[0] else 0
+        read_before = stats.map_bytes_read - (position - began)
         for chunk in self._records.chunks(work.env, work.log_path(segment), position, segment.size):
             work.check_done()
             work.throttle(chunk.size)
             full_row = self._add_chunk(chunk, tracker)
             if full_row is not None:
                 at = chunk.position + chunk.rows[fields.POSITION, full_row]
-                stats.map_bytes_read = read_before + self._bytes_of_chunks_before(segment, position, at)
+                stats.map_bytes_read = read_before + self._bytes_of_chunks_before(segment, began, at)
                 return True
             stats.map_bytes_read += chunk.size
         return False

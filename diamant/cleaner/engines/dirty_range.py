@@ -6,6 +6,7 @@ Source: Kafka's Cleaner.buildOffsetMap.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from diamant.cleaner.rules.plan import aborted_from
@@ -77,8 +78,13 @@ def dirty_start(env: Env, plan: CleanPlan) -> DirtyStart:
         file.close()
 
 
-def add_segments(work: RoundWork, key_map: KeyMap, start: DirtyStart, end: int | None = None) -> bool:
-    """Add the segments from `start` up to the index `end`; return True if the map was full before their end."""
+def add_segments(
+    work: RoundWork, key_map: KeyMap, start: DirtyStart, end: int | None = None, stop: int | None = None
+) -> bool:
+    """Add the segments from `start` up to the index `end`; return True if the map was full before their end.
+
+    Of the last one only the first `stop` bytes, where a batch ends: what follows may be added later.
+    """
     plan = work.plan
     tracker = TransactionTracker()
     aborted = list(aborted_from(plan, start.segment, plan.first_uncleanable_offset))
@@ -88,7 +94,11 @@ def add_segments(work: RoundWork, key_map: KeyMap, start: DirtyStart, end: int |
         aborted = [one for one in aborted if one.last_offset >= start.offset]
     tracker.add_aborted(aborted)
     position = start.position
-    for segment in plan.segments[start.segment : end]:
+    segments = list(plan.segments[start.segment : end])
+    if stop is not None:
+        last = segments[-1]
+        segments[-1] = replace(last, size=stop, next_base_offset=last.base_offset)
+    for segment in segments:
         work.check_done()
         if plan.quarantined:
             tracker.skip_to(segment.base_offset)

@@ -15,8 +15,9 @@ from diamant.cleaner.engines import compiled
 from diamant.cleaner.engines.compiled_rewriter import CompiledRewriter
 from diamant.cleaner.engines.dirty_range import add_segments
 from diamant.cleaner.engines.round import Engine
+from diamant.cleaner.parallel.cuts import shares_of
 from diamant.cleaner.parallel.groups import GroupRewriters
-from diamant.cleaner.parallel.shares import map_shares, shares_of
+from diamant.cleaner.parallel.shares import map_shares
 from diamant.cleaner.segments.row_records import RowRecords
 from diamant.storage.env.env import RealEnv
 
@@ -56,7 +57,7 @@ def _divide(
     def add(work: RoundWork, key_map: CompiledMap, start: DirtyStart) -> bool:
         if work.plan.has_aborted:
             return add_segments(work, key_map, start)
-        return map_shares(work, key_map, shares_of(work.plan, start, processes))
+        return map_shares(work, key_map, shares_of(work.env, work.plan, start, processes))
 
     def new_rewriter(work: RoundWork) -> CompiledRewriter:
         return CompiledRewriter(work, RowRecords(work.limits), survivors)

@@ -1,4 +1,4 @@
-"""The first pass of a round in shares: as many runs of segments as there are processes, each with a map of its own.
+"""The first pass of a round in shares (`cuts`): as many as there are processes, each with a map of its own.
 
 This process maps the first share. Then it takes over the others, so that later offsets win: the keys of a few one share after the
 other, those of many once they are merged (`merging`). At a share that its process could not map, or whose keys might fill the
@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.cleaner.engines.compiled_map import CompiledMap
-from diamant.cleaner.engines.dirty_range import DirtyStart, add_segments
+from diamant.cleaner.engines.dirty_range import add_segments
 from diamant.cleaner.engines.offset_map import shared_tuples
 from diamant.cleaner.parallel.fork import Fork, ForkFailed
 from diamant.cleaner.parallel.merging import MERGED_FROM, Keys, merged, partitions_for
@@ -29,19 +29,7 @@ if TYPE_CHECKING:
 
     from diamant.cleaner.engines.compiled_map import Mapped
     from diamant.cleaner.engines.work import RoundWork
-    from diamant.cleaner.rules.plan import CleanPlan
-
-
-MORE = 0.1
-"""So much more does this process map than each other: those hand over keys, and later shares may have more of them."""
-
-
-class Share(NamedTuple):
-    """Segments that follow each other."""
-
-    start: DirtyStart
-    end: int
-    """Index of the segment after the last."""
+    from diamant.cleaner.parallel.cuts import Share
 
 
 class _Answer(NamedTuple):
@@ -53,23 +41,8 @@ class _Answer(NamedTuple):
     """Keys of each partition."""
 
 
-def shares_of(plan: CleanPlan, start: DirtyStart, count: int) -> list[Share]:
-    """Cut the segments from `start` on into `count` shares, or fewer, of about the same size, the first one larger (`MORE`)."""
-    segments = plan.segments
-    total = sum(segment.size for segment in segments[start.segment :]) - start.position
-    shares: list[Share] = []
-    first, size = start, -start.position
-    for index in range(start.segment, len(segments)):
-        size += segments[index].size
-        if size * (count + MORE) >= total * (len(shares) + 1 + MORE) or index == len(segments) - 1:
-            shares.append(Share(first, index + 1))
-            if index + 1 < len(segments):
-                first = DirtyStart(index + 1, 0, segments[index + 1].base_offset)
-    return shares
-
-
 def map_shares(work: RoundWork, key_map: CompiledMap, shares: Sequence[Share]) -> bool:
-    """Add the segments of all shares; return True if the map was full before their end. Errors as `add_segments`."""
+    """Add the batches of all shares; return True if the map was full before their end. Errors as `add_segments`."""
     children: list[_Child] = []
     try:
         with suppress(OSError):  # no more processes, or no memory to share: then with fewer

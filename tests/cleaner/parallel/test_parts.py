@@ -13,12 +13,13 @@ import pytest
 
 from diamant.cleaner.engines.compiled_map import CompiledMap
 from diamant.cleaner.engines.compiled_rewriter import CompiledRewriter
-from diamant.cleaner.engines.dirty_range import DirtyStart, map_dirty_range
+from diamant.cleaner.engines.dirty_range import map_dirty_range
 from diamant.cleaner.engines.survivors import MapSurvivors
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.parallel import round as parallel_round
+from diamant.cleaner.parallel.cuts import shares_of
 from diamant.cleaner.parallel.groups import GroupRewriters, costliest_first
-from diamant.cleaner.parallel.shares import Share, map_shares, shares_of
+from diamant.cleaner.parallel.shares import map_shares
 from diamant.cleaner.rules.engine_limits import EngineLimits
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
@@ -72,17 +73,6 @@ def work_of(plan: CleanPlan, charged: list[int]) -> RoundWork:
     )
 
 
-def test_shares_are_runs_of_segments_of_about_the_same_size(history: SegmentHistory, tmp_path: Path) -> None:
-    """They cover all from where the dirty range begins; there are no more than segments."""
-    plan = plan_of(history, tmp_path)
-    start = DirtyStart(2, 0, plan.segments[2].base_offset)
-    shares = shares_of(plan, start, 3)
-    assert [(share.start.segment, share.end) for share in shares] == [(2, 6), (6, 9), (9, 12)]
-    assert [share.start.offset for share in shares] == [plan.segments[at].base_offset for at in (2, 6, 9)]
-    assert len(shares_of(plan, start, 50)) == SEGMENTS - 2
-    assert shares_of(plan, DirtyStart(11, 5, 0), 4) == [Share(DirtyStart(11, 5, 0), 12)]
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("count", [3, 9])
 def test_shares_are_mapped_by_children(history: SegmentHistory, tmp_path: Path, mode: str, count: int) -> None:
@@ -91,7 +81,9 @@ def test_shares_are_mapped_by_children(history: SegmentHistory, tmp_path: Path, 
     work = work_of(plan, charged)
     key_map = CompiledMap(work, RowRecords(work.limits))
     map_dirty_range(
-        work, key_map, add=lambda work, key_map, start: map_shares(work, key_map, shares_of(plan, start, count))
+        work,
+        key_map,
+        add=lambda work, key_map, start: map_shares(work, key_map, shares_of(work.env, plan, start, count)),
     )
     alone = work_of(plan, [])
     expected = CompiledMap(alone, RowRecords(work.limits))

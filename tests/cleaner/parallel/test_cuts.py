@@ -1,0 +1,106 @@
+"""Where the log is cut into the shares of the first pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from diamant.cleaner.engines.compiled_map import CompiledMap
+from diamant.cleaner.engines.dirty_range import DirtyStart, add_segments
+from diamant.cleaner.engines.work import RoundWork
+from diamant.cleaner.parallel.cuts import MORE, Share, shares_of
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.segments.row_records import RowRecords
+from diamant.protocol.batches.batch import iter_headers
+from diamant.storage import names
+from diamant.storage.env.memory import MemoryEnv
+from tests.cleaner.engines.test_engines_agree import index_every_batch
+from tests.cleaner.prompt.segment_history import SegmentHistory
+
+SEGMENTS, BATCHES = 3, 40
+
+
+@pytest.fixture
+def stored() -> tuple[MemoryEnv, CleanPlan]:
+    """Closed segments and their plan."""
+    history = SegmentHistory()
+    for number in range(SEGMENTS * BATCHES):
+        history.batch([(b"key-%d" % (number % 7), b"value-%03d" % number)])
+        if number % BATCHES == BATCHES - 1:
+            history.roll()
+    return history.stored()
+
+
+def first(plan: CleanPlan, index: int = 0) -> DirtyStart:
+    """The beginning of a segment."""
+    return DirtyStart(index, 0, plan.segments[index].base_offset)
+
+
+def bytes_of(plan: CleanPlan, share: Share) -> int:
+    """The size of a share."""
+    sizes = [segment.size for segment in plan.segments[share.start.segment : share.end]]
+    if share.stop is not None:
+        sizes[-1] = share.stop
+    return sum(sizes) - share.start.position
+
+
+def test_shares_end_at_indexed_batches(stored: tuple[MemoryEnv, CleanPlan]) -> None:
+    """Within a segment, too: they are of the same size but for a batch, the first one larger, and leave nothing out."""
+    env, plan = stored
+    index_every_batch(env, plan)
+    batch = plan.segments[0].size // BATCHES
+    for start in (first(plan), first(plan, 1), shares_of(env, plan, first(plan), 2)[1].start):
+        for count in (2, 4, 16):
+            shares = shares_of(env, plan, start, count)
+            assert shares[0].start == start
+            assert (shares[-1].end, shares[-1].stop) == (SEGMENTS, None)
+            total = sum(segment.size for segment in plan.segments[start.segment :]) - start.position
+            assert sum(bytes_of(plan, share) for share in shares) == total
+            expected = [1 + MORE, *[1] * (count - 1)]
+            for share, part in zip(shares, expected, strict=True):
+                assert abs(bytes_of(plan, share) - total * part / (count + MORE)) <= 2 * batch
+    for share, after in pairwise(shares_of(env, plan, first(plan), 7)):
+        base_offset = plan.segments[after.start.segment].base_offset
+        headers = dict(iter_headers(env.read_bytes(names.log_file(plan.directory, base_offset))))
+        assert headers[after.start.position].base_offset == after.start.offset
+        assert share.stop == (after.start.position or None)
+
+
+@pytest.mark.parametrize("damage", ["missing", "wrong", "quarantined"])
+def test_without_a_fitting_entry_segments_are_not_cut(stored: tuple[MemoryEnv, CleanPlan], damage: str) -> None:
+    """The border that is nearest serves; there are no more shares than segments."""
+    env, plan = stored
+    if damage == "missing":
+        for segment in plan.segments:
+            env.remove(names.index_file(plan.directory, segment.base_offset))
+    elif damage == "quarantined":
+        index_every_batch(env, plan)
+        plan = replace(plan, quarantined=frozenset(segment.base_offset for segment in plan.segments))
+    elif damage == "wrong":
+        for segment in plan.segments:
+            entries = b"".join(
+                (offset.to_bytes(4, "big") + (offset * 70 + 5).to_bytes(4, "big")) for offset in range(1, BATCHES)
+            )
+            env.write_atomically(names.index_file(plan.directory, segment.base_offset), entries)
+    assert shares_of(env, plan, first(plan), 3) == [Share(first(plan, index), index + 1, None) for index in range(3)]
+    assert len(shares_of(env, plan, first(plan), 50)) == SEGMENTS
+    last = DirtyStart(SEGMENTS - 1, plan.segments[-1].size - 1, 0)
+    assert shares_of(env, plan, last, 4) == [Share(last, SEGMENTS, None)]
+
+
+def test_a_cut_segment_gives_the_map_of_a_whole_one(stored: tuple[MemoryEnv, CleanPlan]) -> None:
+    """Up to the cut the map ends with the last batch before it; afterwards all figures are those of one pass."""
+    env, plan = stored
+    index_every_batch(env, plan)
+    maps = []
+    for cut in (None, shares_of(env, plan, first(plan), 2)[1].start):
+        work = RoundWork(env, plan)
+        key_map = CompiledMap(work, RowRecords(work.limits))
+        if cut is not None:
+            assert not add_segments(work, key_map, first(plan), cut.segment + 1, cut.position)
+            assert key_map.end_offset == key_map.last_seen == cut.offset - 1
+        assert not add_segments(work, key_map, cut or first(plan))
+        maps.append((key_map.mapped(), work.stats))
+    assert maps[0] == maps[1]
