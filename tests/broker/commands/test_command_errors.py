@@ -1,17 +1,22 @@
-"""What the commands say when the broker goes away, or wants a token."""
+"""Commands whose broker goes away, wants a token, or is secured by TLS and SASL."""
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
 from diamant.broker.client import admin as admin_module
+from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, CA_VARIABLE, USER_VARIABLE
 from diamant.broker.config.broker_config import BrokerConfig
 
 
@@ -71,3 +76,70 @@ def test_a_token_that_is_missing_or_wrong_is_asked_for_by_its_option(tmp_path: P
             assert f"{words} the file that holds it, by --token-file or $DIAMANT_TOKEN_FILE" in result.stderr
         result = CliRunner().invoke(main, [*command, "--token-file", str(files["token"])])
         assert "token" not in result.output
+
+
+class Secured(NamedTuple):
+    """A broker's address, and what opens it."""
+
+    bootstrap: str
+    user: str
+    ca: str
+
+    @property
+    def options(self) -> list[str]:
+        """As options of a command."""
+        return ["-b", self.bootstrap, "--user", self.user, "--ca", self.ca]
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """As variables of the environment."""
+        return {BOOTSTRAP_VARIABLE: self.bootstrap, USER_VARIABLE: self.user, CA_VARIABLE: self.ca}
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A broker that listens on SASL_SSL only, with a topic."""
+    path = tmp_path_factory.mktemp("secured")
+    config = BrokerConfig(
+        "127.0.0.1:0", path / "data", users={"alice": "secret"}, tls=True, diamant_http_listen="127.0.0.1:0"
+    )
+    with Broker(config) as broker:
+        broker.create_topic("orders")
+        (path / "password").write_text("secret\n")
+        (path / "ca.pem").write_text(broker.client_config("alice").ca or "")
+        yield Secured(broker.bootstrap_servers, f"alice:{path / 'password'}", str(path / "ca.pem"))
+
+
+@pytest.mark.parametrize("is_by_variables", [False, True])
+def test_http_is_found_behind_sasl_and_tls(secured: Secured, is_by_variables: bool) -> None:
+    """By options, or by the environment."""
+    options, variables = ([], secured.variables) if is_by_variables else (secured.options, {})
+    result = CliRunner().invoke(main, ["status", "--json", *options], env=variables)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["topics"]
+
+
+def test_the_system_s_certificates_are_not_enough(secured: Secured) -> None:
+    """`--ca system` is no file: the throw-away CA of a test is not among what the system trusts."""
+    result = CliRunner().invoke(main, ["status", *secured.options, "--ca", "system"])
+    assert result.exit_code == 1
+    assert "certificate verify failed" in result.stderr
+
+
+def completed(words: list[str]) -> list[str]:
+    """The words that a shell would offer after these."""
+    shell = ShellComplete(main, {}, "diamant", "_DIAMANT_COMPLETE")
+    return [item.value for item in shell.get_completions(words, "")]
+
+
+@pytest.mark.parametrize("words", [["compact"], ["topic", "describe"], ["explain"]])
+def test_names_are_completed_after_a_login(secured: Secured, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the options that stand in the line already, or by the environment; without a login there are no names."""
+    assert completed([*words, *secured.options]) == ["orders"]
+    monkeypatch.setenv(BOOTSTRAP_VARIABLE, secured.bootstrap)
+    monkeypatch.setenv(CA_VARIABLE, secured.ca)
+    assert completed(words) == []
+    monkeypatch.setenv(USER_VARIABLE, secured.user)
+    assert completed(words) == ["orders"]
+    monkeypatch.setenv(USER_VARIABLE, f"{secured.user}.missing")
+    assert completed(words) == []

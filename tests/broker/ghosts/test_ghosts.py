@@ -1,8 +1,9 @@
-"""Ghosts: deletions that a group has missed because it was behind when the tombstone went."""
+"""Ghosts: deletions that a group has missed because it was behind when the tombstone went, and their bounded memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +13,7 @@ from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import main
 from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.client.kafka_group import KafkaGroup
+from diamant.broker.ghosts.ledger import MAX_GHOSTS, MAX_KEY_BYTES, Ghost, GhostLedger
 
 PARTITION = "users", 0
 
@@ -124,3 +126,32 @@ def test_tombstones_that_wait_for_groups_make_no_ghosts(broker: BlockingBroker) 
     assert broker.ghosts("held").ghosts == ()
     broker.clock.advance("2d")
     assert [one.key for _, one in broker.ghosts("held").ghosts] == [b"a"]
+
+
+TOPIC = UUID(int=1)
+
+
+def ghost(key: bytes) -> Ghost:
+    """One of a key."""
+    return Ghost(key, 7, 0, {"slow": 3})
+
+
+def test_a_full_ledger_counts() -> None:
+    """Further keys, and long ones, are only counted; a key that goes makes room."""
+    ledger = GhostLedger()
+    for index in range(MAX_GHOSTS):
+        ledger.add(TOPIC, 0, ghost(b"%d" % index))
+    ledger.add(TOPIC, 1, ghost(b"one more"))
+    ledger.add(TOPIC, 0, ghost(b"0"))
+    assert (len(ledger.of(TOPIC)[0]), 1 in ledger.of(TOPIC), ledger.left_out) == (MAX_GHOSTS, False, {TOPIC: 1})
+    ledger.forget_key(b"0")
+    ledger.add(TOPIC, 1, ghost(b"x" * (MAX_KEY_BYTES + 1)))
+    ledger.add(TOPIC, 1, ghost(b"one more"))
+    assert (list(ledger.of(TOPIC)[1]), ledger.left_out) == ([b"one more"], {TOPIC: 2})
+
+
+def test_topics_are_told_apart_by_their_ids() -> None:
+    """One that was deleted and made again has no ghosts."""
+    ledger = GhostLedger()
+    ledger.add(TOPIC, 0, ghost(b"k"))
+    assert ledger.of(UUID(int=2)) == {}

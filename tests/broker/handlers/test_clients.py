@@ -4,71 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
+from tests.broker.real_clients import CLIENTS, TIMEOUT_S, Client, ConfluentKafka, Message
+from tests.waiting import wait_until
 
-Message = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
-
-MESSAGES: list[Message] = [
-    (b"key", b"value", []),
-    (None, b"no key", []),
-    (b"tombstone", None, []),
-    (b"", b"", []),
-    (
-        b"headers",
-        b"v",
-        [("a", b"1"), ("a", b"2"), ("empty", b""), ("", b"no name"), ("\u00e9", b"\xff")],
-    ),
-    (b"large", bytes(range(256)) * 3000, []),
-    *((str(number).encode(), b"x" * number, []) for number in range(200)),
+MESSAGES = [
+    Message(b"key", b"value"),
+    Message(None, b"no key"),
+    Message(b"tombstone", None),
+    Message(b"", b""),
+    Message(b"headers", b"v", [("a", b"1"), ("a", b"2"), ("empty", b""), ("", b"no name"), ("\u00e9", b"\xff")]),
+    Message(b"large", bytes(range(256)) * 3000),
+    *(Message(str(number).encode(), b"x" * number) for number in range(200)),
 ]
 # kafka-python refuses to send the first, both Python clients the others.
-WITHOUT_VALUES: list[Message] = [
-    (b"null header", b"v", [("null", None), ("one", b"1")]),
-    (None, None, []),
-    (None, None, [("header alone", b"1")]),
+WITHOUT_VALUES = [
+    Message(b"null header", b"v", [("null", None), ("one", b"1")]),
+    Message(None, None),
+    Message(None, None, [("header alone", b"1")]),
 ]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-TIMEOUT_S = 60
 
 
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
 @pytest.mark.parametrize("codec", CODECS)
-def test_confluent_kafka(diamant_broker: Broker, diamant_topic: str, codec: str, idempotent: bool) -> None:
-    """Librdkafka gets back what it sent, in order, and the batches are stored in the codec it was told to use."""
-    from confluent_kafka import Consumer, Producer, TopicPartition
-
-    sent = MESSAGES + WITHOUT_VALUES
-    errors: list[Any] = []
-    producer = Producer(
-        {
-            "bootstrap.servers": diamant_broker.bootstrap_servers,
-            "compression.type": codec,
-            "enable.idempotence": idempotent,
-            "linger.ms": 20,
-        }
-    )
-    for key, value, headers in sent:
-        producer.produce(diamant_topic, value, key, headers=headers, on_delivery=lambda error, _: errors.append(error))
-    assert producer.flush(TIMEOUT_S) == 0
-    assert set(errors) == {None}
-    consumer = Consumer(
-        {"bootstrap.servers": diamant_broker.bootstrap_servers, "group.id": "g", "enable.auto.commit": False}
-    )
-    consumer.assign([TopicPartition(diamant_topic, 0, 0)])
-    received: list[Message] = []
-    while len(received) < len(sent):
-        message = consumer.poll(TIMEOUT_S)
-        assert message is not None
-        assert message.error() is None
-        received.append((message.key(), message.value(), message.headers() or []))
-    consumer.close()
-    assert received == sent
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_gets_back_what_it_sent(
+    diamant_broker: Broker, diamant_topic: str, client: Client, codec: str, idempotent: bool
+) -> None:
+    """In order, and the batches are stored in the codec it was told to use."""
+    sent = MESSAGES + (WITHOUT_VALUES if isinstance(client, ConfluentKafka) else [])
+    servers = diamant_broker.bootstrap_servers
+    offsets = client.produce(servers, diamant_topic, sent, codec=codec, idempotent=idempotent)
+    assert offsets == list(range(len(sent)))
+    received = client.consume(servers, diamant_topic)
+    assert [(one.key, one.value, one.headers) for one in received] == [(*one[:2], list(one.headers)) for one in sent]
     assert diamant_broker.node.topics.log(diamant_topic, 0).log_end_offset == len(sent)
     assert CODECS.index(codec) in stored_codecs(diamant_broker, diamant_topic)
 
@@ -82,71 +56,6 @@ def stored_codecs(broker: Broker, topic: str) -> set[int]:
         return {header.codec for _, header in iter_headers(file.read())}
 
 
-@pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
-@pytest.mark.parametrize("codec", CODECS)
-async def test_aiokafka(diamant_broker: Broker, diamant_topic: str, codec: str, idempotent: bool) -> None:
-    """Aiokafka gets back what it sent, in order."""
-    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-
-    servers = diamant_broker.bootstrap_servers
-    async with AIOKafkaProducer(
-        bootstrap_servers=servers,
-        compression_type=None if codec == "none" else codec,
-        enable_idempotence=idempotent,
-        acks="all" if idempotent else 1,
-    ) as producer:
-        sent = [await producer.send(diamant_topic, value, key, headers=headers) for key, value, headers in MESSAGES]
-        offsets = [(await future).offset for future in sent]
-        assert offsets == list(range(len(MESSAGES)))
-    async with AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
-        partition = TopicPartition(diamant_topic, 0)
-        consumer.assign([partition])
-        await consumer.seek_to_beginning(partition)
-        received: list[Message] = []
-        async with asyncio.timeout(TIMEOUT_S):
-            while len(received) < len(MESSAGES):
-                message = await consumer.getone()
-                received.append((message.key, message.value, list(message.headers)))
-        assert received == MESSAGES
-        assert (await consumer.end_offsets([partition]))[partition] == len(MESSAGES)
-    assert CODECS.index(codec) in stored_codecs(diamant_broker, diamant_topic)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its own making
-@pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
-@pytest.mark.parametrize("codec", CODECS)
-def test_kafka_python(diamant_broker: Broker, diamant_topic: str, codec: str, idempotent: bool) -> None:
-    """kafka-python gets back what it sent, in order."""
-    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-
-    producer = KafkaProducer(
-        bootstrap_servers=diamant_broker.bootstrap_servers,
-        compression_type=None if codec == "none" else codec,
-        enable_idempotence=idempotent,
-    )
-    sent = [producer.send(diamant_topic, value, key, headers=headers) for key, value, headers in MESSAGES]
-    assert [future.get(TIMEOUT_S).offset for future in sent] == list(range(len(MESSAGES)))
-    producer.close()
-    consumer = KafkaConsumer(
-        bootstrap_servers=diamant_broker.bootstrap_servers,
-        auto_offset_reset="earliest",
-        consumer_timeout_ms=TIMEOUT_S * 1000,
-    )
-    partition = TopicPartition(diamant_topic, 0)
-    consumer.assign([partition])
-    received: list[Message] = []
-    for message in consumer:
-        received.append((message.key, message.value, list(message.headers)))
-        if len(received) == len(MESSAGES):
-            break
-    ends = consumer.end_offsets([partition])
-    consumer.close()
-    assert received == MESSAGES
-    assert ends[partition] == len(MESSAGES)
-    assert CODECS.index(codec) in stored_codecs(diamant_broker, diamant_topic)
-
-
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_acks(diamant_broker: Broker, diamant_topic: str, acks: str) -> None:
     """Every level of acknowledgement delivers."""
@@ -156,15 +65,7 @@ def test_acks(diamant_broker: Broker, diamant_topic: str, acks: str) -> None:
     for number in range(100):
         producer.produce(diamant_topic, str(number))
     assert producer.flush(TIMEOUT_S) == 0
-    wait_for(lambda: diamant_broker.node.topics.log(diamant_topic, 0).log_end_offset == 100)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Look again until a condition holds."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    asyncio.run(wait_until(lambda: diamant_broker.node.topics.log(diamant_topic, 0).log_end_offset == 100))
 
 
 def test_a_megabyte_that_does_not_compress(diamant_broker: Broker, diamant_topic: str) -> None:

@@ -1,4 +1,4 @@
-"""What the broker's own log says of what a beginner looks for: topics, faults, starts, stops that were none."""
+"""What the broker tells of topics, faults, starts and stops, and of a damaged segment, wherever somebody looks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.topics.creation import ensure_topics
 from diamant.broker.topics.deletion import delete_topics
+from diamant.cleaner.rules.modes import MODES
+from tests.broker.operations.explain.explained import DAY_MS, stage
+from tests.broker.operations.explain.test_explain import flip
+from tests.broker.operations.explain.test_explain_asking import HTTP, ask, scrape
+from tests.broker.operations.test_compact_config import figures
 from tests.broker.wire import WireClient
 
 
@@ -48,3 +53,55 @@ async def test_a_start_counts_partitions(tmp_path: Path, caplog: pytest.LogCaptu
     (tmp_path / ".kafka_cleanshutdown").unlink()
     async with Broker(config(tmp_path)):
         assert "the last stop was not orderly: 53 logs were checked" in caplog.messages
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_damaged_segment_is_told_of_everywhere(tmp_path: Path, mode: str) -> None:
+    """Metrics, DescribeConfigs and status name the file and the position of the damage, and past the deadline the probe fails;
+    once the segment is repaired nothing of that is left.
+    """
+    broker = {"diamant_cleaner_mode": mode, "diamant_erasure_deadline_ms": str(30 * DAY_MS), **HTTP}
+    async with stage(tmp_path, broker, max_compaction_lag_ms=str(DAY_MS)) as at:
+        await at.put("k=1")
+        await at.roll()
+        await at.put("k=2")
+        damaged = at.log.active.path
+        await at.roll()
+        await at.put("z=1")
+        await at.roll()
+        flip(damaged, 1000)
+        await at.settle()
+        await at.put("z=2")
+        at.clock.advance_ms(2 * DAY_MS)
+        await at.settle()
+        name = Path(damaged).name
+
+        found = await scrape(at)
+        directory = f'{{logDirectory="{at.broker.config.data_dir}"}}'
+        assert found["kafka_log_logcleanermanager_uncleanable_partitions_count" + directory] == 1
+        assert found["kafka_log_logcleanermanager_uncleanable_bytes" + directory] >= at.log.segments[1].size
+        (info,) = (one for one in found if one.startswith("diamant_cleaner_uncleanable_info"))
+        assert name in info
+        assert f"{name} at 0: " in info
+        assert found['diamant_cleaner_overdue_seconds{partition="0",topic="t"}'] * 1000 == pytest.approx(DAY_MS, abs=10)
+        assert found['diamant_oldest_superseded_age_seconds{topic="t"}'] * 1000 == 2 * DAY_MS
+        described = (await figures(at.wire))["diamant.uncleanable.partitions"]
+        assert described.startswith("1: partition 0: ")
+        assert name in described
+        assert f"{name} at 0: " in described
+        cleaner = (await ask(at, "/v1/status"))[1]["cleaner"]
+        assert cleaner["uncleanable_partitions"] == 1, "so `diamant status` exits with 3"
+        assert name in str(cleaner["partitions"][0])
+        assert (await ask(at, "/healthz?erasure"))[0] == 200
+        at.clock.advance_ms(29 * DAY_MS)
+        await at.settle()
+        status, fields = await ask(at, "/healthz?erasure")
+        assert (status, [one["topic"] for one in fields["topics"]]) == (503, ["t"])
+        if mode == "prompt":
+            flip(damaged, 2000)
+            await at.settle()
+            found = await scrape(at)
+            assert found["kafka_log_logcleanermanager_uncleanable_partitions_count" + directory] == 0
+            assert not [one for one in found if one.startswith("diamant_cleaner_uncleanable_info")]
+            assert (await figures(at.wire))["diamant.uncleanable.partitions"] == "0"
+            assert (await ask(at, "/healthz?erasure"))[0] == 200

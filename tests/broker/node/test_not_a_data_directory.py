@@ -1,4 +1,4 @@
-"""Starting on a directory that holds something else: refused in one line, and nothing in it is changed."""
+"""Starts on directories that hold something else, or logs that cannot be opened: nothing in them is lost."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.protocol.errors import ErrorCode
+from tests.broker.node.test_cleaning import SMALL, checkpoint, config, fill, produce, read
+from tests.broker.wire import DELETE_TOPICS, WireClient
 
 
 def contents(place: Path) -> dict[str, bytes | None]:
@@ -56,3 +59,45 @@ async def test_a_data_directory_with_something_else_in_it(tmp_path: Path, foreig
     assert said.startswith(f"{tmp_path}/{foreign}: directory {foreign!r}: expected topic-partition")
     assert said.endswith("; move it out of the log directory")
     assert contents(tmp_path) == before
+
+
+async def prepare(path: Path) -> dict[tuple[str, int], int]:
+    """Run a broker that cleans its topic, and stop it; then have that log not open. What the cleaner's checkpoint says."""
+    async with Broker(config(path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", **SMALL)
+        await wire.create("other")
+        await fill(wire, "t", 100)
+        await (await broker.services.cleaning.service()).settled()
+    (path / "t-0" / "leader-epoch-checkpoint").rename(path / "kept")
+    (path / "t-0" / "leader-epoch-checkpoint").write_text("not one")
+    return checkpoint(path)
+
+
+async def test_the_cleaner_keeps_its_checkpoint(tmp_path: Path) -> None:
+    """What is clean is not dirty again, and the others are served meanwhile."""
+    before = await prepare(tmp_path)
+    assert before["t", 0] > 0
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        assert broker.node.directory.unopened == {("t", 0)}
+        await (await broker.services.cleaning.service()).settled()
+        await produce(wire, "other", "k=v")
+    assert checkpoint(tmp_path) == before
+    (tmp_path / "kept").rename(tmp_path / "t-0" / "leader-epoch-checkpoint")
+    async with Broker(config(tmp_path)) as broker:
+        assert not broker.node.directory.failures
+        assert (await broker.services.cleaning.service()).states.checkpoint(("t", 0)) == before["t", 0]
+
+
+async def test_its_topic_can_be_deleted_and_made_anew(tmp_path: Path) -> None:
+    """The new one has nothing of the old one."""
+    await prepare(tmp_path)
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        answer = await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
+        assert answer.responses[0].error_code == ErrorCode.NONE
+        assert not broker.node.directory.failures
+        assert (await wire.create("t", **SMALL)).error_code == ErrorCode.NONE
+        await produce(wire, "t", "k=new")
+        assert await read(wire, "t") == [(0, "k", "new")]
+    async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
+        assert broker.node.directory.was_clean
+        assert await read(wire, "t") == [(0, "k", "new")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,10 @@ from click.testing import CliRunner
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut, TooMany
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.operations.compactions import compact as compaction
+from diamant.broker.operations.compactions import compact_by_config as compact_config
 from diamant.broker.operations.compactions.compact import MAX_CALLS, BrokerStopping, CompactionFailed
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
@@ -256,3 +261,37 @@ async def test_alter_then_compact_a_topic_whose_policy_changed(broker: Broker, w
         await broker.compact("t")
     await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
     assert (await broker.compact("t")).removed == {"superseded": 2}
+
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs/how-to/compact-on-demand.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_guide(tmp_path: Path) -> None:
+    """They are tests, and pass."""
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    (tmp_path / "test_guide.py").write_text("\n\n".join(blocks))
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "test_guide.py",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+def test_the_guide_is_complete() -> None:
+    """Each entry of DescribeConfigs and each error code has its row; limits are those of the code."""
+    assert set(re.findall(r"^\| `(diamant\.[a-z.]+)` \|", PAGE, re.MULTILINE)) == set(ROWS)
+    for code in {*compact_config._CODES.values(), "KAFKA_STORAGE_ERROR"}:
+        name = code if isinstance(code, str) else code.name
+        assert f"| {name} |" in PAGE
+    assert (compact_config.RATE_PER_S, compact_config.BURST, compaction.MAX_CALLS) == (10.0, 20, 256)

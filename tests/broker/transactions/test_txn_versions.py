@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
+from diamant.broker.broker import Broker
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.records import iter_records
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.kraft.format import format_directory
 from tests.broker.transactions.conftest import running
+from tests.broker.transactions.txn_cases import CASES, run_case
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed
 from tests.broker.wire import API_VERSIONS, WireClient
 
@@ -81,3 +85,10 @@ async def test_an_old_directory_has_no_transaction_version() -> None:
     async with running(env) as (broker, wire):
         assert "transaction.version" not in await finalized(wire)
         assert broker.services.transactions().store.server_version == 0
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_case(diamant_broker: Broker, name: str) -> None:
+    """Every step gets the error code, and every transaction the state and epoch, that Kafka gives."""
+    run_name = f"{name}-{uuid.uuid4().hex[:8]}"
+    assert await run_case(diamant_broker.bootstrap_servers, name, run_name=run_name) == []

@@ -1,17 +1,41 @@
-"""Where the key that signs certificates may lie, and who may read it: anywhere else an erasure is refused before it begins."""
+"""Where the key that signs certificates may lie, who may read it, where it would not last, and what happens where it is missing."""
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from diamant.broker.broker import Broker
 from diamant.broker.client.errors import NotPossible
+from diamant.broker.erasure.evidence.signing_keys import SigningKeys
+from diamant.cleaner.evidence.certificates.key_location import check_lasting, mount_table
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from tests.broker.erasure.cases import KEY, broker_at, create, create_with_key, erase
+from diamant.storage.errors import StorageError
+from tests.broker.erasure.cases import (
+    DAY_MS,
+    HTTP,
+    KEY,
+    RETRY_MS,
+    START_MS,
+    broker_at,
+    certificates_of,
+    certified_at,
+    create,
+    create_with_key,
+    erase,
+    move_to,
+    wait_idle,
+    write,
+)
+from tests.broker.http_asking import ask
 from tests.cleaner.evidence.scan.naive_scanner import records_of_key
+from tests.waiting import wait_until
 
 
 async def test_a_key_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
@@ -85,3 +109,142 @@ async def test_a_place_where_no_key_can_be_made_is_named(tmp_path: Path) -> None
         await create_with_key(broker)
         with pytest.raises(NotPossible, match=r"file.*: .*let diamant.certificate.key.file say where else"):
             await erase(broker)
+
+
+CONTAINER = """\
+524 471 0:52 / / rw,relatime master:215 - overlay overlay rw,lowerdir=/l,upperdir=/u,workdir=/w
+525 524 0:55 / /proc rw,nosuid,nodev,noexec,relatime - proc proc rw
+530 524 0:57 / /tmp rw - tmpfs tmpfs rw,size=65536k
+540 524 254:1 /var/lib/docker/volumes/diamant-data/_data /data rw,relatime - ext4 /dev/vda1 rw
+541 524 254:1 /var/lib/docker/volumes/diamant-keys/_data /keys\\040of\\040ours rw,relatime - ext4 /dev/vda1 rw
+"""
+"""As in a container of Docker's, with two volumes and memory at /tmp."""
+MACHINE = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "data", "mounts", "reason"),
+    [
+        ("/home/diamant/k", "/data", CONTAINER, "with the container (/ is an overlay)"),
+        ("/database/k", "/data/sub", CONTAINER, "with the container (/ is an overlay)"),
+        ("/tmp/k", "/data", CONTAINER, "with this machine's memory (/tmp is a tmpfs)"),
+        ("/keys of ours/k", "/data", CONTAINER, None),
+        ("/home/diamant/k", "/srv", CONTAINER, None),
+        ("/home/diamant/k", "/tmp/data", CONTAINER, None),
+        ("/home/diamant/k", "/data", MACHINE, None),
+        ("/home/diamant/k", "/data", CONTAINER + CONTAINER.splitlines()[3].replace("/data", "/"), None),
+        ("/home/diamant/k", "/data", "", None),
+    ],
+)
+def test_a_place_vanishes_if_the_data_outlives_it(key: str, data: str, mounts: str, reason: str | None) -> None:
+    """What vanishes together with the data may have the key; of two mounts at one place the later one counts."""
+    if reason is None:
+        check_lasting(key, data, mounts)
+        return
+    with pytest.raises(StorageError) as caught:
+        check_lasting(key, data, mounts)
+    assert str(caught.value).startswith(f"{key} would vanish {reason}, while the data in {data} stays")
+    for word in ("diamant.certificate.key.file", "-v diamant-keys:/keys", "diamant.certificate.key.ephemeral=true"):
+        assert word in str(caught.value)
+
+
+def test_the_table_of_this_machine_can_be_read(tmp_path: Path) -> None:
+    """Data and key in one directory vanish together, wherever that is."""
+    check_lasting(str(tmp_path / "k"), str(tmp_path), mount_table())
+
+
+async def test_an_erasure_makes_no_key_in_a_containers_layer(tmp_path: Path) -> None:
+    """It is refused before anything is changed, unless the broker is told that the key may vanish, or the key is there."""
+    root, data = CONTAINER.splitlines()[0], CONTAINER.splitlines()[3]
+    mounts = f"{root}\n{data.replace(' /data ', f' {tmp_path}/data ')}\n"
+
+    @asynccontextmanager
+    async def contained(**properties: str) -> AsyncIterator[Broker]:
+        async with broker_at(tmp_path, **properties) as broker:
+            broker.services.evidence().keys = SigningKeys(broker.node, lambda: mounts)
+            yield broker
+
+    async with contained() as broker:
+        await create_with_key(broker)
+        with pytest.raises(NotPossible, match="would vanish with the container"):
+            await erase(broker)
+        assert not (tmp_path / "keys").exists()
+        assert broker.services.erasures().queue.unfinished() == []
+    async with contained(**{"diamant.certificate.key.ephemeral": "true"}) as broker:
+        await erase(broker)
+    async with contained() as broker:
+        assert "BEGIN PUBLIC KEY" in (await broker.services.certificates().public_key() or "")
+
+
+@pytest.mark.parametrize("name", ["certificate.key", "certificate.key.secret"])
+async def test_an_unfinished_erasure_waits_for_its_key_files(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when their disk is not mounted at a start: the log says what is missing, none is made, and it goes on with them."""
+    async with broker_at(tmp_path) as broker:
+        await create_with_key(broker)
+        await erase(broker)
+    (tmp_path / "keys" / name).rename(tmp_path / name)
+    with caplog.at_level(logging.ERROR):
+        async with broker_at(tmp_path, START_MS + 2 * DAY_MS) as broker:
+            assert f"{name} is missing" in caplog.text
+            move_to(broker, START_MS + 2 * DAY_MS + RETRY_MS)
+            await wait_idle(broker)
+            assert len(broker.services.erasures().queue.unfinished()) == 1
+            assert not (tmp_path / "keys" / name).exists()
+            (tmp_path / name).rename(tmp_path / "keys" / name)
+            await certified_at(broker, START_MS + 3 * DAY_MS, "key-gone")
+            await wait_until(lambda: broker.services.erasures().queue.unfinished() == [])
+
+
+async def test_one_whose_time_has_not_come_waits_on_when_they_are_back(tmp_path: Path) -> None:
+    """Reading the intent is all that was put off."""
+    async with broker_at(tmp_path) as broker:
+        await create_with_key(broker)
+        await erase(broker)
+    (tmp_path / "keys").rename(tmp_path / "unmounted")
+    async with broker_at(tmp_path) as broker:
+        (tmp_path / "unmounted").rename(tmp_path / "keys")
+        move_to(broker, START_MS + RETRY_MS)
+        await wait_idle(broker)
+        assert [one["due_ms"] for one in broker.services.erasures().queue.unfinished()] == [START_MS + DAY_MS]
+        assert broker.services.erasures().table.held == 0
+        await certified_at(broker, START_MS + DAY_MS, "key-gone")
+
+
+async def test_with_another_secret_it_goes_on_at_no_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What comes back is not what was there: that is told once, and nothing is tried again."""
+    async with broker_at(tmp_path) as broker:
+        await create_with_key(broker)
+        erasure = await erase(broker)
+    (tmp_path / "keys").rename(tmp_path / "unmounted")
+    async with broker_at(tmp_path) as broker:
+        SigningKey.load(str(tmp_path / "keys" / "certificate.key"))
+        move_to(broker, START_MS + RETRY_MS)
+        await wait_idle(broker)
+        assert broker.services.erasures().queue.unfinished() == []
+        assert await broker.services.erasures().queue.unfinished_on_disk() == [
+            {"id": erasure.id, "kind": "erasure", "due_ms": None}
+        ]
+        assert "cannot be continued" in caplog.text
+
+
+async def test_no_other_key_is_made_where_certificates_are(tmp_path: Path) -> None:
+    """They could not be verified with it, and digests not be compared. What there is can be listed; the error says what to do."""
+    async with broker_at(tmp_path) as broker:
+        await create_with_key(broker)
+        await erase(broker, is_now=True)
+    (tmp_path / "keys").rename(tmp_path / "unmounted")
+    async with broker_at(tmp_path, **HTTP) as broker:
+        write(broker, (b"customer-7", b"somebody else"))
+        with pytest.raises(NotPossible, match=r"are missing.*bring it back.*move .* out of the data directory"):
+            await erase(broker, b"customer-7")
+        listed = (await ask(broker, "GET", "/v1/certificates")).json
+        assert (len(listed["certificates"]), listed["public_key"]) == (2, None)
+        assert "certificate.key.secret are missing" in listed["key_problem"]
+        assert not (tmp_path / "keys").exists()
+        for path in [*certificates_of(broker, "key-gone"), *certificates_of(broker, "values-gone")]:
+            path.rename(tmp_path / path.name)
+        assert (await erase(broker, b"customer-7")).state == "values-gone"
+        listed = (await ask(broker, "GET", "/v1/certificates")).json
+        assert (listed["public_key"].split()[0], listed["key_problem"]) == ("-----BEGIN", None)

@@ -1,18 +1,36 @@
-"""Erasures beside what a broker does all day: topics that roll, lose segments to retention, and are cleaned; all is certified."""
+"""Erasures beside what a broker does all day, over many partitions, and in turn with other calls."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.client.errors import TimedOut
+from diamant.broker.operations.calls.progress import Progress
+from diamant.broker.operations.compactions.compact import PARTITIONS_PER_TURN
 from diamant.storage.log.segment_removal import delete_oldest
-from tests.broker.erasure.cases import KEY, create, create_with_key, data_of, env_of, erase, pinned, values_left, write
-from tests.broker.erasure.obstacles import at_stage
+from tests.broker.erasure.cases import (
+    KEY,
+    PERSON,
+    create,
+    create_with_key,
+    data_of,
+    env_of,
+    erase,
+    move_to,
+    pinned,
+    values_left,
+    write,
+)
+from tests.broker.erasure.obstacles import TimeLimit, at_stage, hold_up
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -127,3 +145,88 @@ async def test_another_topic_is_cleaned_meanwhile(broker: Broker, meanwhile: lis
     meanwhile.append(clean)
     await check_certified(broker)
     assert next(rounds, None) is None
+
+
+async def test_one_that_is_held_up_does_not_have_the_others_compacted_again(broker: Broker) -> None:
+    """What is clean is left alone while an open transaction keeps another partition."""
+    await create_with_key(broker, 3)
+    producer = hold_up(broker, partition=2)
+    rounds = 0
+
+    def count(progress: Progress) -> None:
+        nonlocal rounds
+        rounds += progress.stage == "compacting" and progress.done == progress.total
+
+    call = asyncio.ensure_future(erase(broker, progress=Progress(count)))
+    await wait_until(lambda: rounds >= 3)
+    producer.end(is_commit=True)
+    erasure = await call
+    assert erasure.state == "values-gone"
+    assert [one["compactions"] for one in erasure.certificate["done"]] == [1, 1, rounds]
+
+
+async def test_segments_are_closed_a_few_at_a_time(broker: Broker) -> None:
+    """Each takes a millisecond or two of the loop's time, in which nobody else is answered."""
+    await create_with_key(broker, 12)
+    loop, is_over = asyncio.get_running_loop(), False
+    closed: list[int] = []
+    """After each turn: the segments that are closed, or were."""
+
+    def count() -> None:
+        logs = [broker.node.topics.log("users", partition) for partition in range(12)]
+        closed.append(sum(log.active.base_offset > 0 for log in logs))
+        if not is_over:
+            loop.call_soon(count)
+
+    count()
+    erasure = await erase(broker)
+    is_over = True
+    assert erasure.state == "values-gone"
+    assert closed[-1] == 12
+    assert max(after - before for before, after in pairwise(closed)) <= 2 * PARTITIONS_PER_TURN
+
+
+async def said_at_its_limit(call: Awaitable[object], limit: TimeLimit, is_there: Callable[[], object]) -> str:
+    """What a call says that comes to its limit once it is where it waits."""
+    waiting = asyncio.ensure_future(call)
+    await wait_until(lambda: waiting.done() or bool(is_there()))
+    limit.end()
+    with pytest.raises(TimedOut) as caught:
+        await waiting
+    return str(caught.value)
+
+
+@pytest.mark.slow
+async def test_a_call_whose_turn_does_not_come_says_whose_it_is(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compaction that hangs has no limit of its own: it may be one of hours. It can be cancelled, and others go on then."""
+    await create_with_key(broker)
+    await create(broker, "orders")
+    write(broker, (KEY, PERSON), topic="orders")
+
+    hanging: list[bool] = []
+
+    async def hang(*_arguments: object, **_options: object) -> None:
+        hanging.append(True)
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.services.compactions(), "compact", hang)
+        limit = TimeLimit(patched)
+        own = await said_at_its_limit(erase(broker, timeout_ms=limit.ms), limit, lambda: hanging)
+        ((erasure_id, due_ms),) = [(one["id"], one["due_ms"]) for one in broker.services.erasures().queue.unfinished()]
+        assert "turn" not in own
+        move_to(broker, due_ms)
+        await wait_until(lambda: broker.services.erasures().queue.attempts.lock.holder == f"erasure {erasure_id}")
+        said = rf"its turn has not come: erasure {erasure_id} .*cancelling that ends it.*; nothing was"
+        other = erase(broker, topics=["orders"], timeout_ms=limit.ms)
+        assert re.search(
+            said, await said_at_its_limit(other, limit, lambda: broker.services.erasures().queue.attempts.waiting)
+        )
+        redaction = broker.redact("orders", where='key == "a"', reason="ticket 4711", yes_all=True, timeout_ms=limit.ms)
+        assert re.search(
+            said, await said_at_its_limit(redaction, limit, lambda: broker.services.redactions().queue.attempts.waiting)
+        )
+    await broker.cancel(erasure_id, reason="it hangs")
+    assert (await erase(broker, topics=["orders"])).state == "values-gone"

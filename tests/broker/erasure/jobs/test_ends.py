@@ -1,20 +1,24 @@
-"""The end of an erasure, whatever gets between its parts: renames that fail, clocks that step back, errors nobody expects."""
+"""The end of an erasure, whatever gets between its parts: renames that fail, clocks that step back, full disks, errors nobody expects."""
 
 from __future__ import annotations
 
 import errno
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.client.errors import VerbError
 from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.erasure.redact.redact_result import RedactFailed
 from diamant.cleaner.evidence.certificates.files import PENDING
+from diamant.storage.env.env import RealFile
 from tests.broker.erasure.cases import (
     DAY_MS,
     KEY,
+    PERSON,
     RETRY_MS,
     START_MS,
     broker_at,
@@ -26,8 +30,11 @@ from tests.broker.erasure.cases import (
     intents_of,
     move_to,
     only_certificate,
+    traces_of,
+    values_left,
     wait_idle,
 )
+from tests.broker.erasure.obstacles import no_space
 from tests.broker.redaction import test_redacting as redacting
 from tests.waiting import wait_until
 
@@ -117,3 +124,64 @@ async def test_an_error_that_nobody_expects_is_tried_again_like_others(
     move_to(broker, broker.services.erasures().queue.unfinished()[0]["due_ms"])
     await wait_until(lambda: broker.services.erasures().table.done == 1)
     assert broker.services.erasures().queue.unfinished() == []
+
+
+async def test_a_disk_that_is_full_before_the_intent_leaves_everything_as_it_is(broker: Broker) -> None:
+    """When the intent cannot be written nothing else is."""
+    await create_with_key(broker)
+    env_of(broker).fail("rename", "*.intent.tmp", errno.ENOSPC)
+    with pytest.raises(VerbError, match="No space left"):
+        await erase(broker)
+    assert traces_of(broker) == []
+    assert values_left(broker) == [PERSON]
+    assert broker.services.erasures().queue.unfinished() == []
+
+
+def fill_up(stage: str, broker: Broker, patched: pytest.MonkeyPatch) -> None:
+    """Leave no space from a stage on."""
+    if stage == "tombstone":
+        real_append = RealFile.append
+
+        def append(file: RealFile, *buffers: Any) -> None:
+            if "/users-0/" in file.path and file.path.endswith(".log"):
+                no_space()
+            real_append(file, *buffers)
+
+        patched.setattr(RealFile, "append", append)
+    elif stage == "cleaning":
+        env_of(broker).fail("create_new", "*.cleaned", errno.ENOSPC)
+    elif stage == "certificate":
+        env_of(broker).fail("write_atomically", "*diamant-erasure*", errno.ENOSPC)
+    else:
+        env_of(broker).fail("rename", "*.intent.tmp", errno.ENOSPC, after=int(stage))
+
+
+@pytest.mark.parametrize("stage", ["1", "2", "3", "tombstone", "cleaning", "certificate"])
+async def test_a_disk_that_is_full_in_the_middle_gives_no_certificate_and_the_erasure_goes_on(
+    broker: Broker, stage: str
+) -> None:
+    """Whichever file it is that cannot be written: an error that says so, and once there is space again it is finished."""
+    await create_with_key(broker, others=30)
+    with pytest.MonkeyPatch.context() as patched:
+        fill_up(stage, broker, patched)
+        if stage == "cleaning":
+            assert (await erase(broker)).state == "not-certified"
+        else:
+            with pytest.raises(VerbError, match="No space left") as raised:
+                await erase(broker)
+            assert KEY.decode() not in str(raised.value)
+            del raised  # its traceback has the file that was written to, and so keeps that on the disk
+        # What could not be written down after a certificate does not make it untrue.
+        found = certificates_of(broker, "*")
+        assert [path.name.split(".")[1] for path in found] == {"3": ["values-gone"], "cleaning": ["not-certified"]}.get(
+            stage, []
+        )
+    env_of(broker).faults = ()
+    assert len(broker.services.erasures().queue.unfinished()) == 1
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_until(
+        lambda: (
+            certificates_of(broker, "values-gone") != [] and not broker.services.erasures().queue.attempts.is_at_work
+        )
+    )
+    assert values_left(broker) == [None]

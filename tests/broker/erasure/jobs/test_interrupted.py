@@ -6,12 +6,14 @@ of an erasure is renamed or removed, and before each swap of a segment, and a ne
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.intent import CLOSING, Intent, intent_files
 from diamant.cleaner.evidence.certificates.certificate import parse_certificate
 from diamant.cleaner.evidence.certificates.private_files import PREFIX
+from diamant.cleaner.redaction.intent import RedactionIntent
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests import effort
@@ -274,3 +277,19 @@ async def test_an_intent_that_cannot_be_read_is_reported(tmp_path: Path, caplog:
         async with broker_at(tmp_path):
             pass
     assert "erasure abc is unfinished" in caplog.text
+
+
+INTENTS = json.loads((Path(__file__).parents[3] / "golden" / "intents.json").read_text())
+KINDS: dict[str, Any] = {"erase": Intent, "redact": RedactionIntent}
+
+
+@pytest.mark.parametrize("written", INTENTS, ids=lambda one: f"{one['kind']}-{one['phase']}")
+def test_an_intent_without_what_came_later_is_read_and_written(written: dict[str, Any]) -> None:
+    """It says of the rest what it said; without a scope the names of topics count."""
+    fields = {name: value for name, value in written["json"].items() if name != "scope"}
+    fields["done"] = [
+        {name: value for name, value in step.items() if name != "tombstone_found_at"} for step in fields["done"]
+    ]
+    found = json.loads(KINDS[written["kind"]].from_bytes(json.dumps(fields).encode()).to_bytes())
+    assert {**found, "scope": {}} == {**fields, "scope": {}}
+    assert found["scope"] == {}

@@ -1,26 +1,46 @@
-"""A horizon that is overridden: no group is behind the tombstone, or those that are are named and confirmed."""
+"""A horizon that is overridden, now or by a later attempt: who is behind is named and confirmed, and explain advises it where it helps."""
 
 from __future__ import annotations
 
+import errno
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.erasure.erase.erase_result import EraseFailed
+from diamant.broker.topics.deletion import delete_topics
+from diamant.cleaner.erasure.intent import intent_files
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.explain.explanation import Change
 from tests.broker.erasure.cases import (
+    DAY_MS,
     HTTP,
     KEY,
     PERSON,
+    RETRY_MS,
+    START_MS,
     broker_at,
+    certificates_of,
+    certified_at,
+    clock_of,
     commit,
     create,
     create_with_key,
     data_of,
+    env_of,
     erase,
     fill,
+    intents_of,
+    move_to,
     values_left,
+    wait_certified,
+    wait_idle,
     write,
 )
+from tests.broker.erasure.obstacles import at_stage
 from tests.broker.http_asking import ask
 from tests.cleaner.evidence.scan.naive_scanner import log_files, records_in
 
@@ -82,3 +102,164 @@ async def test_over_http_now_is_confirmed_by_a_field(tmp_path: Path) -> None:
         listed = (await ask(broker, "GET", "/v1/certificates")).json
         assert [one["id"] for one in listed["certificates"]] == [first["id"]] * 2
         assert listed["unfinished"] == []
+
+
+def fill_up(broker: Broker) -> None:
+    """Leave no space for segments without tombstones."""
+    env_of(broker).fail("create_new", "*.cleaned", errno.ENOSPC)
+
+
+async def test_a_group_that_comes_before_the_next_attempt_is_not_passed_over_unasked(broker: Broker) -> None:
+    """Nobody was behind when somebody asked, and nobody has confirmed anything: the tombstone waits for its horizon."""
+    await create_with_key(broker)
+    with pytest.raises(EraseFailed, match="No space left"):
+        await erase(broker, is_now=True, progress=at_stage("removing tombstones", partial(fill_up, broker)))
+    env_of(broker).faults = ()
+    commit(broker, (1, "late"))
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_idle(broker)
+    assert certificates_of(broker, "key-gone") == []
+    assert values_left(broker) == [None]
+    assert [one["due_ms"] for one in broker.services.erasures().queue.unfinished()] == [START_MS + DAY_MS]
+    certificate = await certified_at(broker, START_MS + DAY_MS, "key-gone")
+    assert certificate["overrides"] == []
+
+
+async def test_who_missed_a_tombstone_is_on_the_disk_before_it_goes(broker: Broker) -> None:
+    """Stopped in between, the next attempt finds the group further on; it stands in the certificate all the same."""
+    commit(broker, (1, "billing"))
+    await create_with_key(broker)
+    noted: list[tuple[str, ...]] = []
+
+    def note() -> None:
+        key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
+        (intent,) = intents_of(broker)
+        intent_id = intent.name.removeprefix("diamant-erasure-").removesuffix(".intent")
+        noted.extend(intent_files(broker.env, str(data_of(broker))).read(intent_id, key).overrides.values())
+
+    def stop_behind() -> None:
+        env_of(broker).before("create_new", "*.log.cleaned", note)
+        env_of(broker).fail("remove", "*.log.deleted", errno.ENOSPC)
+
+    with pytest.raises(EraseFailed, match="No space left"):
+        await erase(broker, is_now=True, is_confirmed=True, progress=at_stage("removing tombstones", stop_behind))
+    env_of(broker).faults = ()
+    assert noted == [("billing",)]
+    commit(broker, (1, "another"), (2, "billing"))
+    certificate = await certified_at(broker, START_MS + RETRY_MS, "key-gone")
+    assert [one["groups_that_had_not_passed_it"] for one in certificate["overrides"]] == [["another", "billing"]]
+    assert certificate["lost_tombstones"] == []
+
+
+@pytest.mark.parametrize(("offset", "is_refused"), [(1, True), (2, False)])
+async def test_behind_a_tombstone_that_was_there_already_is_who_has_not_passed_it(
+    broker: Broker, offset: int, is_refused: bool
+) -> None:
+    """Not who is behind the end of the log, where the claim ends."""
+    commit(broker, (offset, "reader"))
+    await create(broker)
+    write(broker, (KEY, PERSON))
+    write(broker, (KEY, None))
+    fill(broker)
+    erasure = await erase(broker, is_now=True)
+    assert erasure.is_now_refused == is_refused
+    assert erasure.groups_behind == ({"users-0": ["reader"]} if is_refused else {})
+    assert [one["below_offset"] for one in erasure.certificate["claims"]] == [32]
+    assert [one["tombstone_found_at"] for one in erasure.certificate["done"]] == [1]
+
+
+async def advice(broker: Broker, topic: str = "users", **what: Any) -> list[tuple[int, str | None]]:
+    """Of each record that is asked for: its offset, and the command that would have it go now."""
+    what = what or {"key": KEY}
+    found = (await broker.explain(topic, **what)).partitions[0].records
+    changes = [(one.offset, one.change or Change("")) for one in found if not one.segment.endswith(".deleted")]
+    return [(offset, change.command) for offset, change in changes]
+
+
+@pytest.mark.parametrize("key", [KEY, b"\x00\xff"])
+async def test_its_own_erasure_is_named(broker: Broker, key: bytes) -> None:
+    """Asked for by key, by offset, or as one of the tombstones."""
+    await create(broker)
+    write(broker, (key, PERSON))
+    erasure = await erase(broker, key)
+    assert erasure.state == "values-gone"
+    told = [(1, f"erase-now {erasure.id}")]
+    assert await advice(broker, key=key) == told
+    assert await advice(broker, partition=0, offset=1) == told
+    assert await advice(broker, is_tombstones=True) == told
+    done = await broker.erase_now(erasure.id)
+    assert (done.state, await advice(broker, key=key)) == ("key-gone", [])
+
+
+async def test_after_a_restart_too(tmp_path: Path) -> None:
+    """The keys are known from the intents."""
+    async with broker_at(tmp_path) as broker:
+        await create_with_key(broker)
+        erasure = await erase(broker)
+    async with broker_at(tmp_path) as broker:
+        assert await advice(broker) == [(1, f"erase-now {erasure.id}")]
+
+
+async def test_tombstones_of_others_have_nothing_to_do_with_it(broker: Broker) -> None:
+    """Other keys, other topics, the same key behind the claim; and no intent of another key is even read."""
+    await create(broker)
+    await create(broker, "orders")
+    write(broker, (KEY, PERSON), (b"other", b"v"), (b"third", b"v"))
+    write(broker, (b"other", None))
+    write(broker, (KEY, None), topic="orders")
+    erasure = await erase(broker)
+    third = await erase(broker, b"third")
+    tombstones = await advice(broker, is_tombstones=True)
+    assert tombstones[1:] == [(4, f"erase-now {erasure.id}"), (5, f"erase-now {third.id}")]
+    read: list[str] = []
+    for one in (erasure.id, third.id):
+        env_of(broker).before("read_bytes", f"*{one}.intent", partial(read.append, one))
+    new_erasure = "erase {} --key KEY --reason REASON --now"
+    assert await advice(broker, key=b"other") == tombstones[:1] == [(3, new_erasure.format("users"))]
+    assert read == []
+    await broker.compact("orders")
+    assert await advice(broker, "orders") == [(0, new_erasure.format("orders"))]
+    write(broker, (KEY, None))
+    await broker.compact("users")
+    assert await advice(broker) == [(6, new_erasure.format("users"))]
+    assert set(read) == {erasure.id}
+
+
+async def test_of_two_erasures_the_one_that_is_about_the_record(broker: Broker) -> None:
+    """The first one's claim ends below the second one's tombstone."""
+    await create_with_key(broker)
+    first = await erase(broker)
+    write(broker, (KEY, b"a customer again"))
+    second = await erase(broker)
+    assert first.id != second.id
+    assert await advice(broker) == [(3, f"erase-now {second.id}")]
+
+
+async def test_a_topic_of_the_same_name_is_another_one(broker: Broker) -> None:
+    """An erasure goes on for its other topic, and has nothing to do with the new one."""
+    await create_with_key(broker)
+    await create(broker, "orders")
+    write(broker, (KEY, PERSON), topic="orders")
+    erasure = await erase(broker, topics=["users", "orders"])
+    assert erasure.state == "values-gone"
+    await delete_topics(broker.node.topics, ["users"])
+    await create(broker)
+    write(broker, (KEY, None))
+    await broker.compact("users")
+    assert await advice(broker) == [(0, "erase users --key KEY --reason REASON --now")]
+    assert await advice(broker, "orders") == [(1, f"erase-now {erasure.id}")]
+
+
+async def test_once_it_is_over_nothing_is_kept_of_its_key(broker: Broker) -> None:
+    """Neither the digest nor advice; cancelled or done."""
+    await create_with_key(broker)
+    erasure = await erase(broker)
+    assert broker.services.erasures().pending("users") is not None
+    await broker.cancel(erasure.id, reason="a test")
+    assert broker.services.erasures().pending("users") is None
+    assert await advice(broker) == [(1, "erase users --key KEY --reason REASON --now")]
+    await erase(broker)
+    assert broker.services.erasures().pending("users") is not None
+    move_to(broker, clock_of(broker).now_ms() + DAY_MS)
+    await wait_certified(broker, "key-gone")
+    assert broker.services.erasures().pending("users") is None

@@ -68,6 +68,13 @@ class Expect(NamedTuple):
     fields: Mapping[str, Any]
 
 
+class Ask(NamedTuple):
+    """A request and its answer, on the connection of the request."""
+
+    send: Send
+    answer: Expect
+
+
 class Until(NamedTuple):
     """The same request again and again until the answer has this error."""
 
@@ -81,7 +88,7 @@ class Drop(NamedTuple):
     connection: str
 
 
-Step = Send | Expect | Until | Drop | Differs
+Step = Send | Expect | Ask | Until | Drop | Differs
 
 # ---- requests --------------------------------------------------------------------------------------------------------
 
@@ -156,22 +163,22 @@ def leave(
     return Send(connection, LEAVE, version, fields if group_id is None else {"group_id": group_id, **fields})
 
 
-def ok(connection: str, **fields: Any) -> Expect:
+def ask(send: Send, answer: Expect) -> Ask:
+    return Ask(send, answer._replace(connection=send.connection))
+
+
+def ok(connection: str = "", **fields: Any) -> Expect:
     return Expect(connection, ErrorCode.NONE, fields)
 
 
-def fails(connection: str, error: ErrorCode, **fields: Any) -> Expect:
+def fails(error: ErrorCode, connection: str = "", **fields: Any) -> Expect:
     return Expect(connection, error, fields)
 
 
-def left(connection: str, *members: tuple[str | Ref, str | None, ErrorCode]) -> Expect:
+def left(*members: tuple[str | Ref, str | None, ErrorCode]) -> Expect:
     """A LeaveGroup answer."""
-    return ok(
-        connection,
-        members=[
-            {"member_id": each, "group_instance_id": instance, "error_code": error} for each, instance, error in members
-        ],
-    )
+    names = ("member_id", "group_instance_id", "error_code")
+    return ok(members=[dict(zip(names, member, strict=True)) for member in members])
 
 
 # ---- parts of stories ------------------------------------------------------------------------------------------------
@@ -181,7 +188,7 @@ def new_id(connection: str, name: str, **more: Any) -> list[Step]:
     """A dynamic member gets its id."""
     return [
         join(connection, **more),
-        fails(connection, ErrorCode.MEMBER_ID_REQUIRED, member_id=Save(name), generation_id=-1, leader="", members=[]),
+        fails(ErrorCode.MEMBER_ID_REQUIRED, connection, member_id=Save(name), generation_id=-1, leader="", members=[]),
     ]
 
 
@@ -191,8 +198,7 @@ def alone(name: str = "a", **more: Any) -> list[Step]:
         *new_id(name, name, **more),
         join(name, Ref(name), **more),
         ok(name, member_id=Ref(name), generation_id=1, leader=Ref(name), protocol_name="range"),
-        sync(name, Ref(name), 1, assignments=[(Ref(name), b"assigned")]),
-        ok(name, assignment=b"assigned"),
+        ask(sync(name, Ref(name), 1, assignments=[(Ref(name), b"assigned")]), ok(assignment=b"assigned")),
     ]
 
 
@@ -205,12 +211,10 @@ def pair(*, a: Mapping[str, Any] | None = None, b: Mapping[str, Any] | None = No
         *new_id("b", "b", **b),
         join("b", Ref("b"), **b),
         Until(heartbeat("a", Ref("a"), 1), ErrorCode.REBALANCE_IN_PROGRESS),
-        join("a", Ref("a"), **a),
-        ok("a", generation_id=2, leader=Ref("a"), members=2),
+        ask(join("a", Ref("a"), **a), ok(generation_id=2, leader=Ref("a"), members=2)),
         ok("b", generation_id=2, leader=Ref("a"), members=[]),
         sync("b", Ref("b"), 2),
-        sync("a", Ref("a"), 2, assignments=[(Ref("a"), b"for a"), (Ref("b"), b"for b")]),
-        ok("a", assignment=b"for a"),
+        ask(sync("a", Ref("a"), 2, assignments=[(Ref("a"), b"for a"), (Ref("b"), b"for b")]), ok(assignment=b"for a")),
         ok("b", assignment=b"for b", protocol_type="consumer", protocol_name="range"),
     ]
 
@@ -247,58 +251,47 @@ CASES: dict[str, list[Step]] = {
         join("a", version=3),
         ok("a", member_id=Save("a"), generation_id=1, protocol_name="range", leader=Ref("a"), members=1),
     ],
-    "version 0": [join("a", version=0), ok("a", member_id=Save("a"), generation_id=1, leader=Ref("a"))],
+    "version 0": [ask(join("a", version=0), ok(member_id=Save("a"), generation_id=1, leader=Ref("a")))],
     "the first error of version 4": [
         join("a", version=4),
-        fails("a", ErrorCode.MEMBER_ID_REQUIRED, member_id=Save("a"), protocol_name="", generation_id=-1),
+        fails(ErrorCode.MEMBER_ID_REQUIRED, "a", member_id=Save("a"), protocol_name="", generation_id=-1),
     ],
     "the first error of version 7": [
         join("a", version=7),
-        fails("a", ErrorCode.MEMBER_ID_REQUIRED, member_id=Save("a"), protocol_name=None, protocol_type=None),
+        fails(ErrorCode.MEMBER_ID_REQUIRED, "a", member_id=Save("a"), protocol_name=None, protocol_type=None),
     ],
     "a member id that nobody gave out, no group": [
-        join("a", "nobody"),
-        fails("a", UNKNOWN, member_id="nobody", generation_id=-1),
+        ask(join("a", "nobody"), fails(UNKNOWN, member_id="nobody", generation_id=-1)),
     ],
-    "a member id that nobody gave out": [*alone(), join("b", "nobody"), fails("b", UNKNOWN, member_id="nobody")],
+    "a member id that nobody gave out": [*alone(), ask(join("b", "nobody"), fails(UNKNOWN, member_id="nobody"))],
     "a member id in an empty group": [
         *alone(),
-        leave("a", (Ref("a"), None)),
-        left("a", (Ref("a"), None, ErrorCode.NONE)),
-        join("a", Ref("a")),
-        fails("a", UNKNOWN, member_id=Ref("a")),
+        ask(leave("a", (Ref("a"), None)), left((Ref("a"), None, ErrorCode.NONE))),
+        ask(join("a", Ref("a")), fails(UNKNOWN, member_id=Ref("a"))),
     ],
-    "no group id": [join("a", group_id=""), fails("a", INVALID_GROUP, member_id="")],
-    "no group id, other errors": [
-        join("a", "x", group_id="", session_ms=1),
-        fails("a", INVALID_GROUP, member_id="x"),
-    ],
+    "no group id": [ask(join("a", group_id=""), fails(INVALID_GROUP, member_id=""))],
+    "no group id, other errors": [ask(join("a", "x", group_id="", session_ms=1), fails(INVALID_GROUP, member_id="x"))],
     "a session that is too short": [
-        join("a", session_ms=99),
-        fails("a", ErrorCode.INVALID_SESSION_TIMEOUT, member_id="", generation_id=-1),
+        ask(join("a", session_ms=99), fails(ErrorCode.INVALID_SESSION_TIMEOUT, member_id="", generation_id=-1)),
     ],
     "a session that is too long": [
-        join("a", "x", session_ms=1_800_001),
-        fails("a", ErrorCode.INVALID_SESSION_TIMEOUT, member_id="x"),
+        ask(join("a", "x", session_ms=1_800_001), fails(ErrorCode.INVALID_SESSION_TIMEOUT, member_id="x")),
     ],
-    "no protocols": [join("a", protocols=()), fails("a", INCONSISTENT, member_id="")],
-    "no protocol type": [join("a", protocol_type=""), fails("a", INCONSISTENT, member_id="")],
-    "another protocol type": [*alone(), join("b", protocol_type="connect"), fails("b", INCONSISTENT, member_id="")],
-    "no protocol in common": [*alone(), join("b", protocols=[("other", b"")]), fails("b", INCONSISTENT, member_id="")],
+    "no protocols": [ask(join("a", protocols=()), fails(INCONSISTENT, member_id=""))],
+    "no protocol type": [ask(join("a", protocol_type=""), fails(INCONSISTENT, member_id=""))],
+    "another protocol type": [*alone(), ask(join("b", protocol_type="connect"), fails(INCONSISTENT, member_id=""))],
+    "no protocol in common": [*alone(), ask(join("b", protocols=[("other", b"")]), fails(INCONSISTENT, member_id=""))],
     "a member that changes to another protocol": [
         *alone(),
-        join("a", Ref("a"), protocols=[("other", b"")]),
-        fails("a", INCONSISTENT, member_id=Ref("a")),
+        ask(join("a", Ref("a"), protocols=[("other", b"")]), fails(INCONSISTENT, member_id=Ref("a"))),
     ],
     "a pending id with an instance id": [
         *new_id("a", "a"),
-        join("a", Ref("a"), instance_id="i"),
-        fails("a", ErrorCode.UNKNOWN_SERVER_ERROR, member_id=""),
+        ask(join("a", Ref("a"), instance_id="i"), fails(ErrorCode.UNKNOWN_SERVER_ERROR, member_id="")),
     ],
     "an unknown member with an instance id": [
         *alone(),
-        join("b", "nobody", instance_id="i"),
-        fails("b", UNKNOWN, member_id="nobody"),
+        ask(join("b", "nobody", instance_id="i"), fails(UNKNOWN, member_id="nobody")),
     ],
     "a full group": [
         *alone("a", rebalance_ms=SHORT_MS),
@@ -309,10 +302,8 @@ CASES: dict[str, list[Step]] = {
             for name in "cde"
             for step in (join(name, Ref(name), rebalance_ms=SHORT_MS), Until(heartbeat("x", Ref(name), 1), IN_PROGRESS))
         ),
-        join("f", Ref("f")),
-        fails("f", ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""),
-        join("a", Ref("a")),
-        fails("a", ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""),
+        ask(join("f", Ref("f")), fails(ErrorCode.GROUP_MAX_SIZE_REACHED, member_id="")),
+        ask(join("a", Ref("a")), fails(ErrorCode.GROUP_MAX_SIZE_REACHED, member_id="")),
         ok("c", generation_id=2),
         ok("d", generation_id=2),
         ok("e", generation_id=2),
@@ -326,34 +317,28 @@ CASES: dict[str, list[Step]] = {
         ok("c", member_id=Save("c"), generation_id=3),
         ok("a", members=3),
         ok("b"),
-        join("d"),
-        fails("d", ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""),
+        ask(join("d"), fails(ErrorCode.GROUP_MAX_SIZE_REACHED, member_id="")),
     ],
     "an instance id of no letters": [
-        join("s", instance_id=""),
-        ok("s", member_id=Save("s"), generation_id=1, leader=Ref("s")),
-        heartbeat("s", Ref("s"), 1, instance_id=""),
-        ok("s"),
-        leave("s", ("", "")),
-        left("s", ("", "", ErrorCode.NONE)),
+        ask(join("s", instance_id=""), ok(member_id=Save("s"), generation_id=1, leader=Ref("s"))),
+        ask(heartbeat("s", Ref("s"), 1, instance_id=""), ok()),
+        ask(leave("s", ("", "")), left(("", "", ErrorCode.NONE))),
     ],
     "a rebalance timeout below zero": [
         *new_id("a", "a", rebalance_ms=-1),
-        join("a", Ref("a"), rebalance_ms=-1),
-        ok("a", generation_id=1, members=1),
+        ask(join("a", Ref("a"), rebalance_ms=-1), ok(generation_id=1, members=1)),
     ],
     "a new member with the same protocol twice": [
         *alone("a", rebalance_ms=SHORT_MS),
         join("b", version=3, protocols=[("range", b"1"), ("range", b"2")], rebalance_ms=SHORT_MS),
         Until(heartbeat("a", Ref("a"), 1), IN_PROGRESS),
         join("a", Ref("a"), rebalance_ms=SHORT_MS),
-        Differs([fails("a", INCONSISTENT, member_id=Ref("a"))], [ok("a", generation_id=2, protocol_name="range")]),
+        Differs([fails(INCONSISTENT, "a", member_id=Ref("a"))], [ok("a", generation_id=2, protocol_name="range")]),
     ],
     # Protocol choice
     "the protocol with the most votes": [
         *new_id("a", "a", protocols=[("x", b"1"), ("y", b"2")]),
-        join("a", Ref("a"), protocols=[("x", b"1"), ("y", b"2")]),
-        ok("a", generation_id=1, protocol_name="x"),
+        ask(join("a", Ref("a"), protocols=[("x", b"1"), ("y", b"2")]), ok(generation_id=1, protocol_name="x")),
         *new_id("b", "b", protocols=[("y", b"3"), ("x", b"4")]),
         *new_id("c", "c", protocols=[("y", b"5"), ("x", b"7")]),
         join("b", Ref("b"), protocols=[("y", b"3"), ("x", b"4")]),
@@ -387,10 +372,8 @@ CASES: dict[str, list[Step]] = {
     # Rejoining
     "a follower that joins again hears the present generation": [
         *pair(),
-        join("b", Ref("b")),
-        ok("b", generation_id=2, leader=Ref("a"), members=[], member_id=Ref("b")),
-        heartbeat("a", Ref("a"), 2),
-        ok("a"),
+        ask(join("b", Ref("b")), ok(generation_id=2, leader=Ref("a"), members=[], member_id=Ref("b"))),
+        ask(heartbeat("a", Ref("a"), 2), ok()),
     ],
     "a leader that joins again wants to assign again": [
         *pair(),
@@ -404,28 +387,23 @@ CASES: dict[str, list[Step]] = {
         *pair(),
         join("b", Ref("b"), protocols=[("range", b"news")]),
         Until(heartbeat("a", Ref("a"), 2), IN_PROGRESS),
-        join("a", Ref("a")),
-        ok("a", generation_id=3, members=2),
+        ask(join("a", Ref("a")), ok(generation_id=3, members=2)),
         ok("b", generation_id=3),
     ],
     "a follower with another order of protocols": [
         *pair(a={"protocols": [("range", b"m"), ("other", b"m")]}, b={"protocols": [("range", b"m"), ("other", b"m")]}),
         join("b", Ref("b"), protocols=[("other", b"m"), ("range", b"m")]),
         Until(heartbeat("a", Ref("a"), 2), IN_PROGRESS),
-        join("a", Ref("a"), protocols=[("range", b"m"), ("other", b"m")]),
-        ok("a", generation_id=3, members=2),
+        ask(join("a", Ref("a"), protocols=[("range", b"m"), ("other", b"m")]), ok(generation_id=3, members=2)),
     ],
     "between the phases, the same again": [
         *new_id("a", "a"),
-        join("a", Ref("a")),
-        ok("a", generation_id=1),
-        join("a", Ref("a")),
-        ok("a", generation_id=1, leader=Ref("a"), members=1),
+        ask(join("a", Ref("a")), ok(generation_id=1)),
+        ask(join("a", Ref("a")), ok(generation_id=1, leader=Ref("a"), members=1)),
     ],
     "between the phases, other metadata": [
         *new_id("a", "a"),
-        join("a", Ref("a")),
-        ok("a", generation_id=1),
+        ask(join("a", Ref("a")), ok(generation_id=1)),
         join("a", Ref("a"), protocols=[("range", b"news")]),
         ok("a", generation_id=2, members=[{"member_id": Ref("a"), "group_instance_id": None, "metadata": b"news"}]),
     ],
@@ -436,8 +414,7 @@ CASES: dict[str, list[Step]] = {
         Until(heartbeat("a", Ref("a"), 1), IN_PROGRESS),
         Drop("b"),
         join("b2", Ref("b")),
-        join("a", Ref("a")),
-        ok("a", generation_id=2, members=2),
+        ask(join("a", Ref("a")), ok(generation_id=2, members=2)),
         ok("b2", generation_id=2, member_id=Ref("b")),
     ],
     # Members that vanish
@@ -446,21 +423,16 @@ CASES: dict[str, list[Step]] = {
         join("b", version=3, session_ms=SHORT_MS, rebalance_ms=SHORT_MS),
         Until(heartbeat("a", Ref("a"), 1), IN_PROGRESS),
         Drop("b"),
-        join("a", Ref("a"), rebalance_ms=SHORT_MS),
-        ok("a", generation_id=2, members=2),
+        ask(join("a", Ref("a"), rebalance_ms=SHORT_MS), ok(generation_id=2, members=2)),
         # It does not send heartbeats: its session ends, and with it the leader's wait.
-        sync("a", Ref("a"), 2, assignments=[(Ref("a"), b"mine")]),
-        ok("a", assignment=b"mine"),
+        ask(sync("a", Ref("a"), 2, assignments=[(Ref("a"), b"mine")]), ok(assignment=b"mine")),
         Until(heartbeat("a", Ref("a"), 2), IN_PROGRESS),
-        join("a", Ref("a"), rebalance_ms=SHORT_MS),
-        ok("a", generation_id=3, members=1),
+        ask(join("a", Ref("a"), rebalance_ms=SHORT_MS), ok(generation_id=3, members=1)),
     ],
     "a member that does not join again is left behind": [
         *pair(a={"rebalance_ms": SHORT_MS}, b={"rebalance_ms": SHORT_MS}),
-        join("a", Ref("a"), rebalance_ms=SHORT_MS),
-        ok("a", generation_id=3, members=1),
-        heartbeat("b", Ref("b"), 2),
-        fails("b", UNKNOWN),
+        ask(join("a", Ref("a"), rebalance_ms=SHORT_MS), ok(generation_id=3, members=1)),
+        ask(heartbeat("b", Ref("b"), 2), fails(UNKNOWN)),
     ],
     "a leader that does not join again loses the lead": [
         *pair(a={"rebalance_ms": SHORT_MS}, b={"rebalance_ms": SHORT_MS}),
@@ -474,12 +446,9 @@ CASES: dict[str, list[Step]] = {
         join("b", Ref("b"), rebalance_ms=SHORT_MS),
         ok("a", generation_id=3, leader=Ref("a")),
         ok("b", generation_id=3),
-        sync("b", Ref("b"), 3),
-        fails("b", IN_PROGRESS, assignment=b"", protocol_type=None, protocol_name=None),
-        join("b", Ref("b"), rebalance_ms=SHORT_MS),
-        ok("b", generation_id=4, leader=Ref("b"), members=1),
-        heartbeat("a", Ref("a"), 3),
-        fails("a", UNKNOWN),
+        ask(sync("b", Ref("b"), 3), fails(IN_PROGRESS, assignment=b"", protocol_type=None, protocol_name=None)),
+        ask(join("b", Ref("b"), rebalance_ms=SHORT_MS), ok(generation_id=4, leader=Ref("b"), members=1)),
+        ask(heartbeat("a", Ref("a"), 3), fails(UNKNOWN)),
     ],
     "a follower that never syncs": [
         *pair(a={"rebalance_ms": SHORT_MS}, b={"rebalance_ms": SHORT_MS}),
@@ -488,105 +457,84 @@ CASES: dict[str, list[Step]] = {
         join("b", Ref("b"), rebalance_ms=SHORT_MS),
         ok("a", generation_id=3),
         ok("b", generation_id=3),
-        sync("a", Ref("a"), 3, assignments=[(Ref("a"), b"1"), (Ref("b"), b"2")]),
-        ok("a", assignment=b"1"),
+        ask(sync("a", Ref("a"), 3, assignments=[(Ref("a"), b"1"), (Ref("b"), b"2")]), ok(assignment=b"1")),
         Until(heartbeat("b", Ref("b"), 3), UNKNOWN),
-        heartbeat("a", Ref("a"), 3),
-        fails("a", IN_PROGRESS),
+        ask(heartbeat("a", Ref("a"), 3), fails(IN_PROGRESS)),
     ],
     "an id that never comes back holds nobody up for longer than its session": [
         *alone("a", rebalance_ms=60_000),
         *new_id("b", "b", session_ms=300),
-        join("a", Ref("a"), rebalance_ms=60_000),
-        ok("a", generation_id=2, members=1),
-        join("b", Ref("b")),
-        fails("b", UNKNOWN, member_id=Ref("b")),
+        ask(join("a", Ref("a"), rebalance_ms=60_000), ok(generation_id=2, members=1)),
+        ask(join("b", Ref("b")), fails(UNKNOWN, member_id=Ref("b"))),
     ],
     "a session ends": [
         *alone("a", session_ms=SHORT_MS),
         Until(sync("a", Ref("a"), 1), UNKNOWN),
-        heartbeat("a", Ref("a"), 1),
-        fails("a", UNKNOWN),
+        ask(heartbeat("a", Ref("a"), 1), fails(UNKNOWN)),
     ],
     # SyncGroup
     "sync without a group": [
-        sync("a", "x", 1),
-        fails("a", UNKNOWN, assignment=b"", protocol_type=None, protocol_name=None),
+        ask(sync("a", "x", 1), fails(UNKNOWN, assignment=b"", protocol_type=None, protocol_name=None)),
     ],
-    "sync without a group id": [sync("a", "x", 1, group_id=""), fails("a", INVALID_GROUP, assignment=b"")],
-    "sync of an unknown member": [*alone(), sync("b", "nobody", 1), fails("b", UNKNOWN)],
-    "sync of an old generation": [*alone(), sync("a", Ref("a"), 0), fails("a", ILLEGAL)],
-    "sync of a generation to come": [*alone(), sync("a", Ref("a"), 2), fails("a", ILLEGAL)],
-    "sync with another protocol type": [*alone(), sync("a", Ref("a"), 1, protocol_type="x"), fails("a", INCONSISTENT)],
-    "sync with another protocol": [*alone(), sync("a", Ref("a"), 1, protocol_name="x"), fails("a", INCONSISTENT)],
-    "sync without a protocol": [*alone(), sync("a", Ref("a"), 1, protocol_name=None), fails("a", INCONSISTENT)],
-    "sync without a protocol type, no group": [sync("a", "x", 1, protocol_type=None), fails("a", INCONSISTENT)],
+    "sync without a group id": [ask(sync("a", "x", 1, group_id=""), fails(INVALID_GROUP, assignment=b""))],
+    "sync of an unknown member": [*alone(), ask(sync("b", "nobody", 1), fails(UNKNOWN))],
+    "sync of an old generation": [*alone(), ask(sync("a", Ref("a"), 0), fails(ILLEGAL))],
+    "sync of a generation to come": [*alone(), ask(sync("a", Ref("a"), 2), fails(ILLEGAL))],
+    "sync with another protocol type": [*alone(), ask(sync("a", Ref("a"), 1, protocol_type="x"), fails(INCONSISTENT))],
+    "sync with another protocol": [*alone(), ask(sync("a", Ref("a"), 1, protocol_name="x"), fails(INCONSISTENT))],
+    "sync without a protocol": [*alone(), ask(sync("a", Ref("a"), 1, protocol_name=None), fails(INCONSISTENT))],
+    "sync without a protocol type, no group": [ask(sync("a", "x", 1, protocol_type=None), fails(INCONSISTENT))],
     "sync without a protocol type, no group id": [
-        sync("a", "x", 1, protocol_type=None, group_id=""),
-        fails("a", INCONSISTENT),
+        ask(sync("a", "x", 1, protocol_type=None, group_id=""), fails(INCONSISTENT)),
     ],
-    "sync of version 4 needs no protocol": [*alone(), sync("a", Ref("a"), 1, 4), ok("a", assignment=b"assigned")],
-    "sync of version 0": [*alone(), sync("a", Ref("a"), 1, 0), ok("a", assignment=b"assigned")],
-    "sync with several errors": [*alone(), sync("a", "nobody", 7, protocol_name="x"), fails("a", UNKNOWN)],
+    "sync of version 4 needs no protocol": [*alone(), ask(sync("a", Ref("a"), 1, 4), ok(assignment=b"assigned"))],
+    "sync of version 0": [*alone(), ask(sync("a", Ref("a"), 1, 0), ok(assignment=b"assigned"))],
+    "sync with several errors": [*alone(), ask(sync("a", "nobody", 7, protocol_name="x"), fails(UNKNOWN))],
     "sync of an old generation with another protocol": [
         *alone(),
-        sync("a", Ref("a"), 7, protocol_name="x"),
-        fails("a", ILLEGAL),
+        ask(sync("a", Ref("a"), 7, protocol_name="x"), fails(ILLEGAL)),
     ],
     "sync in the join phase": [
         *pair(),
         join("c", version=3),
         Until(heartbeat("a", Ref("a"), 2), IN_PROGRESS),
-        sync("a", Ref("a"), 2),
-        fails("a", IN_PROGRESS),
+        ask(sync("a", Ref("a"), 2), fails(IN_PROGRESS)),
     ],
     "sync of an empty group": [
         *alone(),
-        leave("a", (Ref("a"), None)),
-        left("a", (Ref("a"), None, ErrorCode.NONE)),
-        sync("a", Ref("a"), 1),
-        fails("a", UNKNOWN),
+        ask(leave("a", (Ref("a"), None)), left((Ref("a"), None, ErrorCode.NONE))),
+        ask(sync("a", Ref("a"), 1), fails(UNKNOWN)),
     ],
     "a second sync of the leader changes nothing": [
         *alone(),
-        sync("a", Ref("a"), 1, assignments=[(Ref("a"), b"other")]),
-        ok("a", assignment=b"assigned"),
+        ask(sync("a", Ref("a"), 1, assignments=[(Ref("a"), b"other")]), ok(assignment=b"assigned")),
     ],
     "a consumer that the leader left out": [
         *alone("a"),
         join("b", version=3),
         Until(heartbeat("a", Ref("a"), 1), IN_PROGRESS),
-        join("a", Ref("a")),
-        ok("a", generation_id=2),
+        ask(join("a", Ref("a")), ok(generation_id=2)),
         ok("b", member_id=Save("b")),
         sync("b", Ref("b"), 2),
-        sync("a", Ref("a"), 2, assignments=[(Ref("a"), b"all"), ("nobody", b"lost")]),
-        ok("a", assignment=b"all"),
+        ask(sync("a", Ref("a"), 2, assignments=[(Ref("a"), b"all"), ("nobody", b"lost")]), ok(assignment=b"all")),
         ok("b", assignment=Differs(b"", empty_assignment())),
     ],
     "a member of another type that the leader left out": [
         join("a", version=3, protocol_type="connect", protocols=[("p", b"")]),
         ok("a", member_id=Save("a"), members=[{"member_id": Ref("a"), "group_instance_id": None, "metadata": b""}]),
-        sync("a", Ref("a"), 1, protocol_type="connect", protocol_name="p"),
-        ok("a", assignment=b""),
+        ask(sync("a", Ref("a"), 1, protocol_type="connect", protocol_name="p"), ok(assignment=b"")),
     ],
     "an assignment of no bytes": [
-        join("a", version=3),
-        ok("a", member_id=Save("a")),
-        sync("a", Ref("a"), 1, assignments=[(Ref("a"), b"")]),
-        ok("a", assignment=b""),
+        ask(join("a", version=3), ok(member_id=Save("a"))),
+        ask(sync("a", Ref("a"), 1, assignments=[(Ref("a"), b"")]), ok(assignment=b"")),
     ],
     "an assignment that does not fit into a record": [
-        join("a", version=3, rebalance_ms=1000),
-        ok("a", member_id=Save("a")),
+        ask(join("a", version=3, rebalance_ms=1000), ok(member_id=Save("a"))),
         sync("a", Ref("a"), 1, assignments=[(Ref("a"), bytes(2_000_000))]),
-        fails("a", ErrorCode.UNKNOWN_SERVER_ERROR, assignment=b""),
-        heartbeat("a", Ref("a"), 1),
-        fails("a", IN_PROGRESS),
-        join("a", Ref("a"), rebalance_ms=1000),
-        ok("a", generation_id=2),
-        sync("a", Ref("a"), 2, assignments=[(Ref("a"), b"small")]),
-        ok("a", assignment=b"small"),
+        fails(ErrorCode.UNKNOWN_SERVER_ERROR, "a", assignment=b""),
+        ask(heartbeat("a", Ref("a"), 1), fails(IN_PROGRESS)),
+        ask(join("a", Ref("a"), rebalance_ms=1000), ok(generation_id=2)),
+        ask(sync("a", Ref("a"), 2, assignments=[(Ref("a"), b"small")]), ok(assignment=b"small")),
     ],
     "metadata of a megabyte reaches the leader, and does not fit into a record": [
         join("a", version=3, protocols=[("range", bytes(1 << 20))]),
@@ -595,106 +543,86 @@ CASES: dict[str, list[Step]] = {
             member_id=Save("a"),
             members=[{"member_id": Ref("a"), "group_instance_id": None, "metadata": bytes(1 << 20)}],
         ),
-        sync("a", Ref("a"), 1, assignments=[(Ref("a"), b"small")]),
-        fails("a", ErrorCode.UNKNOWN_SERVER_ERROR),
+        ask(sync("a", Ref("a"), 1, assignments=[(Ref("a"), b"small")]), fails(ErrorCode.UNKNOWN_SERVER_ERROR)),
     ],
     # Heartbeat
-    "heartbeat without a group": [heartbeat("a", "x", 1), fails("a", UNKNOWN)],
-    "heartbeat without a group id": [heartbeat("a", "x", 1, group_id=""), fails("a", INVALID_GROUP)],
-    "heartbeat of an unknown member": [*alone(), heartbeat("a", "nobody", 1), fails("a", UNKNOWN)],
-    "heartbeat of another generation": [*alone(), heartbeat("a", Ref("a"), 0), fails("a", ILLEGAL)],
-    "heartbeat of version 0": [*alone(), heartbeat("a", Ref("a"), 1, 0), ok("a")],
-    "heartbeat of an id that has not come back": [*new_id("a", "a"), heartbeat("a", Ref("a"), 0), fails("a", UNKNOWN)],
+    "heartbeat without a group": [ask(heartbeat("a", "x", 1), fails(UNKNOWN))],
+    "heartbeat without a group id": [ask(heartbeat("a", "x", 1, group_id=""), fails(INVALID_GROUP))],
+    "heartbeat of an unknown member": [*alone(), ask(heartbeat("a", "nobody", 1), fails(UNKNOWN))],
+    "heartbeat of another generation": [*alone(), ask(heartbeat("a", Ref("a"), 0), fails(ILLEGAL))],
+    "heartbeat of version 0": [*alone(), ask(heartbeat("a", Ref("a"), 1, 0), ok())],
+    "heartbeat of an id that has not come back": [*new_id("a", "a"), ask(heartbeat("a", Ref("a"), 0), fails(UNKNOWN))],
     "heartbeat between the phases": [
         *new_id("a", "a"),
-        join("a", Ref("a")),
-        ok("a", generation_id=1),
-        heartbeat("a", Ref("a"), 1),
-        ok("a"),
+        ask(join("a", Ref("a")), ok(generation_id=1)),
+        ask(heartbeat("a", Ref("a"), 1), ok()),
     ],
     # LeaveGroup
-    "leave without a group": [leave("a", ("x", None), ("", "i")), left("a", ("x", None, UNKNOWN), ("", "i", UNKNOWN))],
-    "leave without a group, old": [leave("a", ("x", None), version=2), fails("a", UNKNOWN)],
-    "leave without a group id": [leave("a", ("x", None), group_id=""), fails("a", INVALID_GROUP, members=[])],
+    "leave without a group": [ask(leave("a", ("x", None), ("", "i")), left(("x", None, UNKNOWN), ("", "i", UNKNOWN)))],
+    "leave without a group, old": [ask(leave("a", ("x", None), version=2), fails(UNKNOWN))],
+    "leave without a group id": [ask(leave("a", ("x", None), group_id=""), fails(INVALID_GROUP, members=[]))],
     "leave of version 0": [
         *alone(),
-        leave("a", (Ref("a"), None), version=0),
-        ok("a"),
-        leave("a", (Ref("a"), None), version=1),
-        fails("a", UNKNOWN),
+        ask(leave("a", (Ref("a"), None), version=0), ok()),
+        ask(leave("a", (Ref("a"), None), version=1), fails(UNKNOWN)),
     ],
-    "nobody leaves": [*alone(), leave("a"), left("a"), heartbeat("a", Ref("a"), 1), ok("a")],
+    "nobody leaves": [*alone(), ask(leave("a"), left()), ask(heartbeat("a", Ref("a"), 1), ok())],
     "leave of many": [
         *pair(),
-        leave("a", (Ref("a"), None), ("nobody", None), (Ref("b"), "i"), (Ref("a"), None), ("", None)),
-        left(
-            "a",
-            (Ref("a"), None, ErrorCode.NONE),
-            ("nobody", None, UNKNOWN),
-            (Ref("b"), "i", UNKNOWN),
-            (Ref("a"), None, UNKNOWN),
-            ("", None, UNKNOWN),
+        ask(
+            leave("a", (Ref("a"), None), ("nobody", None), (Ref("b"), "i"), (Ref("a"), None), ("", None)),
+            left(
+                (Ref("a"), None, ErrorCode.NONE),
+                ("nobody", None, UNKNOWN),
+                (Ref("b"), "i", UNKNOWN),
+                (Ref("a"), None, UNKNOWN),
+                ("", None, UNKNOWN),
+            ),
         ),
-        heartbeat("b", Ref("b"), 2),
-        fails("b", IN_PROGRESS),
-        join("b", Ref("b")),
-        ok("b", generation_id=3, leader=Ref("b"), members=1),
+        ask(heartbeat("b", Ref("b"), 2), fails(IN_PROGRESS)),
+        ask(join("b", Ref("b")), ok(generation_id=3, leader=Ref("b"), members=1)),
     ],
     "an id that has not come back leaves": [
         *new_id("a", "a"),
-        leave("a", (Ref("a"), None)),
-        left("a", (Ref("a"), None, ErrorCode.NONE)),
-        join("a", Ref("a")),
-        fails("a", UNKNOWN),
+        ask(leave("a", (Ref("a"), None)), left((Ref("a"), None, ErrorCode.NONE))),
+        ask(join("a", Ref("a")), fails(UNKNOWN)),
     ],
     "a member leaves while its join is parked": [
         *pair(),
         join("a", Ref("a")),
         Until(heartbeat("b", Ref("b"), 2), IN_PROGRESS),
-        leave("c", (Ref("a"), None)),
-        left("c", (Ref("a"), None, ErrorCode.NONE)),
-        fails("a", UNKNOWN, member_id=""),
-        join("b", Ref("b")),
-        ok("b", generation_id=3, members=1),
+        ask(leave("c", (Ref("a"), None)), left((Ref("a"), None, ErrorCode.NONE))),
+        fails(UNKNOWN, "a", member_id=""),
+        ask(join("b", Ref("b")), ok(generation_id=3, members=1)),
     ],
     "the last one leaves, and the next starts with a higher generation": [
         *alone(),
-        leave("a", (Ref("a"), None)),
-        left("a", (Ref("a"), None, ErrorCode.NONE)),
+        ask(leave("a", (Ref("a"), None)), left((Ref("a"), None, ErrorCode.NONE))),
         join("b", version=3, protocol_type="connect", protocols=[("p", b"")]),
         ok("b", generation_id=3, protocol_name="p"),
     ],
     # Static members (KIP-345)
     "a static member needs no second join": [
         *static("s"),
-        heartbeat("s", Ref("s"), 1, instance_id="s"),
-        ok("s"),
-        heartbeat("s", Ref("s"), 1),
-        ok("s"),
+        ask(heartbeat("s", Ref("s"), 1, instance_id="s"), ok()),
+        ask(heartbeat("s", Ref("s"), 1), ok()),
     ],
     "a static member comes back as the leader of a stable group": [
         *static("s"),
         join("s2", instance_id="s"),
         ok("s2", member_id=Save("s2"), generation_id=1, leader=Ref("s2"), skip_assignment=True, members=1),
-        sync("s2", Ref("s2"), 1, instance_id="s"),
-        ok("s2", assignment=b"assigned"),
-        heartbeat("s", Ref("s"), 1, instance_id="s"),
-        fails("s", FENCED),
-        heartbeat("s", Ref("s"), 1),
-        fails("s", UNKNOWN),
-        sync("s", Ref("s"), 1, instance_id="s"),
-        fails("s", FENCED),
-        join("s", Ref("s"), instance_id="s"),
-        fails("s", FENCED, member_id=Ref("s")),
-        leave("s", (Ref("s"), "s")),
-        left("s", (Ref("s"), "s", FENCED)),
+        ask(sync("s2", Ref("s2"), 1, instance_id="s"), ok(assignment=b"assigned")),
+        ask(heartbeat("s", Ref("s"), 1, instance_id="s"), fails(FENCED)),
+        ask(heartbeat("s", Ref("s"), 1), fails(UNKNOWN)),
+        ask(sync("s", Ref("s"), 1, instance_id="s"), fails(FENCED)),
+        ask(join("s", Ref("s"), instance_id="s"), fails(FENCED, member_id=Ref("s"))),
+        ask(leave("s", (Ref("s"), "s")), left((Ref("s"), "s", FENCED))),
     ],
     "a static member comes back, before it could be told to skip the assignment": [
         *static("s", version=8),
         join("s2", instance_id="s", version=8),
         ok("s2", member_id=Save("s2"), generation_id=1, leader=Ref("s"), members=[]),
-        sync("s2", Ref("s2"), 1, instance_id="s"),
-        ok("s2", assignment=b"assigned"),
+        ask(sync("s2", Ref("s2"), 1, instance_id="s"), ok(assignment=b"assigned")),
     ],
     "a static member comes back with other metadata for the same protocol": [
         *static("s"),
@@ -713,8 +641,7 @@ CASES: dict[str, list[Step]] = {
         ok("s2", member_id=Save("s2"), generation_id=2, protocol_name="other", leader=Ref("s2"), skip_assignment=False),
     ],
     "a static member comes back between the phases": [
-        join("s", instance_id="s"),
-        ok("s", member_id=Save("s"), generation_id=1),
+        ask(join("s", instance_id="s"), ok(member_id=Save("s"), generation_id=1)),
         join("s2", instance_id="s"),
         ok("s2", member_id=Save("s2"), generation_id=2, leader=Ref("s2"), skip_assignment=False, members=1),
     ],
@@ -723,8 +650,7 @@ CASES: dict[str, list[Step]] = {
         *new_id("d", "d"),
         join("d", Ref("d")),
         Until(heartbeat("s", Ref("s"), 1, instance_id="s"), IN_PROGRESS),
-        join("s2", instance_id="s"),
-        ok("s2", member_id=Save("s2"), generation_id=2, leader=Ref("s2"), members=2),
+        ask(join("s2", instance_id="s"), ok(member_id=Save("s2"), generation_id=2, leader=Ref("s2"), members=2)),
         ok("d", generation_id=2, leader=Ref("s2")),
     ],
     "a static member whose join is parked is fenced by its successor": [
@@ -733,41 +659,32 @@ CASES: dict[str, list[Step]] = {
         join("s", Ref("s"), instance_id="s"),
         Until(heartbeat("x", Ref("s"), 1, instance_id="s"), IN_PROGRESS),
         join("s2", instance_id="s"),
-        fails("s", FENCED, member_id=Ref("s"), leader="", generation_id=-1),
-        join("d", Ref("d")),
-        ok("d", generation_id=2),
+        fails(FENCED, "s", member_id=Ref("s"), leader="", generation_id=-1),
+        ask(join("d", Ref("d")), ok(generation_id=2)),
         ok("s2", generation_id=2, members=2),
     ],
     "a static member whose sync is parked is fenced by its successor": [
         *alone("a"),
         join("s", instance_id="s"),
         Until(heartbeat("a", Ref("a"), 1), IN_PROGRESS),
-        join("a", Ref("a")),
-        ok("a", generation_id=2),
+        ask(join("a", Ref("a")), ok(generation_id=2)),
         ok("s", member_id=Save("s"), generation_id=2),
         sync("s", Ref("s"), 2, instance_id="s"),
         join("s2", instance_id="s"),
-        fails("s", FENCED, assignment=b""),
-        heartbeat("a", Ref("a"), 2),
-        fails("a", IN_PROGRESS),
+        fails(FENCED, "s", assignment=b""),
+        ask(heartbeat("a", Ref("a"), 2), fails(IN_PROGRESS)),
     ],
     "an instance id that nobody has": [
         *alone(),
-        heartbeat("a", Ref("a"), 1, instance_id="i"),
-        fails("a", UNKNOWN),
-        sync("a", Ref("a"), 1, instance_id="i"),
-        fails("a", UNKNOWN),
-        join("a", Ref("a"), instance_id="i"),
-        fails("a", UNKNOWN, member_id=Ref("a")),
+        ask(heartbeat("a", Ref("a"), 1, instance_id="i"), fails(UNKNOWN)),
+        ask(sync("a", Ref("a"), 1, instance_id="i"), fails(UNKNOWN)),
+        ask(join("a", Ref("a"), instance_id="i"), fails(UNKNOWN, member_id=Ref("a"))),
     ],
     "a static member is removed by its instance id": [
         *static("s"),
-        leave("x", ("", "s")),
-        left("x", ("", "s", ErrorCode.NONE)),
-        heartbeat("s", Ref("s"), 1, instance_id="s"),
-        fails("s", UNKNOWN),
-        leave("x", ("", "s")),
-        left("x", ("", "s", UNKNOWN)),
+        ask(leave("x", ("", "s")), left(("", "s", ErrorCode.NONE))),
+        ask(heartbeat("s", Ref("s"), 1, instance_id="s"), fails(UNKNOWN)),
+        ask(leave("x", ("", "s")), left(("", "s", UNKNOWN))),
     ],
     "a static member stays for its session": [
         *static("s", session_ms=SHORT_MS, rebalance_ms=60_000),
@@ -777,17 +694,14 @@ CASES: dict[str, list[Step]] = {
         *static("s", rebalance_ms=SHORT_MS),
         join("d", version=3, rebalance_ms=SHORT_MS),
         ok("d", generation_id=2, member_id=Save("d"), leader=Ref("d"), members=2),
-        heartbeat("s", Ref("s"), 2, instance_id="s"),
-        ok("s"),
+        ask(heartbeat("s", Ref("s"), 2, instance_id="s"), ok()),
     ],
     # Consumers' own metadata
     "metadata that cannot be read is none of the broker's business": [
-        join("a", version=3, protocols=[("range", b"\x7f\xff\xff\xff")]),
-        ok("a", member_id=Save("a")),
-        sync("a", Ref("a"), 1, assignments=[(Ref("a"), b"\xff")]),
-        ok("a", assignment=b"\xff"),
+        ask(join("a", version=3, protocols=[("range", b"\x7f\xff\xff\xff")]), ok(member_id=Save("a"))),
+        ask(sync("a", Ref("a"), 1, assignments=[(Ref("a"), b"\xff")]), ok(assignment=b"\xff")),
     ],
-    "metadata of a consumer": [join("a", version=3, protocols=[("range", _TOPICS)]), ok("a", members=1)],
+    "metadata of a consumer": [ask(join("a", version=3, protocols=[("range", _TOPICS)]), ok(members=1))],
 }
 
 # ---- running them ----------------------------------------------------------------------------------------------------
@@ -816,6 +730,9 @@ class CaseRun:
     async def _step(self, step: Step, stack: AsyncExitStack) -> None:
         if isinstance(step, Send):
             await self._send(step, stack)
+        elif isinstance(step, Ask):
+            await self._send(step.send, stack)
+            self._check(step.answer, await self._receive(step.send.connection))
         elif isinstance(step, Expect):
             self._check(step, await self._receive(step.connection))
         elif isinstance(step, Until):

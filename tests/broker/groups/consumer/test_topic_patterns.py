@@ -1,11 +1,18 @@
-"""Regular expressions of subscriptions: RE2's syntax over whole topic names, and no pattern that takes for ever."""
+"""What a group subscribes to: regular expressions in RE2's syntax, and the hash of its topics as Kafka 4.3.1 has written it."""
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
+from uuid import UUID
 
+import pytest
+from xxhash import xxh3_64_intdigest
+
+from diamant.broker.groups.consumer.metadata_hash import SPARE_HASHES, metadata_hash
 from diamant.broker.groups.decisions.topic_patterns import MAX_PATTERN_LENGTH, TopicPattern, matching_topics
 from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.kraft.records import PartitionRecord, TopicRecord
+from diamant.storage.kraft.image import BrokerImage, MetadataImage
 
 NAMES = ["a", "aa", "ab", "AB", "a.b", "a-b", "a_b", "x1", "12", "orders", "orders-dlq", "k", "{"]
 
@@ -120,3 +127,90 @@ def test_matching_topics() -> None:
     """Each pattern by itself; one that is broken matches nothing."""
     found = matching_topics(["orders.*", "(", "nothing"], NAMES)
     assert found == {"orders.*": {"orders", "orders-dlq"}, "(": frozenset(), "nothing": frozenset()}
+
+
+XXH3 = {0: 3244421341483603138, 16: 3159599325006435930, 240: 4473034316189165092, 5000: 3499038088879543845}
+"""By the number of bytes, byte i being 7 i + their number: what hash4j 0.22, Kafka's library, makes of them."""
+
+
+@pytest.mark.parametrize("size", XXH3)
+def test_xxh3(size: int) -> None:
+    """The library gives what Kafka's gives."""
+    data = bytes((number * 7 + size) & 0xFF for number in range(size))
+    assert xxh3_64_intdigest(data) == XXH3[size] & (1 << 64) - 1
+
+
+def image_of(*topics: tuple[str, str, int]) -> MetadataImage:
+    image = MetadataImage()
+    for name, topic_id, count in topics:
+        image.apply(TopicRecord(name=name, topic_id=UUID(topic_id)))
+        for partition in range(count):
+            image.apply(
+                PartitionRecord(
+                    partition_id=partition,
+                    topic_id=UUID(topic_id),
+                    replicas=(1,),
+                    isr=(1,),
+                    leader=1,
+                    leader_epoch=0,
+                    partition_epoch=0,
+                )
+            )
+    return image
+
+
+def test_same_as_kafka() -> None:
+    """The numbers in the epoch records of groups that read these topics, in any order; what does not exist has no part."""
+    image = image_of(
+        ("t1", "602fc2c7-19b0-4afc-9a6c-627deab48da6", 6), ("t2", "4a6077b3-0bb5-4798-bd71-118044fc2f1f", 3)
+    )
+    assert metadata_hash(["t1"], image) == -1964651110540544141
+    assert metadata_hash(["t2", "t1", "missing"], image) == 2124192195738796962
+    assert metadata_hash(["missing"], image) == 0
+
+
+def test_racks_and_partitions_count() -> None:
+    """Another rack of a broker, or one more partition, is another number."""
+    topic = ("t1", "602fc2c7-19b0-4afc-9a6c-627deab48da6", 6)
+    image = image_of(topic)
+    before = metadata_hash(["t1"], image)
+    broker = BrokerImage(1, 1, UUID(int=1), (), ())
+    image.brokers[1] = broker
+    assert metadata_hash(["t1"], image) == before
+    image.brokers[1] = replace(broker, rack="rack")
+    assert metadata_hash(["t1"], image) != before
+    assert metadata_hash(["t1"], image_of((*topic[:2], 7))) != before
+
+
+def test_hashes_of_topics_are_remembered() -> None:
+    """Of any number of topics, until they are deleted: the next time only the group's own hash is computed. A topic that has
+    grown is hashed again.
+    """
+    image = image_of(*((f"t{number}", str(UUID(int=number + 1)), 1) for number in range(2_000)))
+    computed: list[UUID] = []
+
+    class Counted(dict[UUID, tuple[int, int]]):
+        def __setitem__(self, topic_id: UUID, value: tuple[int, int]) -> None:
+            computed.append(topic_id)
+            super().__setitem__(topic_id, value)
+
+    remembered = Counted()
+    first = metadata_hash(image.topics, image, remembered)
+    assert len(computed) == 2_000
+    computed.clear()
+    assert metadata_hash(image.topics, image, remembered) == first
+    assert computed == []
+    partitions = image.topics["t7"].partitions
+    partitions[1] = partitions[0]._replace(partition_id=1)
+    assert metadata_hash(image.topics, image, remembered) != first
+    assert computed == [UUID(int=8)]
+
+
+def test_hashes_of_deleted_topics_are_forgotten() -> None:
+    """What is remembered stays within twice the topics that there are, and some."""
+    remembered: dict[UUID, tuple[int, int]] = {}
+    for number in range(5 * SPARE_HASHES):
+        image = image_of(("t", str(UUID(int=number + 1)), 1))
+        metadata_hash(["t"], image, remembered)
+        assert len(remembered) <= 2 + SPARE_HASHES + 1
+    assert UUID(int=5 * SPARE_HASHES) in remembered

@@ -1,7 +1,8 @@
-"""Groups and topics that are deleted: nothing is left half, and groups learn of every topic that is gone."""
+"""Groups and topics that are deleted, and a broker that stops: nothing is left half."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import random
 from collections.abc import AsyncIterator, Callable
@@ -19,9 +20,12 @@ from diamant.broker.topics.deletion import delete_topics
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import ErrorCode
+from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_subscription
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
+from tests.broker.groups.consumer.consumer_wire import A
 from tests.broker.groups.offsets.offset_requests import (
+    JOIN_GROUP,
     commit,
     delete_groups,
     fetch,
@@ -209,3 +213,42 @@ def test_which_offsets_are_pending() -> None:
         for place in places:
             assert offsets.is_pending(*place) == any(place in some for some in offsets.pending.values())
         assert set(offsets.places()) == {place for place in places if offsets.has(*place)}
+
+
+HEARTBEAT = 68
+JOIN = {
+    "group_id": "g",
+    "session_timeout_ms": 10_000,
+    "rebalance_timeout_ms": 60_000,
+    "member_id": "",
+    "protocol_type": "consumer",
+    "protocols": [{"name": "range", "metadata": encode_subscription(Subscription(("t",), None, {}))}],
+}
+BEAT = {
+    "group_id": "g",
+    "member_id": A,
+    "member_epoch": 0,
+    "rebalance_timeout_ms": 5_000,
+    "subscribed_topic_names": ["t"],
+    "topic_partitions": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "request_fields"), [(JOIN_GROUP, 3, JOIN), (HEARTBEAT, 0, BEAT)], ids=["join", "heartbeat"]
+)
+async def test_requests_that_come_while_the_broker_stops(
+    make_broker: Callable[..., Broker], key: int, version: int, request_fields: dict[str, object]
+) -> None:
+    """What a fault has held until then is refused. It is not parked for its rebalance timeout, and sets no timer."""
+    async with make_broker() as broker, WireClient(broker.bootstrap_servers) as client:
+        await find_coordinator(client)
+        with broker.faults.add(api=key, hold=True) as fault:
+            client.send(key, version, request_fields)
+            await fault.until_fired()
+            async with asyncio.timeout(60):
+                await broker.stop()
+        # A connection that is busy for too long is closed without one.
+        answer = await client.receive(key, version)
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert len(broker.services.groups().classic.timers) == len(broker.services.groups().consumer.runner.timers) == 0

@@ -1,9 +1,11 @@
-"""PLAIN: users, passwords and authorization ids. The texts are tried against a broker in `test_answers`."""
+"""PLAIN: users, passwords and authorization ids, and the JAAS texts that name them."""
 
 from __future__ import annotations
 
 import pytest
 
+from diamant.broker.config.config_key import ConfigError
+from diamant.broker.security.sasl.jaas import LoginModule, parse_jaas
 from diamant.broker.security.sasl.mechanism import AuthenticationFailed, Identity
 from diamant.broker.security.sasl.plain import PlainExchange
 
@@ -33,3 +35,48 @@ def test_a_long_name_does_not_flood_the_log() -> None:
         PlainExchange({}).respond(b"\0\n" + b"x" * 5000 + b"\0y")
     assert len(str(caught.value)) < 150
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("a.B required;", {}),
+        ('a.B required user_alice="secret" user_bob=\'b"\';', {"user_alice": "secret", "user_bob": 'b"'}),
+        ("a.B REQUISITE a=1 b=$2,x:y;", {"a": "1", "b": "$2,x:y"}),
+        ('  a.B\n  sufficient // no word\n  a = "1" /* user_x="2" */\n;\n', {"a": "1"}),
+        (r'a.B optional a="x\"y" b="\\" c="\n\141";', {"a": 'x"y', "b": "\\", "c": "\na"}),
+        ('a.B required user_жanna="тайна; =" ;', {"user_жanna": "тайна; ="}),
+        ('a.B required a="" a="2";', {"a": "2"}),
+    ],
+)
+def test_a_module_and_its_options(text: str, options: dict[str, str]) -> None:
+    """Quotes hold anything, comments nothing, and of two options with one name the last counts."""
+    assert parse_jaas("n", text) == LoginModule("a.B", options)
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "reason"),
+    [
+        ("", "at the end", "expected the class of a login module"),
+        ("a.B", "at the end", "expected a control flag"),
+        ("a.B needed;", "line 1, column 5", "expected a control flag (required,"),
+        ("a.B required", "at the end", "a semicolon, which ends the text"),
+        ('a.B required\n  user_a="hush" x', "at the end", "expected = after the option x"),
+        ('a.B required\n  user_a "hush";', "line 2, column 10", "expected = after the option user_a"),
+        ("a.B required user_a=;", "line 1, column 21", "expected a value for the option user_a"),
+        ("a.B required =;", "line 1, column 14", "expected the name of an option"),
+        ('a.B required user_a="hush;', "line 1, column 21", 'the quote " is not closed'),
+        ("a.B required user_a='hush\n';", "line 1, column 21", "the quote ' is not closed"),
+        ("a.B required user_a=hu/sh;", "line 1, column 23", "a slash begins a comment"),
+        ("a.B required /* hush", "line 1, column 14", "the comment /* has no end"),
+        ('a.B required; c.D required user_a="hush";', "line 1, column 15", "one login module is all"),
+    ],
+)
+def test_an_error_says_where_it_is(text: str, where: str, reason: str) -> None:
+    """With the configuration's name; the password is not in it."""
+    with pytest.raises(ConfigError) as caught:
+        parse_jaas("listener.name.x.plain.sasl.jaas.config", text)
+    message = str(caught.value)
+    assert message.startswith(f"listener.name.x.plain.sasl.jaas.config: no JAAS text ({where}): ")
+    assert reason in message
+    assert "hush" not in message

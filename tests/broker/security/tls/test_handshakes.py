@@ -1,8 +1,13 @@
-"""Handshakes: their number, their time, and that they do not hold up anything else."""
+"""Handshakes: their number, their time, and peers that mean harm. Other clients notice nothing."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
+import socket
+import ssl
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +17,7 @@ from tests.broker.security.tls.certificates import client_context
 from tests.broker.security.tls.serving import serving_tls
 from tests.broker.security.tls.test_connection import KEY, VERSION, echo
 from tests.broker.wire import WireClient
+from tests.effort import examples
 from tests.waiting import wait_until
 
 
@@ -113,3 +119,126 @@ async def test_silent_peers_cost_others_nothing(tmp_path: Path, caplog: pytest.L
         await wait_until(lambda: len(handshakes) == 0)
         handshakes.close()
     assert "has to give way" in caplog.records[0].getMessage()
+
+
+def client_hello(context: ssl.SSLContext) -> bytes:
+    """The first flight of a client."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+def damaged(data: bytes, chance: random.Random) -> bytes:
+    """Bytes changed, cut out, doubled or cut off."""
+    changed = bytearray(data)
+    for _ in range(chance.randrange(1, 8)):
+        at = chance.randrange(len(changed))
+        kind = chance.randrange(4)
+        if kind == 0:
+            changed[at] = chance.randrange(256)
+        elif kind == 1:
+            del changed[at : at + chance.randrange(1, 20)]
+        elif kind == 2:
+            changed[at:at] = changed[at : at + chance.randrange(1, 200)]
+        else:
+            changed = changed[: max(at, 1)]
+        if not changed:
+            changed = bytearray(b"\x16")
+    return bytes(changed)
+
+
+async def asked_and_closed(address: str, data: bytes) -> None:
+    """Send bytes, end, and read until the broker closes."""
+    reader, writer = await asyncio.open_connection(*address.split(":"))
+    try:
+        writer.write(data)
+        writer.write_eof()
+        async with asyncio.timeout(60):
+            await reader.read()
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_damaged_client_hellos_harm_nothing(seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each is answered by an alert or an end; a client that follows comes in; nothing of ours fails."""
+    chance = random.Random(seed)
+    context = client_context(tmp_path)
+    hello = client_hello(context)
+    async with serving_tls(echo) as (_, address, tls):
+        for _ in range(examples(400)):
+            await asked_and_closed(address, damaged(hello, chance))
+        async with WireClient(address, context) as client:
+            client.writer.write(client.frame(KEY, VERSION, b"through"))
+            assert await client.receive_frame() == (1, b"through")
+        await wait_until(lambda: len(tls.handshakes) == 0)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_garbage_after_the_handshake_ends_the_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What does not decrypt is no request."""
+    async with serving_tls(echo) as (server, address, _tls):
+        plain = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = client_context(tmp_path).wrap_bio(incoming, outgoing, server_hostname="localhost")
+        await asyncio.to_thread(_shake_hands, plain, client, incoming, outgoing)
+        await wait_until(lambda: len(server.connections) == 1)
+        plain.sendall(b"\x17\x03\x03\0\x40" + bytes(64))
+        await wait_until(lambda: not server.connections)
+        plain.close()
+    assert "TLS failed" in caplog.records[0].getMessage()
+
+
+def _shake_hands(plain: socket.socket, client: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
+    while True:
+        try:
+            client.do_handshake()
+        except ssl.SSLWantReadError:
+            plain.sendall(outgoing.read())
+            incoming.write(plain.recv(65536))
+            continue
+        plain.sendall(outgoing.read())
+        return
+
+
+@pytest.mark.slow
+async def test_renegotiation_is_refused() -> None:
+    """A client of TLS 1.2 that asks for it is not followed: its handshakes would be free."""
+    async with serving_tls(echo) as (_, address, _tls):
+        command = ["openssl", "s_client", "-connect", address, "-tls1_2"]
+        client = await asyncio.to_thread(
+            subprocess.run, command, input=b"R\n", capture_output=True, timeout=60, check=False
+        )
+        assert b"no renegotiation" in client.stderr or b"RENEGOTIATING" in client.stdout
+        assert client.stdout.count(b"Cipher is ECDHE") <= 1
+
+
+@pytest.mark.slow
+async def test_thousands_of_half_open_handshakes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Those beyond the limit go, one line tells of them, and a client comes in among them."""
+    hello = client_hello(client_context(tmp_path))
+    async with serving_tls(echo, max_connections=10_000) as (_, address, tls):
+        tls.handshakes = handshakes = Handshakes(most=100)
+        writers = []
+        for _ in range(2000):
+            _, writer = await asyncio.open_connection(*address.split(":"))
+            writer.write(hello)
+            writers.append(writer)
+            assert len(handshakes) <= 100
+            if len(writers) > 200:
+                writers.pop(0).close()
+        async with WireClient(address, client_context(tmp_path)) as client:
+            client.writer.write(client.frame(KEY, VERSION, b"through"))
+            assert await client.receive_frame() == (1, b"through")
+        for writer in writers:
+            writer.close()
+        await wait_until(lambda: len(handshakes) == 0)
+        handshakes.close()
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 2
+    assert "has to give way" in caplog.text or "too many TLS handshakes" in caplog.text
