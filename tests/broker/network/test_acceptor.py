@@ -1,4 +1,4 @@
-"""Which connections are accepted: within `max.connections` and limits on new ones, others wait, or are refused."""
+"""Which connections are accepted: within `max.connections` and limits on new ones; others wait, or are refused."""
 
 from __future__ import annotations
 

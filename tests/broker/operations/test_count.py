@@ -1,4 +1,4 @@
-"""How many records a topic and its segments have, by kind: as a naive count finds them, and at once within bounds that hold."""
+"""How many records a topic and its segments have, by kind: as a naive count finds them, at once within bounds that hold."""
 
 from __future__ import annotations
 

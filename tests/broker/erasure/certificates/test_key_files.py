@@ -1,4 +1,4 @@
-"""Where the key that signs certificates may lie, who may read it, where it would not last, and what happens where it is missing."""
+"""Where the key that signs certificates may lie, who may read it, and what happens where it is missing or would not last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of an erasure, whatever gets between its parts: renames that fail, clocks that step back, full disks, errors nobody expects."""
+"""The end of an erasure, whatever gets between: failing renames, clocks that step back, full disks, errors nobody expects."""
 
 from __future__ import annotations
 

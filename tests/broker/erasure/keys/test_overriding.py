@@ -1,4 +1,4 @@
-"""A horizon that is overridden, now or by a later attempt: who is behind is named and confirmed, and explain advises it where it helps."""
+"""A horizon that is overridden, now or by a later attempt: who is behind is named and confirmed; explain advises it."""
 
 from __future__ import annotations
 

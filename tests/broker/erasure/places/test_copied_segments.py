@@ -1,4 +1,4 @@
-"""Copies and second names of segments, in the data directory of a running broker or in files of no partition: nothing is called gone that they hold."""
+"""Copies and second names of segments, also in files of no partition: nothing is called gone that they hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directories that were set aside, also those whose names hold only the beginning of a topic's: what they hold hides nowhere."""
+"""Directories that were set aside, also under the beginning of a long name: what they hold hides nowhere."""
 
 from __future__ import annotations
 
