@@ -28,6 +28,7 @@ from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import replace_segments
 from diamant.storage.segments.log_config import LogConfig
 from tests.builder import make_marker, make_record
+from tests.cleaner import timeline
 from tests.storage.one_log import create_one, load_one
 
 START_MS = 1_700_000_000_000
@@ -85,21 +86,16 @@ class CleanerLog:
         return records
 
     def write(self, text: str) -> None:
-        """Append batches of words as `records` takes them, in order.
+        """Have happen what a line says: see `timeline`."""
+        timeline.write(self, text)
 
-        `p1: a` is a batch of an idempotent producer, `t1: a` one in a transaction; `commit 1` and `abort 1` are markers, `roll`
-        starts a new segment.
-        """
-        for part in filter(None, text.split(" | ")):
-            first, *words = part.split()
-            if part == "roll":
-                self.roll()
-            elif first in ("commit", "abort"):
-                self.marker(int(*words), first)
-            elif first.endswith(":"):
-                self.data(*words, producer=int(first[1:-1]), txn=first[0] == "t")
-            else:
-                self.data(first, *words)
+    def add_batch(self, words: list[str], producer: int | None, is_transactional: bool) -> None:
+        """A part of `write`."""
+        self.data(*words, producer=-1 if producer is None else producer, txn=is_transactional)
+
+    def add_marker(self, producer: int, is_commit: bool) -> None:
+        """A part of `write`."""
+        self.marker(producer, "commit" if is_commit else "abort")
 
     def data(
         self,

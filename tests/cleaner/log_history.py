@@ -1,10 +1,6 @@
 """Partitions written batch by batch for the tests of the log tools, and what is true of every record in them.
 
-history = History("t", 0)
-history.batch("k=1", "k=2")
-history.batch("x=1", producer_id=7)      # in a transaction
-history.marker(7, is_commit=False)
-history.roll()
+history = History("t", 0).add("k=1 k=2 | t7: x=1 | abort 7 | roll")
 history.write(env, "/data")
 history.statuses()                       # {0: "superseded", 1: "live", 2: "aborted"}
 """
@@ -22,6 +18,7 @@ from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import Env
 from diamant.storage.segments.txn_index import AbortedTxn
 from tests.builder import Words, make_batch, make_marker, make_message, make_records
+from tests.cleaner import timeline
 
 
 @dataclass
@@ -38,6 +35,20 @@ class History:
     """Each record with its producer, if it is in a transaction."""
     markers: list[tuple[int, int, bool]] = field(default_factory=list)
     """Offset, producer, whether it committed."""
+
+    def add(self, text: str) -> History:
+        """Have happen what a line says: see `timeline`."""
+        timeline.write(self, text)
+        return self
+
+    def add_batch(self, words: list[str], producer: int | None, is_transactional: bool) -> None:
+        """A part of `add`."""
+        assert is_transactional == (producer is not None)
+        self.batch(*words, producer_id=producer)
+
+    def add_marker(self, producer: int, is_commit: bool) -> None:
+        """A part of `add`."""
+        self.marker(producer, is_commit=is_commit)
 
     def batch(self, *words: Words, producer_id: int | None = None, codec: int = 0) -> None:
         """Append a batch; with a producer in a transaction."""

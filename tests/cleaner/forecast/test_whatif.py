@@ -303,10 +303,7 @@ async def test_a_forecast_is_what_a_broker_does(settings: str, seed: int) -> Non
 
 def test_tombstones_go_when_their_time_is_over() -> None:
     """In mode prompt a round comes for them; in mode kafka they wait for one that comes for something else."""
-    history = History()
-    history.batch("a=1", "b=1", "a=")
-    history.roll()
-    history.batch("c=1")
+    history = History().add("a=1 b=1 a= | roll | c=1")
     env = written(history)
     now_ms = env.clock.now_ms()
     fields: dict[str, Any] = {"delete_retention_ms": 5 * HOUR_MS, "segment_ms": 1000 * DAY_MS}
@@ -324,14 +321,9 @@ def test_tombstones_go_when_their_time_is_over() -> None:
 
 def test_markers_of_aborted_transactions_go_in_three_rounds() -> None:
     """The data at once, then the marker gets its horizon, then it goes: in mode prompt without anyone's doing."""
-    history = History()
-    history.batch("a=1", producer_id=1)
-    history.marker(1, is_commit=False)
-    history.batch("b=1")
-    history.roll()
+    history = History().add("t1: a=1 | abort 1 | b=1 | roll")
     # Another batch of the producer, or the first one would be kept for its sequence, without records.
-    history.batch("c=1", producer_id=1)
-    history.marker(1, is_commit=True)
+    history.add("t1: c=1 | commit 1")
     env = written(history)
     now_ms = env.clock.now_ms()
     tried = scenario(PROMPT, delete_retention_ms=HOUR_MS, segment_ms=1000 * DAY_MS)
@@ -350,8 +342,7 @@ def two_segments() -> MemoryEnv:
     """Two closed segments in which everything but the last is superseded, and an active one."""
     history = History()
     for _ in range(2):
-        history.batch("a=1", "a=2")
-        history.roll()
+        history.add("a=1 a=2 | roll")
     history.batch("a=3")
     return written(history)
 
@@ -400,11 +391,7 @@ def test_why_nothing_happens(mode: str) -> None:
 
 def test_an_open_transaction_holds_everything_back() -> None:
     """From its first record on."""
-    history = History()
-    history.batch("a=1", producer_id=1)
-    history.batch("b=1", "b=2")
-    history.roll()
-    history.batch("b=3")
+    history = History().add("t1: a=1 | b=1 b=2 | roll | b=3")
     env = written(history)
     told = forecast(states_of(env, env.clock.now_ms()), scenario())
     assert (told.events, told.waits_for) == ((), (WAITS_FOR_TRANSACTION, WAITS_FOR_APPEND))

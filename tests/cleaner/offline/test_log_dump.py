@@ -144,8 +144,7 @@ def test_damage_ends_a_segment_and_the_next_one_is_dumped() -> None:
     size = len(history.segments[0])
     history.batch("b=1")
     history.segments[0][size + 8 : size + 12] = b"\x7f\xff\xff\xff"
-    history.roll()
-    history.batch("c=1")
+    history.add("roll | c=1")
     env = MemoryEnv()
     history.write(env, "/data")
     items = dump(env, "/data")

@@ -150,10 +150,7 @@ def test_headers_are_searched() -> None:
 
 def test_a_match_says_where_it_is() -> None:
     """Segment file and position of the batch, to be looked at with a dump."""
-    history = History()
-    history.batch("a=1")
-    history.roll()
-    history.batch("b=1")
+    history = History().add("a=1 | roll | b=1")
     size = len(history.segments[1])
     history.batch("c=1")
     [match] = find(history, Query(key=b"c"))[0]
@@ -171,9 +168,7 @@ def test_keys_are_found_through_every_codec(codec: int) -> None:
 
 def test_a_damaged_batch_is_reported_once_and_the_search_goes_on() -> None:
     """Also when it takes several rounds."""
-    history = History()
-    history.batch("k=1")
-    history.batch("k=1", "broken=1")
+    history = History().add("k=1 | k=1 broken=1")
     good = bytes(history.segments[0])
     first_size = 70
     history.segments[0] = bytearray(good[:first_size]) + with_payload(good[first_size:], good[first_size + 61 : -1])

@@ -89,21 +89,14 @@ def segment_ends(history: History) -> list[int]:
 def test_an_aborted_record_supersedes_nothing() -> None:
     """Neither does one whose transaction is open; a committed one does."""
     history = History()
-    history.batch("aborted=1", "open=1", "committed=1")
-    history.batch("aborted=2", producer_id=1)
-    history.batch("open=2", producer_id=2)
-    history.batch("committed=2", producer_id=3)
-    history.marker(1, is_commit=False)
-    history.marker(3, is_commit=True)
+    history.add("aborted=1 open=1 committed=1 | t1: aborted=2 | t2: open=2 | t3: committed=2 | abort 1 | commit 3")
     found = partition_stats(written(history), "/data")
     assert (found.live, found.superseded, found.aborted, found.undecided) == (3, 1, 1, 1)
 
 
 def test_an_abort_that_no_index_knows_is_a_problem() -> None:
     """A consumer of committed data would be given the records."""
-    history = History()
-    history.batch("k=1", producer_id=1)
-    history.marker(1, is_commit=False)
+    history = History().add("t1: k=1 | abort 1")
     history.aborted.clear()
     [problem] = partition_stats(written(history), "/data").problems
     assert "producer 1" in problem.reason
@@ -114,8 +107,7 @@ def test_the_dirty_ratio_is_the_cleaners() -> None:
     """Cleanable bytes above the checkpoint, by those and the bytes below; the active segment counts for nothing."""
     history = History()
     for _ in range(3):
-        history.batch("k=1")
-        history.roll()
+        history.add("k=1 | roll")
     history.batch("k=1")
     env = written(history)
     assert partition_stats(env, "/data").dirty_ratio == 1.0
@@ -128,12 +120,7 @@ def test_the_dirty_ratio_is_the_cleaners() -> None:
 
 def test_an_open_transaction_holds_the_cleanable_part_back() -> None:
     """From the segment on in which it begins nothing is cleanable."""
-    history = History()
-    history.batch("k=1")
-    history.roll()
-    history.batch("k=1", producer_id=1)
-    history.roll()
-    history.batch("k=1")
+    history = History().add("k=1 | roll | t1: k=1 | roll | k=1")
     env = written(history)
     write_offset_checkpoint(env, "/data/cleaner-offset-checkpoint", {("t", 0): 1})
     assert partition_stats(env, "/data").dirty_ratio == 0.0
@@ -141,9 +128,7 @@ def test_an_open_transaction_holds_the_cleanable_part_back() -> None:
 
 def test_a_checkpoint_beyond_the_log_counts_for_nothing() -> None:
     """As in the cleaner everything is dirty then."""
-    history = History()
-    history.batch("k=1")
-    history.roll()
+    history = History().add("k=1 | roll")
     env = written(history)
     write_offset_checkpoint(env, "/data/cleaner-offset-checkpoint", {("t", 0): 99})
     assert partition_stats(env, "/data").dirty_ratio == 1.0
@@ -261,9 +246,7 @@ def test_problems_are_kept_up_to_a_limit() -> None:
 
 def test_a_single_partition_finds_the_checkpoints_above_it() -> None:
     """Given a partition's directory, the directory above is taken for its log directory."""
-    history = History(log_start_offset=1)
-    history.batch("a=1", "b=1")
-    history.roll()
+    history = History(log_start_offset=1).add("a=1 b=1 | roll")
     env = written(history)
     write_offset_checkpoint(env, "/data/cleaner-offset-checkpoint", {("t", 0): 2})
     found = partition_stats(env, "/data/t-0")

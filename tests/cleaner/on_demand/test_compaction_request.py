@@ -118,14 +118,11 @@ async def test_as_many_rounds_as_kafkas_map_makes_needful(logs: SeveralLogs) -> 
 @pytest.mark.parametrize("mode", MODES)
 async def test_what_is_written_later_is_not_waited_for(logs: SeveralLogs, held: HeldRunner, mode: str) -> None:
     """Appends during the round stay as they are, and the call ends nevertheless."""
-    log = logs.add("t")
-    logs.data(log, "a=1")
-    logs.data(log, "a=2")
+    log = logs.add("t", "a=1 | a=2")
     made = await compactor(logs, mode=mode, new_process_runner=lambda: held)
     call = asyncio.ensure_future(compact(made, log))
     await wait_until(lambda: bool(held.plans))
-    logs.data(log, "a=3")
-    logs.data(log, "a=4")
+    logs.write(log, "a=3 | a=4")
     held.go_on.set()
     report = await call
     assert report.is_clean
@@ -149,10 +146,7 @@ async def test_both_policies_and_a_moved_log_start(logs: SeveralLogs) -> None:
 
 async def test_aborted_data_and_its_marker(logs: SeveralLogs) -> None:
     """Data of an aborted transaction goes at once and is counted as such; the marker stays for its time and is counted."""
-    log = logs.add("t")
-    logs.data(log, "a=1")
-    logs.data(log, "a=2", "b=2", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
-    logs.marker(log, 7, is_commit=False)
+    log = logs.add("t", "a=1 | t7: a=2 b=2 | abort 7")
     logs.data(log, "c=1", producer_id=7, producer_epoch=0, base_sequence=2)
     report = await compact(await compactor(logs), log)
     assert report.removed == {"aborted": 2}
@@ -177,8 +171,7 @@ async def test_markers_are_counted_apart_from_records(logs: SeveralLogs, mode: s
     logs.data(log, "b=1", base_sequence=3, **producer)
     logs.marker(log, 7, is_commit=True)
     logs.data(log, "c=1", base_sequence=4, **producer)
-    logs.marker(log, 7, is_commit=True)
-    log.roll()
+    logs.write(log, "commit 7 | roll")
     logs.data(log, "d=1", base_sequence=5, **producer)
     log.delete_records(8)
     report = await compact(made, log)
@@ -194,9 +187,7 @@ async def test_markers_are_counted_apart_from_records(logs: SeveralLogs, mode: s
 
 async def test_a_forced_call_shares_its_round_with_others(logs: SeveralLogs) -> None:
     """What one caller forces is done for the partition; the other's report says what is so, too."""
-    log = logs.add("t", min_compaction_lag_ms=HOUR_MS)
-    logs.data(log, "a=1")
-    logs.data(log, "a=2")
+    log = logs.add("t", "a=1 | a=2", min_compaction_lag_ms=HOUR_MS)
     made = await compactor(logs, mode=KAFKA)
     plain, forced = await asyncio.gather(compact(made, log), compact(made, log, is_forced=True))
     assert forced.is_clean
@@ -211,12 +202,7 @@ async def test_a_forced_call_shares_its_round_with_others(logs: SeveralLogs) -> 
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_open_transaction_is_respected_and_named(logs: SeveralLogs, mode: str) -> None:
     """Nothing from its first segment on is touched, by force neither; the report has producer, offsets and records."""
-    log = logs.add("t")
-    logs.data(log, "a=1")
-    logs.data(log, "a=2")
-    log.roll()
-    logs.data(log, "a=3", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
-    logs.data(log, "a=4")
+    log = logs.add("t", "a=1 | a=2 | roll | t7: a=3 | a=4")
     made = await compactor(logs, mode=mode)
     report = await compact(made, log, is_forced=True)
     held_back = report.held_back
@@ -235,9 +221,7 @@ async def test_an_open_transaction_is_respected_and_named(logs: SeveralLogs, mod
 
 async def test_the_shortest_lag_holds_back_unless_forced(logs: SeveralLogs) -> None:
     """min.compaction.lag.ms is respected up to the millisecond the report names, and overridden by force."""
-    log = logs.add("t", min_compaction_lag_ms=HOUR_MS)
-    logs.data(log, "a=1")
-    logs.data(log, "a=2")
+    log = logs.add("t", "a=1 | a=2", min_compaction_lag_ms=HOUR_MS)
     made = await compactor(logs)
     report = await compact(made, log)
     assert report.rounds == 0
@@ -261,9 +245,7 @@ async def test_the_shortest_lag_holds_back_unless_forced(logs: SeveralLogs) -> N
 @pytest.mark.parametrize("mode", MODES)
 async def test_tombstones_gone_waits_for_the_clock(logs: SeveralLogs, mode: str) -> None:
     """The call comes back once the horizon is over on the clock, not before, and the tombstone is gone."""
-    log = logs.add("t", delete_retention_ms=DAY_MS)
-    logs.data(log, "a=1", "b=1")
-    logs.data(log, "a=")
+    log = logs.add("t", "a=1 b=1 | a=", delete_retention_ms=DAY_MS)
     made = await compactor(logs, mode=mode)
     stages: list[str] = []
     call = asyncio.ensure_future(compact(made, log, until=TOMBSTONES_GONE, on_stage=stages.append))
@@ -285,9 +267,7 @@ async def test_tombstones_gone_waits_for_the_clock(logs: SeveralLogs, mode: str)
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_time_of_the_horizon_at_once(logs: SeveralLogs, mode: str) -> None:
     """With return_at_horizon the call does not wait; a later plain call removes what has expired by then."""
-    log = logs.add("t", delete_retention_ms=DAY_MS)
-    logs.data(log, "a=1")
-    logs.data(log, "a=")
+    log = logs.add("t", "a=1 | a=", delete_retention_ms=DAY_MS)
     made = await compactor(logs, mode=mode)
     report = await compact(made, log, until=TOMBSTONES_GONE, return_at_horizon=True)
     assert report.horizon_ms == START_MS + DAY_MS
@@ -354,9 +334,7 @@ async def test_a_call_joins_the_round_under_way_if_that_is_enough(logs: SeveralL
 
 async def test_a_call_follows_the_round_under_way_if_there_is_more(logs: SeveralLogs, held: HeldRunner) -> None:
     """What was written after the round had begun needs another one, for both mean what was there when they came."""
-    log = logs.add("t")
-    logs.data(log, "a=1")
-    logs.data(log, "a=2")
+    log = logs.add("t", "a=1 | a=2")
     made = await compactor(logs, new_process_runner=lambda: held)
     held.is_one_by_one = True
     first = asyncio.ensure_future(compact(made, log))
@@ -517,9 +495,7 @@ class TooLarge(LogCounts):
 
 async def test_a_log_too_large_to_be_counted(logs: SeveralLogs) -> None:
     """The report says that it does not know how many records there are; tombstones are waited for all the same."""
-    log = logs.add("t", delete_retention_ms=0)
-    logs.data(log, "a=1", "b=1")
-    logs.data(log, "a=")
+    log = logs.add("t", "a=1 b=1 | a=", delete_retention_ms=0)
     made = await compactor(logs)
     assert logs.service is not None
     made.counts.by_log["t", 0] = TooLarge(log, logs.service.blocking)

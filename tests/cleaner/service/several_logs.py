@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import ItemsView
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from diamant.cleaner.prompt.prompt_state import PromptLogs
 from diamant.cleaner.rules.modes import KAFKA
@@ -28,6 +28,7 @@ from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig
 from tests.builder import make_batch, make_marker
+from tests.cleaner import timeline
 from tests.storage.one_log import create_one
 
 HOUR_MS = 3_600_000
@@ -52,6 +53,29 @@ class WatchedLogs(dict[tuple[str, int], Log]):
         return super().items()
 
 
+class _Writing(NamedTuple):
+    """One of the logs, to be told what happens to it."""
+
+    logs: SeveralLogs
+    log: Log
+
+    def add_batch(self, words: list[str], producer: int | None, is_transactional: bool) -> None:
+        fields = {} if producer is None else {
+            "producer_id": producer, "producer_epoch": 0, "base_sequence": self._next_sequence(producer)
+        }  # fmt: skip
+        self.logs.data(self.log, *words, is_transactional=is_transactional, **fields)
+
+    def _next_sequence(self, producer: int) -> int:
+        state = self.log.producers.state_of(producer)
+        return 0 if state is None else state.last_sequence + 1
+
+    def add_marker(self, producer: int, is_commit: bool) -> None:
+        self.logs.marker(self.log, producer, is_commit=is_commit)
+
+    def roll(self) -> None:
+        self.log.roll()
+
+
 class SeveralLogs:
     """Logs of topics with one partition each, or more, under /data; a clock that stands still until it is moved."""
 
@@ -68,13 +92,18 @@ class SeveralLogs:
 
     # -- logs --------------------------------------------------------------------------------------------------------
 
-    def add(self, topic: str, partition: int = 0, **config: Any) -> Log:
-        """An empty log, compacted unless told otherwise."""
+    def add(self, topic: str, text: str = "", *, partition: int = 0, **config: Any) -> Log:
+        """A log in which that has happened (see `timeline`), compacted unless told otherwise."""
         config.setdefault("cleanup_policy", frozenset({"compact"}))
         config.setdefault("file_delete_delay_ms", 0)
         log = create_one(self.env, LogConfig(**config), path=f"/data/{topic}-{partition}")
         self.logs[topic, partition] = log
+        self.write(log, text)
         return log
+
+    def write(self, log: Log, text: str) -> None:
+        """Have happen in a log what a line says: see `timeline`."""
+        timeline.write(_Writing(self, log), text)
 
     def data(self, log: Log, *words: str, **fields: Any) -> int:
         """Append one batch stamped with the clock's time; its base offset."""
@@ -97,7 +126,7 @@ class SeveralLogs:
     def filthy(self, topic: str, batches: int, partition: int = 0, **config: Any) -> Log:
         """A log with many segments and few keys."""
         config.setdefault("min_cleanable_dirty_ratio", 0.05)
-        return self.fill(self.add(topic, partition, **config), batches)
+        return self.fill(self.add(topic, partition=partition, **config), batches)
 
     def delete(self, log: Log) -> None:
         """Delete a log as a broker does."""

@@ -104,12 +104,9 @@ async def test_a_replaced_checkpoint_is_kept_even_if_another_log_is_picked() -> 
 async def test_an_open_transaction_keeps_everything_behind_it() -> None:
     """testUndecidedTransactionalDataNotCleanable: from its first offset on, until its marker is there."""
     logs = SeveralLogs()
-    log = logs.add("t", min_cleanable_dirty_ratio=0.0)
-    logs.data(log, "a=1", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
-    log.roll()
+    log = logs.add("t", "t1: a=1 | roll", min_cleanable_dirty_ratio=0.0)
     assert await topic_of(logs.due(PartitionStates())) is None
-    logs.marker(log, 1, is_commit=False)
-    log.roll()
+    logs.write(log, "abort 1 | roll")
     assert await topic_of(logs.due(PartitionStates())) == "t"
 
 

@@ -170,7 +170,7 @@ async def test_a_shorter_backoff_counts_at_once(logs: SeveralLogs) -> None:
 async def test_many_logs_let_others_have_their_turn(logs: SeveralLogs) -> None:
     """A look at all of them is cut into pieces."""
     for partition in range(600):
-        logs.add("t", partition)
+        logs.add("t", partition=partition)
     service = await logs.start(mode=KAFKA)
     turns = 0
     settled = asyncio.ensure_future(service.settled())
@@ -256,14 +256,11 @@ async def test_the_lag_is_the_age_of_the_oldest_record_that_no_round_has_been_ov
 async def test_what_must_be_cleaned_is_shown(logs: SeveralLogs, mode: str) -> None:
     """KIP-354's ratio: bytes past the longest lag by all that are clean or may be cleaned. What is held back counts as a log."""
     log = logs.add("t", max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
-    held = logs.add("held", max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
-    logs.data(held, "a=1", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
-    held.roll()
+    logs.add("held", "t7: a=1 | roll", max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
     logs.env.fail("append", "*.cleaned", OSError(errno.EIO, "Input/output error"))
     for hour in range(4):
         logs.clock.set_ms(START_MS + hour * HOUR_MS // 2)
-        logs.data(log, "k=v")
-        log.roll()
+        logs.write(log, "k=v | roll")
     logs.clock.set_ms(START_MS + 2 * HOUR_MS)
     service = await logs.start(mode=mode)
     await service.settled()
@@ -289,9 +286,7 @@ async def test_a_log_that_is_overdue_but_held_counts_for_the_greatest_delay(logs
     """LogCleanerManager.grabFilthiestCompactedLog: also if an open transaction leaves nothing to clean. In mode kafka, as in
     Kafka, only once another log is cleaned.
     """
-    held = logs.add("held", max_compaction_lag_ms=HOUR_MS)
-    logs.data(held, "a=1", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
-    held.roll()
+    logs.add("held", "t7: a=1 | roll", max_compaction_lag_ms=HOUR_MS)
     logs.clock.advance_ms(HOUR_MS + 5_000)
     service = await logs.start(mode=mode)
     await service.settled()

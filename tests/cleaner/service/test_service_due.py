@@ -63,8 +63,7 @@ async def test_without_traffic_everything_superseded_goes_within_the_lag(logs: S
     log = logs.add("t", max_compaction_lag_ms=HOUR_MS)
     service = await logs.start(backoff_ms=10 * HOUR_MS)
     await service.settled()
-    logs.data(log, "a=old")
-    logs.data(log, "a=new", "b=1")
+    logs.write(log, "a=old | a=new b=1")
     await service.settled()
     logs.clock.advance_ms(HOUR_MS)
     await asyncio.sleep(0)
@@ -77,9 +76,7 @@ async def test_without_traffic_everything_superseded_goes_within_the_lag(logs: S
 async def test_a_deadline_that_goes_by_while_all_threads_are_busy(logs: SeveralLogs, held: HeldRunner) -> None:
     """Nothing spins meanwhile; it is met when a thread is free."""
     logs.filthy("busy", 20)
-    log = logs.add("t", max_compaction_lag_ms=HOUR_MS)
-    logs.data(log, "a=old")
-    logs.data(log, "a=new")
+    log = logs.add("t", "a=old | a=new", max_compaction_lag_ms=HOUR_MS)
     service = await logs.start(backoff_ms=100 * HOUR_MS, new_process_runner=lambda: held)
     await wait_until(lambda: len(held.plans) == 1)
     logs.clock.advance_ms(HOUR_MS + 1)
@@ -103,8 +100,7 @@ async def test_kafka_keeps_what_was_written_last(logs: SeveralLogs) -> None:
     """The same in mode kafka: the active segment is out of the cleaner's reach, however long nothing comes."""
     log = logs.add("t", max_compaction_lag_ms=HOUR_MS)
     service = await logs.start(mode=KAFKA)
-    logs.data(log, "a=old")
-    logs.data(log, "a=new")
+    logs.write(log, "a=old | a=new")
     logs.clock.advance_ms(100 * HOUR_MS)
     await service.settled()
     assert logs.values(log) == [(0, "a"), (1, "a")]
@@ -116,11 +112,7 @@ async def test_kafka_keeps_what_was_written_last(logs: SeveralLogs) -> None:
 @pytest.mark.parametrize(("mode", "is_left"), [(KAFKA, True), (PROMPT, False)])
 async def test_a_tombstone_goes_when_its_time_is_over(logs: SeveralLogs, mode: str, is_left: bool) -> None:
     """In mode prompt a round comes for it, without traffic; in Kafka it stays until something else makes a round due."""
-    log = logs.add("t", delete_retention_ms=HOUR_MS, **ONCE)
-    logs.data(log, "a=1")
-    logs.data(log, "a=")
-    logs.data(log, "b=1")
-    log.roll()
+    log = logs.add("t", "a=1 | a= | b=1 | roll", delete_retention_ms=HOUR_MS, **ONCE)
     service = await logs.start(mode=mode, backoff_ms=100 * HOUR_MS)
     await service.settled()
     assert [key for _, key in logs.values(log)] == ["a", "b"]
@@ -140,10 +132,7 @@ async def test_a_tombstone_goes_when_its_time_is_over(logs: SeveralLogs, mode: s
 
 async def test_markers_of_empty_transactions_go_without_traffic(logs: SeveralLogs) -> None:
     """One round gives the marker its time, one later removes it (mode prompt)."""
-    log = logs.add("t", delete_retention_ms=HOUR_MS, **ONCE)
-    logs.data(log, "a=1", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
-    logs.marker(log, 1, is_commit=True)
-    logs.data(log, "a=2")
+    log = logs.add("t", "t1: a=1 | commit 1 | a=2", delete_retention_ms=HOUR_MS, **ONCE)
     logs.data(log, "b=2", producer_id=1, producer_epoch=0, base_sequence=1)
     log.roll()
     service = await logs.start()

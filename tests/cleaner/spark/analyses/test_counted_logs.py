@@ -75,9 +75,7 @@ def test_keys_that_do_not_fit_a_table_are_put_together(tmp_path: Path, segments:
 
 def test_damage_ends_the_count(tmp_path: Path) -> None:
     """The file and the position are named."""
-    history = History()
-    history.batch("a=1")
-    history.batch("b=1")
+    history = History().add("a=1 | b=1")
     history.segments[0][-1] ^= 1
     history.write(RealEnv(), str(tmp_path))
     with pytest.raises(CorruptLog, match=f"{0:020d}.log.*CRC"):

@@ -235,9 +235,7 @@ def test_stats_know_policies_from_the_metadata_log(spark: SparkSession, tmp_path
     """A topic that is not compacted, and never was, has no dirty ratio."""
     write_metadata(tmp_path, compacted={"cleanup.policy": "compact,delete"}, plain={})
     for topic in ("compacted", "plain"):
-        history = History(topic)
-        history.batch("k=1")
-        history.roll()
+        history = History(topic).add("k=1 | roll")
         history.write(RealEnv(), str(tmp_path))
     rows = read_stats(spark, [str(tmp_path)]).collect()
     assert [(row.topic, row.cleanup_policy, row.dirty_ratio) for row in rows] == [

@@ -126,10 +126,7 @@ def outcome_of(history: History, offset: int) -> str:
 
 def test_outcomes_do_not_need_indexes_or_snapshots(tmp_path: Path) -> None:
     """With trust_indexes=false the headers of all batches tell, even where the index of aborted transactions is missing."""
-    history = History()
-    history.batch("a=1", producer_id=1)
-    history.marker(1, is_commit=False)
-    history.batch("a=2")
+    history = History().add("t1: a=1 | abort 1 | a=2")
     directory = write(history, tmp_path)
     (directory / f"{0:020d}.txnindex").unlink()
     found = read(tmp_path, columns="offset", isolation="read_committed", trust_indexes=False)
@@ -319,11 +316,7 @@ def test_a_partition_that_is_cleaned_while_a_query_is_planned_is_looked_at_again
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the index of aborted transactions would be of another time than the records."""
-    history = History()
-    history.batch("a=1", producer_id=1)
-    history.marker(1, is_commit=False)
-    history.roll()
-    history.batch("a=2")
+    history = History().add("t1: a=1 | abort 1 | roll | a=2")
     directory = write(history, tmp_path)
     real, calls = stable_offset._read, []
 
@@ -373,8 +366,7 @@ def test_an_index_that_passes_over_a_transaction_is_not_believed(tmp_path: Path)
     history = History()
     for _ in range(3):
         history.batch("a=1")
-    history.batch("a=open", producer_id=1)
-    history.batch("a=after")
+    history.add("t1: a=open | a=after")
     directory = write(history, tmp_path)
     (directory / f"{3:020d}.snapshot").write_bytes(write_snapshot([]))
     log = (directory / f"{0:020d}.log").read_bytes()
