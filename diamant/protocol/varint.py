@@ -1,11 +1,11 @@
-"""Variable-length integers as records and flexible messages write them.
+"""Variable-length integers (varint 32 bits, varlong 64 bits) as records write them.
 
-Unsigned: groups of 7 bits, least significant group first, every byte but the last with its top bit set.
-Signed (varint 32 bits, varlong 64 bits) are ZigZag first: 0, -1, 1, -2 ... become 0, 1, 2, 3 ...
+ZigZag first: 0, -1, 1, -2 ... become 0, 1, 2, 3 ... Then groups of 7 bits, least significant group first, every byte but the
+last with its top bit set.
 
-    300 unsigned   ac 02
-     -1 signed     01
-      5 signed     0a
+     -1   01
+      5   0a
+    150   ac 02
 
 A varint has at most 5 bytes, a varlong at most 10; a longer one is an error. Bits beyond the width in the last byte
 are dropped, as Kafka's ByteUtils drops them.
@@ -23,12 +23,6 @@ MAX_VARINT_SIZE = 5
 MAX_VARLONG_SIZE = 10
 
 
-def read_unsigned_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Return (value in 0..2**32-1, position after it); CorruptBatch when it is too long or the buffer ends in it."""
-    value, position = _read(buffer, position, MAX_VARINT_SIZE)
-    return value & 0xFFFFFFFF, position
-
-
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     """Return (value as int32, position after it); CorruptBatch when it is too long or the buffer ends in it."""
     value, position = _read(buffer, position, MAX_VARINT_SIZE)
@@ -41,14 +35,6 @@ def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
     value, position = _read(buffer, position, MAX_VARLONG_SIZE)
     value &= 0xFFFFFFFFFFFFFFFF
     return (value >> 1) ^ -(value & 1), position
-
-
-def write_unsigned_varint(out: bytearray, value: int) -> None:
-    """Append `value` (0 or more) to `out`."""
-    while value > 0x7F:
-        out.append((value & 0x7F) | 0x80)
-        value >>= 7
-    out.append(value)
 
 
 def write_varint(out: bytearray, value: int) -> None:

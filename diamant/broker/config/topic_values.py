@@ -49,11 +49,6 @@ _NOT_FOR_THE_LOG = frozenset(
 )
 
 
-def validate_topic_config(name: str, value: str | None) -> None:
-    """Check one configuration by itself; raises KafkaError(INVALID_CONFIG) with Kafka's wording."""
-    _parse(name, value)
-
-
 def validate_topic_configs(overrides: Mapping[str, str | None], broker: BrokerConfig) -> None:
     """Check all configurations of a topic, one by one and against each other and the broker's defaults.
 

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from io import BytesIO
 from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple
@@ -87,15 +86,6 @@ def _load_request_decoder(api_key: int, version: int) -> _RequestDecoder:
     decoder = _RequestDecoder(compile_guard(message), entity_reader(message))
     _request_decoders[api_key, version] = decoder
     return decoder
-
-
-def encode_response(response: Any) -> bytes:
-    """Encode a kio response entity, without header. Slow: some µs a field; handlers use `encode_response_fields`."""
-    from kio.serial import entity_writer
-
-    buffer = BytesIO()
-    entity_writer(type(response))(buffer, response)
-    return buffer.getvalue()
 
 
 def encode_response_fields(api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:

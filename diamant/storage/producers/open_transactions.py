@@ -41,11 +41,6 @@ class OpenTransactions:
             return min(unreplicated, next(iter(self._ongoing), unreplicated))
         return next(iter(self._ongoing), None)
 
-    @property
-    def oldest_producer_id(self) -> int | None:
-        """The producer whose transaction has been open for longest; None if none is open."""
-        return next(iter(self._ongoing.values()), None)
-
     def begin(self, first_offset: int, producer_id: int) -> None:
         """A transaction is open from an offset on, which is above those of all others."""
         self._ongoing[first_offset] = producer_id

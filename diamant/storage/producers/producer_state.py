@@ -58,9 +58,6 @@ from diamant.storage.producers.verification_states import VerificationStates
 ABORT = 0
 COMMIT = 1
 
-LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
-"""Excess over `transaction.max.timeout.ms` from which an open transaction counts as late (`ProducerStateManager`)."""
-
 
 class Update(NamedTuple):
     """A batch that passed its checks; `ProducerStateManager.apply` makes it count once it is written."""
@@ -261,15 +258,6 @@ class ProducerStateManager:
     def state_of(self, producer_id: int) -> ProducerState | None:
         """Return a producer's state to be read; None if it is not known."""
         return self._producers.get(producer_id)
-
-    def has_late_transaction(self, now_ms: int, max_timeout_ms: int) -> bool:
-        """Tell whether the oldest open transaction should have been ended long ago (KIP-664)."""
-        producer_id = self.transactions.oldest_producer_id
-        if producer_id is None:
-            return False
-        state = self._producers.get(producer_id)
-        last_timestamp = -1 if state is None else state.last_timestamp
-        return last_timestamp > 0 and now_ms - last_timestamp > max_timeout_ms + LATE_TRANSACTION_BUFFER_MS
 
     def expire(self, now_ms: int, expiration_ms: int | None = None) -> int:
         """Forget producers without an open transaction that were last heard of that long ago; how many."""

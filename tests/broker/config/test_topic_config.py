@@ -17,7 +17,6 @@ from diamant.broker.config.topic_values import (
     describe_topic_configs,
     log_config,
     subtract_from_list,
-    validate_topic_config,
     validate_topic_configs,
 )
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -63,15 +62,6 @@ def test_values_are_taken_and_refused_as_by_kafka(name: str, value: str, message
     with pytest.raises(KafkaError) as caught:
         validate_topic_configs({name: value}, BrokerConfig())
     assert (caught.value.code, caught.value.detail) == (ErrorCode.INVALID_CONFIG, message)
-
-
-def test_one_value_can_be_checked_alone() -> None:
-    """validate_topic_config looks at one name and value."""
-    validate_topic_config("retention.ms", "-1")
-    with pytest.raises(KafkaError, match="Unknown topic config name: no"):
-        validate_topic_config("no", "1")
-    with pytest.raises(KafkaError, match="Null value not supported"):
-        validate_topic_config("retention.ms", None)
 
 
 def test_compaction_lags_must_not_cross() -> None:

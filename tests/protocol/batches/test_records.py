@@ -14,11 +14,9 @@ from diamant.protocol.batches.header import HEADER_SIZE, Header, Record, parse_h
 from diamant.protocol.batches.records import build_batch, iter_records, records_payload
 from diamant.protocol.errors import CorruptBatch, DecompressionBomb
 from diamant.protocol.varint import (
-    read_unsigned_varint,
     read_varint,
     read_varlong,
     varint_size,
-    write_unsigned_varint,
     write_varint,
 )
 from tests import naive
@@ -313,14 +311,6 @@ def test_known_varints(value: int, encoded: str) -> None:
         assert read_varint(out, 0) == (value, len(out))
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_unsigned_varints_round_trip(value: int) -> None:
-    """Unsigned integers of 32 bits come back."""
-    out = bytearray(b"?")
-    write_unsigned_varint(out, value)
-    assert read_unsigned_varint(out, 1) == (value, len(out))
-
-
 @given(INT64)
 def test_varlongs_round_trip(value: int) -> None:
     """Signed integers of 64 bits come back."""
@@ -335,7 +325,7 @@ def test_long_and_cut_varints_are_corrupt() -> None:
     for data, read in ((b"\xff" * 5 + b"\1", read_varint), (b"\xff" * 10 + b"\1", read_varlong)):
         with pytest.raises(CorruptBatch, match="more than"):
             read(data, 0)
-    for read in (read_varint, read_varlong, read_unsigned_varint):
+    for read in (read_varint, read_varlong):
         for data in (b"", b"\x80", b"\xff\xff"):
             with pytest.raises(CorruptBatch, match="cut off"):
                 read(data, 0)

@@ -15,7 +15,6 @@ from diamant.protocol.wire.schema_fields import schema_fields
 from diamant.protocol.wire.schemas import (
     decode_request,
     encode_request_fields,
-    encode_response,
     encode_response_fields,
     request_class,
     response_class,
@@ -131,13 +130,6 @@ def test_unknown_fields_are_found() -> None:
     fields = {"throttle_time_ms": 0, "topics": [{"name": "a", "nmae": "b", "partitions": [{"leader": 1}]}], "x": 1}
     assert unknown_fields(METADATA, "response", fields) == ["topics.nmae", "topics.partitions.leader", "x"]
     assert unknown_fields(METADATA, "response", {"cluster_id": None, "error_code": 0}) == []
-
-
-def test_responses_of_kio_are_encoded() -> None:
-    """A kio entity is encoded as it is."""
-    response = response_class(HEARTBEAT, 4)(throttle_time=timedelta(0), error_code=0)
-    response = entity(type(response), {"throttle_time": 3, "error_code": 27})
-    assert encode_response(response) == b"\x00\x00\x00\x03\x00\x1b\x00"
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(0, 2), (1, 3), (INIT_PRODUCER_ID, 6), (4, 0), (999, 0), (52, 0)])

@@ -331,17 +331,6 @@ def test_expiration() -> None:
     assert [entry.producer_id for entry in state.active_producers] == [2]
 
 
-def test_late_transactions() -> None:
-    """An open transaction is late five minutes after the longest timeout."""
-    state = make()
-    assert not state.has_late_transaction(NOW * 2, 1000)
-    append(state, 0, 0, is_transactional=True)
-    assert not state.has_late_transaction(NOW + 301_000, 1000)
-    assert state.has_late_transaction(NOW + 301_001, 1000)
-    mark(state, COMMIT, 1)
-    assert not state.has_late_transaction(NOW + 301_001, 1000)
-
-
 def test_snapshot_and_load() -> None:
     """Of each producer the last batch survives, and open transactions do."""
     env = MemoryEnv()

@@ -6,13 +6,12 @@ Source: GroupCoordinatorService, GroupMetadataManager of Kafka 4.3.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.config.group_table import HEARTBEAT_INTERVAL_MS
 from diamant.broker.groups.consumer import conversion
-from diamant.broker.groups.consumer.group import ConsumerGroup, ConsumerGroupState
+from diamant.broker.groups.consumer.group import ConsumerGroup
 from diamant.broker.groups.consumer.member import JOIN_EPOCH, STATIC_LEAVE_EPOCH, EpochedPartitions
 from diamant.broker.groups.consumer.records import GroupRecord, creation
 from diamant.broker.groups.decisions.heartbeat import heartbeat
@@ -144,11 +143,6 @@ class ConsumerGroups:
         self._check_enabled()
         self._store.check_usable(group_id)
         return described(self._consumer_group(group_id), self.runner.image, self.runner.default_assignor)
-
-    def count_by_state(self) -> Counter[ConsumerGroupState]:
-        """The number of consumer groups in each state."""
-        groups = self._store.groups.values()
-        return Counter(group.consumer.state for group in groups if group.consumer is not None)
 
 
 def _topic_partitions(owned: EpochedPartitions) -> list[dict[str, Any]]:

@@ -23,11 +23,3 @@ class Principal(NamedTuple):
 
 ANONYMOUS = Principal(USER, "ANONYMOUS")
 """Clients of listeners without authentication."""
-
-
-def parse_principal(text: str) -> Principal:
-    """`TYPE:NAME` as a principal, parted at the first colon; ValueError if either is empty."""
-    type_name, _, name = text.partition(":")
-    if not (type_name and name):
-        raise ValueError(f"{text!r} is no principal: expected TYPE:NAME, for instance User:alice")
-    return Principal(type_name, name)
