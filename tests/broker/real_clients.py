@@ -78,14 +78,15 @@ class ConfluentKafka:
         return offsets
 
     def consume(
-        self, servers: str, topic: str, *, group: str | None = None, count: int = 0, fetch_bytes: int = 1_000_000
-    ) -> list[Read]:
+        self, servers: str, topic: str, *, group: str | None = None, count: int = 0, fetch_bytes: int = 1_000_000,
+        isolation: str = "read_committed",
+    ) -> list[Read]:  # fmt: skip
         """As `Client`."""
         from confluent_kafka import Consumer, KafkaError, TopicPartition
 
         own = {"group.id": group or "none", "enable.auto.commit": group is not None, "auto.offset.reset": "earliest"}
         reading = {"enable.partition.eof": group is None, "check.crcs": True, "fetch.message.max.bytes": fetch_bytes}
-        quick = {"fetch.error.backoff.ms": RETRY_MS, "fetch.wait.max.ms": 100}
+        quick = {"fetch.error.backoff.ms": RETRY_MS, "fetch.wait.max.ms": 100, "isolation.level": isolation}
         consumer = Consumer({**_of_librdkafka(servers), **own, **reading, **quick})
         if group is None:
             consumer.assign([TopicPartition(topic, 0, 0)])

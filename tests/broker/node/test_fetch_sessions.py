@@ -383,13 +383,11 @@ async def test_deletion_wakes_a_waiting_session(broker: Broker, client: SessionC
 
 
 @pytest.mark.slow
-async def test_a_quiet_thousand_costs_nothing(
-    broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With one of 1,000 partitions active, a fetch reads that one only, and the purgatory watches without new entries."""
-    await wire.create("wide", 1000)
+async def test_quiet_partitions_cost_nothing(broker: Broker, wire: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one of 200 partitions active, a fetch reads that one only, and the purgatory watches without new entries."""
+    await wire.create("wide", 200)
     client = SessionClient(wire)
-    await client.fetch({("wide", index): 0 for index in range(1000)})
+    await client.fetch({("wide", index): 0 for index in range(200)})
     await client.fetch()
     reads: list[int] = []
     read = Log.read

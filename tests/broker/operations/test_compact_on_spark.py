@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -62,21 +63,18 @@ async def test_a_topic_is_compacted_by_the_runner_that_was_asked_for(
         for number in range(20):
             log.append_as_leader(memoryview(build_batch([Record(0, 1, b"k%d" % (number % 3), b"v" * 100)])))
         call = asyncio.create_task(broker.compact("users", engine="spark"))
-        seen = None
-        while not call.done():
-            if under_way := broker_status(
-                broker.node, broker.services.cleaning.status(), broker.clock.state()
-            ).to_fields()["cleaner"]["under_way"]:
-                seen = under_way[0]
-            await asyncio.sleep(0)
+
+        def under_way() -> list[dict[str, Any]]:
+            status = broker_status(broker.node, broker.services.cleaning.status(), broker.clock.state())
+            return status.to_fields()["cleaner"]["under_way"]  # type: ignore[no-any-return]
+
+        await wait_until(lambda: call.done() or bool(under_way()))
+        (seen,) = under_way()
         report = await call
         assert report.partitions[0].runners == ("spark",)
         assert report.removed == {"superseded": 17}
-        assert seen is not None
         assert (seen["topic"], seen["partition"], seen["runner"]) == ("users", 0, "spark")
-        assert not broker_status(broker.node, broker.services.cleaning.status(), broker.clock.state()).to_fields()[
-            "cleaner"
-        ]["under_way"]
+        assert not under_way()
         monkeypatch.setenv(MISCHIEF, "die")
         log.append_as_leader(memoryview(build_batch([Record(0, 1, b"k0", b"new")])))
         report = await broker.compact("users", engine="spark")

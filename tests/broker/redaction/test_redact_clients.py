@@ -12,6 +12,7 @@ from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
+from tests.broker.real_clients import CLIENTS, Client, ConfluentKafka, Read
 from tests.ports import ReservedPort
 
 pytestmark = pytest.mark.slow
@@ -78,94 +79,19 @@ def redact(broker: BlockingBroker, where: str = WHERE, **options: Any) -> Any:
 EXPECTED = [number for number in range(COUNT) if not is_adas(number)]
 
 
-def read_with_confluent(broker: BlockingBroker, isolation: str = "read_committed") -> list[tuple[Any, Any]]:
-    """Offset and value of everything up to the end of the partition."""
-    from confluent_kafka import Consumer, KafkaError, TopicPartition
-
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": "reader",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "isolation.level": isolation,
-            "fetch.message.max.bytes": 1000,
-        }
-    )
-    consumer.assign([TopicPartition(TOPIC, 0, 0)])
-    found = []
-    try:
-        while True:
-            message = consumer.poll(TIMEOUT_S)
-            assert message is not None, "the end is never reached"
-            error = message.error()
-            if error is None:
-                found.append((message.offset(), message.value()))
-            else:
-                assert error.code() == KafkaError._PARTITION_EOF
-                return found
-    finally:
-        consumer.close()
-
-
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_confluent_kafka_reads_to_the_end(broker: BlockingBroker, codec: str) -> None:
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_reads_to_the_end(broker: BlockingBroker, client: Client, codec: str) -> None:
     """What is left with its offsets, through batches of which nothing is left, in small fetches; at the end, too."""
     filled(broker, **{"compression.type": codec})
     assert redact(broker).removed == COUNT - len(EXPECTED)
-    assert read_with_confluent(broker) == [(number, value(number)) for number in EXPECTED]
+    found = client.consume(broker.bootstrap_servers, TOPIC, fetch_bytes=1000)
+    assert [(one.offset, one.value) for one in found] == [(number, value(number)) for number in EXPECTED]
 
 
-async def test_aiokafka_reads_to_the_end(tmp_path: Path) -> None:
-    """Its position goes past the last batch, of which nothing is left."""
-    import asyncio
-
-    from aiokafka import AIOKafkaConsumer, TopicPartition
-
-    with Broker(config(tmp_path)) as broker:
-        await asyncio.to_thread(filled, broker)
-        await asyncio.to_thread(redact, broker)
-        partition = TopicPartition(TOPIC, 0)
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=broker.bootstrap_servers, enable_auto_commit=False, max_partition_fetch_bytes=1000
-        )
-        await consumer.start()
-        try:
-            consumer.assign([partition])
-            consumer.seek(partition, 0)
-            found: list[Any] = []
-            async with asyncio.timeout(TIMEOUT_S):
-                while await consumer.position(partition) < COUNT:
-                    for batch in (await consumer.getmany(timeout_ms=100)).values():
-                        found += [(one.offset, one.value) for one in batch]
-            assert found == [(number, value(number)) for number in EXPECTED]
-        finally:
-            await consumer.stop()
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its own making
-def test_kafka_python_reads_to_the_end(broker: BlockingBroker) -> None:
-    """The same with another decoder of batches."""
-    from kafka import KafkaConsumer, TopicPartition
-
-    filled(broker, **{"compression.type": "gzip"})
-    redact(broker)
-    partition = TopicPartition(TOPIC, 0)
-    consumer = KafkaConsumer(
-        bootstrap_servers=broker.bootstrap_servers, enable_auto_commit=False, max_partition_fetch_bytes=1000
-    )
-    try:
-        consumer.assign([partition])
-        consumer.seek(partition, 0)
-        found: list[Any] = []
-        for _ in range(10_000):
-            if consumer.position(partition) >= COUNT:
-                break
-            for batch in consumer.poll(timeout_ms=100).values():
-                found += [(one.offset, one.value) for one in batch]
-        assert found == [(number, value(number)) for number in EXPECTED]
-    finally:
-        consumer.close()
+def read(broker: BlockingBroker, isolation: str = "read_committed") -> list[Read]:
+    """Everything up to the end of the partition."""
+    return ConfluentKafka().consume(broker.bootstrap_servers, TOPIC, isolation=isolation)
 
 
 def test_idempotent_and_transactional_producers_go_on(tmp_path: Path) -> None:
@@ -182,7 +108,7 @@ def go_on(tmp_path: Path, address: str) -> None:
         producer = filled(broker)
         redact(broker, "value exists", yes_all=True)
         produce(producer, COUNT, COUNT + 30)
-        assert [offset for offset, _ in read_with_confluent(broker)] == list(range(COUNT, COUNT + 30))
+        assert [one.offset for one in read(broker)] == list(range(COUNT, COUNT + 30))
         transactional = Producer({"bootstrap.servers": address, "transactional.id": "t", "linger.ms": 0})
         transactional.init_transactions(TIMEOUT_S)
         for is_commit in (True, False, True):
@@ -190,16 +116,16 @@ def go_on(tmp_path: Path, address: str) -> None:
             produce(transactional, 0, 5)
             (transactional.commit_transaction if is_commit else transactional.abort_transaction)(TIMEOUT_S)
         redact(broker)
-        end = [offset for offset, _ in read_with_confluent(broker)]
+        end = [one.offset for one in read(broker)]
         transactional.begin_transaction()
         produce(transactional, 35, 37)
         transactional.commit_transaction(TIMEOUT_S)
         redact(broker, "value.number exists", yes_all=True)
         assert end == [offset for offset in range(COUNT, COUNT + 30) if not is_adas(offset)]
-        assert read_with_confluent(broker, "read_uncommitted") == []
+        assert read(broker, "read_uncommitted") == []
     with Broker(config(tmp_path, address)) as broker:
         produce(producer, 26, 27)
         transactional.begin_transaction()
         produce(transactional, 29, 30)
         transactional.commit_transaction(TIMEOUT_S)
-        assert [found for _, found in read_with_confluent(broker)] == [value(26), value(29)]
+        assert [one.value for one in read(broker)] == [value(26), value(29)]
