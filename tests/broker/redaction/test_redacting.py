@@ -14,27 +14,34 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, TimedOut
-from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
-from diamant.cleaner.evidence.certificates.certificate import UNTRUSTED, check_signature
+from diamant.cleaner.evidence.certificates.certificate import UNTRUSTED, check_signature, parse_certificate
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.evidence.certificates.verification import Verification, verify_certificate
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.cleaner.redaction import locate, rewrite
 from diamant.cleaner.redaction.claims import check_redaction_claims
 from diamant.cleaner.redaction.where import parse_where
-from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.batches.records import build_batch
-from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.env import RealEnv
-from tests.broker.erasure.cases import env_of
-from tests.broker.erasure.faulty_env import FaultyEnv
+from tests.broker.erasure.cases import (
+    RETRY_MS,
+    START_MS,
+    Producer,
+    broker_at,
+    clock_of,
+    data_of,
+    env_of,
+    intents_of,
+    move_to,
+    pinned,
+)
 from tests.broker.erasure.obstacles import SCANNING, at_stage
 from tests.cleaner.evidence.scan.naive_scanner import files_with, log_files, records_in
 from tests.mutants import Mutant, put_in, returns
@@ -43,26 +50,16 @@ from tests.waiting import wait_until
 FORGETS = Mutant(locate._Search, "_keep", returns(None))
 """A search that forgets what it finds."""
 
-START_MS = 1_700_000_000_000
 EMAIL = "ada@example.com"
 WHERE = f'value.customer.email == "{EMAIL}"'
 ORDER = b'{"order": 7, "customer": {"email": "ada@example.com", "city": "Bern"}}'
 OTHER = b'{"order": 8, "customer": {"email": "bob@example.com", "city": "Basel"}}'
 
 
-def config(tmp_path: Path, **properties: str) -> BrokerConfig:
-    names = {"diamant.certificate.key.file": str(tmp_path / "keys" / "certificate.key"), **properties}
-    return BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=names)
-
-
-def env_at(now_ms: int = START_MS) -> FaultyEnv:
-    return FaultyEnv(SettableClock(now_ms))
-
-
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """A broker whose clock stands still."""
-    async with Broker(config(tmp_path), env=env_at()) as running:
+    async with broker_at(tmp_path) as running:
         yield running
 
 
@@ -89,15 +86,6 @@ def write(
     return appended.base_offset
 
 
-def mark(broker: Broker, producer_id: int, *, is_commit: bool, topic: str = "orders") -> None:
-    """End a transaction."""
-    batch = build_marker(
-        is_commit=is_commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, base_offset=0, leader_epoch=0,
-        timestamp=START_MS,
-    )  # fmt: skip
-    broker.node.topics.log(topic, 0).append_internal(batch)
-
-
 def fill(broker: Broker, count: int = 10, topic: str = "orders", partition: int = 0) -> None:
     """Write other orders."""
     for number in range(count):
@@ -106,10 +94,6 @@ def fill(broker: Broker, count: int = 10, topic: str = "orders", partition: int 
 
 async def redact(broker: Broker, where: str = WHERE, topic: str = "orders", **options: Any) -> Redaction:
     return await broker.redact(topic, where=where, reason="GDPR Art. 17", **options)
-
-
-def data_of(broker: Broker) -> Path:
-    return Path(broker.config.data_dir)
 
 
 def offsets(broker: Broker, topic: str = "orders", partition: int = 0) -> list[int]:
@@ -122,6 +106,18 @@ def offsets(broker: Broker, topic: str = "orders", partition: int = 0) -> list[i
         for one in records_in(path)
     ]
     return sorted(found)
+
+
+async def wait_gone(broker: Broker) -> dict[str, Any]:
+    """Wait until what was begun is over; the certificate of what is gone."""
+    await wait_until(lambda: not broker.services.redactions().queue.unfinished())
+    (path,) = data_of(broker).glob("diamant-redaction-*.records-gone.json")
+    return parse_certificate(path.read_bytes())
+
+
+async def verified(broker: Broker, certificate: dict[str, Any], where: str | None = WHERE) -> Verification:
+    """Hold a certificate against the broker, with the key that it names."""
+    return await broker.services.certificates().verify(certificate, public_key=pinned(certificate), where=where)
 
 
 def damage(path: Path) -> None:
@@ -172,7 +168,7 @@ async def test_records_that_match_are_gone_from_every_file(broker: Broker) -> No
     assert certificate["request"]["where_shape"] == "value.customer.email == ?"
     assert certificate["request"]["reference"] == "ticket 7"
     assert certificate["not_certified"] == []
-    assert not list(data_of(broker).glob("*.intent"))
+    assert intents_of(broker) == []
     text = json.dumps(certificate)
     assert EMAIL not in text
     assert "Bern" not in text
@@ -227,18 +223,10 @@ async def test_headers_keys_and_nothing_at_all(broker: Broker) -> None:
     assert [path.name for path in data_of(broker).glob("diamant-*.json")] == [
         f"diamant-redaction-{nothing.id}.nothing-matched.json"
     ]
-    assert (
-        broker.services.redactions().table.done,
-        "This proves no removal" in certificate_page(nothing.certificate),
-    ) == (
-        1,
-        True,
-    )
-    pinned = bytes.fromhex(nothing.certificate["signature"]["public_key"])
-    verified = await broker.services.certificates().verify(
-        nothing.certificate, public_key=pinned, where='key == "nobody"'
-    )
-    assert (verified.outcome, verified.claims[0]["verdict"]) == ("nothing-matched", "holds")
+    assert broker.services.redactions().table.done == 1
+    assert "This proves no removal" in certificate_page(nothing.certificate)
+    found = await verified(broker, nothing.certificate, 'key == "nobody"')
+    assert (found.outcome, found.claims[0]["verdict"]) == ("nothing-matched", "holds")
     assert (await redact(broker, 'header.user == "42"')).removed == 1
     assert (await redact(broker, 'key == hex:"00ff"')).removed == 1
     assert offsets(broker) == [2, 3]
@@ -253,7 +241,7 @@ async def test_a_description_of_everything_needs_yes_all(broker: Broker) -> None
     with pytest.raises(NotPossible, match="all 3 records of orders match"):
         await redact(broker, "value exists")
     assert (offsets(broker), offsets(broker, partition=1)) == ([0, 1], [0])
-    assert not list(data_of(broker).glob("*.intent"))
+    assert intents_of(broker) == []
     assert (await redact(broker)).removed == 2
     assert (await redact(broker, "value exists", yes_all=True)).removed == 1
     assert (offsets(broker), offsets(broker, partition=1)) == ([], [])
@@ -306,14 +294,13 @@ async def test_undecided_records_go_or_stay_as_is_asked(broker: Broker) -> None:
     assert (kept.state, kept.removed, certificate["request"]["undecided"]) == ("records-gone", 1, "keep")
     assert [one["offsets"] for one in certificate["overrides"]] == [[odd]]
     assert f"Offsets: {odd}." in certificate_page(certificate)
-    pinned = bytes.fromhex(certificate["signature"]["public_key"])
-    found = await broker.services.certificates().verify(certificate, public_key=pinned, where=WHERE)
+    found = await verified(broker, certificate)
     assert (found.is_valid, [one["verdict"] for one in found.claims]) == (True, ["holds"])
     gone = await redact(broker, undecided="remove")
     assert (gone.state, gone.removed, gone.certificate["request"]["undecided"]) == ("records-gone", 1, "remove")
     assert gone.certificate["overrides"] == []
     assert offsets(broker) == [1]
-    assert (await broker.services.certificates().verify(gone.certificate, public_key=pinned, where=WHERE)).is_valid
+    assert (await verified(broker, gone.certificate)).is_valid
     with pytest.raises(BadArgument, match="expected hold, remove or keep"):
         await redact(broker, undecided="perhaps")
 
@@ -336,7 +323,8 @@ async def test_what_is_above_the_last_stable_offset_is_not_called_gone(broker: B
     """It goes by itself once the transaction is over, and then the certificate says so."""
     await create(broker)
     write(broker, ORDER, OTHER)
-    write(broker, ORDER, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    producer = Producer(broker, "orders", 0, 5)
+    producer.write((b"k", ORDER))
     write(broker, ORDER)
     redaction = await redact(broker)
     assert (redaction.state, redaction.removed) == ("not-certified", 1)
@@ -349,26 +337,22 @@ async def test_what_is_above_the_last_stable_offset_is_not_called_gone(broker: B
         {"id": redaction.id, "kind": "redaction", "due_ms": redaction.next_due_ms}
     ]
 
-    mark(broker, 5, is_commit=False)
+    producer.end(is_commit=False)
     write(broker, OTHER)
-    clock = broker.env.clock
-    assert isinstance(clock, SettableClock)
     assert redaction.next_due_ms is not None
-    clock.set_ms(redaction.next_due_ms)
-    broker.node.scheduler.poke()
-    await wait_until(lambda: list(data_of(broker).glob("diamant-redaction-*.records-gone.json")) != [])
-    await wait_until(lambda: not broker.services.redactions().queue.unfinished())
+    move_to(broker, redaction.next_due_ms)
+    await wait_gone(broker)
     final = await broker.services.certificates().last(redaction.id)
     assert (final["state"], final["runs"], final["found"][0]["offsets"]) == ("records-gone", 2, [0, 2, 3])
     assert offsets(broker) == [1, 5]
-    assert not list(data_of(broker).glob("*.intent"))
+    assert intents_of(broker) == []
 
 
 async def test_an_open_transaction_without_a_match_is_no_obstacle(broker: Broker) -> None:
     """Everything up to the end was judged."""
     await create(broker)
     write(broker, ORDER, OTHER)
-    write(broker, OTHER, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    Producer(broker, "orders", 0, 5).write((b"k", OTHER))
     redaction = await redact(broker)
     assert redaction.state == "records-gone"
     assert [one["below_offset"] for one in redaction.certificate["claims"]] == [3]
@@ -376,7 +360,7 @@ async def test_an_open_transaction_without_a_match_is_no_obstacle(broker: Broker
 
 async def test_producers_go_on_after_a_restart(tmp_path: Path) -> None:
     """Sequences and epochs are those from before, although every record of theirs is gone."""
-    async with Broker(config(tmp_path), env=env_at()) as broker:
+    async with broker_at(tmp_path) as broker:
         await create(broker)
         fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
         write(broker, ORDER, ORDER, base_sequence=0, **fields)
@@ -384,7 +368,7 @@ async def test_producers_go_on_after_a_restart(tmp_path: Path) -> None:
         await redact(broker)
         assert write(broker, OTHER, base_sequence=2, **fields) == 5
         await redact(broker, 'key == "k"', yes_all=True)
-    async with Broker(config(tmp_path), env=env_at()) as broker:
+    async with broker_at(tmp_path) as broker:
         assert write(broker, OTHER, base_sequence=2, **fields) == 5
         assert write(broker, OTHER, base_sequence=3, **fields) == 6
 
@@ -406,7 +390,7 @@ async def test_a_redaction_that_was_interrupted_goes_on_at_the_next_start(
 ) -> None:
     """Wherever it stopped; the intent is encrypted, its mode is 0600, and it is gone in the end. No log line tells anything."""
     caplog.set_level(logging.DEBUG, "diamant")
-    async with Broker(config(tmp_path), env=env_at()) as broker:
+    async with broker_at(tmp_path) as broker:
         await create(broker, partitions=2)
         for partition in range(2):
             fill(broker, partition=partition)
@@ -415,18 +399,16 @@ async def test_a_redaction_that_was_interrupted_goes_on_at_the_next_start(
         with pytest.raises(RedactFailed):
             await redact(broker)
         env_of(broker).faults = ()
-        (intent,) = data_of(broker).glob("diamant-redaction-*.intent")
+        (intent,) = intents_of(broker)
         assert stat.S_IMODE(intent.stat().st_mode) == 0o600
         assert EMAIL.encode() not in intent.read_bytes()
         assert len(broker.services.redactions().queue.unfinished()) == 1
-    async with Broker(config(tmp_path), env=env_at()) as broker:
-        await wait_until(lambda: not broker.services.redactions().queue.unfinished())
-        (path,) = data_of(broker).glob("diamant-redaction-*.records-gone.json")
-        certificate = json.loads(path.read_text())
+    async with broker_at(tmp_path) as broker:
+        certificate = await wait_gone(broker)
         assert [one["offsets"] for one in certificate["found"]] == [[11], [11]]
         assert certificate["runs"] == 2
         assert files_with(data_of(broker), EMAIL.encode()) == []
-        assert not list(data_of(broker).glob("*.intent"))
+        assert intents_of(broker) == []
     assert "is unfinished" in caplog.text
     assert EMAIL not in caplog.text
     assert "Bern" not in caplog.text
@@ -442,7 +424,7 @@ async def test_what_goes_once_a_partition_takes_writes_again_is_counted_once(
     def interrupted(*_: object) -> None:
         raise failure
 
-    async with Broker(config(tmp_path), env=env_at()) as broker:
+    async with broker_at(tmp_path) as broker:
         await create(broker, partitions=2)
         for partition in range(2):
             write(broker, OTHER, ORDER, partition=partition)
@@ -454,10 +436,9 @@ async def test_what_goes_once_a_partition_takes_writes_again_is_counted_once(
         if when != "before it is located":
             log.write_failure = failure
             await go_on(broker, lambda: [*data_of(broker).glob("diamant-redaction-*.not-certified.json")] != [])
-    async with Broker(config(tmp_path), env=env_at()) as broker:
+    async with broker_at(tmp_path) as broker:
         await go_on(broker, lambda: not broker.services.redactions().queue.unfinished())
-        (path,) = data_of(broker).glob("diamant-redaction-*.records-gone.json")
-        certificate = json.loads(path.read_text())
+        certificate = await wait_gone(broker)
         found = sorted((one["partition"], one["offsets"], one["records"]) for one in certificate["found"])
         assert found == [(0, [1], 1), (1, [1], 1)]
         assert {one["file"].partition("/")[0] for one in certificate["segments"]["before"]} == {"orders-0", "orders-1"}
@@ -466,12 +447,9 @@ async def test_what_goes_once_a_partition_takes_writes_again_is_counted_once(
 
 async def go_on(broker: Broker, is_so: Callable[[], bool]) -> None:
     """Move the clock until something is so."""
-    clock = broker.env.clock
-    assert isinstance(clock, SettableClock)
 
     def is_so_later() -> bool:
-        clock.set_ms(clock.now_ms() + 60_000)
-        broker.node.scheduler.poke()
+        move_to(broker, clock_of(broker).now_ms() + RETRY_MS)
         return is_so()
 
     await wait_until(is_so_later)
@@ -487,11 +465,8 @@ async def test_a_call_that_takes_too_long_goes_on_in_the_broker(broker: Broker) 
 
     with pytest.raises(TimedOut, match="continues in the broker"):
         await redact(broker, timeout_ms=100_000, progress=at_stage(SCANNING, never))
-    clock = broker.env.clock
-    assert isinstance(clock, SettableClock)
-    clock.set_ms(START_MS + 60_000)
-    broker.node.scheduler.poke()
-    await wait_until(lambda: list(data_of(broker).glob("diamant-redaction-*.records-gone.json")) != [])
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_gone(broker)
 
 
 async def test_a_full_disk_changes_nothing_and_is_tried_again(broker: Broker) -> None:
@@ -506,11 +481,8 @@ async def test_a_full_disk_changes_nothing_and_is_tried_again(broker: Broker) ->
     env_of(broker).faults = ()
     assert 1 in offsets(broker)
     assert not list((data_of(broker) / "orders-0").glob("*.cleaned"))
-    clock = broker.env.clock
-    assert isinstance(clock, SettableClock)
-    clock.set_ms(START_MS + 60_000)
-    broker.node.scheduler.poke()
-    await wait_until(lambda: list(data_of(broker).glob("diamant-redaction-*.records-gone.json")) != [])
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_gone(broker)
     assert 1 not in offsets(broker)
 
 
@@ -538,9 +510,8 @@ async def test_very_many_records_written_meanwhile_are_no_obstacle(
     unlisted = certificate["written_since_not_listed"]
     assert unlisted > 0
     assert len(certificate["written_since"]) + unlisted == count
-    pinned = bytes.fromhex(certificate["signature"]["public_key"])
-    verified = await broker.services.certificates().verify(certificate, public_key=pinned, where=WHERE)
-    assert (verified.is_valid, verified.claims[0]["written_since"]) == (True, count)
+    found = await verified(broker, certificate)
+    assert (found.is_valid, found.claims[0]["written_since"]) == (True, count)
     put_in(monkeypatch, FORGETS)
     redaction = await redact(broker)
     assert redaction.state == "not-certified"
@@ -594,24 +565,21 @@ async def test_a_certificate_is_verified_against_the_broker_and_its_files(broker
     write(broker, OTHER, ORDER)
     fill(broker)
     certificate = (await redact(broker)).certificate
-    pinned = bytes.fromhex(certificate["signature"]["public_key"])
-    found = await broker.services.certificates().verify(
-        certificate, public_key=pinned, where="value.customer.email=='ada@example.com'"
-    )
+    found = await verified(broker, certificate, "value.customer.email=='ada@example.com'")
     assert (found.is_valid, found.was_scanned) == (True, True)
     assert {one["verdict"] for one in found.claims} == {"holds"}
     assert found.coverage_adds_up
-    other = await broker.services.certificates().verify(certificate, public_key=pinned, where='key == "k"')
+    other = await verified(broker, certificate, 'key == "k"')
     assert (other.is_valid, {one["verdict"] for one in other.claims}) == (False, {"cannot be told"})
-    without = await broker.services.certificates().verify(certificate, public_key=pinned)
+    without = await verified(broker, certificate, None)
     assert (without.outcome, without.was_scanned) == ("not-confirmed", False)
     with pytest.raises(BadArgument, match="where: "):
-        await broker.services.certificates().verify(certificate, public_key=pinned, where="nonsense")
+        await verified(broker, certificate, "nonsense")
     write(broker, ORDER)
-    later = await broker.services.certificates().verify(certificate, public_key=pinned, where=WHERE)
+    later = await verified(broker, certificate)
     assert (later.is_valid, later.claims[0]["written_since"]) == (True, 1)
     forged = {**certificate, "found": []}
-    assert not (await broker.services.certificates().verify(forged, public_key=pinned, where=WHERE)).is_valid
+    assert not (await verified(broker, forged)).is_valid
     page = certificate_page(certificate)
     assert EMAIL not in page
     assert "Certificate of redaction" in page
@@ -619,7 +587,7 @@ async def test_a_certificate_is_verified_against_the_broker_and_its_files(broker
 
 async def test_a_certificate_names_copies_in_other_topics(tmp_path: Path) -> None:
     """What was copied into the directory of another topic counts with that topic and is not matched: not covered."""
-    async with Broker(config(tmp_path), env=env_at()) as broker:
+    async with broker_at(tmp_path) as broker:
         await create(broker)
         write(broker, OTHER, ORDER)
         fill(broker, 3)
@@ -629,7 +597,7 @@ async def test_a_certificate_names_copies_in_other_topics(tmp_path: Path) -> Non
 
 async def test_a_backup_that_is_put_back_breaks_the_claim(tmp_path: Path) -> None:
     """Offline, by the files alone."""
-    async with Broker(config(tmp_path), env=env_at()) as broker:
+    async with broker_at(tmp_path) as broker:
         await create(broker)
         write(broker, OTHER, ORDER)
         fill(broker, 3)
@@ -695,7 +663,7 @@ async def test_what_a_crash_left_of_writing_an_intent_is_removed(tmp_path: Path)
     """As for erasures: nothing was changed by then."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "diamant-redaction-abc.intent.tmp").write_bytes(b"x")
-    async with Broker(config(tmp_path), env=env_at()) as broker:
+    async with broker_at(tmp_path) as broker:
         assert not list(data_of(broker).glob("diamant-redaction-*"))
 
 

@@ -170,24 +170,6 @@ async def test_a_partition_that_knows_a_newer_epoch() -> None:
         assert (await read_committed(wire, "t", 0), await read_committed(wire, "t", 1)) == ([], [b"value"])
 
 
-async def test_two_producers_with_one_id() -> None:
-    """The second fences the first: its open transaction is aborted, and it can neither write nor commit any more."""
-    async with running(MemoryEnv()) as (_, wire):
-        first = await started(wire)
-        second = TxnProducer(wire, "id")
-        assert await first.produce("t", 0, version=12, values=(b"first",)) == "NONE"
-        assert await second.init() == "CONCURRENT_TRANSACTIONS"
-        assert await second.init() == "NONE"
-        assert second.producer_id == first.producer_id
-        assert await first.produce("t", 1, version=12) == "INVALID_PRODUCER_EPOCH"
-        assert await first.commit_offset("g", "t", 1, version=5) == "INVALID_PRODUCER_EPOCH"
-        assert await first.end(commit=True, version=5) == "PRODUCER_FENCED"
-        assert await first.add(("t", 0)) == ["PRODUCER_FENCED"]
-        assert await second.produce("t", 0, version=12, values=(b"second",)) == "NONE"
-        assert await second.end(commit=True, version=5) == "NONE"
-        assert await read_committed(wire, "t") == [b"second"]
-
-
 async def test_the_last_stable_offset_for_clients() -> None:
     """ListOffsets of read_committed readers stops where the oldest open transaction begins."""
     async with running(MemoryEnv()) as (_, wire):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contextmanager
+from typing import Any, TypeVar
 
 import pytest
 
@@ -112,9 +111,7 @@ async def test_aiokafka_shares_and_takes_over(diamant_broker: Broker, diamant_to
         await wait_until(lambda: partitions_of(one) == ALL)
         await produce(diamant_broker, diamant_topic, "third")
         assert await wait_for_texts(one, PARTITIONS) == [f"third {partition}" for partition in range(PARTITIONS)]
-    state = state_of(diamant_broker, diamant_topic)
-    assert state is not None
-    assert state[0] is GroupState.EMPTY
+    check_empty(diamant_broker, diamant_topic)
 
 
 @pytest.mark.slow
@@ -145,11 +142,11 @@ async def test_aiokafka_members_vanish(group_broker: Broker, diamant_topic: str)
         await wait_until(lambda: member_count(broker, diamant_topic) == 1 and partitions_of(one) == ALL)
 
 
-# ---- confluent-kafka -------------------------------------------------------------------------------------------------
+# ---- confluent-kafka and kafka-python ---------------------------------------------------------------------------------
 
 
 class Librdkafka:
-    """A consumer of confluent-kafka in a thread of its own, which keeps it alive; `assigned` as of now."""
+    """A consumer of confluent-kafka; `assigned` as of now."""
 
     def __init__(self, broker: Broker, topic: str, group_id: str, **config: Any) -> None:
         from confluent_kafka import Consumer
@@ -158,31 +155,19 @@ class Librdkafka:
         self.texts: list[str] = []
         self.revoked: list[set[int]] = []
         self.is_cooperative = config.get("partition.assignment.strategy") == "cooperative-sticky"
-        self._topic = topic
-        self._is_leaving = False
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": broker.bootstrap_servers,
-                "group.id": group_id,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "session.timeout.ms": 30_000,
-                "heartbeat.interval.ms": 100,
-                "fetch.wait.max.ms": 50,
-                "topic.metadata.refresh.interval.ms": 1000,
-                **config,
-            }
-        )
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        own = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group_id, "auto.offset.reset": "earliest"}
+        times = {"session.timeout.ms": 30_000, "heartbeat.interval.ms": 100, "fetch.wait.max.ms": 50}
+        more = {"enable.auto.commit": False, "topic.metadata.refresh.interval.ms": 1000, **config}
+        self._consumer = Consumer({**own, **times, **more})
+        self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
+        self.close = self._consumer.close
 
-    def _run(self) -> None:
-        self._consumer.subscribe([self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
-        while not self._is_leaving:
-            message = self._consumer.poll(0.05)
-            if message is not None and message.error() is None:
-                self.texts.append(message.value().decode())
-                self._consumer.commit(message, asynchronous=False)
-        self._consumer.close()
+    def turn(self) -> None:
+        """Read and commit one record, if there is one."""
+        message = self._consumer.poll(0.05)
+        if message is not None and message.error() is None:
+            self.texts.append(message.value().decode())
+            self._consumer.commit(message, asynchronous=False)
 
     def _on_assign(self, consumer: Any, partitions: Any) -> None:
         new = {partition.partition for partition in partitions}
@@ -193,30 +178,67 @@ class Librdkafka:
         self.revoked.append(gone)
         self.assigned = self.assigned - gone
 
-    def start(self) -> None:
-        self._thread.start()
 
-    def leave(self) -> None:
-        self._is_leaving = True
-        self._thread.join(TIMEOUT_S)
-        assert not self._thread.is_alive()
+class KafkaPython:
+    """A consumer of kafka-python; `assigned` as of now."""
+
+    def __init__(self, broker: Broker, topic: str, group_id: str) -> None:
+        from kafka import KafkaConsumer
+
+        self.assigned: set[int] = set()
+        self.texts: list[str] = []
+        self._consumer = KafkaConsumer(
+            topic, bootstrap_servers=broker.bootstrap_servers, group_id=group_id, auto_offset_reset="earliest",
+            enable_auto_commit=False, session_timeout_ms=30_000, heartbeat_interval_ms=100, fetch_max_wait_ms=50,
+            metadata_max_age_ms=1000,  # or it may miss its topic for five minutes
+        )  # fmt: skip
+        self.close = self._consumer.close
+
+    def turn(self) -> None:
+        """Read and commit what there is."""
+        # Version 3.0.12 loses a join that ends between two polls, with Apache Kafka as well: so they are long.
+        for messages in self._consumer.poll(timeout_ms=1000).values():
+            self.texts += [message.value.decode() for message in messages]
+            self._consumer.commit()
+        self.assigned = {partition.partition for partition in self._consumer.assignment()}
+
+
+AnyConsumer = TypeVar("AnyConsumer", Librdkafka, KafkaPython)
 
 
 @contextmanager
-def librdkafka(broker: Broker, topic: str, group_id: str, **config: Any) -> Iterator[Librdkafka]:
-    consumer = Librdkafka(broker, topic, group_id, **config)
-    consumer.start()
+def alive(consumer: AnyConsumer) -> Iterator[AnyConsumer]:
+    """Keep a consumer alive in a thread of its own; at the end it leaves its group."""
+    is_leaving = False
+
+    def run() -> None:
+        while not is_leaving:
+            consumer.turn()
+        consumer.close()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
     try:
         yield consumer
     finally:
-        consumer.leave()
+        is_leaving = True
+        thread.join(TIMEOUT_S)
+        assert not thread.is_alive()
+
+
+def librdkafka(broker: Broker, topic: str, **config: Any) -> AbstractContextManager[Librdkafka]:
+    return alive(Librdkafka(broker, topic, topic, **config))
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    asyncio.run(wait_until(condition, TIMEOUT_S))
+
+
+def check_empty(broker: Broker, group_id: str) -> None:
+    """The group is there, and nobody in it."""
+    state = state_of(broker, group_id)
+    assert state is not None
+    assert state[0] is GroupState.EMPTY
 
 
 @pytest.mark.slow
@@ -229,9 +251,9 @@ def test_confluent_kafka_shares_and_takes_over(diamant_broker: Broker, diamant_t
     asyncio.run(create_topic(broker, diamant_topic))
     asyncio.run(produce(broker, diamant_topic, "first"))
     config = {"partition.assignment.strategy": strategy}
-    with librdkafka(broker, diamant_topic, diamant_topic, **config) as one:
+    with librdkafka(broker, diamant_topic, **config) as one:
         wait_for(lambda: one.assigned == ALL and len(one.texts) == PARTITIONS)
-        with librdkafka(broker, diamant_topic, diamant_topic, **config) as two:
+        with librdkafka(broker, diamant_topic, **config) as two:
             wait_for(lambda: len(one.assigned) == len(two.assigned) == 2 and one.assigned | two.assigned == ALL)
             asyncio.run(produce(broker, diamant_topic, "second"))
             wait_for(lambda: len(one.texts) + len(two.texts) == 2 * PARTITIONS)
@@ -243,9 +265,7 @@ def test_confluent_kafka_shares_and_takes_over(diamant_broker: Broker, diamant_t
         texts = one.texts + two.texts
     expected = [f"{word} {partition}" for word in ("first", "second", "third") for partition in range(PARTITIONS)]
     assert sorted(texts) == sorted(expected)
-    state = state_of(broker, diamant_topic)
-    assert state is not None
-    assert state[0] is GroupState.EMPTY
+    check_empty(broker, diamant_topic)
 
 
 @pytest.mark.slow
@@ -254,62 +274,19 @@ def test_confluent_kafka_static_members_restart(diamant_broker: Broker, diamant_
     broker = diamant_broker
     asyncio.run(create_topic(broker, diamant_topic))
     with ExitStack() as stack:
-        one = stack.enter_context(librdkafka(broker, diamant_topic, diamant_topic, **{"group.instance.id": "one"}))
+        one = stack.enter_context(librdkafka(broker, diamant_topic, **{"group.instance.id": "one"}))
         wait_for(lambda: one.assigned == ALL)
-        with librdkafka(broker, diamant_topic, diamant_topic, **{"group.instance.id": "two"}) as two:
+        with librdkafka(broker, diamant_topic, **{"group.instance.id": "two"}) as two:
             wait_for(lambda: len(one.assigned) == 2 and len(two.assigned) == 2)
             before, had = state_of(broker, diamant_topic), set(two.assigned)
         assert before is not None
         for _ in range(2):
-            with librdkafka(broker, diamant_topic, diamant_topic, **{"group.instance.id": "two"}) as two:
+            with librdkafka(broker, diamant_topic, **{"group.instance.id": "two"}) as two:
                 wait_for(lambda two=two: two.assigned == had)  # type: ignore[misc]
         assert state_of(broker, diamant_topic) == before
         assert one.assigned == ALL - had
         asyncio.run(produce(broker, diamant_topic, "on"))
         wait_for(lambda: len(one.texts) == 2)
-
-
-# ---- kafka-python ----------------------------------------------------------------------------------------------------
-
-
-class KafkaPython:
-    """A consumer of kafka-python in a thread of its own, which it needs for heartbeats and rebalances."""
-
-    def __init__(self, broker: Broker, topic: str, group_id: str) -> None:
-        from kafka import KafkaConsumer
-
-        self.assigned: set[int] = set()
-        self.texts: list[str] = []
-        self._is_leaving = False
-        self._consumer = KafkaConsumer(
-            topic,
-            bootstrap_servers=broker.bootstrap_servers,
-            group_id=group_id,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            session_timeout_ms=30_000,
-            heartbeat_interval_ms=100,
-            fetch_max_wait_ms=50,
-            metadata_max_age_ms=1000,  # or it may miss its topic for five minutes
-        )
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        while not self._is_leaving:
-            # Version 3.0.12 loses a join that ends between two polls, with Apache Kafka as well: so they are long.
-            for messages in self._consumer.poll(timeout_ms=1000).values():
-                self.texts += [message.value.decode() for message in messages]
-                self._consumer.commit()
-            self.assigned = {partition.partition for partition in self._consumer.assignment()}
-        self._consumer.close()
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def leave(self) -> None:
-        self._is_leaving = True
-        self._thread.join(TIMEOUT_S)
-        assert not self._thread.is_alive()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its own making
@@ -319,21 +296,11 @@ def test_kafka_python_shares_and_takes_over(diamant_broker: Broker, diamant_topi
     broker = diamant_broker
     asyncio.run(create_topic(broker, diamant_topic))
     asyncio.run(produce(broker, diamant_topic, "first"))
-    one = KafkaPython(broker, diamant_topic, diamant_topic)
-    one.start()
-    try:
+    with alive(KafkaPython(broker, diamant_topic, diamant_topic)) as one:
         wait_for(lambda: one.assigned == ALL and len(one.texts) == PARTITIONS)
-        two = KafkaPython(broker, diamant_topic, diamant_topic)
-        two.start()
-        try:
+        with alive(KafkaPython(broker, diamant_topic, diamant_topic)) as two:
             wait_for(lambda: len(one.assigned) == len(two.assigned) == 2 and one.assigned | two.assigned == ALL)
-        finally:
-            two.leave()
         wait_for(lambda: one.assigned == ALL)
         asyncio.run(produce(broker, diamant_topic, "second"))
         wait_for(lambda: len(one.texts) + len(two.texts) == 2 * PARTITIONS)
-    finally:
-        one.leave()
-    state = state_of(broker, diamant_topic)
-    assert state is not None
-    assert state[0] is GroupState.EMPTY
+    check_empty(broker, diamant_topic)

@@ -14,15 +14,11 @@ from diamant.protocol.batches.records import iter_records
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.group_records import parse_key, parse_offset_commit_value
 from diamant.protocol.wire.apis import SERVED
-from diamant.protocol.wire.schemas import unknown_fields
 from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.offsets.offset_requests import (
-    DELETE_GROUPS,
     DESCRIBE_GROUPS,
-    LIST_GROUPS,
     OFFSET_COMMIT,
-    OFFSET_DELETE,
     OFFSET_FETCH,
     Member,
     commit,
@@ -451,66 +447,3 @@ async def test_a_full_disk_is_not_coordinator(
     assert await fetch(client, "g") == {("t", 0): 1}
     assert set(await list_groups(client)) == {"g"}
     assert await commit(client, "g", {("t", 0): 3}) == [NONE]
-
-
-@pytest.mark.parametrize(
-    ("key", "fields"),
-    [
-        (OFFSET_FETCH, {"groups": [{"group_id": "", "error_code": 0, "topics": []}], "error_code": 0, "topics": []}),
-        (
-            OFFSET_FETCH,
-            {
-                "topics": [
-                    {
-                        "name": "",
-                        "partitions": [
-                            {
-                                "partition_index": 0,
-                                "committed_offset": 0,
-                                "committed_leader_epoch": 0,
-                                "metadata": "",
-                                "error_code": 0,
-                            }
-                        ],
-                    }
-                ]
-            },
-        ),
-        (
-            OFFSET_COMMIT,
-            {"topics": [{"name": "", "topic_id": None, "partitions": [{"partition_index": 0, "error_code": 0}]}]},
-        ),
-        (LIST_GROUPS, {"groups": [{"group_id": "", "protocol_type": "", "group_state": "", "group_type": ""}]}),
-        (DELETE_GROUPS, {"results": [{"group_id": "", "error_code": 0}]}),
-        (OFFSET_DELETE, {"topics": [{"name": "", "partitions": [{"partition_index": 0, "error_code": 0}]}]}),
-        (
-            DESCRIBE_GROUPS,
-            {
-                "groups": [
-                    {
-                        "group_id": "",
-                        "error_code": 0,
-                        "error_message": "",
-                        "group_state": "",
-                        "protocol_type": "",
-                        "protocol_data": "",
-                        "authorized_operations": 0,
-                        "members": [
-                            {
-                                "member_id": "",
-                                "group_instance_id": "",
-                                "client_id": "",
-                                "client_host": "",
-                                "member_metadata": b"",
-                                "member_assignment": b"",
-                            }
-                        ],
-                    }
-                ]
-            },
-        ),
-    ],
-)
-def test_answers_name_fields_that_there_are(key: int, fields: dict[str, Any]) -> None:
-    """What handlers put into answers is spelled as the schemas spell it."""
-    assert unknown_fields(key, "response", fields) == []
