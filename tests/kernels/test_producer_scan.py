@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from diamant.storage.env.env import File, RealEnv
 from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
-from diamant.storage.recovery.recovery import scan_for_producers
+from diamant.storage.recovery.segment_recovery import scan_for_producers
 from tests.builder import make_batch, make_message
 from tests.effort import examples
 

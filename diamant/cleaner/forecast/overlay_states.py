@@ -26,7 +26,7 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
 from diamant.storage.recovery.open_log import load_log
-from diamant.storage.recovery.recovery import SyncedDamage
+from diamant.storage.recovery.segment_recovery import SyncedDamage
 from diamant.storage.uuid_text import ZERO_ID
 
 DEFAULT_MAX_KEPT_BYTES = 1024 * 1024 * 1024

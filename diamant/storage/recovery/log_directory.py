@@ -23,7 +23,7 @@ from diamant.storage.log.log import Log
 from diamant.storage.recovery.checkpoint_files import CheckpointFiles, CheckpointState
 from diamant.storage.recovery.open_log import create_log, load_log
 from diamant.storage.recovery.pending_deletions import PendingDeletions
-from diamant.storage.recovery.recovery import SyncedDamage
+from diamant.storage.recovery.segment_recovery import SyncedDamage
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import Segment
 

@@ -24,11 +24,17 @@ from diamant.storage.errors import CorruptLog
 from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
 from diamant.storage.producers.producer_state import ProducerStateManager
+from diamant.storage.recovery.damaged_tail import aside_paths, keep_aside
 from diamant.storage.recovery.leftovers import complete_swaps, offset_of, remove_temporary_files
-from diamant.storage.recovery.recovery import TornEnd, check_synced, load_producers, rebuild_producers, recover_segment
+from diamant.storage.recovery.segment_recovery import (
+    TornEnd,
+    check_synced,
+    load_producers,
+    rebuild_producers,
+    recover_segment,
+)
 from diamant.storage.recovery.soundness import is_time_index_whole, sound_end
 from diamant.storage.recovery.stale_segments import Stale, find_stale
-from diamant.storage.recovery.torn_end import aside_paths, keep_aside
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import Segment
 

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from diamant.storage.errors import CorruptLog
-from diamant.storage.recovery.recovery import checked_batches
+from diamant.storage.recovery.segment_recovery import checked_batches
 from diamant.storage.segments.segment import Segment, floor_position, scan_headers
 
 MIN_BATCHES = 2

@@ -20,7 +20,7 @@ from diamant.storage.env.env import RealEnv
 from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.recovery import SyncedDamage
+from diamant.storage.recovery.segment_recovery import SyncedDamage
 from diamant.storage.segments.txn_index import AbortedTxn
 from tests.storage.log import test_aborted_transactions as transactions
 from tests.storage.log.test_log import batch, make_log, read_all

@@ -23,8 +23,8 @@ from diamant.storage.env.env import RealEnv
 from diamant.storage.env.injected_faults import Operation
 from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.recovery import SyncedDamage
-from diamant.storage.recovery.torn_end import WINDOW_BYTES
+from diamant.storage.recovery.damaged_tail import WINDOW_BYTES
+from diamant.storage.recovery.segment_recovery import SyncedDamage
 from diamant.storage.segments.log_config import LogConfig
 from tests.storage.log.test_log import batch, make_log, read_all
 from tests.storage.recovery import test_loader

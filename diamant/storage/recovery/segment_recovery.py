@@ -1,4 +1,4 @@
-"""Recovery of a partition: checks its `.log` files, and rebuilds indexes and producer state from them.
+"""Recovery of a segment: finds the end of its whole batches, cuts off what is behind, rebuilds indexes and producer state.
 
 What was synced is not cut. A batch that is damaged below the recovery point, or anywhere after an orderly stop, was whole
 once: no crash is to blame, and what follows it was acknowledged. `check_synced` raises CorruptLog before anything is changed.
@@ -26,7 +26,7 @@ from diamant.storage.env.env import Env, File
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.control_append import coordinator_epoch_of
 from diamant.storage.producers.producer_state import ProducerStateManager
-from diamant.storage.recovery.torn_end import is_torn_end
+from diamant.storage.recovery.damaged_tail import is_torn_end
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import MAX_RELATIVE_OFFSET, Segment, scan_headers
 from diamant.storage.segments.txn_index import AbortedTxn
