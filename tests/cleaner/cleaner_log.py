@@ -10,6 +10,7 @@ A batch with values of a and b and a tombstone for a, one in a transaction of pr
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -125,6 +126,18 @@ class CleanerLog:
     def roll(self) -> int:
         """Start a new segment; return its base offset."""
         return self.log.roll().base_offset
+
+    def in_another_machine(self) -> CleanerLog:
+        """A copy of its files, opened there; a cached log stays as it is."""
+        log = copy.copy(self)
+        log.clock = SettableClock(self.now_ms)
+        log.env = self.env.copy(log.clock)
+        log.recover(1 << 40)
+        return log
+
+    def recover(self, recovery_point: int) -> None:
+        """Open the log as after a crash."""
+        self.log = load_one(self.env, self.config, path=DIRECTORY, recovery_point=recovery_point)
 
     def reload(self) -> None:
         """Close the log as a broker does that stops, and open it again."""

@@ -152,9 +152,8 @@ def test_a_damaged_batch_is_an_error() -> None:
 
 def test_a_tombstone_on_a_quiet_log_goes_at_its_horizon() -> None:
     """No append is needed, and no round comes before or after it."""
-    watched = Watched(CleanerLog(delete_retention_ms=DAY_MS))
+    watched = Watched(CleanerLog("a | a= b | roll", delete_retention_ms=DAY_MS))
     log = watched.log
-    log.write("a | a= b | roll")
     assert watched.due_ms() is None
     watched.clean()
     assert watched.due_ms() == START_MS + DAY_MS
@@ -170,9 +169,8 @@ def test_a_tombstone_on_a_quiet_log_goes_at_its_horizon() -> None:
 
 def test_markers_go_without_traffic() -> None:
     """One round for the horizon, at once, and another when it is over."""
-    watched = Watched(CleanerLog(delete_retention_ms=DAY_MS))
+    watched = Watched(CleanerLog("t1: a | abort 1 | t1: b | commit 1 | b | roll", delete_retention_ms=DAY_MS))
     log = watched.log
-    log.write("t1: a | abort 1 | t1: b | commit 1 | b | roll")
     watched.clean()
     assert watched.due_ms() == 0
     watched.clean_for_horizons()
@@ -202,9 +200,8 @@ def test_only_the_segments_in_which_something_is_due_are_written() -> None:
 
 def test_a_round_for_horizons_leaves_the_dirty_range_alone() -> None:
     """It ends where the clean section does, at a segment's base."""
-    watched = Watched(CleanerLog(delete_retention_ms=DAY_MS))
+    watched = Watched(CleanerLog("a= b | roll", delete_retention_ms=DAY_MS))
     log = watched.log
-    log.write("a= b | roll")
     watched.clean()
     log.write("b= | roll")
     log.now_ms += DAY_MS
@@ -219,9 +216,8 @@ def test_a_round_for_horizons_leaves_the_dirty_range_alone() -> None:
 
 def test_what_a_round_could_not_remove_makes_no_other_round_due() -> None:
     """A horizon that is still there after its round does not bring the next one, again and again."""
-    watched = Watched(CleanerLog(delete_retention_ms=100))
+    watched = Watched(CleanerLog("a= b | roll", delete_retention_ms=100))
     log = watched.log
-    log.write("a= b | roll")
     watched.clean()
     log.now_ms += 100
     assert watched.due_ms() == log.now_ms
@@ -231,9 +227,8 @@ def test_what_a_round_could_not_remove_makes_no_other_round_due() -> None:
 
 def test_nothing_is_due_above_a_corrupt_segment() -> None:
     """Neither tombstones nor markers expire there."""
-    watched = Watched(CleanerLog(delete_retention_ms=100))
+    watched = Watched(CleanerLog("a= b | roll", delete_retention_ms=100))
     log = watched.log
-    log.write("a= b | roll")
     watched.clean()
     watched.learn()
     assert watched.facts.next_horizon_ms(log.log, 2, frozen_above=0) == START_MS + 100
@@ -277,9 +272,8 @@ def test_in_the_end_no_tombstone_and_no_empty_transaction_is_left(history: list[
 
 def test_facts_are_of_one_file() -> None:
     """A segment that was replaced is not known; what was read of its predecessor is refused."""
-    watched = Watched(CleanerLog())
+    watched = Watched(CleanerLog("a= b | roll"))
     log = watched.log
-    log.write("a= b | roll")
     log.first_dirty = 2
     watched.learn()
     old = read_facts(log.env, DIRECTORY, 0, log.log.segments[0].size)

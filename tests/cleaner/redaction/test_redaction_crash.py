@@ -10,19 +10,16 @@ it; nothing of another segment changes; done again, the result is that of the ru
 
 from __future__ import annotations
 
-import copy
 from contextlib import suppress
 from functools import cache
 
 import pytest
 
-from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import PowerOff
 from tests.cleaner.cleaner_log import DIRECTORY, CleanerLog
 from tests.cleaner.redaction.redacted_log import redact
 from tests.effort import some
 from tests.storage.log.test_replace_crash import MODES
-from tests.storage.one_log import load_one
 
 WHERE = 'key == "b" or value == "me"'
 """On a compacted topic the last `a` takes all older ones with it."""
@@ -47,19 +44,6 @@ def filled() -> CleanerLog:
     return log
 
 
-def start() -> CleanerLog:
-    """The log of `filled` in another machine."""
-    log = copy.copy(filled())
-    log.clock = SettableClock(log.now_ms)
-    log.env = log.env.copy(log.clock)
-    reopen(log, 1 << 40)
-    return log
-
-
-def reopen(log: CleanerLog, recovery_point: int) -> None:
-    log.log = load_one(log.env, log.config, path=DIRECTORY, recovery_point=recovery_point)
-
-
 def segments(log: CleanerLog) -> list[tuple[int, bytes, tuple[object, ...]]]:
     """Base offset, bytes and aborted transactions of each segment that holds batches."""
     return [
@@ -73,7 +57,7 @@ def segments(log: CleanerLog) -> list[tuple[int, bytes, tuple[object, ...]]]:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_redaction_stopped_at_any_point(mode: str) -> None:
     """Every segment is old or new, in order; done again, all are new."""
-    log = start()
+    log = filled().in_another_machine()
     old = segments(log)
     changes, syncs = log.env.change_count, log.env.sync_count
     redact(log.log, WHERE)
@@ -86,12 +70,12 @@ def test_a_redaction_stopped_at_any_point(mode: str) -> None:
     seen = set()
     for kind, total in (("changes", changes), ("syncs", syncs)):
         for number in some(range(total + 1), every=3, seed=list(MODES).index(mode)):
-            log = start()
+            log = filled().in_another_machine()
             log.env.power_off_after(**{kind: number})
             with suppress(PowerOff):
                 redact(log.log, WHERE)
             log.env.crash(MODES[mode])
-            reopen(log, recovery_point)
+            log.recover(recovery_point)
             found = segments(log)
             assert [one[0] for one in found] == [one[0] for one in old]
             is_new = []

@@ -10,19 +10,16 @@ is done again (which may change more than the first one did: markers whose trans
 
 from __future__ import annotations
 
-import copy
 from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
 
 import pytest
 
-from diamant.storage.env.clock import SettableClock
 from diamant.storage.env.memory import MemoryEnv, PowerOff
 from tests.cleaner.cleaner_log import DIRECTORY, CleanerLog
 from tests.effort import some
 from tests.storage.log.test_replace_crash import MODES
-from tests.storage.one_log import load_one
 
 SEGMENT_BYTES = 700
 
@@ -45,15 +42,6 @@ def filled() -> CleanerLog:
         log.roll()
     log.data("a", "b", "c")
     log.log.flush()
-    return log
-
-
-def start() -> CleanerLog:
-    """The log of `filled` in another machine."""
-    log = copy.copy(filled())
-    log.clock = SettableClock(log.now_ms)
-    log.env = log.env.copy(log.clock)
-    reopen(log, 1 << 40)
     return log
 
 
@@ -96,10 +84,10 @@ class Undisturbed(NamedTuple):
 
 
 def undisturbed() -> Undisturbed:
-    log = start()
+    log = filled().in_another_machine()
     before = newest(log)
     changes, syncs = log.env.change_count, log.env.sync_count
-    old = start()
+    old = filled().in_another_machine()
     clean(log)
     bases = [segment.base_offset for segment in log.log.segments]
     groups = [
@@ -120,12 +108,12 @@ def test_a_round_stopped_at_any_point(mode: str) -> None:
     seen = set()
     for kind, total in (("changes", expected.changes), ("syncs", expected.syncs)):
         for number in some(range(total + 1), every=3, seed=list(MODES).index(mode)):
-            log = start()
+            log = filled().in_another_machine()
             log.env.power_off_after(**{kind: number})
             with suppress(PowerOff):
                 clean(log)
             log.env.crash(MODES[mode])
-            reopen(log, expected.recovery_point)
+            log.recover(expected.recovery_point)
             is_new = check(log, expected)
             seen.add(sum(is_new))
             if number % 5 == 0:
@@ -135,10 +123,6 @@ def test_a_round_stopped_at_any_point(mode: str) -> None:
     print(mode, f"{expected.changes} changes, {expected.syncs} syncs, {len(expected.groups)} groups")
     changed = sum(old != new for _, _, old, new in expected.groups)
     assert seen == set(range(changed + 1))
-
-
-def reopen(log: CleanerLog, recovery_point: int) -> None:
-    log.log = load_one(log.env, log.config, path=DIRECTORY, recovery_point=recovery_point)
 
 
 def check(log: CleanerLog, expected: Undisturbed) -> list[bool]:

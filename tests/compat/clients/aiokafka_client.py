@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import aiokafka
@@ -265,29 +265,8 @@ async def admin(bootstrap: str) -> None:
     await client.close()
 
 
-def sync(step: Callable[[str], Awaitable[None]]) -> Callable[[str], None]:
-    """A step that runs a loop of its own."""
-
-    def run(bootstrap: str) -> None:
-        async def main() -> None:
-            await step(bootstrap)
-
-        asyncio.run(main())
-
-    return run
-
-
 if __name__ == "__main__":
     steps.run(
-        {
-            "produce": sync(produce),
-            "consume": sync(consume),
-            "classic": sync(classic),
-            "cooperative": sync(cooperative),
-            "static": sync(static),
-            "consumer": sync(consumer_protocol),
-            "transactions": sync(transactions),
-            "admin": sync(admin),
-        },
+        globals(),
         aiokafka.__version__,
     )

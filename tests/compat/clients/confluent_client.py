@@ -342,15 +342,6 @@ def admin(bootstrap: str) -> None:
 
 if __name__ == "__main__":
     steps.run(
-        {
-            "produce": produce,
-            "consume": consume,
-            "classic": classic,
-            "cooperative": cooperative,
-            "static": static,
-            "consumer": consumer_protocol,
-            "transactions": transactions,
-            "admin": admin,
-        },
+        globals(),
         f"{version() if isinstance(version(), str) else version()[0]} (librdkafka {libversion()[0]})",
     )

@@ -307,15 +307,6 @@ def admin(bootstrap: str) -> None:
 
 if __name__ == "__main__":
     steps.run(
-        {
-            "produce": produce,
-            "consume": consume,
-            "classic": classic,
-            "cooperative": cooperative,
-            "static": static,
-            "consumer": consumer_protocol,
-            "transactions": transactions,
-            "admin": admin,
-        },
+        globals(),
         kafka.__version__,
     )

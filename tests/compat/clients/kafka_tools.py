@@ -207,15 +207,6 @@ def broker_id(bootstrap: str) -> str:
 
 if __name__ == "__main__":
     steps.run(
-        {
-            "produce": produce,
-            "consume": consume,
-            "classic": classic,
-            "cooperative": cooperative,
-            "static": static,
-            "consumer": consumer_protocol,
-            "transactions": transactions,
-            "admin": admin,
-        },
+        globals(),
         "of KAFKA_HOME",
     )

@@ -104,15 +104,6 @@ if __name__ == "__main__":
         subprocess.run(["kcat", "-V"], capture_output=True, text=True).stdout,
     )
     steps.run(
-        {
-            "produce": produce,
-            "consume": consume,
-            "classic": classic,
-            "cooperative": cooperative,
-            "static": static,
-            "consumer": consumer_protocol,
-            "transactions": transactions,
-            "admin": admin,
-        },
+        globals(),
         f"{version[1]} (librdkafka {version[2]})" if version else "unknown",
     )

@@ -16,11 +16,13 @@ and a status other than 0. The programs in other languages keep to the same form
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 STEPS = ("produce", "consume", "classic", "cooperative", "static", "consumer", "transactions", "admin")
 PARTITIONS = 4
@@ -54,13 +56,22 @@ def wait_until(is_reached: Callable[[], bool], act: Callable[[], object], what: 
         act()
 
 
-def run(steps: Mapping[str, Callable[[str], None]], version: str) -> None:
-    """Take the address and the steps from the command line, run them side by side and tell in order what came of each."""
+def run(program: Mapping[str, Any], version: str) -> None:
+    """Take the address and the steps from the command line, run them side by side and tell in order what came of each.
+
+    They are functions of the program, called like the steps, but for `consumer_protocol`; each coroutine has a loop of its own.
+    """
+
+    def do(step: str) -> None:
+        done = program["consumer_protocol" if step == "consumer" else step](bootstrap)
+        if asyncio.iscoroutine(done):
+            asyncio.run(done)
+
     bootstrap, *wanted = sys.argv[1:]
     print(f"version {version}", flush=True)
     with ThreadPoolExecutor(len(STEPS)) as threads:
         # They share nothing but the broker, and wait most of the time.
-        futures = {name: threads.submit(steps[name], bootstrap) for name in wanted or STEPS}
+        futures = {name: threads.submit(do, name) for name in wanted or STEPS}
     for name, future in futures.items():
         try:
             future.result()
