@@ -18,6 +18,12 @@ pytest_plugins = ["tests.time_limits"]
 ONE_IN = 8
 """Of the rows of a test's parameters a quick run tries one in so many, and at least two."""
 
+LONGEST = (
+    "test_wheel.py", "test_cluster.py", "test_spark_runner.py", "test_spark_demonstration.py", "test_spark_docker_steps.py",
+    "test_bench.py", "test_docker_steps.py",
+)  # fmt: skip
+"""Modules that take a processor for half a minute, the longest first."""
+
 
 @pytest.fixture
 def temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -45,12 +51,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept = {item for name, rows in tables.items() for item in _some_rows(name, rows)}
         _keep(config, items, [item for item in items if item in kept])
     _put_spark_first(items)
+    _put_longest_first(items, getattr(config, "workerinput", {}).get("workercount", 1))
 
 
 def _put_spark_first(items: list[pytest.Item]) -> None:
     """Start Spark in one process: xdist deals tests out in equal shares, and an idle worker takes from another's end."""
     modules = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: item.path not in modules)
+
+
+def _put_longest_first(items: list[pytest.Item], workers: int) -> None:
+    """Have all workers but the first, which has Spark, begin with modules that take half a minute and more.
+
+    Idle workers take from the end of another's share: what stands last is begun last, and all would wait for it.
+    """
+    modules: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        if item.path.name in LONGEST:
+            modules.setdefault(item.path, []).append(item)
+    if workers == 1 or not modules:
+        return
+    others = [item for item in items if item.path not in modules]
+    shares: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for number, path in enumerate(sorted(modules, key=lambda path: LONGEST.index(path.name))):
+        shares[1 + number % (workers - 1)] += modules[path]
+    for share in shares:
+        count = max(0, len(items) // workers - len(share))
+        share += others[:count]
+        del others[:count]
+    items[:] = [item for share in shares for item in share] + others
 
 
 def _some_rows(name: str, rows: list[pytest.Item]) -> Sequence[pytest.Item]:
