@@ -20,6 +20,8 @@ class OneProcess:
 
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)
+        self.tasks: list[int] = []
+        """Of each `parallelize`, how many."""
 
     def accumulator(self, value: int) -> Any:
         return _Accumulator(value)
@@ -30,6 +32,7 @@ class OneProcess:
     def parallelize(self, values: Iterable[Any], slices: int) -> Rows:
         found = list(values)
         assert len(found) == slices or not found
+        self.tasks.append(slices)
         return Rows(self, lambda: [[value] for value in found] or [[]])
 
     def runJob(self, rows: Rows, work: Callable[[Iterator[Any]], Any], partitions: Sequence[int]) -> list[Any]:

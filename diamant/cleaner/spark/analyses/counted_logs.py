@@ -4,6 +4,9 @@ A part is some neighbouring segments, or whole batches of a large one. Its task 
 gathers keys in a table. Of a log of one part that is all. Of others each part hands on its keys, spread by their hashes over
 `SLICES`; a second task puts those of a slice together, part after part, so that later records supersede earlier ones.
 
+How transactions ended, a producer snapshot tells and the headers behind it. Of a log without one that would be all headers, read
+in the driver: its transactional records are counted as undecided, and only if there are any it is counted again, with outcomes.
+
 Shuffled are 24 bytes for each key of a part (again for each time that its table was full), and one row for each part. No key
 and no value leaves a task.
 
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
 PART_BYTES = 256 * 1024 * 1024
 MAX_PART_BYTES = 8 * PART_BYTES
 PARTS_PER_CORE = 3
-"""More of them share the work more evenly, and repeat more keys."""
+"""More of them share the work more evenly, and repeat more keys. One core shares with none: it has one part."""
 TABLE_BYTES = 96 * 1024 * 1024
 CENSUS_BYTES = 96 * 1024 * 1024
 SLICES = BUCKETS
@@ -97,6 +100,8 @@ class CountedPart:
     """Ascending with the offsets of a log."""
     is_alone: bool
     """True if it is all of its log."""
+    is_decided: bool
+    """True if its tasks know how transactions ended."""
     log_start_offset: int
     tasks: tuple[ReadTask, ...]
     """In the order of offsets."""
@@ -126,16 +131,35 @@ def count_logs(
     context: SparkContext, paths: Sequence[str], logs: Sequence[PartitionLog], *, table_bytes: int = TABLE_BYTES
 ) -> list[KindCounts]:
     """Return the counts of each log. CorruptLog, SegmentChanged and OSError, as Spark wraps them."""
+    are_decided = [bool(log.snapshots) for log in logs]
+    found = _counted(context, paths, logs, are_decided, table_bytes)
+    again = [place for place, one in enumerate(found) if one.undecided and not are_decided[place]]
+    if again:
+        counted = _counted(context, paths, [logs[place] for place in again], [True] * len(again), table_bytes)
+        for place, one in zip(again, counted, strict=True):
+            found[place] = one
+    return found
+
+
+def _counted(
+    context: SparkContext,
+    paths: Sequence[str],
+    logs: Sequence[PartitionLog],
+    are_decided: Sequence[bool],
+    table_bytes: int,
+) -> list[KindCounts]:
+    """Return the counts of each log; of one that is not decided its transactional records are undecided."""
     total = sum(log.size for log in logs)
-    part_bytes = min(MAX_PART_BYTES, max(PART_BYTES, total // (PARTS_PER_CORE * context.defaultParallelism)))
+    cores = context.defaultParallelism
+    part_bytes = min(MAX_PART_BYTES, max(PART_BYTES, total if cores == 1 else total // (PARTS_PER_CORE * cores)))
     options = SourceOptions(
         tuple(paths), (), include_control=True, include_below_log_start=True, split_bytes=part_bytes
     )
-    planned = plan_logs(logs, options, FilterBounds(), with_outcomes=True)
+    planned = plan_logs(logs, options, FilterBounds(), are_decided)
     parts = [
         part
         for place, (log, tasks) in enumerate(zip(logs, planned, strict=True))
-        for part in _parts(place, log, tasks, part_bytes)
+        for part in _parts(place, log, tasks, part_bytes, is_decided=are_decided[place])
     ]
     found = [KindCounts() for _ in logs]
     if not parts:
@@ -149,7 +173,9 @@ def count_logs(
     return found
 
 
-def _parts(place: int, log: PartitionLog, tasks: Sequence[ReadTask], part_bytes: int) -> list[CountedPart]:
+def _parts(
+    place: int, log: PartitionLog, tasks: Sequence[ReadTask], part_bytes: int, *, is_decided: bool
+) -> list[CountedPart]:
     """Return the parts of a log: neighbouring tasks, together at least `part_bytes`."""
     groups: list[list[ReadTask]] = []
     room = 0
@@ -160,7 +186,7 @@ def _parts(place: int, log: PartitionLog, tasks: Sequence[ReadTask], part_bytes:
         groups[-1].append(task)
         room -= task.size
     return [
-        CountedPart(place, number, len(groups) == 1, log.log_start_offset, tuple(group))
+        CountedPart(place, number, len(groups) == 1, is_decided, log.log_start_offset, tuple(group))
         for number, group in enumerate(groups)
     ]
 
@@ -201,6 +227,9 @@ def rows_of(part: CountedPart, job: CountJob) -> Iterator[Row]:
         [place] = task.ranges
         for rows, unpacked, first, end in RangeReader(task, place, job.options, Counters()).groups_to_map():
             rows.column(row_fields.STEP)[first:end] = rows.column(row_fields.KEPT)[first:end]
+            if not part.is_decided:
+                for row in rows.with_attributes(row_fields.TRANSACTIONAL, first, end):
+                    rows.rows[row_fields.STEP, row] = Outcome.OPEN
             counter.add(str(place.location), SoundRows(rows, first, end, unpacked), Outcome.COMMITTED)
             if end > first:
                 end_offset = max(end_offset or 0, last_offset_in(rows.rows, first, end) + 1)

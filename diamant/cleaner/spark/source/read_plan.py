@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -84,17 +83,20 @@ class ReadTask:
 def plan_tasks(options: SourceOptions, bounds: FilterBounds, *, with_outcomes: bool = False) -> list[ReadTask]:
     """Return the tasks, largest first; `with_outcomes`: how transactions ended is asked for. SparkError, OSError, CorruptLog."""
     logs = [log for log in find_partitions(options.paths, options.topics) if bounds.holds(log.topic, log.partition)]
-    found = plan_logs(logs, options, bounds, with_outcomes=with_outcomes)
+    found = plan_logs(logs, options, bounds, [with_outcomes] * len(logs))
     return sorted((task for tasks in found for task in tasks), key=lambda task: -task.size)
 
 
 def plan_logs(
-    logs: Sequence[PartitionLog], options: SourceOptions, bounds: FilterBounds, *, with_outcomes: bool
+    logs: Sequence[PartitionLog], options: SourceOptions, bounds: FilterBounds, with_outcomes: Sequence[bool]
 ) -> list[list[ReadTask]]:
-    """Return the tasks for each log (`plan_partition`)."""
+    """Return the tasks for each log (`plan_partition`); `with_outcomes` is for each: whether its transactions matter."""
+
+    def plan(log: PartitionLog, is_asked: bool, /) -> list[ReadTask]:
+        return plan_partition(log, options, bounds, with_outcomes=is_asked)
+
     with ThreadPoolExecutor(_LISTING_THREADS) as threads:
-        plan = partial(plan_partition, options=options, bounds=bounds, with_outcomes=with_outcomes)
-        return list(threads.map(plan, logs))
+        return list(threads.map(plan, logs, with_outcomes))
 
 
 def plan_partition(

@@ -86,3 +86,21 @@ def test_an_empty_log_has_no_end(tmp_path: Path) -> None:
     """Nothing is there that could tell it."""
     History().write(RealEnv(), str(tmp_path))
     assert counted(tmp_path) == [KindCounts()]
+
+
+def test_transactions_are_looked_for_where_there_are_some(tmp_path: Path) -> None:
+    """Of logs without a producer snapshot only those with transactions are counted again, and then as the markers say."""
+    plain, transactional = History("t", 0), History("t", 1)
+    plain.batch("a=1", "a=2")
+    transactional.batch("a=1", producer_id=7)
+    transactional.marker(7, is_commit=True)
+    transactional.batch("b=1", producer_id=7)
+    transactional.marker(7, is_commit=False)
+    transactional.batch("c=1", producer_id=7)
+    for history in (plain, transactional):
+        history.write(RealEnv(), str(tmp_path))
+    context = OneProcess()
+    paths = [str(tmp_path)]
+    found = count_logs(context, paths, find_partitions(paths))
+    assert [(one.records, one.live, one.aborted, one.undecided) for one in found] == [(2, 1, 0, 0), (3, 1, 1, 1)]
+    assert context.tasks == [2, 1]
