@@ -84,9 +84,9 @@ def _count(log: Path, written: Written, session: Any) -> float:
             [topic] = read_stats(RealEnv(), opened)
         keys = topic.partitions[0].distinct_keys
     else:
-        from diamant.cleaner.spark.analyses.stats import read_stats as read_stats_on_spark
+        from diamant.cleaner.spark.analyses.stats import stats_rows
 
-        keys = read_stats_on_spark(session, [str(log)]).collect()[0]["distinct_keys"]
+        keys = stats_rows(session.sparkContext, [str(log)])[0]["distinct_keys"]
     assert keys == written.keys
     return time.perf_counter() - began
 

@@ -112,7 +112,11 @@ def give(result: DataFrame, *, as_json: bool, parquet: str | None, show: Callabl
         result.write.parquet(parquet)
         click.echo(f"written to {parquet}", err=True)
         return not result.sparkSession.read.schema(result.schema).parquet(parquet).isEmpty()
-    rows = result.toLocalIterator()
+    return give_rows(result.toLocalIterator(), as_json=as_json, show=show)
+
+
+def give_rows(rows: Iterator[Any], *, as_json: bool, show: Callable[[Iterator[Any]], object]) -> bool:
+    """Print rows as JSON lines, or let `show` have them. Returns whether there were any."""
     first = list(itertools.islice(rows, 1))
     rows = itertools.chain(first, rows)
     if as_json:

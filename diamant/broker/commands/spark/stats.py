@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from diamant.broker.commands.spark.running import give, running, spark_options
+from diamant.broker.commands.spark.running import give, give_rows, running, spark_options
 from diamant.broker.commands.terminal.files import size_text
 
 _COUNTS = {
@@ -40,9 +40,12 @@ def stats(
 ) -> None:
     """Count what is in the partitions below PATH..., as `diamant log stats` does."""
     with running("stats", master, spark_settings, paths, topics, parquet) as session:
-        from diamant.cleaner.spark.analyses.stats import read_stats
+        from diamant.cleaner.spark.analyses.stats import read_stats, stats_rows
 
-        give(read_stats(session, paths, topics), as_json=as_json, parquet=parquet, show=_show)
+        if parquet is None:
+            give_rows(iter(stats_rows(session.sparkContext, paths, topics)), as_json=as_json, show=_show)
+        else:
+            give(read_stats(session, paths, topics), as_json=as_json, parquet=parquet, show=_show)
 
 
 def _show(rows: Iterator[Any]) -> None:

@@ -16,9 +16,11 @@ from diamant.cleaner.spark.source.partition_logs import find_partitions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 SCHEMA = ", ".join([FACTS, *(f"{name} bigint" for name in (*COUNTS, "log_end_offset", "distinct_keys"))])
+_NAMES = [column.split()[0] for column in SCHEMA.split(", ")]
 
 
 def read_stats(session: SparkSession, paths: Sequence[str], topics: Sequence[str] = ()) -> DataFrame:
@@ -27,8 +29,17 @@ def read_stats(session: SparkSession, paths: Sequence[str], topics: Sequence[str
     A row for each log, with the columns of `log_table` but the last, `COUNTS`, log_end_offset and distinct_keys. log_end_offset
     is that after the last batch that is there, NULL in an empty log.
     """
+    return session.createDataFrame(stats_rows(session.sparkContext, paths, topics), SCHEMA)
+
+
+def stats_rows(context: SparkContext, paths: Sequence[str], topics: Sequence[str] = ()) -> list[Row]:
+    """Return the rows of `read_stats`. Spark's SQL, whose first use in a session takes a second or two, has no part in it."""
+    from pyspark.sql import Row
+
     logs = find_partitions(paths, topics)
     facts = facts_of(logs)
-    counted = count_logs(session.sparkContext, paths, logs)
-    rows = [(*fact[:-1], *astuple(one), one.live + one.tombstones) for fact, one in zip(facts, counted, strict=True)]
-    return session.createDataFrame(rows, SCHEMA)
+    counted = count_logs(context, paths, logs)
+    new_row = Row(*_NAMES)
+    return [
+        new_row(*fact[:-1], *astuple(one), one.live + one.tombstones) for fact, one in zip(facts, counted, strict=True)
+    ]
