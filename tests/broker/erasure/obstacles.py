@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.client.errors import TimedOut
 from diamant.broker.erasure.erase.erase_result import EraseFailed, Erasure
+from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.operations.calls.progress import Progress
 from tests.broker.erasure.cases import KEY, PERSON, Producer, data_of, erase
+from tests.broker.erasure.faulty_env import Held
 from tests.waiting import wait_until
 
 SCANNING = "waiting for readers of removed files"
@@ -41,6 +44,20 @@ class TimeLimit:
         """It is over now."""
         assert self._timeout is not None
         self._timeout.reschedule(0)
+
+
+async def told_at_its_limit(
+    call: Coroutine[Any, Any, object], held: Held, limit: TimeLimit, queue: JobQueue[Any, Any]
+) -> str:
+    """What a call says whose time is over while one of its steps is held, which then goes on."""
+    waiting = asyncio.ensure_future(call)
+    await wait_until(held.begun.is_set)
+    limit.end()
+    await wait_until(lambda: any(task.cancelling() for task in queue.attempts.running))
+    held.go_on.set()
+    with pytest.raises(TimedOut) as caught:
+        await waiting
+    return str(caught.value)
 
 
 async def erase_in_vain(broker: Broker, patched: pytest.MonkeyPatch, *arguments: Any, **options: Any) -> Erasure:

@@ -357,14 +357,19 @@ async def test_a_fetch_that_waits_goes_on_waiting() -> None:
             assert (await answer).responses[0].partitions[0].high_watermark == 1
 
 
+async def committed_by_member(broker: Broker, wire: WireClient) -> None:
+    """A group "g" whose one member has committed an offset of t-0."""
+    await wire.create("t")
+    await find_coordinator(wire)
+    await broker.services.groups().loaded()
+    member = await join(wire, "g")
+    assert await commit(wire, "g", {("t", 0): 5}, member=member) == [ErrorCode.NONE]
+
+
 async def test_sessions_advance_when_told_to() -> None:
     """With `sessions` who did not send a heartbeat is thrown out, and the group's offsets expire from then on."""
     async with frozen(offsets_retention_minutes=24 * 60) as (broker, wire):
-        await wire.create("t")
-        await find_coordinator(wire)
-        await broker.services.groups().loaded()
-        member = await join(wire, "g")
-        assert await commit(wire, "g", {("t", 0): 5}, member=member) == [ErrorCode.NONE]
+        await committed_by_member(broker, wire)
         await broker.clock.advance("1h", sessions=True)
         group = broker.services.groups().groups["g"].classic
         assert group is not None
@@ -376,11 +381,7 @@ async def test_sessions_advance_when_told_to() -> None:
 async def test_a_group_that_ends_on_the_way_expires_on_the_way() -> None:
     """In one move its member is thrown out in the first minutes, so that its offsets are past their day at the end."""
     async with frozen(offsets_retention_minutes=24 * 60) as (broker, wire):
-        await wire.create("t")
-        await find_coordinator(wire)
-        await broker.services.groups().loaded()
-        member = await join(wire, "g")
-        assert await commit(wire, "g", {("t", 0): 5}, member=member) == [ErrorCode.NONE]
+        await committed_by_member(broker, wire)
         await broker.clock.advance("2d", sessions=True)
         assert "g" not in broker.services.groups().groups
 

@@ -144,32 +144,9 @@ class TxnProducer:
         request = {**self._named(None, epoch, transactional_id), "group_id": group}
         return name_of((await self.wire.call(ADD_OFFSETS, version, request)).error_code)
 
-    async def produce(
-        self,
-        topic: str,
-        sequence: int,
-        *,
-        partition: int = 0,
-        version: int = 9,
-        values: tuple[bytes, ...] = (b"value",),
-        producer_id: int | None = None,
-        epoch: int | None = None,
-        transactional_id: str | None = "",
-        is_transactional: bool = True,
-    ) -> str:
-        """Produce one batch; by default as TV1 clients do."""
-        result = await self.produce_result(
-            topic,
-            sequence,
-            partition=partition,
-            version=version,
-            values=values,
-            producer_id=producer_id,
-            epoch=epoch,
-            transactional_id=transactional_id,
-            is_transactional=is_transactional,
-        )
-        return name_of(result.error_code)
+    async def produce(self, topic: str, sequence: int, **options: Any) -> str:
+        """As `produce_result`; the name of the error."""
+        return name_of((await self.produce_result(topic, sequence, **options)).error_code)
 
     async def produce_result(
         self,
@@ -184,7 +161,7 @@ class TxnProducer:
         transactional_id: str | None = "",
         is_transactional: bool = True,
     ) -> Any:
-        """As `produce`; the whole result."""
+        """Produce one batch; by default as TV1 clients do. The partition's result."""
         batch = batch_of(
             values,
             producer_id=self.producer_id if producer_id is None else producer_id,

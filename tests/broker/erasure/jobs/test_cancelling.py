@@ -34,7 +34,7 @@ from tests.broker.erasure.cases import (
     values_left,
 )
 from tests.broker.erasure.faulty_env import Held
-from tests.broker.erasure.obstacles import TimeLimit, damage, erase_in_vain, hold_up
+from tests.broker.erasure.obstacles import TimeLimit, damage, erase_in_vain, hold_up, told_at_its_limit
 from tests.cleaner.evidence.scan.naive_scanner import files_with
 from tests.waiting import wait_until
 
@@ -47,13 +47,8 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_goes_on(
     """For so it does: whoever reads the answer, and the next start, find the same."""
     await create_with_key(broker)
     held, limit = Held(broker.env, "rename", "*.intent.tmp"), TimeLimit(monkeypatch)
-    call = asyncio.ensure_future(erase(broker, timeout_ms=limit.ms))
-    await wait_until(held.begun.is_set)
-    limit.end()
-    await wait_until(lambda: any(task.cancelling() for task in broker.services.erasures().queue.attempts.running))
-    held.go_on.set()
-    with pytest.raises(TimedOut, match="it continues in the broker"):
-        await call
+    told = await told_at_its_limit(erase(broker, timeout_ms=limit.ms), held, limit, broker.services.erasures().queue)
+    assert "it continues in the broker" in told
     assert len(intents_of(broker)) == 1
     await certified_at(broker, START_MS + RETRY_MS, "values-gone")
     assert files_with(data_of(broker), PERSON) == []

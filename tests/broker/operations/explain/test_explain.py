@@ -10,10 +10,11 @@ import pytest
 
 from diamant.broker.client.errors import BadArgument, NotFound
 from diamant.cleaner.explain import explanation
+from diamant.cleaner.explain.explanation import RecordExplanation
 from diamant.protocol.batches.control import build_marker
 from diamant.protocol.errors import ErrorCode
 from tests.broker.node.test_cleaning import produce
-from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, START_MS, gate, kinds, stage
+from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, START_MS, Stage, gate, kinds, stage
 from tests.broker.wire import CREATE_PARTITIONS
 from tests.waiting import wait_until
 
@@ -347,6 +348,24 @@ async def test_no_policy_at_all(tmp_path: Path) -> None:
 # -- what would have it go now -------------------------------------------------------------------------------------------
 
 
+async def held_by(at: Stage, which: str, later_ms: int = 0) -> RecordExplanation:
+    """Have one gate alone hold the superseded record at offset 1; its explanation, which proposes a command."""
+    await at.put("a=" + "x" * 300, "k=1")
+    if which == explanation.DIRTY_RATIO:
+        await at.roll()
+        await at.settle()
+    await at.put("k=2")
+    at.clock.advance_ms(later_ms)
+    if which != explanation.ACTIVE_SEGMENT:
+        await at.roll()
+    await at.settle()
+    found = await at.record(1)
+    assert kinds(found) == [which]
+    assert found.change is not None
+    assert found.change.command is not None
+    return found
+
+
 @pytest.mark.parametrize("which", [explanation.ACTIVE_SEGMENT, explanation.DIRTY_RATIO, explanation.MIN_LAG])
 async def test_the_configuration_that_is_proposed_is_enough(tmp_path: Path, which: str) -> None:
     """Set as told, the record goes in the next loop."""
@@ -356,19 +375,8 @@ async def test_the_configuration_that_is_proposed_is_enough(tmp_path: Path, whic
         explanation.MIN_LAG: {"min_compaction_lag_ms": str(DAY_MS)},
     }[which]
     async with stage(tmp_path, None, **configs) as at:
-        await at.put("a=" + "x" * 300, "k=1")
-        if which == explanation.DIRTY_RATIO:
-            await at.roll()
-            await at.settle()
-        await at.put("k=2")
-        at.clock.advance_ms(10_000)
-        if which != explanation.ACTIVE_SEGMENT:
-            await at.roll()
-        await at.settle()
-        found = await at.record(1)
-        assert kinds(found) == [which]
+        found = await held_by(at, which, 10_000)
         assert found.change is not None
-        assert found.change.command is not None
         assert found.change.configs
         await at.alter(**{name.replace(".", "_"): value for name, value in found.change.configs.items()})
         await at.settle()
@@ -386,16 +394,7 @@ async def test_the_command_that_is_proposed_is_enough(tmp_path: Path, which: str
     }
     broker = {"log_cleaner_enable": str(which != explanation.CLEANER_DISABLED).lower()}
     async with stage(tmp_path, broker, **configs.get(which, {})) as at:
-        await at.put("a=" + "x" * 300, "k=1")
-        if which == explanation.DIRTY_RATIO:
-            await at.roll()
-            await at.settle()
-        await at.put("k=2")
-        if which != explanation.ACTIVE_SEGMENT:
-            await at.roll()
-        await at.settle()
-        found = await at.record(1)
-        assert kinds(found) == [which]
+        found = await held_by(at, which)
         assert found.change is not None
         assert found.change.command is not None
         verb, topic, _, partition, *force = found.change.command.split()
