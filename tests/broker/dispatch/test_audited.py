@@ -18,6 +18,7 @@ from diamant.broker.dispatch.table import TABLE
 from diamant.broker.security.audit import audit_log
 from diamant.broker.security.authorization.api_needs import API_NEEDS
 from diamant.protocol.wire.apis import API_NAMES
+from tests.broker.request_fields import SET, alteration
 from tests.broker.security.authorization.asking import ADMIN, Asker
 from tests.broker.security.authorization.handed import HandedPrincipals
 from tests.broker.security.authorization.questions import ALICE, ALL, QUESTIONS, Client, allow
@@ -132,30 +133,10 @@ async def test_a_line_for_each_outcome_of_a_request(tmp_path: Path) -> None:
 
 async def changes(wire: WireClient) -> None:
     """Requests whose lines name other things than topics."""
-    set_to = {"config_operation": 0}
     await wire.create("users", cleanup_policy="compact")
-    await wire.call(
-        INCREMENTAL_ALTER_CONFIGS,
-        1,
-        {
-            "resources": [
-                {
-                    "resource_type": 2,
-                    "resource_name": "users",
-                    "configs": [
-                        {"name": "min.cleanable.dirty.ratio", "value": "0.123", **set_to},
-                        {"name": "diamant.compact", "value": "now", **set_to},
-                    ],
-                },
-                {
-                    "resource_type": 4,
-                    "resource_name": "",
-                    "configs": [{"name": "log.cleaner.threads", "value": "2", **set_to}],
-                },
-            ],
-            "validate_only": False,
-        },
-    )
+    changed = alteration(2, "users", ("min.cleanable.dirty.ratio", SET, "0.123"), ("diamant.compact", SET, "now"))
+    changed["resources"] += alteration(4, "", ("log.cleaner.threads", SET, "2"))["resources"]
+    await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, changed)
     upsertion = {
         "name": "carol",
         "mechanism": 1,

@@ -21,6 +21,7 @@ from kio.serial.errors import OutOfBoundValue
 
 from diamant.protocol.wire.apis import response_header_version
 from diamant.protocol.wire.schemas import response_class
+from tests.broker.request_fields import APPEND, DELETE, SET, SUBTRACT, acl, acl_filter, alteration
 from tests.broker.wire import WireClient
 
 METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 3, 19, 20, 21
@@ -34,7 +35,6 @@ DESCRIBE_QUORUM, UPDATE_FEATURES, DESCRIBE_CLUSTER, UNREGISTER_BROKER = 55, 57, 
 LIST_CONFIG_RESOURCES, DESCRIBE_TOPIC_PARTITIONS = 74, 75
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
-SET, DELETE, APPEND, SUBTRACT = range(4)
 EXACT, DEFAULT, ANY = range(3)
 
 SETTLE_S = 0.3
@@ -91,12 +91,8 @@ def _describe(name: str, resource_type: int, resource: str, *keys: str, version:
 def _alter(
     name: str, resource_type: int, resource: str, *ops: tuple[str, int, str | None], validate_only: bool = False
 ) -> Case:
-    entry = {
-        "resource_type": resource_type,
-        "resource_name": resource,
-        "configs": [{"name": key, "config_operation": op, "value": value} for key, op, value in ops],
-    }
-    return Case(name, INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [entry], "validate_only": validate_only}, True)
+    fields = alteration(resource_type, resource, *ops, validate_only=validate_only)
+    return Case(name, INCREMENTAL_ALTER_CONFIGS, 1, fields, True)
 
 
 def _replace(name: str, resource_type: int, resource: str, **configs: str | None) -> Case:
@@ -190,24 +186,8 @@ def _metadata(name: str, *topics: str, version: int = 13) -> Case:
     return Case(name, METADATA, version, fields)
 
 
-_ACL = {
-    "resource_type": 2,
-    "resource_name": "t",
-    "resource_pattern_type": 3,
-    "principal": "User:a",
-    "host": "*",
-    "operation": 3,
-    "permission_type": 3,
-}
-_ACL_FILTER = {
-    "resource_type_filter": 2,
-    "resource_name_filter": "t",
-    "pattern_type_filter": 3,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": 3,
-    "permission_type": 3,
-}
+_ACL = acl(2, "t", "User:a", 3)
+_ACL_FILTER = acl_filter(2, "t", pattern=3, operation=3, permission_type=3)
 
 _LIMITS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 

@@ -11,36 +11,13 @@ import pytest
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.errors import ErrorCode
+from tests.broker.request_fields import acl, acl_filter
 from tests.broker.wire import WireClient
 
 DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_QUORUM = 29, 30, 31, 55
-ANY_FILTER = {
-    "resource_type_filter": 1,
-    "resource_name_filter": None,
-    "pattern_type_filter": 1,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": 1,
-    "permission_type": 1,
-}
-READ_USERS = {
-    "resource_type": 2,
-    "resource_name": "users",
-    "resource_pattern_type": 3,
-    "principal": "User:alice",
-    "host": "*",
-    "operation": 3,
-    "permission_type": 3,
-}
-DENY_ALL = {
-    "resource_type": 4,
-    "resource_name": "kafka-cluster",
-    "resource_pattern_type": 3,
-    "principal": "User:*",
-    "host": "*",
-    "operation": 8,
-    "permission_type": 2,
-}
+ANY_FILTER = acl_filter()
+READ_USERS = acl(2, "users", "User:alice", 3)
+DENY_ALL = acl(4, "kafka-cluster", "User:*", 8, permission_type=2)
 
 
 def config(data_dir: Path, **settings: Any) -> BrokerConfig:

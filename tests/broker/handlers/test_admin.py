@@ -19,6 +19,7 @@ from diamant.protocol.wire.apis import ADVERTISED, SERVED
 from diamant.protocol.wire.schemas import request_class
 from diamant.storage.env.env import RealEnv
 from diamant.storage.kraft.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from tests.broker.request_fields import APPEND, DELETE, SET, SUBTRACT, alteration
 from tests.broker.wire import (
     ALTER_CONFIGS,
     API_VERSIONS,
@@ -36,7 +37,6 @@ from tests.broker.wire import (
 from tests.waiting import wait_until
 
 TOPIC, BROKER = 2, 4
-SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -205,9 +205,7 @@ async def alter(
     wire: WireClient, resource_type: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False
 ) -> Any:
     """IncrementalAlterConfigs of one resource."""
-    configs = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in changes]
-    resource = {"resource_type": resource_type, "resource_name": name, "configs": configs}
-    fields = {"resources": [resource], "validate_only": validate_only}
+    fields = alteration(resource_type, name, *changes, validate_only=validate_only)
     return (await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, fields)).responses[0]
 
 
@@ -265,11 +263,7 @@ async def test_incremental_operations(wire: WireClient) -> None:
 async def test_alter_configs_replaces_the_set(wire: WireClient) -> None:
     """The old API: what the request leaves out goes back to its default."""
     await wire.create("t", retention_ms="1", segment_ms="2")
-    resource = {
-        "resource_type": TOPIC,
-        "resource_name": "t",
-        "configs": [{"name": "retention.ms", "value": "3"}],
-    }
+    resource = {"resource_type": TOPIC, "resource_name": "t", "configs": [{"name": "retention.ms", "value": "3"}]}
     response = await wire.call(ALTER_CONFIGS, 2, {"resources": [resource], "validate_only": False})
     assert response.responses[0].error_code == ErrorCode.NONE
     found = (await describe(wire, TOPIC, "t", ["retention.ms", "segment.ms"])).configs

@@ -36,6 +36,7 @@ from tests.broker.handlers.admin_cases import (
     UNREGISTER_BROKER,
     UPDATE_FEATURES,
 )
+from tests.broker.request_fields import DELETE, alteration
 from tests.broker.wire import (
     API_VERSIONS,
     DELETE_TOPICS,
@@ -54,12 +55,7 @@ UPGRADE, SAFE_DOWNGRADE = 1, 2
 
 async def alter(wire: WireClient, resource_type: int, name: str, key: str, value: str) -> None:
     """Set one configuration."""
-    resource = {
-        "resource_type": resource_type,
-        "resource_name": name,
-        "configs": [{"name": key, "config_operation": SET, "value": value}],
-    }
-    answer = await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
+    answer = await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, alteration(resource_type, name, (key, SET, value)))
     assert answer.responses[0].error_code == ErrorCode.NONE, answer.responses[0].error_message
 
 
@@ -73,13 +69,8 @@ async def configs(wire: WireClient, resource_type: int, name: str) -> dict[str, 
 
 async def set_credential(wire: WireClient, user: str, salted_password: bytes) -> ErrorCode:
     """Give a user a SCRAM-SHA-256 credential; the error."""
-    credential = {
-        "name": user,
-        "mechanism": 1,
-        "iterations": 4096,
-        "salt": b"salt",
-        "salted_password": salted_password,
-    }
+    kind = {"name": user, "mechanism": 1, "iterations": 4096}
+    credential = {**kind, "salt": b"salt", "salted_password": salted_password}
     answer = await wire.call(ALTER_SCRAM, 0, {"deletions": [], "upsertions": [credential]})
     return ErrorCode(answer.results[0].error_code)
 
@@ -157,12 +148,7 @@ async def test_texts_that_a_kafka_could_not_read_back_are_refused(broker: Broker
     assert await set_credential(wire, long, b"p" * 32) is ErrorCode.INVALID_REQUEST
     assert await set_quota(wire, [{"entity_type": "user", "entity_name": long}], 1.0) is ErrorCode.INVALID_REQUEST
     for name, key, value in [(long, "metrics", "a"), ("m", long, "a"), ("m", "metrics", long)]:
-        resource = {
-            "resource_type": METRICS,
-            "resource_name": name,
-            "configs": [{"name": key, "config_operation": SET, "value": value}],
-        }
-        answer = await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
+        answer = await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, alteration(METRICS, name, (key, SET, value)))
         assert answer.responses[0].error_code == ErrorCode.INVALID_REQUEST
     assert broker.node.metadata.end_offset == before
 
@@ -228,12 +214,7 @@ async def test_levels_of_loggers_are_set_and_taken_away(wire: WireClient, logger
         await alter(wire, LOGGER, "1", logger.name, text)
         assert logger.level == level
         assert (await configs(wire, LOGGER, "1"))[logger.name] == text
-    resource = {
-        "resource_type": LOGGER,
-        "resource_name": "1",
-        "configs": [{"name": logger.name, "config_operation": 1, "value": None}],
-    }
-    await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
+    await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, alteration(LOGGER, "1", (logger.name, DELETE, None)))
     assert logger.level == logging.NOTSET
     assert "root" in await configs(wire, LOGGER, "1")
 
@@ -241,12 +222,8 @@ async def test_levels_of_loggers_are_set_and_taken_away(wire: WireClient, logger
 async def test_validate_only_leaves_loggers_alone(wire: WireClient, logger: logging.Logger) -> None:
     """A change that is only validated has no effect."""
     level = logger.level
-    resource = {
-        "resource_type": LOGGER,
-        "resource_name": "1",
-        "configs": [{"name": logger.name, "config_operation": SET, "value": "ERROR"}],
-    }
-    await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": True})
+    change = alteration(LOGGER, "1", (logger.name, SET, "ERROR"), validate_only=True)
+    await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, change)
     assert logger.level == level
 
 

@@ -24,6 +24,7 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import SERVED
 from diamant.protocol.wire.schemas import encode_request_fields
 from tests.broker.broker_process import BrokerProcess, broker_process
+from tests.broker.request_fields import SET, alteration
 from tests.broker.wire import (
     API_VERSIONS,
     CREATE_TOPICS,
@@ -159,16 +160,7 @@ def good_requests() -> list[tuple[int, int, dict[str, Any]]]:
         "timeout_ms": 1000,
     }
     metadata = {"topics": [{"topic_id": None, "name": "t"}], "allow_auto_topic_creation": False}
-    altered = {
-        "resources": [
-            {
-                "resource_type": 2,
-                "resource_name": "t",
-                "configs": [{"name": "retention.ms", "config_operation": 0, "value": "1"}],
-            }
-        ],
-        "validate_only": True,
-    }
+    altered = alteration(2, "t", ("retention.ms", SET, "1"), validate_only=True)
     deleted = {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "offset": 0}]}], "timeout_ms": 1000}
     return [
         (PRODUCE, 7, produce_fields("t", 0, records)),

@@ -18,7 +18,7 @@ from diamant.broker.node.purgatory import Purgatory
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.fetch import FetchPartition, FetchRequest
 from diamant.storage.log.log import Log
-from tests.broker.wire import DELETE_RECORDS, DELETE_TOPICS, FETCH, METADATA, WireClient
+from tests.broker.wire import DELETE_RECORDS, DELETE_TOPICS, FETCH, METADATA, WireClient, fetch_fields
 from tests.waiting import wait_until
 
 NO_LIMIT = 1 << 20
@@ -46,34 +46,20 @@ class SessionClient:
 
     def fields(self, positions: Positions, forgotten: Positions | None = None) -> dict[str, Any]:
         """The request that names these partitions."""
+        found = fetch_fields("", 0, max_wait_ms=self.max_wait_ms, min_bytes=self.min_bytes, max_bytes=self.max_bytes)
+        (partition,) = found["topics"][0]["partitions"]
         return {
-            "replica_id": -1,
-            "max_wait_ms": self.max_wait_ms,
-            "min_bytes": self.min_bytes,
-            "max_bytes": self.max_bytes,
+            **found,
             "isolation_level": self.isolation_level,
             "session_id": self.session_id,
             "session_epoch": self.epoch,
             "topics": [
-                {
-                    **self._topic(topic),
-                    "partitions": [
-                        {
-                            "partition": partition,
-                            "current_leader_epoch": -1,
-                            "fetch_offset": offset,
-                            "last_fetched_epoch": -1,
-                            "log_start_offset": -1,
-                            "partition_max_bytes": NO_LIMIT,
-                        }
-                    ],
-                }
-                for (topic, partition), offset in positions.items()
+                {**self._topic(topic), "partitions": [{**partition, "partition": index, "fetch_offset": offset}]}
+                for (topic, index), offset in positions.items()
             ],
             "forgotten_topics_data": [
-                {**self._topic(topic), "partitions": [partition]} for topic, partition in forgotten or {}
+                {**self._topic(topic), "partitions": [index]} for topic, index in forgotten or {}
             ],
-            "rack_id": "",
         }
 
     async def fetch(self, positions: Positions | None = None, forgotten: Positions | None = None) -> Any:

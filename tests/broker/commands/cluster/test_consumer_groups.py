@@ -26,6 +26,7 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_assignment, encode_subscription
 from tests.broker.commands.running import run
 from tests.broker.groups.consumer.consumer_wire import HEARTBEAT
+from tests.broker.request_fields import join_group
 
 JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP = 11, 13, 14
 TIMEOUT_S = 60
@@ -83,15 +84,7 @@ def consumer_member(connection: KafkaConnection, group: str) -> Iterator[str]:
 @contextmanager
 def classic_member(connection: KafkaConnection, group: str) -> Iterator[str]:
     """A member by the classic protocol, which owns partition 1."""
-    protocol = {"name": "range", "metadata": encode_subscription(Subscription(("users",)))}
-    joining = {
-        "group_id": group,
-        "session_timeout_ms": 30_000,
-        "rebalance_timeout_ms": 30_000,
-        "member_id": "",
-        "protocol_type": "consumer",
-        "protocols": [protocol],
-    }
+    joining = join_group(group, encode_subscription(Subscription(("users",))))
     answer = connection.ask(JOIN_GROUP, joining)
     if answer["error_code"] == ErrorCode.MEMBER_ID_REQUIRED:
         answer = connection.ask(JOIN_GROUP, {**joining, "member_id": answer["member_id"]})

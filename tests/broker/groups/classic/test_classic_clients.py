@@ -14,6 +14,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.groups.classic.group import ClassicGroup, GroupState
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_subscription
 from tests.broker.groups.classic.classic_broker import group_broker
+from tests.broker.request_fields import join_group
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 
@@ -122,21 +123,10 @@ async def test_aiokafka_members_vanish(group_broker: Broker, diamant_topic: str)
     async with aiokafka_consumer(broker, diamant_topic, diamant_topic) as one:
         await wait_until(lambda: partitions_of(one) == ALL)
         async with WireClient(broker.bootstrap_servers) as wire:
-            wire.send(
-                JOIN_GROUP,
-                3,
-                {
-                    "group_id": diamant_topic,
-                    # Long enough for the other member to bring the rebalance to its end, on a slow machine, too.
-                    "session_timeout_ms": 3000,
-                    "rebalance_timeout_ms": 1000,
-                    "member_id": "",
-                    "protocol_type": "consumer",
-                    "protocols": [
-                        {"name": "roundrobin", "metadata": encode_subscription(Subscription((diamant_topic,)))}
-                    ],
-                },
-            )
+            # Long enough for the other member to bring the rebalance to its end, on a slow machine, too.
+            times = {"session_timeout_ms": 3000, "rebalance_timeout_ms": 1000}
+            protocol = {"name": "roundrobin", "metadata": encode_subscription(Subscription((diamant_topic,)))}
+            wire.send(JOIN_GROUP, 3, join_group(diamant_topic, protocols=[protocol], **times))
             await wait_until(lambda: member_count(broker, diamant_topic) == 2)
         await wait_until(lambda: len(partitions_of(one)) == PARTITIONS // 2)
         await wait_until(lambda: member_count(broker, diamant_topic) == 1 and partitions_of(one) == ALL)

@@ -27,6 +27,7 @@ from diamant.broker.groups.membership.classic_service import ClassicGroups
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names
 from tests.broker.groups.classic.classic_cases import HEARTBEAT, JOIN, SYNC, wait_for_coordinator
+from tests.broker.request_fields import join_group
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 
@@ -125,14 +126,7 @@ async def test_signs_of_life_start_a_session_again(direct: Direct) -> None:
 
 
 async def join_and_sync(wire: WireClient, group_id: str) -> str:
-    fields = {
-        "group_id": group_id,
-        "session_timeout_ms": SESSION_MS,
-        "rebalance_timeout_ms": 1000,
-        "member_id": "",
-        "protocol_type": "consumer",
-        "protocols": [{"name": "range", "metadata": b"m"}],
-    }
+    fields = join_group(group_id, b"m", session_timeout_ms=SESSION_MS, rebalance_timeout_ms=1000)
     joined = await wire.call(JOIN, 3, fields)
     assert int(joined.error_code) == 0
     assignments = [{"member_id": joined.member_id, "assignment": b"kept"}]
@@ -230,15 +224,7 @@ async def test_a_stop_answers_who_waits(tmp_path: Path) -> None:
         await wait_for_coordinator(broker.bootstrap_servers)
         async with WireClient(broker.bootstrap_servers) as one, WireClient(broker.bootstrap_servers) as two:
             await join_and_sync(one, "g")
-            fields = {
-                "group_id": "g",
-                "session_timeout_ms": SESSION_MS,
-                "rebalance_timeout_ms": 60_000,
-                "member_id": "",
-                "protocol_type": "consumer",
-                "protocols": [{"name": "range", "metadata": b"m"}],
-            }
-            two.send(JOIN, 3, fields)
+            two.send(JOIN, 3, join_group("g", b"m", session_timeout_ms=SESSION_MS, rebalance_timeout_ms=60_000))
             await wait_until(
                 lambda: broker.services.groups().classic.count_by_state()[GroupState.PREPARING_REBALANCE] == 1
             )

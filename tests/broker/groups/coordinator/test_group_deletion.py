@@ -35,6 +35,7 @@ from tests.broker.groups.offsets.offset_requests import (
     list_groups,
     wait_until_loaded,
 )
+from tests.broker.request_fields import join_group
 from tests.broker.wire import DELETE_TOPICS, WireClient
 from tests.waiting import wait_until
 
@@ -216,14 +217,9 @@ def test_which_offsets_are_pending() -> None:
 
 
 HEARTBEAT = 68
-JOIN = {
-    "group_id": "g",
-    "session_timeout_ms": 10_000,
-    "rebalance_timeout_ms": 60_000,
-    "member_id": "",
-    "protocol_type": "consumer",
-    "protocols": [{"name": "range", "metadata": encode_subscription(Subscription(("t",), None, {}))}],
-}
+JOIN = join_group(
+    "g", encode_subscription(Subscription(("t",), None, {})), session_timeout_ms=10_000, rebalance_timeout_ms=60_000
+)
 BEAT = {
     "group_id": "g",
     "member_id": A,

@@ -10,6 +10,7 @@ from uuid import UUID
 from diamant.broker.broker import Broker
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, empty_assignment, encode_subscription
+from tests.broker.request_fields import join_group
 from tests.broker.wire import FIND_COORDINATOR, WireClient
 
 OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP = 8, 9, 11, 13, 14
@@ -147,18 +148,7 @@ async def join(
 ) -> Member:
     """Become the only member of a classic group, subscribed to `topics`; with its (empty) assignment unless not `sync`."""
     metadata = encode_subscription(Subscription(topics=topics))
-    answer = await client.call(
-        JOIN_GROUP,
-        3,
-        {
-            "group_id": group_id,
-            "session_timeout_ms": 30_000,
-            "rebalance_timeout_ms": 30_000,
-            "member_id": "",
-            "protocol_type": protocol_type,
-            "protocols": [{"name": "range", "metadata": metadata}],
-        },
-    )
+    answer = await client.call(JOIN_GROUP, 3, join_group(group_id, metadata, protocol_type=protocol_type))
     assert answer.error_code == NONE, answer
     member = Member(group_id, answer.member_id, answer.generation_id)
     if sync:

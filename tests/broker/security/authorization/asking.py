@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from diamant.broker.client.acl import Acl
+from tests.broker.request_fields import acl_filter
 from tests.broker.security.authorization.questions import ALL, QUESTIONS, Client, Question, Scenario
 from tests.broker.security.sasl.sasl_wire import scram_final
 from tests.broker.wire import WireClient
@@ -48,15 +49,7 @@ _MASKED = frozenset(
         *("eligible_leader_replicas", "last_known_elr", "controllers", "voters", "observers"),
     }
 )
-ANY_FILTER = {
-    "resource_type_filter": 1,
-    "resource_name_filter": None,
-    "pattern_type_filter": 1,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": 1,
-    "permission_type": 1,
-}
+ANY_FILTER = acl_filter()
 
 
 def plain(value: Any) -> Any:

@@ -18,7 +18,8 @@ from diamant.broker.client.acl import (
     Permission,
     ResourceType,
 )
-from tests.broker.wire import batch_of
+from tests.broker.request_fields import acl_filter
+from tests.broker.wire import batch_of, fetch_fields
 
 Fields: TypeAlias = dict[str, Any]
 MakeFields: TypeAlias = Callable[[Mapping[str, UUID]], Fields]
@@ -76,29 +77,13 @@ def _produce(version: int, name: str, topic: str, *, transactional_id: str | Non
 
 def _fetch(version: int, name: str, *topics: str, replica_id: int = -1) -> Question:
     def fields(ids: Mapping[str, UUID]) -> Fields:
-        partition = {
-            "partition": 0,
-            "current_leader_epoch": -1,
-            "fetch_offset": 0,
-            "last_fetched_epoch": -1,
-            "log_start_offset": -1,
-            "partition_max_bytes": 100,
-        }
-        return {
-            "replica_id": replica_id,
-            "max_wait_ms": 0,
-            "min_bytes": 1,
-            "max_bytes": 1000,
-            "isolation_level": 0,
-            "session_id": 0,
-            "session_epoch": -1,
-            "topics": [
-                {"topic": topic, "topic_id": ids.get(topic, UUID(int=77 << 64)), "partitions": [partition]}
-                for topic in topics
-            ],
-            "forgotten_topics_data": [],
-            "rack_id": "",
-        }
+        found = fetch_fields("", 0, max_bytes=1000, partition_max_bytes=100)
+        (partition,) = found["topics"][0]["partitions"]
+        wanted = [
+            {"topic": topic, "topic_id": ids.get(topic, UUID(int=77 << 64)), "partitions": [partition]}
+            for topic in topics
+        ]
+        return {**found, "replica_id": replica_id, "topics": wanted}
 
     return Question(name, 1, version, fields)
 
@@ -125,15 +110,7 @@ def _by_id(name: str, key: int, version: int, make: Callable[[UUID], Fields]) ->
 
 
 _NEW_TOPIC = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-_ACL_FILTER = {
-    "resource_type_filter": 2,
-    "resource_name_filter": "no such name",
-    "pattern_type_filter": 3,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": 3,
-    "permission_type": 3,
-}
+_ACL_FILTER = acl_filter(2, "no such name", pattern=3, operation=3, permission_type=3)
 _JOIN = {
     "group_id": "g2",
     "session_timeout_ms": 10000,

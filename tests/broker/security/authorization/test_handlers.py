@@ -13,6 +13,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.client.acl import CLUSTER_NAME, Acl, Operation, ResourceType
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.errors import ErrorCode
+from tests.broker.request_fields import SET, alteration
 from tests.broker.security.authorization.asking import ADMIN, Asker
 from tests.broker.security.authorization.handed import HandedPrincipals
 from tests.broker.security.authorization.questions import ALICE, BOB, Client, allow
@@ -178,16 +179,7 @@ async def test_commands_by_configuration_need_alter_on_the_cluster(
         allow(Operation.ALTER_CONFIGS, CLUSTER, CLUSTER_NAME),
     )
     alice = await clients.connect(ALICE)
-    fields = {
-        "resources": [
-            {
-                "resource_type": resource_type,
-                "resource_name": resource_name,
-                "configs": [{"name": config, "config_operation": 0, "value": value}],
-            }
-        ],
-        "validate_only": False,
-    }
+    fields = alteration(resource_type, resource_name, (config, SET, value))
     found = []
     for acls in (change_configs, (*change_configs, allow(ALTER, CLUSTER, CLUSTER_NAME))):
         await clients.set_acls(*acls)
