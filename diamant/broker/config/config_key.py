@@ -112,8 +112,8 @@ class ConfigKey:
     """One row of a table of configurations.
 
     ``synonyms``: broker configurations that give a topic configuration its default, in Kafka's order of precedence.
-    ``is_dynamic``: may be changed while the broker runs. ``is_internal``: Kafka has it for its tests; DescribeConfigs
-    shows it only once it is set.
+    ``is_dynamic``: may be changed while the broker runs. ``is_internal``: Kafka has it for its tests, or not at all;
+    DescribeConfigs shows it only once it is set.
     """
 
     name: str
