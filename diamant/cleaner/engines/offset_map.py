@@ -112,11 +112,13 @@ class OffsetMap:
         most = int(self._max_slots * FULL_AT) if self.max_entries is None else self.max_entries
         return 0 if self.is_spilled else most - self.size
 
-    def move_to(self, partitions: memoryview[int]) -> list[int] | None:
+    def move_to(
+        self, partitions: memoryview[int], on_moved: Callable[[list[int]], object] = lambda counts: None
+    ) -> list[int] | None:
         """Move the keys with their last offsets to uint64[partitions, room, 3]; return how many each has of them.
 
         The partition is in the second half of the hash, and its keys come in the order of the first. There are a power of two.
-        None if one is full: then the map is of no use.
+        None if one is full: then the map is of no use. `on_moved` is told, some keys at a time, how many each has by then.
         """
         words = numbers("Q", TAKEN_AT_ONCE, 3)
         fill = array("q", bytes(8 * len(partitions)))
@@ -126,6 +128,7 @@ class OffsetMap:
             slot, count = offset_map.take_tuples(self.table, slot, words)
             if offset_map.scatter(words, 0, count, 0, partitions, fill) < count:
                 return None
+            on_moved(fill.tolist())
             _give_back(self.table, start, slot)
         return fill.tolist()
 
@@ -144,24 +147,29 @@ class OffsetMap:
                 return at
         return count
 
+    def make_room_for(self, part: memoryview, count: int) -> None:
+        """Grow before `count` tuples come in the order of their hashes, of which `part` has some.
+
+        In a table that grows with them they would all crowd at its front. It grows for as many new keys as a sample promises.
+        """
+        sampled = min(len(part) // ENTRY_BYTES, SAMPLE)
+        if not sampled:
+            return
+        sample = _some(memoryview(bytearray(part[: sampled * ENTRY_BYTES])), 0, sampled)
+        for index in range(sampled):
+            sample[index, 2] = 2**64 - 1  # offset -1: none in the table is lower
+        missing = offset_map.take_missing(self.table, sample, sampled, numbers("q", sampled))
+        expected = self.size + count * missing // sampled
+        while expected > SPREAD_AT * len(self.table) and len(self.table) < self._max_slots:
+            self._grow()
+
     def add_hashed(self, parts: Sequence[memoryview]) -> None:
         """Add tuples in the order of their hashes, each with a later offset than its key has; there must be `room` for all.
 
-        In a table that grows with them they would all crowd at its front. So it grows before, for as many new keys as a sample
-        promises. Parts are in that order each, and of the same share of all hashes: they are added side by side, to come by each
-        page of the table once.
+        Parts are in that order each, and of the same share of all hashes: they are added side by side, to come by each page of
+        the table once.
         """
-        largest = max(parts, key=len)
-        count = min(len(largest) // ENTRY_BYTES, SAMPLE)
-        if not count:
-            return
-        sample = _some(memoryview(bytearray(largest[: count * ENTRY_BYTES])), 0, count)
-        for index in range(count):
-            sample[index, 2] = 2**64 - 1  # offset -1: none in the table is lower
-        missing = offset_map.take_missing(self.table, sample, count, numbers("q", count))
-        expected = self.size + sum(map(len, parts)) // ENTRY_BYTES * missing // count
-        while expected > SPREAD_AT * len(self.table) and len(self.table) < self._max_slots:
-            self._grow()
+        self.make_room_for(max(parts, key=len), sum(map(len, parts)) // ENTRY_BYTES)
         steps = 1 if len(parts) == 1 else STEPS
         for step in range(steps):
             for part in parts:

@@ -279,6 +279,24 @@ def test_the_keys_of_a_map_are_moved_to_another(first: int, second: int, common:
     assert everything(target.latest(), 30_000, 30_000) == [*range(first - common), *range(10_000, 10_000 + second)]
 
 
+def test_keys_that_were_taken_over_in_part_may_be_added_by_their_records() -> None:
+    """All of their share, in the order of offsets: the map is then that of the records alone."""
+    older = tuples_of([(b"%d" % number, number) for number in range(60)])
+    newer = tuples_of([(b"%d" % (number % 80), 100 + number) for number in range(20, 200)])
+    source, target, expected = new_map(), new_map(), new_map()
+    for under_test in (target, expected):
+        under_test.add(older, len(older))
+    source.add(newer, len(newer))
+    told: list[list[int]] = []
+    tuples = offset_map.shared_tuples(1, source.size)
+    assert source.move_to(tuples, told.append) == told[-1] == [80]
+    target.add_hashed([offset_map.part_of(tuples, 0, 33)])
+    for under_test in (target, expected):
+        under_test.add(newer, len(newer))
+    assert target.size == expected.size
+    assert everything(target.latest(), 400, 400) == everything(expected.latest(), 400, 400)
+
+
 def test_keys_that_do_not_fit_are_not_moved() -> None:
     """Neither into one partition nor into several, of which one is full."""
     for partitions, room in ((1, 99), (4, 24)):
