@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -54,4 +55,35 @@ def join_group(group_id: str, metadata: bytes = b"", **fields: Any) -> dict[str,
         "protocol_type": "consumer",
         "protocols": [{"name": "range", "metadata": metadata}],
         **fields,
+    }
+
+
+def offset_commit(
+    group_id: str,
+    *topics: tuple[str, Sequence[tuple[int, int, str | None]]],
+    member_id: str = "",
+    epoch: int = -1,
+    leader_epoch: int = -1,
+) -> dict[str, Any]:
+    """An OffsetCommit request by names; rows of a topic as partition, offset and metadata."""
+    return {
+        "group_id": group_id,
+        "generation_id_or_member_epoch": epoch,
+        "member_id": member_id,
+        "group_instance_id": None,
+        "topics": [
+            {
+                "name": name,
+                "partitions": [
+                    {
+                        "partition_index": index,
+                        "committed_offset": offset,
+                        "committed_leader_epoch": leader_epoch,
+                        "committed_metadata": metadata,
+                    }
+                    for index, offset, metadata in rows
+                ],
+            }
+            for name, rows in topics
+        ],
     }

@@ -95,6 +95,10 @@ def _alter(
     return Case(name, INCREMENTAL_ALTER_CONFIGS, 1, fields, True)
 
 
+def _retention(value: str) -> Any:
+    return alteration(TOPIC, "plain", ("retention.ms", SET, value))["resources"]
+
+
 def _replace(name: str, resource_type: int, resource: str, **configs: str | None) -> Case:
     entry = {
         "resource_type": resource_type,
@@ -132,6 +136,28 @@ def _quota(
         "ops": [{"key": key, "value": value, "remove": remove} for key, value, remove in ops],
     }
     return Case(name, ALTER_QUOTAS, version, {"entries": [entry], "validate_only": validate_only}, True)
+
+
+def _user_quotas(name: str, *entries: tuple[str, str, float]) -> Case:
+    changes = [
+        {"entity": [{"entity_type": "user", "entity_name": user}], "ops": [{"key": key, "value": rate}]}
+        for user, key, rate in entries
+    ]
+    return Case(name, ALTER_QUOTAS, 1, {"entries": changes}, True)
+
+
+def _quorum(name: str, topic: str, partition: int = 0, version: int = 2) -> Case:
+    wanted = [{"topic_name": topic, "partitions": [{"partition_index": partition}]}]
+    return Case(name, DESCRIBE_QUORUM, version, {"topics": wanted})
+
+
+def _reassignments(name: str, topic: str) -> Case:
+    wanted = [{"name": topic, "partition_indexes": [0]}]
+    return Case(name, LIST_REASSIGNMENTS, 0, {"topics": wanted, "timeout_ms": 5000})
+
+
+def _delete_records(name: str, topic: str, offset: int) -> Case:
+    return Case(name, DELETE_RECORDS, 2, {"topics": [{"name": topic, "partitions": [{"offset": offset}]}]})
 
 
 def _software(name: str, version: str, api_version: int = 4) -> Case:
@@ -189,6 +215,7 @@ def _metadata(name: str, *topics: str, version: int = 13) -> Case:
 _ACL = acl(2, "t", "User:a", 3)
 _ACL_FILTER = acl_filter(2, "t", pattern=3, operation=3, permission_type=3)
 
+_RATE = "producer_byte_rate"
 _LIMITS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 
 SCRIPT: tuple[Case, ...] = (
@@ -331,18 +358,8 @@ SCRIPT: tuple[Case, ...] = (
     _reassign("reassign: version 0", "plain", (0, [1]), version=0),
     Case("reassign: nothing", ALTER_REASSIGNMENTS, 1, {"topics": [], "timeout_ms": 5000}),
     Case("reassignments: all", LIST_REASSIGNMENTS, 0, {"topics": None, "timeout_ms": 5000}),
-    Case(
-        "reassignments: some",
-        LIST_REASSIGNMENTS,
-        0,
-        {"topics": [{"name": "plain", "partition_indexes": [0]}], "timeout_ms": 5000},
-    ),
-    Case(
-        "reassignments: unknown",
-        LIST_REASSIGNMENTS,
-        0,
-        {"topics": [{"name": "missing", "partition_indexes": [0]}], "timeout_ms": 5000},
-    ),
+    _reassignments("reassignments: some", "plain"),
+    _reassignments("reassignments: unknown", "missing"),
     *(
         Case(
             f"move to a directory: {name}",
@@ -375,27 +392,9 @@ SCRIPT: tuple[Case, ...] = (
     Case("cluster: controllers", DESCRIBE_CLUSTER, 2, {"endpoint_type": 2}),
     Case("cluster: of unknown type", DESCRIBE_CLUSTER, 2, {"endpoint_type": 7}),
     Case("cluster: with fenced ones", DESCRIBE_CLUSTER, 2, {"endpoint_type": 1, "include_fenced_brokers": True}),
-    *(
-        Case(
-            f"quorum: version {version}",
-            DESCRIBE_QUORUM,
-            version,
-            {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]},
-        )
-        for version in (0, 1, 2)
-    ),
-    Case(
-        "quorum: wrong topic",
-        DESCRIBE_QUORUM,
-        2,
-        {"topics": [{"topic_name": "plain", "partitions": [{"partition_index": 0}]}]},
-    ),
-    Case(
-        "quorum: wrong partition",
-        DESCRIBE_QUORUM,
-        2,
-        {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 1}]}]},
-    ),
+    *(_quorum(f"quorum: version {version}", "__cluster_metadata", version=version) for version in (0, 1, 2)),
+    _quorum("quorum: wrong topic", "plain"),
+    _quorum("quorum: wrong partition", "__cluster_metadata", 1),
     Case("quorum: nothing", DESCRIBE_QUORUM, 2, {"topics": []}),
     Case("unregister: unknown", UNREGISTER_BROKER, 0, {"broker_id": 7}),
     Case("unregister: negative", UNREGISTER_BROKER, 0, {"broker_id": -1}),
@@ -519,37 +518,9 @@ SCRIPT: tuple[Case, ...] = (
     _quota("quota: host name", {"ip": "localhost"}, ("connection_creation_rate", 30000.0, False)),
     _quota("quota: remove what is not there", {"user": "nobody"}, ("producer_byte_rate", 0.0, True)),
     _quota("quota: beyond a long", {"user": "long"}, ("producer_byte_rate", 1e30, False)),
-    Case(
-        "quota: entity twice",
-        ALTER_QUOTAS,
-        1,
-        {
-            "entries": [
-                {
-                    "entity": [{"entity_type": "user", "entity_name": "w"}],
-                    "ops": [{"key": "producer_byte_rate", "value": rate}],
-                }
-                for rate in (1.0, 2.0)
-            ]
-        },
-        True,
-    ),
+    _user_quotas("quota: entity twice", ("w", _RATE, 1.0), ("w", _RATE, 2.0)),
     _quota("quota: remove what was named twice", {"user": "w"}, ("producer_byte_rate", 0.0, True)),
-    Case(
-        "quota: one bad, one good",
-        ALTER_QUOTAS,
-        1,
-        {
-            "entries": [
-                {
-                    "entity": [{"entity_type": "user", "entity_name": name}],
-                    "ops": [{"key": "producer_byte_rate", "value": rate}],
-                }
-                for name, rate in (("good", 1.0), ("bad", -2.0))
-            ]
-        },
-        True,
-    ),
+    _user_quotas("quota: one bad, one good", ("good", _RATE, 1.0), ("bad", _RATE, -2.0)),
     *(
         _quota(
             f"quota: limits {index}", {"user": f"user {index}"}, *[(_LIMITS[number], 9.0, False) for number in numbers]
@@ -559,20 +530,9 @@ SCRIPT: tuple[Case, ...] = (
     _quota("quota: limits one by one", {"user": "bob"}, ("producer_byte_rate", 9.0, False)),
     _quota("quota: limits one by one, the second", {"user": "bob"}, ("request_percentage", 9.0, False)),
     _quota("quota: client before user", {"client-id": "d", "user": "carl"}, ("producer_byte_rate", 9.0, False)),
-    Case(
+    _user_quotas(
         "quota: many entities",
-        ALTER_QUOTAS,
-        1,
-        {
-            "entries": [
-                {
-                    "entity": [{"entity_type": "user", "entity_name": f"one of many {index}"}],
-                    "ops": [{"key": "producer_byte_rate" if index % 3 else "no_such_rate", "value": 9.0}],
-                }
-                for index in range(14)
-            ]
-        },
-        changes=True,
+        *((f"one of many {index}", _RATE if index % 3 else "no_such_rate", 9.0) for index in range(14)),
     ),
     _quotas("quotas: all"),
     _quotas("quotas: all, strict", strict=True),
@@ -623,16 +583,7 @@ SCRIPT: tuple[Case, ...] = (
         "topic: a resource twice",
         INCREMENTAL_ALTER_CONFIGS,
         1,
-        {
-            "resources": [
-                {
-                    "resource_type": TOPIC,
-                    "resource_name": "plain",
-                    "configs": [{"name": "retention.ms", "config_operation": SET, "value": value}],
-                }
-                for value in ("1", "2")
-            ]
-        },
+        {"resources": [*_retention("1"), *_retention("2")]},
     ),
     # Configurations of brokers
     _describe("configs: advertised.listeners", BROKER, "1", "advertised.listeners", version=4),
@@ -758,20 +709,15 @@ SCRIPT: tuple[Case, ...] = (
         for types in ([], [TOPIC], [BROKER], [LOGGER], [METRICS], [GROUP], [GROUP, METRICS], [99], [TOPIC, 0])
     ),
     # Internal topics and deletion
-    Case("records: unknown", DELETE_RECORDS, 2, {"topics": [{"name": "missing", "partitions": [{"offset": 0}]}]}),
-    Case("records: beyond", DELETE_RECORDS, 2, {"topics": [{"name": "wide", "partitions": [{"offset": 5}]}]}),
-    Case("records: negative", DELETE_RECORDS, 2, {"topics": [{"name": "wide", "partitions": [{"offset": -2}]}]}),
-    Case("records: compacted", DELETE_RECORDS, 2, {"topics": [{"name": "compact", "partitions": [{"offset": 0}]}]}),
-    Case("records: to the end", DELETE_RECORDS, 2, {"topics": [{"name": "wide", "partitions": [{"offset": -1}]}]}),
+    _delete_records("records: unknown", "missing", 0),
+    _delete_records("records: beyond", "wide", 5),
+    _delete_records("records: negative", "wide", -2),
+    _delete_records("records: compacted", "compact", 0),
+    _delete_records("records: to the end", "wide", -1),
     _create("create: an internal topic", _topic("__transaction_state", 3)),
     _metadata("metadata: internal topic", "__transaction_state"),
     _partitions("partitions: internal topic", "__transaction_state"),
-    Case(
-        "records: of an internal topic",
-        DELETE_RECORDS,
-        2,
-        {"topics": [{"name": "__transaction_state", "partitions": [{"offset": 0}]}]},
-    ),
+    _delete_records("records: of an internal topic", "__transaction_state", 0),
     _delete("delete: internal topic", "__transaction_state"),
     _delete("delete", "compact", "old"),
     _delete("delete: unknown", "missing"),

@@ -27,6 +27,7 @@ from diamant.storage.env.clock import Clock, SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.broker.faults.test_faults import KEYS, codes_in, sample, versions_of
 from tests.broker.metrics.test_metrics import Samples, parse, value
+from tests.broker.request_fields import offset_commit
 from tests.broker.wire import FETCH, METADATA, PRODUCE, WireClient, batch_of, fetch_fields, produce_fields
 from tests.waiting import wait_until
 
@@ -195,16 +196,7 @@ with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir={str(tmp_path)!r})):
 async def commit(wire: WireClient, group_id: str, topic: str, offsets: dict[int, int]) -> None:
     """Commit offsets without being a member."""
     await wire.call(FIND_COORDINATOR, 3, {"key": group_id, "key_type": 0})
-    partitions = [
-        {"partition_index": index, "committed_offset": offset, "committed_metadata": ""}
-        for index, offset in offsets.items()
-    ]
-    fields = {
-        "group_id": group_id,
-        "generation_id_or_member_epoch": -1,
-        "member_id": "",
-        "topics": [{"name": topic, "partitions": partitions}],
-    }
+    fields = offset_commit(group_id, (topic, [(index, offset, "") for index, offset in offsets.items()]))
     async with asyncio.timeout(60):
         while True:
             response = await wire.call(OFFSET_COMMIT, 7, fields)

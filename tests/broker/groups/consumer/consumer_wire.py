@@ -9,6 +9,7 @@ from typing import Any
 from diamant.broker.broker import Broker
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.kraft.records import GROUP_RESOURCE, ConfigRecord
+from tests.broker.request_fields import offset_commit
 from tests.broker.wire import FIND_COORDINATOR, WireClient
 
 OFFSET_COMMIT, OFFSET_FETCH, DELETE_GROUPS, HEARTBEAT, DESCRIBE = 8, 9, 42, 68, 69
@@ -123,18 +124,8 @@ def configure(broker: Broker, group: str, name: str, value: str) -> None:
 async def commit(
     members: Members, group: str, member: str, epoch: int, *, topic: str = "t1", version: int = 9
 ) -> ErrorCode:
-    partition = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
-    answer = await members.wire.call(
-        OFFSET_COMMIT,
-        version,
-        {
-            "group_id": group,
-            "generation_id_or_member_epoch": epoch,
-            "member_id": member,
-            "group_instance_id": None,
-            "topics": [{"name": topic, "partitions": [partition]}],
-        },
-    )
+    fields = offset_commit(group, (topic, [(0, 1, "")]), member_id=member, epoch=epoch)
+    answer = await members.wire.call(OFFSET_COMMIT, version, fields)
     return ErrorCode(int(answer.topics[0].partitions[0].error_code))
 
 

@@ -17,6 +17,7 @@ from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.log.log import Log
 from tests.broker.groups.offsets.offset_requests import NONE, commit, find_coordinator, wait_until_loaded
+from tests.broker.request_fields import offset_commit
 from tests.broker.transactions.txn_wire import TxnProducer
 from tests.broker.wire import WireClient
 from tests.golden_groups import consumer_offsets_log
@@ -42,18 +43,7 @@ async def test_a_commit_that_cannot_be_synced_is_not_answered(make_broker: Calla
         await find_coordinator(client)
         log = broker.services.groups().log.topic.log(broker.services.groups().log.topic.partition_of("g"))
         broker.node.flusher.flushed = lambda logs: _failing(log)  # type: ignore[method-assign,misc]
-        fields = {
-            "group_id": "g",
-            "generation_id_or_member_epoch": -1,
-            "member_id": "",
-            "topics": [
-                {
-                    "name": "t",
-                    "partitions": [{"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}],
-                }
-            ],
-        }
-        client.send(8, 8, fields)
+        client.send(8, 8, offset_commit("g", ("t", [(0, 1, "")])))
         assert await client.is_closed()
 
 

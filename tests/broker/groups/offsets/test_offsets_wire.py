@@ -31,6 +31,7 @@ from tests.broker.groups.offsets.offset_requests import (
     leave,
     list_groups,
 )
+from tests.broker.request_fields import offset_commit
 from tests.broker.wire import DESCRIBE_CONFIGS, METADATA, WireClient
 
 NONE = ErrorCode.NONE
@@ -185,34 +186,13 @@ async def test_metadata_has_a_limit(client: WireClient, metadata: str, expected:
 async def test_each_row_of_a_mixed_request_has_its_own_result(client: WireClient, groups_broker: Broker) -> None:
     """Several topics, in each some rows that are refused, for three reasons; what remains is in the log, row by row."""
     long = "m" * 5000
-    topics = [
+    topics: list[tuple[str, list[tuple[int, int, str | None]]]] = [
         ("nope", [(0, 1, "")]),
         ("t", [(9, 1, ""), (0, 2, long), (1, 3, "kept"), (2, 4, None)]),
         ("u", [(0, 5, long)]),
         ("t", [(2, 6, ""), (7, 7, ""), (2, 8, "")]),
     ]
-    request = {
-        "group_id": "g",
-        "generation_id_or_member_epoch": -1,
-        "member_id": "",
-        "group_instance_id": None,
-        "topics": [
-            {
-                "name": name,
-                "partitions": [
-                    {
-                        "partition_index": index,
-                        "committed_offset": offset,
-                        "committed_leader_epoch": 3,
-                        "committed_metadata": metadata,
-                    }
-                    for index, offset, metadata in rows
-                ],
-            }
-            for name, rows in topics
-        ],
-    }
-    answer = await client.call(OFFSET_COMMIT, 9, request)
+    answer = await client.call(OFFSET_COMMIT, 9, offset_commit("g", *topics, leader_epoch=3))
     too_long = ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert [[(row.partition_index, row.error_code) for row in topic.partitions] for topic in answer.topics] == [
         [(0, UNKNOWN_TOPIC)],
@@ -244,20 +224,7 @@ async def test_each_row_of_a_mixed_request_has_its_own_result(client: WireClient
 
 async def test_a_commit_that_does_not_fit_into_a_batch(client: WireClient) -> None:
     """Beyond max.message.bytes it is refused as a whole, and there is no group afterwards."""
-    partition = {
-        "partition_index": 0,
-        "committed_offset": 1,
-        "committed_leader_epoch": -1,
-        "committed_metadata": "m" * 4000,
-    }
-    request = {
-        "group_id": "g",
-        "generation_id_or_member_epoch": -1,
-        "member_id": "",
-        "group_instance_id": None,
-        "topics": [{"name": "t", "partitions": [partition] * 300}],
-    }
-    answer = await client.call(OFFSET_COMMIT, 9, request)
+    answer = await client.call(OFFSET_COMMIT, 9, offset_commit("g", ("t", [(0, 1, "m" * 4000)] * 300)))
     codes = [found.error_code for found in answer.topics[0].partitions]
     assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR] * 300
     assert await list_groups(client) == {}
