@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
 from diamant.storage.errors import StorageError
+from diamant.storage.segments.segment_outline import SegmentOutline, outline_from
 
 SUPERSEDED = "superseded"
 """A later record has the same key."""
@@ -60,6 +61,8 @@ class OutputSegment:
     """True if there is a `.txnindex` file."""
     crc32c: int
     """CRC-32C of the `.log` file."""
+    outline: SegmentOutline | None = field(default=None, compare=False)
+    """What its files hold, if the runner is another process that has looked: the broker need not then."""
 
 
 @dataclass(slots=True)
@@ -141,7 +144,14 @@ class CleanResult:
 
 def output_from_fields(fields: dict[str, Any]) -> OutputSegment:
     """Return the output that `dataclasses.asdict` took apart."""
-    return OutputSegment(**{**fields, "source_base_offsets": tuple(fields["source_base_offsets"])})
+    outline = fields.get("outline")
+    return OutputSegment(
+        **{
+            **fields,
+            "source_base_offsets": tuple(fields["source_base_offsets"]),
+            "outline": None if outline is None else outline_from(outline),
+        }
+    )
 
 
 OnOutput: TypeAlias = Callable[[OutputSegment], None]

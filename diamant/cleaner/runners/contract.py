@@ -18,6 +18,7 @@ from diamant.cleaner.rules.result import CheckDone, CleanResult, OutputSegment, 
 from diamant.storage import names
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
+from diamant.storage.log.moves import Moves
 
 SwapOutput: TypeAlias = Callable[[OutputSegment], Awaitable[None]]
 """Puts an output in the place of its sources; whatever it raises ends the round."""
@@ -61,6 +62,13 @@ class WorkerRunner(Runner, Protocol):
 
     async def warm_up(self) -> None:
         """Make ready for work."""
+        ...
+
+    async def move(self, moves: Moves) -> None:
+        """Have the worker carry out moves, for `on_output` of a round.
+
+        OSError if one has failed; carried out otherwise, whatever happens, even if it is cancelled.
+        """
         ...
 
     async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:

@@ -1,8 +1,9 @@
 """Carries out plans in a worker process (`worker`): started with the first plan, kept while there is work, gone when idle.
 
 One worker, one plan at a time; further plans wait. When the worker dies, for whatever reason, the current round fails
-(RunnerFailed), its `.cleaned` files are removed and the next round has a new worker. The worker cannot harm the log: it only
-ever makes `.cleaned` files, and its outputs are swapped in by the broker, one by one, while it continues.
+(RunnerFailed), its `.cleaned` files are removed and the next round has a new worker. The worker of itself only ever makes
+`.cleaned` files. Its outputs are swapped in by the broker, one by one, while it continues; the renames that this takes it
+carries out when it is told to (`move`), and the broker, if it dies before it has answered.
 
 Everything here runs on the loop thread, apart from the removal of files.
 """
@@ -11,7 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 
 from diamant.cleaner.prompt.filter_making import FactsTask
 from diamant.cleaner.prompt.key_filter import MAX_KEYS
@@ -29,6 +33,7 @@ from diamant.cleaner.runners.child_process import ChildProcess, bootstrap, swap_
 from diamant.cleaner.runners.contract import RunnerFailed, SwapOutput, remove_cleaned_files, wait_in_spite_of_cancelling
 from diamant.cleaner.runners.worker_messages import MAX_LINE_BYTES, Message, error_from, facts_task_fields
 from diamant.storage.env.env import Env
+from diamant.storage.log.moves import EnvDirectory, Moves, carry_out
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +53,8 @@ STOP_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 60.0
 MANY_SEGMENTS = 100
 """The plan of as many or more is made into text by a thread."""
+MOVE_TIMEOUT_S = 30.0
+"""Time that a worker has to rename the files of a few segments, before it is killed."""
 POLL_S = 0.1
 """Interval between calls of `check_done`."""
 
@@ -123,6 +130,30 @@ class ProcessRunner:
             finally:
                 self._rest()
 
+    async def move(self, moves: Moves) -> None:
+        """Have the worker that is at the round carry out `moves`; if it is gone or goes before it answers, that is done here.
+
+        They are carried out when this returns, even if it is cancelled. OSError: one of them has failed.
+        """
+        worker = self._worker
+        assert worker is not None, "a round is in progress"
+        with self._env.renamed_elsewhere(moves.renames):
+            worker.send({"type": "move", "moves": moves})
+            try:
+                answer = await worker.answer(MOVE_TIMEOUT_S)
+            except TimeoutError:
+                logger.warning("the cleaner's worker %d has not renamed files in time; it is killed", worker.pid)
+                answer = None
+            except asyncio.CancelledError:
+                worker.kill_at_once()
+                carry_out(EnvDirectory(self._env, moves.directory), moves)
+                raise
+            if answer is None:
+                await worker.kill()
+                carry_out(EnvDirectory(self._env, moves.directory), moves)
+            elif answer["type"] == "not moved":
+                raise error_from(answer, f"{moves.directory}: renaming files")
+
     async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
         """Have the worker file the facts of a segment. CorruptLog, OSError, MemoryLimit, RunnerFailed."""
         async with self._turn:
@@ -143,7 +174,7 @@ class ProcessRunner:
 
         async def swap(output: OutputSegment) -> None:
             await on_output(output)
-            outputs.append(output)
+            outputs.append(replace(output, outline=None))
 
         check_done()
         limit_bytes = memory_limit_bytes(plan, self._memory_overhead_bytes)
@@ -272,6 +303,8 @@ class _WorkerProcess:
     def __init__(self, child: ChildProcess) -> None:
         self._child = child
         self._is_at_end = False
+        self._held: deque[Message] = deque()
+        """Messages that came before an answer that was waited for: of each output of the round one, at most."""
 
     @property
     def pid(self) -> int:
@@ -287,10 +320,21 @@ class _WorkerProcess:
 
     async def receive(self, timeout_s: float | None = None) -> Message | None:
         """Return the next message, None at the worker's end; TimeoutError if none comes in time."""
+        if self._held:
+            return self._held.popleft()
         message = await self._child.receive(timeout_s)
         if message is None:
             self._is_at_end = True
         return message
+
+    async def answer(self, timeout_s: float) -> Message | None:
+        """Return the answer to moves, None at the worker's end; TimeoutError. What comes before it is left to `receive`."""
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        while True:
+            message = await self._child.receive(deadline_s - asyncio.get_running_loop().time())
+            if message is None or message["type"] in ("moved", "not moved"):
+                return message
+            self._held.append(message)
 
     async def death(self) -> str:
         """Wait for the end of a worker whose messages have ended, and return what it died of."""
@@ -303,6 +347,13 @@ class _WorkerProcess:
         with suppress(TimeoutError):
             await self._child.wait(STOP_TIMEOUT_S)
         await self.kill()
+
+    def kill_at_once(self) -> None:
+        """Kill the worker, and block until it has stopped: some microseconds, or what its disk takes."""
+        self._is_at_end = True
+        self._child.kill()
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
 
     async def kill(self) -> None:
         """Kill the worker, if it still runs, and wait until it is gone and all it said is read."""

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
+from typing import Any
 
 from diamant.cleaner.engines.output_sync import SYNC_THREADS
 from diamant.cleaner.rules.plan import CleanPlan
@@ -30,8 +31,15 @@ from diamant.cleaner.rules.result import Throttle as CountBytes
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.runners.best_engine import best_engine
 from diamant.cleaner.runners.child_main import PROGRESS_INTERVAL_S, run_child
+from diamant.cleaner.runners.held_directory import held
 from diamant.cleaner.runners.worker_messages import Message, error_fields, facts_task_from
+from diamant.storage import names
 from diamant.storage.env.env import Env, RealEnv
+from diamant.storage.log.moves import carry_out, moves_from
+from diamant.storage.segments.log_config import LogConfig
+from diamant.storage.segments.segment import Segment
+from diamant.storage.segments.segment_files import outline_of
+from diamant.storage.segments.segment_outline import SegmentOutline
 
 NAME = "process"
 """The runner named in results."""
@@ -66,10 +74,22 @@ class Worker:
             command: Message = json.loads(line)
             if command["type"] == "cancel":
                 self._cancelled = command["round"]
+            elif command["type"] == "move":
+                self._move(command["moves"])
             else:
                 self._commands.put(command)
         self._is_over.set()
         self._commands.put(None)
+
+    def _move(self, fields: list[Any]) -> None:
+        moves = moves_from(fields)
+        try:
+            with held(moves.directory) as place:
+                carry_out(place, moves)
+        except Exception as error:
+            self._send({"type": "not moved", **error_fields(error, 0)})
+        else:
+            self._send({"type": "moved"})
 
     def _carry_out(self, command: Message) -> None:
         number: int = command["round"]
@@ -103,7 +123,8 @@ class Worker:
 
     def _clean(self, command: Message, check_done: CheckDone, throttle: CountBytes) -> Message:
         def on_output(output: OutputSegment) -> None:
-            self._send({"type": "output", "round": command["round"], "output": asdict(output)})
+            outlined = replace(output, outline=look_at_output(self._env, plan.directory, output))
+            self._send({"type": "output", "round": command["round"], "output": asdict(outlined)})
 
         plan = CleanPlan.from_json(command["plan"])
         self._throttle.bytes_per_second = plan.io_max_bytes_per_second
@@ -124,6 +145,17 @@ class Worker:
         self._throttle.bytes_per_second = task.io_max_bytes_per_second
         file_segment_facts(self._env, task, check_done=check_done, throttle=throttle)
         return {}
+
+
+def look_at_output(env: Env, directory: str, output: OutputSegment) -> SegmentOutline:
+    """Look at the `.cleaned` files of an output, which are complete. OSError, CorruptLog."""
+    segment = Segment(env, directory, output.base_offset, LogConfig(), suffix=names.CLEANED_SUFFIX)
+    try:
+        for index in (segment.offset_index, segment.time_index):
+            index.sanity_check()
+        return outline_of(env, segment)
+    finally:
+        segment.let_go_of_file()
 
 
 def set_memory_limit(limit_bytes: int | None) -> None:

@@ -3,6 +3,7 @@
     to the worker, on its standard input
       {"type": "clean", "round": 1, "plan": "<CleanPlan.to_json>", "memory_limit_bytes": 650000000}
       {"type": "facts", "round": 1, "task": {...}, "memory_limit_bytes": 900000000}     a FactsTask
+      {"type": "move", "moves": [...]}                          the fields of Moves: carry them out, a round may be in progress
       {"type": "cancel", "round": 1}                            end that round, if it is in progress
       end of file                                               end the current round, and exit
 
@@ -10,6 +11,8 @@
       {"type": "ready", "pid": 4711}                            once, when the engine is loaded
       {"type": "progress", "round": 1, "bytes": 1048576}        read and written so far; twice a second at most
       {"type": "output", "round": 1, "output": {...}}           an OutputSegment, in the order of offsets
+      {"type": "moved"}                                         the answer to a move: all is done
+      {"type": "not moved", "kind": "os", ...}                  the other answer; the fields are those of the error
       {"type": "result", "round": 1, "result": {...}}           the CleanResult, its outputs left out: the end of the round;
                                                                 of facts: {}
       {"type": "error", "round": 1, "kind": "...", ...}         the other end of a round; the fields are those of the error

@@ -23,6 +23,7 @@ from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
 from diamant.cleaner.rules.planning import CleanerSettings, make_plan, plan_segment
 from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult, OutputSegment
 from diamant.cleaner.runners.contract import MemoryLimit, NoRoom, Runner, RunnerFailed, check_room
+from diamant.cleaner.runners.exchange import exchange
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.service import kafka_log_lines, log_messages
 from diamant.cleaner.service.cleaner_slot import CleanerSlot, RunningRound
@@ -33,7 +34,6 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.log.log import Log
-from diamant.storage.log.segment_swap import Replacement
 from diamant.storage.segments.segment import Segment
 
 logger = logging.getLogger(__name__)
@@ -228,34 +228,9 @@ async def run_plan(
     async def swap(output: OutputSegment) -> None:
         source_sizes = [sizes[base] for base in output.source_base_offsets]
         on_freed(sum(source_sizes) - output.size)
-        await _swap(log, output, source_sizes, check_done, blocking)
+        await exchange(log, output, source_sizes, runner, check_done=check_done, blocking=blocking)
 
     return await runner.run(plan, on_output=swap, check_done=check_done)
-
-
-async def _swap(
-    log: Log, output: OutputSegment, source_sizes: Sequence[int], check_done: CheckDone, blocking: Executor
-) -> None:
-    loop = asyncio.get_running_loop()
-    replacement = Replacement(
-        log, output.base_offset, output.source_base_offsets, source_sizes=source_sizes, size=output.size
-    )
-    try:
-        replacement.open()
-        await (loop.run_in_executor(blocking, replacement.prepare) if replacement.must_prepare else asyncio.sleep(0))
-        check_done()
-    except BaseException:
-        await loop.run_in_executor(blocking, replacement.abandon)
-        raise
-    turns = replacement.swap_in_turns()
-    try:
-        for _ in turns:
-            await asyncio.sleep(0)
-    finally:
-        # Cancelled or not: what has begun is ended.
-        for _ in turns:
-            pass
-    await loop.run_in_executor(blocking, replacement.finish)
 
 
 def holds(log: Log, plan: CleanPlan) -> bool:

@@ -21,7 +21,8 @@ import re
 import stat
 import threading
 from collections import OrderedDict
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol, TypeAlias
 
 from diamant.storage import names
@@ -136,6 +137,10 @@ class Env(Protocol):
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file or directory, replacing a file at `new` atomically."""
+        ...
+
+    def renamed_elsewhere(self, renames: Mapping[str, str]) -> AbstractContextManager[None]:
+        """Another process renames files, from old to new paths: until the end of this the old ones lead to the files, too."""
         ...
 
     def link(self, path: str, new: str) -> None:
@@ -372,15 +377,24 @@ class RealEnv:
         self._forgotten = 0
         """Raised whenever a view may have to be forgotten, even if there is none: a thread may be about to keep one."""
         self._views_lock = threading.Lock()
+        self._renamed_elsewhere: dict[str, str] = {}
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         if read_only:
             held = held_here(path) if path.endswith(names.LOCK) else None
             if held is not None:
                 return _HeldFile(path, held)
-            return RealFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+            return RealFile(path, self._open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         self._forget_view(path)
-        return RealFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+        if create:
+            return RealFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o644))
+        return RealFile(path, self._open(path, os.O_RDWR | os.O_CLOEXEC))
+
+    def _open(self, path: str, flags: int) -> int:
+        try:
+            return os.open(path, flags)
+        except FileNotFoundError:
+            return os.open(self._new_path(path), flags)
 
     def create_new(self, path: str) -> File:
         self._forget_view(path)
@@ -405,6 +419,24 @@ class RealEnv:
         os.replace(old, new)
         self._forget_view(old)
         self._forget_view(new)
+
+    @contextmanager
+    def renamed_elsewhere(self, renames: Mapping[str, str]) -> Iterator[None]:
+        self._renamed_elsewhere.update(renames)
+        try:
+            yield
+        finally:
+            for old, new in renames.items():
+                del self._renamed_elsewhere[old]
+                self._forget_view(old)
+                self._forget_view(new)
+
+    def _new_path(self, path: str) -> str:
+        """Return where a file is that was not found; FileNotFoundError if it is nowhere."""
+        new = self._renamed_elsewhere.get(path)
+        if new is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return new
 
     def link(self, path: str, new: str) -> None:
         os.link(path, new)
@@ -446,17 +478,23 @@ class RealEnv:
             os.close(fd)
 
     def sync_file(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = self._open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fdatasync(fd)
         finally:
             os.close(fd)
 
     def file_size(self, path: str) -> int:
-        return os.stat(path).st_size
+        return self._stat(path).st_size
 
     def mtime_ms(self, path: str) -> int:
-        return os.stat(path).st_mtime_ns // 1_000_000
+        return self._stat(path).st_mtime_ns // 1_000_000
+
+    def _stat(self, path: str) -> os.stat_result:
+        try:
+            return os.stat(path)
+        except FileNotFoundError:
+            return os.stat(self._new_path(path))
 
     def birth_ms(self, path: str) -> int | None:
         # ctypes is loaded only where this is asked.
@@ -469,7 +507,7 @@ class RealEnv:
 
     def read_bytes(self, path: str) -> bytes:
         # Plain calls: `open()` costs several times as much, and a start reads some thousand small files.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = self._open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size = os.fstat(fd).st_size
             data = os.read(fd, size + 1)
@@ -493,7 +531,7 @@ class RealEnv:
                 views.move_to_end(path)
                 return view
             forgotten = self._forgotten
-        view = view_of(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        view = view_of(self._open(path, os.O_RDONLY | os.O_CLOEXEC))
         with self._views_lock:
             if self._forgotten != forgotten:
                 return view  # of a file that may have lost its name to another one since it was opened

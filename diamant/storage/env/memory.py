@@ -34,8 +34,8 @@ import errno
 import os
 import random
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
@@ -449,6 +449,9 @@ class MemoryEnv:
             else:
                 target.change((new_name, node))
                 source.change((old_name, None))
+
+    def renamed_elsewhere(self, renames: Mapping[str, str]) -> AbstractContextManager[None]:
+        return nullcontext()  # no other process has these files
 
     def link(self, path: str, new: str) -> None:
         with self._lock:

@@ -16,8 +16,8 @@ scratch directory belongs to its maker. For one thread.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 from diamant.storage.env.clock import Clock
 from diamant.storage.env.env import Buffer, Env, File, Lock, ReadLock, parent, replace_file
@@ -175,6 +175,9 @@ class OverlayEnv:
 
     def rename(self, old: str, new: str) -> None:
         self._entries[new] = self._take(old)
+
+    def renamed_elsewhere(self, renames: Mapping[str, str]) -> AbstractContextManager[None]:
+        return nullcontext()  # no other process has these files
 
     def link(self, path: str, new: str) -> None:
         raise OSError(95, "hard links are not supported", path)

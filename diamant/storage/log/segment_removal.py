@@ -52,7 +52,7 @@ def remove_segment_files(log: Log, segments: Sequence[Segment]) -> None:
             segment.change_suffix(names.DELETED_SUFFIX, missing_ok=True)
             removed += [path for path in segment.file_paths() if log.env.exists(path)]
     finally:
-        _remove_later(log, removed)
+        remove_later(log, removed)
 
 
 def remove_snapshots(log: Log, offsets: Collection[int]) -> None:
@@ -64,7 +64,7 @@ def remove_snapshots(log: Log, offsets: Collection[int]) -> None:
         if log.env.exists(path):
             log.env.rename(path, path + names.DELETED_SUFFIX)
             removed.append(path + names.DELETED_SUFFIX)
-    _remove_later(log, removed)
+    remove_later(log, removed)
 
 
 def _begin_behind_removed(log: Log, oldest: Sequence[Segment]) -> int:
@@ -77,9 +77,11 @@ def _begin_behind_removed(log: Log, oldest: Sequence[Segment]) -> int:
     return sum(segment.size for segment in removed)
 
 
-def _remove_later(log: Log, paths: list[str]) -> None:
+def remove_later(log: Log, paths: list[str]) -> None:
+    """Have renamed files removed for good after `file.delete.delay.ms`; those that are not there are passed over."""
+    log.unsynced.name_changes += 1
     if log.on_files_removed is not None:
         log.on_files_removed(paths, log.config.file_delete_delay_ms)
     else:
         for path in paths:
-            log.env.remove(path)
+            log.env.remove(path, missing_ok=True)

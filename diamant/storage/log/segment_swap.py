@@ -25,26 +25,35 @@ for what an earlier one still has. An error ends the round.
 
 Readers are not disturbed: a `FileSlice` keeps the file it was made of, whatever its name is.
 
-A group may have thousands of sources, and a round thousands of groups, while producers wait for their answers. So steps
-3 to 5 are taken a few files at a time, and the owner of the log does other work in between (`swap_in_turns`). In memory
-everything is over with step 2, which is taken in one turn with step 1, so appends, reads, rolls and flushes need not
-know. Retention and another exchange must wait (`Log.is_exchanging`): what they renamed would be missing for, or come
-back by, what is still to be renamed here. A partition that is deleted during the swap is left as it is.
+What is to be done on disk is handed out in steps (`Replacement.steps`, values of `moves`): step 1 by itself, as memory changes
+only when it is over, then 3 to 6, a few sources at a time, since a group may have thousands of them. A worker process carries
+them out, or the loop, which does other work in between (`swap_in_turns`). Should the worker die the loop does the step again:
+names of sources are only renamed while the new `.log` file has its suffix, for afterwards one of them may be that file's own.
+
+In memory everything is over with step 2, so appends, reads, rolls and flushes need not know. Retention and another exchange
+must wait from step 1 on (`Log.is_exchanging`): what they renamed would be missing for, or come back by, what is still to be
+renamed here. A partition that is deleted during the swap is left as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 
 from diamant.storage import names
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
-from diamant.storage.log.segment_removal import remove_segment_files, remove_snapshots
+from diamant.storage.log.moves import EnvDirectory, Moves, Rename, in_turns
+from diamant.storage.log.segment_removal import remove_later
 from diamant.storage.segments.segment import Segment, scan_headers
+from diamant.storage.segments.segment_files import file_names, take_present_names, take_suffix
+from diamant.storage.segments.segment_outline import SegmentOutline
 
 SOURCES_PER_TURN = 4
 """Number of sources renamed before other tasks get their turn: about 0.3 ms."""
+
+SOURCES_PER_STEP = 8
+"""Number of sources whose renames another process is told at a time: to list them takes about 0.05 ms."""
 
 MAX_SCANNED_BYTES = 64 * 1024
 """Size of a new segment's tail, behind the batch that its index names last, that `Replacement.open` still reads: some 2
@@ -78,16 +87,19 @@ class Replacement:
         *,
         source_sizes: Sequence[int] | None = None,
         size: int | None = None,
+        outline: SegmentOutline | None = None,
     ) -> None:
         """Record the sources (base offsets ascending, the first one being `base_offset`).
 
         `source_sizes` and `size` are what the `.log` files of the sources had when the new one was made, and what the new
-        one has. Raises SourcesChanged if the log does not have these sources; the `.cleaned` files are then removed.
+        one has; `outline` is what its writer has found in its files, so that `open` need not look at them. Raises
+        SourcesChanged if the log does not have these sources; the `.cleaned` files are then removed.
         """
         self._log = log
         self._base_offset = base_offset
         self._bases = tuple(source_base_offsets)
         self._size = size
+        self._outline = outline
         self._new: Segment | None = None
         self._end_mark: Segment | None = None
         self._lacks_end_mark = False
@@ -110,12 +122,9 @@ class Replacement:
     def _find_sources(self, sizes: Sequence[int] | None) -> list[Segment]:
         """Return the sources that retention has left; SourcesChanged if others are missing or in between."""
         log = self._log
-        if log.is_deleted:
-            raise SourcesChanged(f"{log.path}: the partition is deleted")
+        self._refuse_if_unusable()
         if log.is_exchanging:
             raise SourcesChanged(f"{log.path}: other segments are being exchanged")
-        if log.write_failure is not None:
-            raise SourcesChanged(f"{log.path}: refuses writes since {log.write_failure}")
         bases = [base for base in self._bases if base >= log.segments[0].base_offset]
         if not bases:
             return []
@@ -132,6 +141,13 @@ class Replacement:
                     raise SourcesChanged(f"{segment.path}: expected {expected} bytes, got {segment.size}")
         return found
 
+    def _refuse_if_unusable(self) -> None:
+        log = self._log
+        if log.is_deleted:
+            raise SourcesChanged(f"{log.path}: the partition is deleted")
+        if log.write_failure is not None:
+            raise SourcesChanged(f"{log.path}: refuses writes since {log.write_failure}")
+
     def open(self) -> None:
         """Open the new segment, if that takes but a few small reads of files that were written just now.
 
@@ -139,28 +155,38 @@ class Replacement:
         scanned for the segment's end. Raises StorageError if the `.cleaned` files are not what was announced, OSError.
         """
         new = self._find_new()
+        if self._outline is not None:
+            self._take(new, self._outline.next_offset)
+            return
         _, position = new.offset_index.last_entry
         for at, header in scan_headers(new.file, position, new.size):
             position = at + header.size
             break
         if new.size - position <= MAX_SCANNED_BYTES:
-            self._take(new)
+            self._take(new, new.next_offset())
 
     def _find_new(self) -> Segment:
         """Return the new segment, whose indexes are not built but checked."""
         log = self._log
-        new = Segment(log.env, log.path, self._base_offset, log.config, suffix=names.CLEANED_SUFFIX)
+        new = Segment(
+            log.env, log.path, self._base_offset, log.config, suffix=names.CLEANED_SUFFIX, outline=self._outline
+        )
         if self._size is not None and new.size != self._size:
             raise StorageError(f"{new.path}: expected {self._size} bytes, got {new.size}")
+        if self._outline is not None:
+            new.txn_index.take_outline(has_file=self._outline.has_txn_index)
+            return new
         for index in (new.offset_index, new.time_index):
             index.sanity_check()
         return new
 
-    def _take(self, new: Segment) -> None:
+    def _take(self, new: Segment, next_offset: int) -> None:
         """Have `new` be the new segment, and find out whether it needs an end mark."""
-        # While it has another name than later on it must not be opened by its name: a flush may be using it in another thread.
-        _ = new.file
-        ends_at = max(new.next_offset(), self._base_offset + 1)
+        if self._outline is None:
+            # While it has another name than later on it must not be opened by its name: a flush may be using it in another
+            # thread.
+            _ = new.file
+        ends_at = max(next_offset, self._base_offset + 1)
         self._lacks_end_mark = bool(self._sources) and self._sources[-1].base_offset >= ends_at
         self._new = new
 
@@ -176,7 +202,8 @@ class Replacement:
         Raises what `open` raises.
         """
         if self._new is None:
-            self._take(self._find_new())
+            new = self._find_new()
+            self._take(new, new.next_offset())
         for segment in self._unsynced:
             segment.sync()
         self._unsynced = []
@@ -191,67 +218,102 @@ class Replacement:
         return self._new if self._is_swapped else None
 
     def swap_in_turns(self, sources_per_turn: int = SOURCES_PER_TURN) -> Iterator[None]:
-        """Exchange the segments, on disk and in memory; nothing happens if retention has removed all sources.
+        """Carry out the `steps` here; nothing is yielded before step 2 is over. The owner must continue to the end."""
+        return in_turns(EnvDirectory(self._log.env, self._log.path), self.steps(sources_per_turn))
 
-        For the owner, which may do other work whenever something is yielded, but must continue to the end in any case.
-        Raises, before anything is yielded, SourcesChanged if the sources are no longer those of `__init__`: the log is then
-        as it was and the `.cleaned` files are gone. OSError in step 1 likewise; OSError later leaves a log that reads the new
-        segment, refuses appends, and is put in order by the next start.
+    def steps(self, sources_per_step: int = SOURCES_PER_STEP, *, is_synced: bool = False) -> Generator[Moves]:
+        """Exchange the segments in memory, and yield what is to be done on disk before each continuation.
+
+        For the owner, who may do other work in between, but must continue to the end, and throws in the OSError of moves that
+        failed. Nothing happens if retention has removed all sources. Raises SourcesChanged if the sources are no longer those
+        of `__init__`, or if the partition was deleted before step 2: the log is as it was, and the `.cleaned` files are gone.
+        OSError in step 1 likewise; OSError later leaves a log that reads the new segment, refuses appends, and is put in
+        order by the next start. With `is_synced` the last moves include step 6, else `finish` is for that.
 
         Kafka adds the new segment even when all sources are gone, below the log start, until retention comes by the next
         time. Here it is not added: what retention has deleted does not come back.
         """
         assert self._new is not None, "open or prepare comes first"
         assert not self.must_prepare, "prepare comes first"
-        log = self._log
-        new = self._new
+        log, new = self._log, self._new
+        marks = [] if self._end_mark is None else file_names(self._end_mark)
         try:
             present = self._present_sources()
             if not present:
                 self.abandon()
                 return
-            for segment in filter(None, (self._end_mark, new)):
-                segment.change_suffix(names.SWAP_SUFFIX)
+            log.is_exchanging = True
+            files = (*marks, *file_names(new))
+            yield Moves(log.path, arriving=_renames(files, names.CLEANED_SUFFIX, names.SWAP_SUFFIX))
+            self._refuse_if_unusable()
         except (SourcesChanged, OSError):
             self.abandon()
+            log.is_exchanging = False
             raise
-        log.is_exchanging = self._is_swapped = True
+        self._is_swapped = True
         self._sources = self._unsynced = []
+        take_suffix(new, names.SWAP_SUFFIX)
         try:
             log.exchange_segments(present, new)
-            yield
-            if not log.is_deleted:
-                yield from self._rename(present, sources_per_turn)
+            yield from self._settle(present, marks, sources_per_step, is_synced=is_synced)
         except OSError as error:
-            log.fail(error)
-            raise
+            if not log.is_deleted:
+                take_present_names(log.env, new, names.SWAP_SUFFIX)
+                log.fail(error)
+                raise
         finally:
             log.is_exchanging = False
 
-    def _rename(self, sources: list[Segment], per_turn: int) -> Iterator[None]:
-        """Take steps 3 to 5; `sources` is empty afterwards.
-
-        The last to drop a file closes it, and should do so while it has a name, as closing a nameless file frees its
-        blocks.
-        """
+    def _settle(self, sources: list[Segment], marks: list[str], per_step: int, *, is_synced: bool) -> Generator[Moves]:
+        """Take steps 3 to 5; `sources` is empty afterwards. One yield if there are no more than `per_step`."""
         log, new = self._log, self._new
         assert new is not None
-        gone = [segment.base_offset for segment in sources if segment.base_offset != new.base_offset]
+        snapshots = [
+            names.snapshot_file("", segment.base_offset)[1:]
+            for segment in sources
+            if segment.base_offset != new.base_offset
+        ]
+        files = file_names(new)
+        moves = Moves(log.path, guard=files[0] + names.SWAP_SUFFIX)
         while sources:
-            remove_segment_files(log, sources[:per_turn])
-            del sources[:per_turn]
-            yield
-            if log.is_deleted:
-                return
-        if self._end_mark is not None:
-            _remove(log, self._end_mark.base_offset, names.SWAP_SUFFIX)
-        new.change_suffix("")
+            retiring: list[str] = []
+            for segment in sources[:per_step]:
+                retiring += file_names(segment)
+                # Before that, as a thread that opens the old name might find the new segment's file.
+                take_suffix(segment, names.DELETED_SUFFIX)
+            del sources[:per_step]
+            moves = moves._replace(retiring=tuple(retiring))
+            if sources:
+                yield moves
+                self._removed(moves)
+                if log.is_deleted:
+                    return
+        moves = moves._replace(
+            dropped=tuple(name + names.SWAP_SUFFIX for name in marks),
+            arriving=_renames(files, names.SWAP_SUFFIX, ""),
+            outdated=tuple(snapshots[:per_step]),
+            is_synced=is_synced and len(snapshots) <= per_step,
+        )
+        yield moves
+        take_suffix(new, "")
         new.let_go_of_file()
-        for start in range(0, len(gone), per_turn):
-            yield
+        self._removed(moves)
+        for at in range(per_step, len(snapshots), per_step):
             if log.is_deleted:
                 return
-            remove_snapshots(log, gone[start : start + per_turn])
+            moves = Moves(
+                log.path,
+                outdated=tuple(snapshots[at : at + per_step]),
+                is_synced=is_synced and len(snapshots) <= at + per_step,
+            )
+            yield moves
+            self._removed(moves)
+
+    def _removed(self, moves: Moves) -> None:
+        """Have the files removed for good in time that have got the suffix `.deleted`."""
+        if not self._log.is_deleted:
+            files = (*moves.retiring, *moves.outdated)
+            remove_later(self._log, [f"{moves.directory}/{name}{names.DELETED_SUFFIX}" for name in files])
 
     def _present_sources(self) -> list[Segment]:
         """Return those of the sources that retention has left; SourcesChanged if any other thing happened to them."""
@@ -302,6 +364,10 @@ def replace_segments(
     new = replacement.swap()
     replacement.finish()
     return new
+
+
+def _renames(files: Sequence[str], old: str, new: str) -> tuple[Rename, ...]:
+    return tuple((name + old, name + new) for name in files)
 
 
 def _create_end_mark(log: Log, base_offset: int) -> Segment:

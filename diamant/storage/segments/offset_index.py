@@ -25,6 +25,7 @@ from typing import NoReturn
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.index_file import IndexFile
+from diamant.storage.segments.segment_outline import IndexOutline
 
 ENTRY_SIZE = 8
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -259,6 +260,11 @@ class OffsetIndex:
         with self._file.lock:  # a flush in another thread must not write under the old name
             self._file.rename(path)
 
+    def take_path(self, path: str) -> None:
+        """Know the file by another name: another process renames it, or has done so."""
+        with self._file.lock:
+            self._file.path = path
+
     def remove(self) -> None:
         """Remove the file, if there is one; the index must not be used again."""
         self._file.remove()
@@ -277,6 +283,20 @@ class OffsetIndex:
                 (self._stored - 1) * ENTRY_SIZE,
                 f"expected offsets from {self.base_offset}, got {self.base_offset + self._last[0]}",
             )
+
+    @property
+    def outline(self) -> IndexOutline:
+        """What is known of the file without its entries."""
+        with self._file.lock:
+            if self._stored < 0:
+                self._inspect()
+            return IndexOutline(self._stored, self._file_bytes, *self._last)
+
+    def take_outline(self, outline: IndexOutline) -> None:
+        """Believe what another has found in the file, in place of a look at it."""
+        with self._file.lock:
+            self._stored, self._file_bytes = outline.entries, outline.file_bytes
+            self._last = (outline.first, outline.second)
 
     def _count(self) -> int:
         if self._stored < 0:

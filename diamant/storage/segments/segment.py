@@ -24,6 +24,7 @@ from diamant.storage.env.env import Env, File
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.offset_index import OffsetIndex
+from diamant.storage.segments.segment_outline import SegmentOutline
 from diamant.storage.segments.time_index import TimeIndex
 from diamant.storage.segments.txn_index import TransactionIndex
 
@@ -220,8 +221,9 @@ class Segment:
         jitter_ms: int = 0,
         create: bool = False,
         suffix: str = "",
+        outline: SegmentOutline | None = None,
     ) -> None:
-        """Open (or with `create` make) the segment of `directory` that starts at `base_offset`."""
+        """Open (or with `create` make) the segment of `directory` that starts at `base_offset`; as `outline` says, unseen."""
         self._env = env
         self.directory = directory
         self.base_offset = base_offset
@@ -232,11 +234,14 @@ class Segment:
         if create:
             self.size = self._take(env.open(self.path, create=True)).size()
         else:
-            self.size = env.file_size(self.path)
+            self.size = env.file_size(self.path) if outline is None else outline.size
         max_bytes = config.segment_index_bytes
         self.offset_index = OffsetIndex(env, names.index_file(directory, base_offset) + suffix, base_offset, max_bytes)
         self.time_index = TimeIndex(env, names.time_index_file(directory, base_offset) + suffix, base_offset, max_bytes)
         self.txn_index = TransactionIndex(env, names.txn_index_file(directory, base_offset) + suffix, base_offset)
+        if outline is not None:
+            self.offset_index.take_outline(outline.offset_index)
+            self.time_index.take_outline(outline.time_index)
         self.bytes_since_index_entry = 0
         self.created_ms = env.clock.now_ms()
         self.jitter_ms = jitter_ms

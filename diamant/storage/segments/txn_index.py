@@ -65,6 +65,15 @@ class TransactionIndex:
         self._is_unsynced = False
 
     @property
+    def may_have_file(self) -> bool:
+        """False if it is known that there is no file."""
+        return self._has_file is not False
+
+    def take_outline(self, *, has_file: bool) -> None:
+        """Believe what another has found, in place of a look."""
+        self._has_file = has_file
+
+    @property
     def entries(self) -> int:
         """Number of entries."""
         return len(self._content()) // ENTRY_SIZE

@@ -54,9 +54,10 @@ REWRITES = [
     KillPoint("worker", "open", ".log.cleaned", 1, "broker"),
 ]
 SWAPS = [
-    KillPoint("broker", "os.rename", ".cleaned", 1, "broker"),
-    KillPoint("broker", "os.rename", ".cleaned", 5, "worker"),
-    KillPoint("broker", "os.rename", ".swap", 7, "broker"),
+    KillPoint("worker", "os.rename", ".cleaned", 1, "broker"),
+    KillPoint("worker", "os.rename", ".cleaned", 5, "worker"),
+    KillPoint("worker", "os.rename", ".swap", 2, "worker"),
+    KillPoint("worker", "os.rename", ".swap", 7, "broker"),
 ]
 SPILLS = [
     KillPoint("child", "os.remove", "offset-map-", 2, "child"),

@@ -18,6 +18,7 @@ from diamant.cleaner.service.service import ROLL_DELAY_MS, CleanerService
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
+from diamant.storage.log.moves import EnvDirectory, Moves, carry_out
 from diamant.storage.log.segment_removal import delete_oldest
 from tests.cleaner.service.several_logs import HOUR_MS, SeveralLogs
 from tests.waiting import wait_until
@@ -97,6 +98,10 @@ class Maker(InlineRunner):
 
     async def warm_up(self) -> None:
         """Do nothing."""
+
+    async def move(self, moves: Moves) -> None:
+        """Carry them out here."""
+        carry_out(EnvDirectory(self._files, moves.directory), moves)
 
     async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
         """Wait, and file."""

@@ -11,6 +11,7 @@ from diamant.cleaner.rules.result import CheckDone, CleaningAborted, never_done
 from diamant.cleaner.runners.contract import MAX_INLINE_BYTES
 from diamant.cleaner.runners.worker_warmth import WorkerWarmth
 from diamant.storage.env.env import Env
+from diamant.storage.log.moves import EnvDirectory, Moves, carry_out
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.service.several_logs import SeveralLogs
 from tests.waiting import wait_until
@@ -23,6 +24,7 @@ class WarmRunner(HeldRunner):
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
+        self.env = env
         self.progress_bytes = 0
         self.worker_pid: int | None = None
         self.warm_ups = 0
@@ -31,6 +33,10 @@ class WarmRunner(HeldRunner):
     async def warm_up(self) -> None:
         """Count."""
         self.warm_ups += 1
+
+    async def move(self, moves: Moves) -> None:
+        """Carry them out here."""
+        carry_out(EnvDirectory(self.env, moves.directory), moves)
 
     async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
         """File none."""

@@ -425,3 +425,23 @@ def test_a_dropped_file_gives_its_descriptor_back(tmp_path: Path) -> None:
     del file
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(fd)
+
+
+def test_a_file_that_another_process_renames_is_found_under_both_names(tmp_path: Path) -> None:
+    """While that may happen at any moment; afterwards the old name leads nowhere, and no view of it is left."""
+    env = RealEnv()
+    old, new = f"{tmp_path}/old", f"{tmp_path}/new"
+    Path(old).write_bytes(b"content")
+    with env.renamed_elsewhere({old: new}):
+        for _ in range(2):
+            assert env.open(old).size() == env.open(old, read_only=True).size() == env.file_size(old) == 7
+            assert env.read_bytes(old) == env.view_file(old) == b"content"
+            assert env.mtime_ms(old) > 0
+            env.sync_file(old)
+            if Path(old).exists():
+                os.rename(old, new)
+        with pytest.raises(FileNotFoundError):
+            env.open(f"{tmp_path}/other")
+    for look in (env.open, env.view_file, env.file_size, env.read_bytes, env.mtime_ms):
+        with pytest.raises(FileNotFoundError):
+            look(old)

@@ -291,7 +291,7 @@ def test_between_the_turns_of_a_swap_the_log_is_in_use(log: Log) -> None:
         log.delete_records(start)
     replacement.finish()
     assert not log.is_exchanging
-    assert start == 8  # two more sources, then two snapshots, after a pause each
+    assert start == 4  # the second source, then the third and the new segment, and at the end the second snapshot
     assert read_all(log, start) == expected
     assert values(old)[:2] == [b"0", b"1"]
     log = reopen(log, is_clean=False, recovery_point=log.recovery_point)
