@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 from pathlib import Path
 from typing import NamedTuple
 
-import lz4.frame
-import snappy
-import zstandard
-
 from tests import naive
+from tests.cleaner.evidence.scan import independent_scanner
 
 
 class Seen(NamedTuple):
@@ -25,22 +20,9 @@ class Seen(NamedTuple):
 
 def unpack(codec: int, data: bytes) -> bytes:
     """Decompress as other implementations do."""
-    if codec == 1:
-        return gzip.decompress(data)
-    if codec == 2:
-        if not data.startswith(b"\x82SNAPPY\x00"):
-            return bytes(snappy.uncompress(data))
-        out, at = b"", 16
-        while at < len(data):
-            size = int.from_bytes(data[at : at + 4], "big")
-            out += snappy.uncompress(data[at + 4 : at + 4 + size])
-            at += 4 + size
-        return out
-    if codec == 3:
-        return bytes(lz4.frame.decompress(data))
-    if codec == 4:
-        return zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data)).read()
-    return data
+    unpacked = independent_scanner.unpack(codec, data, magic=2) if codec else data
+    assert unpacked is not None
+    return unpacked
 
 
 def records_in(path: Path) -> list[Seen]:
