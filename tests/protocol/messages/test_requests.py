@@ -148,7 +148,10 @@ def produce_fields(_rng: random.Random) -> dict[str, Any]:
     return {"transactional_id": "txn", "topic_data": [topic]}
 
 
-def fetch_fields(_rng: random.Random) -> dict[str, Any]:
+def fetch_fields(rng: random.Random) -> dict[str, Any]:
+    """Now and then that of a session in which nothing is new."""
+    if rng.random() < 0.2:
+        return {}
     partitions = [{"partition": 3, "partition_max_bytes": 99}]
     return {
         "topics": [{"topic": "t", "topic_id": TOPIC_ID, "partitions": partitions}],
@@ -278,6 +281,7 @@ HOSTILE_LENGTHS = {
         "topics: 2^35-1": (12, bytes(25) + b"\xff\xff\xff\xff\x7f"),
         "topics: 2^32-2": (12, bytes(25) + b"\xff\xff\xff\xff\x0f"),
         "topics: null, compact": (12, bytes(25) + b"\x00"),
+        "name: null, compact": (12, bytes(25) + b"\x02\x00\x01\x00\x01\x01\x00"),
         "forgotten partitions: 2^32-2": (12, bytes(25) + b"\x01\x02\x02t\xff\xff\xff\xff\x0f"),
         "rack: null": (12, bytes(25) + b"\x01\x01\x00\x00"),
         "tag: 2^32-1 bytes": (15, bytes(21) + b"\x01\x01\x01\x01\x01\xff\xff\xff\xff\x0f"),
