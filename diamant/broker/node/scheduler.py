@@ -1,7 +1,8 @@
 """One timer for everything that the broker does by the clock: retention, checkpoints, removals, expiry.
 
 A job says when it is due next, in the milliseconds of the `Env` clock, or that it is not. Jobs run one after the
-other. While nothing is due nothing runs, and a user who moves the clock has the due jobs run at once.
+other. While nothing is due nothing runs, and a user who moves the clock
+(`operations.running.clock` decides at which deadlines it stops) has the due jobs run at once.
 """
 
 from __future__ import annotations
