@@ -22,12 +22,16 @@ class HeldRunner:
         self.go_on = asyncio.Event()
         self.is_one_by_one = False
         """Whether each plan has to be let go on."""
+        self.failures: list[Exception] = []
+        """What plans end with at once, one each, before others are carried out."""
         self.is_closed = False
         self.progress_bytes = 0
         """What it is said to have read and written."""
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
         """Wait, and ask whether to stop meanwhile."""
+        if self.failures:
+            raise self.failures.pop(0)
         self.plans.append(plan)
         while not self.go_on.is_set() and not self.is_closed:
             check_done()

@@ -9,6 +9,8 @@ import pytest
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleanResult, never_done
 from diamant.cleaner.runners.contract import SwapOutput
+from diamant.cleaner.service.service import CleanerService
+from diamant.storage.log.log import Log
 from tests.cleaner.held_runner import HeldRunner
 from tests.cleaner.service.several_logs import SeveralLogs
 from tests.waiting import wait_until
@@ -33,13 +35,19 @@ def stubborn(logs: SeveralLogs) -> StubbornRunner:
     return StubbornRunner(logs.env)
 
 
+async def cleaned(logs: SeveralLogs, stubborn: StubbornRunner) -> tuple[Log, CleanerService]:
+    """A log whose round is under way."""
+    log = logs.filthy("t", 20)
+    service = await logs.start(new_process_runner=lambda: stubborn)
+    await wait_until(lambda: stubborn.plans != [])
+    return log, service
+
+
 async def test_a_pause_that_nobody_waits_for_any_more_is_taken_back(
     logs: SeveralLogs, stubborn: StubbornRunner
 ) -> None:
     """Cancelled while a round is under way: once that has ended, the partition is cleaned as before."""
-    log = logs.filthy("t", 20)
-    service = await logs.start(new_process_runner=lambda: stubborn)
-    await wait_until(lambda: stubborn.plans != [])
+    log, service = await cleaned(logs, stubborn)
     pausing = asyncio.ensure_future(service.abort_and_pause(TP))
     await asyncio.sleep(0)
     pausing.cancel()
@@ -54,9 +62,7 @@ async def test_a_pause_that_nobody_waits_for_any_more_is_taken_back(
 
 async def test_others_who_wait_for_the_same_pause_get_it(logs: SeveralLogs, stubborn: StubbornRunner) -> None:
     """One of two is cancelled: the other one has the partition for itself until it resumes it."""
-    log = logs.filthy("t", 20)
-    service = await logs.start(new_process_runner=lambda: stubborn)
-    await wait_until(lambda: stubborn.plans != [])
+    log, service = await cleaned(logs, stubborn)
     first, second = (asyncio.ensure_future(service.abort_and_pause(TP)) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -72,9 +78,7 @@ async def test_a_pause_that_is_cancelled_as_it_is_granted_is_taken_back(
     logs: SeveralLogs, stubborn: StubbornRunner
 ) -> None:
     """The round had ended already when the caller was cancelled, and the caller never learned of it."""
-    log = logs.filthy("t", 20)
-    service = await logs.start(new_process_runner=lambda: stubborn)
-    await wait_until(lambda: stubborn.plans != [])
+    log, service = await cleaned(logs, stubborn)
     pausing = asyncio.ensure_future(service.abort_and_pause(TP))
     await asyncio.sleep(0)
     told = service.states.on_paused

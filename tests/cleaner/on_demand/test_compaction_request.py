@@ -48,6 +48,16 @@ async def compact(made: Compactor, log: Log, on_stage: OnStage = no_stage, **opt
         return await made.compact(log, CompactRequest(log.topic, log.partition, **options), on_stage)
 
 
+async def begun(
+    logs: SeveralLogs, held: HeldRunner, log: Log, **settings: Any
+) -> tuple[Compactor, asyncio.Future[PartitionCompaction]]:
+    """A call whose round is under way until the runner is let go on."""
+    made = await compactor(logs, new_process_runner=lambda: held, **settings)
+    call = asyncio.ensure_future(compact(made, log))
+    await wait_until(lambda: bool(held.plans))
+    return made, call
+
+
 def count(logs: SeveralLogs, log: Log) -> tuple[int, int]:
     """How many records and how many markers there are."""
     found = [0, 0]
@@ -119,9 +129,7 @@ async def test_as_many_rounds_as_kafkas_map_makes_needful(logs: SeveralLogs) -> 
 async def test_what_is_written_later_is_not_waited_for(logs: SeveralLogs, held: HeldRunner, mode: str) -> None:
     """Appends during the round stay as they are, and the call ends nevertheless."""
     log = logs.add("t", "a=1 | a=2")
-    made = await compactor(logs, mode=mode, new_process_runner=lambda: held)
-    call = asyncio.ensure_future(compact(made, log))
-    await wait_until(lambda: bool(held.plans))
+    _, call = await begun(logs, held, log, mode=mode)
     logs.write(log, "a=3 | a=4")
     held.go_on.set()
     report = await call
@@ -320,9 +328,7 @@ async def test_calls_at_the_same_time_share_a_round(logs: SeveralLogs) -> None:
 async def test_a_call_joins_the_round_under_way_if_that_is_enough(logs: SeveralLogs, held: HeldRunner) -> None:
     """A round that began before the call and covers all of it is waited for, counted, and not repeated."""
     log = logs.filthy("t", 20)
-    made = await compactor(logs, new_process_runner=lambda: held)
-    first = asyncio.ensure_future(compact(made, log))
-    await wait_until(lambda: len(held.plans) == 1)
+    made, first = await begun(logs, held, log)
     second = asyncio.ensure_future(compact(made, log))
     for _ in range(20):
         await asyncio.sleep(0)
@@ -354,9 +360,7 @@ async def test_a_call_follows_the_round_under_way_if_there_is_more(logs: Several
 async def test_whoever_stops_waiting_leaves_the_round_alone(logs: SeveralLogs, held: HeldRunner) -> None:
     """A cancelled call ends at once; its round goes on, and serves the next call."""
     log = logs.filthy("t", 20)
-    made = await compactor(logs, new_process_runner=lambda: held)
-    call = asyncio.ensure_future(compact(made, log))
-    await wait_until(lambda: bool(held.plans))
+    made, call = await begun(logs, held, log)
     call.cancel()
     await asyncio.wait({call})
     assert call.cancelled()
@@ -382,9 +386,7 @@ async def test_a_log_that_is_not_compacted(logs: SeveralLogs) -> None:
 async def test_a_topic_deleted_during_the_round(logs: SeveralLogs, held: HeldRunner) -> None:
     """The call ends with it."""
     log = logs.filthy("t", 20)
-    made = await compactor(logs, new_process_runner=lambda: held)
-    call = asyncio.ensure_future(compact(made, log))
-    await wait_until(lambda: bool(held.plans))
+    made, call = await begun(logs, held, log)
     logs.delete(log)
     report = await call
     assert report.error_code == DELETED
@@ -395,9 +397,7 @@ async def test_a_topic_deleted_during_the_round(logs: SeveralLogs, held: HeldRun
 async def test_a_cleaner_that_stops(logs: SeveralLogs, held: HeldRunner) -> None:
     """Calls end with it, those that come later too."""
     log = logs.filthy("t", 20)
-    made = await compactor(logs, new_process_runner=lambda: held)
-    call = asyncio.ensure_future(compact(made, log))
-    await wait_until(lambda: bool(held.plans))
+    made, call = await begun(logs, held, log)
     await logs.stop()
     assert (await call).error_code == STOPPING
     assert (await compact(made, log)).error_code == STOPPING

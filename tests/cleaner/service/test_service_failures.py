@@ -281,19 +281,11 @@ async def test_a_log_that_changes_all_the_time_is_not_tried_for_ever(logs: Sever
 async def test_a_worker_that_was_killed_is_replaced_at_once(logs: SeveralLogs, held: HeldRunner, mode: str) -> None:
     """Once; if that does not help it is a failure, which the log's next try ends."""
     log = logs.filthy("t", 20)
-    deaths = [RunnerFailed("worker 7 was killed by signal 9")] * 3
-    run = held.run
+    held.failures = [RunnerFailed("worker 7 was killed by signal 9") for _ in range(3)]
     held.go_on.set()
-
-    async def die(plan: CleanPlan, **rest: Any) -> CleanResult:
-        if deaths:
-            raise deaths.pop()
-        return await run(plan, **rest)
-
-    held.run = die  # type: ignore[method-assign]
     service = await logs.start(mode=mode, new_process_runner=lambda: held)
     await service.settled()
-    assert len(deaths) == 1
+    assert len(held.failures) == 1
     assert "signal 9" in service.states.uncleanable["t", 0].reason
     logs.clock.advance_ms(RETRY_FIRST_MS)
     await service.settled()
@@ -315,16 +307,8 @@ async def test_a_map_that_takes_no_key_is_a_failure(logs: SeveralLogs) -> None:
 async def test_a_round_that_has_no_room_is_not_begun_anew_at_once(logs: SeveralLogs, held: HeldRunner) -> None:
     """Another runner would fill the disk that was to be spared: the log waits for its next try, and is then cleaned."""
     logs.filthy("t", 20)
-    lacks = [NoRoom("t-0: not cleaned on this machine")]
-    run = held.run
+    held.failures = [NoRoom("t-0: not cleaned on this machine")]
     held.go_on.set()
-
-    async def refuse(plan: CleanPlan, **rest: Any) -> CleanResult:
-        if lacks:
-            raise lacks.pop()
-        return await run(plan, **rest)
-
-    held.run = refuse  # type: ignore[method-assign]
     service = await logs.start(new_process_runner=lambda: held)
     await service.settled()
     found = service.states.uncleanable["t", 0]
