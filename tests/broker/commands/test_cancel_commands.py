@@ -14,8 +14,6 @@ from diamant.broker.broker import Broker
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.commands.admin.cancel import cancel
 from diamant.broker.metrics import prometheus as metrics
-from diamant.broker.topics.creation import create_topics
-from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.certifying_broker import certifying_broker
@@ -31,7 +29,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 async def prepare(broker: Broker) -> None:
-    await create_topics(broker.node.topics, [check_new_topic(broker.node.topics, "orders", 1, 1, None, {})])
+    await broker.awaited.create_topic("orders", 1)
     log = broker.node.topics.log("orders", 0)
     batches: tuple[tuple[bytes, dict[str, Any]], ...] = (
         (b"another", {}),

@@ -19,8 +19,6 @@ from diamant.broker.commands.admin.erase import erase, erase_now
 from diamant.broker.commands.admin.explain import explain
 from diamant.broker.commands.admin.redact import redact
 from diamant.broker.commands.admin.verify import verify
-from diamant.broker.topics.creation import create_topics
-from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.cleaner.evidence.certificates.certificate import canonical, merkle_root
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -41,9 +39,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 async def prepare(broker: Broker) -> None:
-    await create_topics(
-        broker.node.topics, [check_new_topic(broker.node.topics, "users", 2, 1, None, {"cleanup.policy": "compact"})]
-    )
+    await broker.awaited.create_topic("users", 2, compact=True)
     write(broker)
 
 

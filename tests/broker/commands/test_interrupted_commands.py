@@ -20,8 +20,6 @@ from diamant.broker.broker import Broker
 from diamant.broker.cli import main
 from diamant.broker.client.admin import Admin
 from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
-from diamant.broker.topics.creation import create_topics
-from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.certifying_broker import certifying_broker
@@ -43,9 +41,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 async def prepare(broker: Broker) -> None:
-    await create_topics(
-        broker.node.topics, [check_new_topic(broker.node.topics, "users", 1, 1, None, {"cleanup.policy": "compact"})]
-    )
+    await broker.awaited.create_topic("users", 1, compact=True)
     records = [Record(0, 1000, b"customer-42", b"the first of two values"), Record(1, 1000, b"customer-7", None)]
     broker.node.topics.log("users", 0).append_as_leader(memoryview(build_batch(records, codec=2)))
 

@@ -14,8 +14,6 @@ from diamant.broker.broker import Broker
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.commands.admin.redact import redact
 from diamant.broker.commands.admin.verify import verify
-from diamant.broker.topics.creation import create_topics
-from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
@@ -33,7 +31,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 async def prepare(broker: Broker) -> None:
-    await create_topics(broker.node.topics, [check_new_topic(broker.node.topics, "orders", 2, 1, None, {})])
+    await broker.awaited.create_topic("orders", 2)
     values = [b'{"email": "ada@example.com", "n": 1}', b'{"email": "bob@example.com"}', b'{"email": "ada@example.com"}']
     records = [Record(offset, 1000, None, value) for offset, value in enumerate(values)]
     broker.node.topics.log("orders", 1).append_as_leader(memoryview(build_batch(records, codec=2)))

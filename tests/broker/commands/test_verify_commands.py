@@ -18,8 +18,6 @@ from diamant.broker.client.admin import Admin
 from diamant.broker.commands.admin.verify import verify
 from diamant.broker.commands.terminal.progress_text import progress_text
 from diamant.broker.commands.terminal.remote import Asked
-from diamant.broker.topics.creation import create_topics
-from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -84,8 +82,7 @@ def test_files_that_were_not_looked_into_confirm_nothing(broker: Broker, issued:
     one gives, the less is confirmed. The signature alone is what --offline checks.
     """
     said = "NOT CONFIRMED: the signature is trusted; of 2 claims 2 cannot be told"
-    users = check_new_topic(broker.node.topics, "users", 2, 1, None, {"cleanup.policy": "compact"})
-    broker.call(create_topics(broker.node.topics, [users]))
+    broker.create_topic("users", 2, compact=True)
     erasure = Admin(broker.bootstrap_servers).erase("nobody", ["users"], reason="r")["certificate"]
     other = issued._replace(certificate=f"{issued.certificate}.erasure")
     Path(other.certificate).write_text(json.dumps(erasure))

@@ -10,8 +10,6 @@ from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.erasure.erase.erase_result import Erasure
 from diamant.broker.groups.store.group import Group
-from diamant.broker.topics.creation import create_topics
-from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.cleaner.evidence.certificates.certificate import parse_certificate
 from diamant.protocol.batches.control import build_marker
 from diamant.protocol.batches.header import Header, Record
@@ -68,12 +66,8 @@ async def create(
     broker: Broker, name: str = "users", partitions: int = 1, policy: str = "compact", segment_bytes: int = 1000
 ) -> None:
     """Make a compacted topic of small segments that the cleaner leaves alone: what is there is what the test has written."""
-    values = {
-        "cleanup.policy": policy,
-        "internal.segment.bytes": str(segment_bytes),
-        "min.cleanable.dirty.ratio": "1.0",
-    }
-    await create_topics(broker.node.topics, [check_new_topic(broker.node.topics, name, partitions, 1, None, values)])
+    configs = {"internal_segment_bytes": segment_bytes, "min_cleanable_dirty_ratio": 1.0}
+    await broker.create_topic(name, partitions, cleanup_policy=policy, **configs)
 
 
 def write(

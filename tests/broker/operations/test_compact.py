@@ -22,8 +22,6 @@ from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions import compact as compaction
 from diamant.broker.operations.compactions import compact_by_config as compact_config
 from diamant.broker.operations.compactions.compact import MAX_CALLS, BrokerStopping, CompactionFailed
-from diamant.broker.topics.creation import create_topics
-from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.storage.env.clock import SettableClock
 from tests.broker.handlers.test_admin import SET, TOPIC, alter
 from tests.broker.node.test_cleaning import Gate, gate, produce, read
@@ -72,10 +70,7 @@ async def test_all_partitions_or_one(broker: Broker, wire: WireClient) -> None:
 async def test_an_internal_topic(broker: Broker, wire: WireClient) -> None:
     """__consumer_offsets is compacted like any other topic."""
     await fill(wire)
-    await create_topics(
-        broker.node.topics,
-        [check_new_topic(broker.node.topics, "__consumer_offsets", 2, 1, {}, {"cleanup.policy": "compact"})],
-    )
+    await broker.create_topic("__consumer_offsets", 2, compact=True)
     report = await broker.compact("__consumer_offsets")
     assert report.is_clean
     assert len(report.partitions) == 2

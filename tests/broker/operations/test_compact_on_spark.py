@@ -16,8 +16,6 @@ from diamant.broker.client.errors import BadArgument
 from diamant.broker.commands.log import clean as log_clean
 from diamant.broker.config.config_key import ConfigType
 from diamant.broker.operations.running.status import broker_status
-from diamant.broker.topics.creation import create_topics
-from diamant.broker.topics.creation_checks import NewTopic
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.offline.clean import Engine, inline_engine
 from diamant.cleaner.spark.clean import staging
@@ -26,7 +24,6 @@ from diamant.cleaner.spark.environment.settings import SparkSettings
 from diamant.cleaner.spark.runner import runner, staging_sweep
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
-from diamant.storage.uuid_text import random_id
 from tests.cleaner.runners.test_runner import make_log
 from tests.cleaner.spark.clean.test_staging import age
 from tests.cleaner.spark.fake_driver import MISCHIEF
@@ -58,7 +55,7 @@ async def test_a_topic_is_compacted_by_the_runner_that_was_asked_for(
     assert "hidden" not in repr(config)
     assert not [warning for warning in config.warnings if "spark" in warning]
     async with Broker(config) as broker:
-        await create_topics(broker.node.topics, [NewTopic("users", random_id(), 1, {"cleanup.policy": "compact"})])
+        await broker.create_topic("users", 1, compact=True)
         log = broker.node.topics.log("users", 0)
         for number in range(20):
             log.append_as_leader(memoryview(build_batch([Record(0, 1, b"k%d" % (number % 3), b"v" * 100)])))
@@ -112,7 +109,7 @@ async def test_a_start_removes_what_a_killed_run_has_left_at_the_staging_place(
         },
     )
     async with Broker(config) as broker:
-        await create_topics(broker.node.topics, [NewTopic("users", random_id(), 1, {"cleanup.policy": "compact"})])
+        await broker.create_topic("users", 1, compact=True)
         log = broker.node.topics.log("users", 0)
         log.append_as_leader(memoryview(build_batch([Record(0, 1, b"k", b"v" * 100)])))
         monkeypatch.setenv(MISCHIEF, "hang")

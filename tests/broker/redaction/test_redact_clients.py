@@ -10,8 +10,6 @@ import pytest
 
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.topics.creation import create_topics
-from diamant.broker.topics.creation_checks import check_new_topic
 from tests.broker.real_clients import CLIENTS, Client, ConfluentKafka, Read
 from tests.ports import ReservedPort
 
@@ -45,11 +43,6 @@ def value(number: int) -> bytes:
     return b'{"number": %d, "email": "%s@example.com", "pad": "%s"}' % (number, email.encode(), b"x" * 40)
 
 
-async def create(broker: BlockingBroker) -> None:
-    configs = {"internal.segment.bytes": "4000"}
-    await create_topics(broker.node.topics, [check_new_topic(broker.node.topics, TOPIC, 1, 1, None, configs)])
-
-
 def produce(producer: Any, first: int, last: int, flush_every: int = 10) -> None:
     errors: list[Any] = []
     for number in range(first, last):
@@ -64,7 +57,7 @@ def filled(broker: BlockingBroker, **settings: Any) -> Any:
     """A topic with all values, and the idempotent producer that has written them."""
     from confluent_kafka import Producer
 
-    broker.call(create(broker))
+    broker.create_topic(TOPIC, 1, internal_segment_bytes=4000)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, **settings})
     produce(producer, 0, COUNT)
     return producer

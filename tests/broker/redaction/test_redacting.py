@@ -17,8 +17,6 @@ from diamant.broker.client.errors import BadArgument, NotFound, NotPossible, Tim
 from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction
 from diamant.broker.operations.calls.progress import Progress
-from diamant.broker.topics.creation import create_topics
-from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.cleaner.evidence.certificates.certificate import UNTRUSTED, check_signature, parse_certificate
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -64,8 +62,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 async def create(broker: Broker, name: str = "orders", partitions: int = 1, **configs: str) -> None:
-    values = {"internal.segment.bytes": "1000", **configs}
-    await create_topics(broker.node.topics, [check_new_topic(broker.node.topics, name, partitions, 1, None, values)])
+    await broker.create_topic(name, partitions, **{"internal.segment.bytes": "1000", **configs})
 
 
 def write(

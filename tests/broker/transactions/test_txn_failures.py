@@ -14,8 +14,6 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.coordinators.internal_topic import KeyValue, partition_of
-from diamant.broker.topics.creation import create_topics
-from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.transactions import partition_scan
 from diamant.protocol.errors import CorruptBatch
@@ -143,9 +141,7 @@ async def test_a_topic_that_is_being_made_anew(caplog: pytest.LogCaptureFixture)
         await wire.call(DELETE_TOPICS, 5, {"topic_names": ["again"], "timeout_ms": 1000})
         opened = threading.Event()
         env.before("sync", "/data/again-0/*", lambda: opened.wait(20))
-        creating = asyncio.create_task(
-            create_topics(broker.node.topics, [check_new_topic(broker.node.topics, "again", 1, 1)])
-        )
+        creating = asyncio.create_task(broker.create_topic("again", 1))
         await wait_until(lambda: "again" in broker.node.topics.in_creation)
         assert await txn.end(commit=True, version=5) == "NONE"
         assert (await txn.describe()).state == "CompleteCommit"

@@ -14,8 +14,6 @@ from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.commands.admin.cancel import cancel
 from diamant.broker.commands.admin.erase import erase
 from diamant.broker.commands.admin.redact import redact
-from diamant.broker.topics.creation import create_topics
-from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.certifying_broker import certifying_broker
@@ -34,9 +32,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 async def prepare(broker: Broker) -> None:
     for name, policy, key in (("users", "compact", MAIL), ("orders", "delete", "k")):
-        await create_topics(
-            broker.node.topics, [check_new_topic(broker.node.topics, name, 1, 1, None, {"cleanup.policy": policy})]
-        )
+        await broker.awaited.create_topic(name, 1, cleanup_policy=policy)
         values = [b'{"email": "%s"}' % mail.encode() for mail in (MAIL, "bob@example.com")]
         records = [Record(at, 1000, key.encode(), value) for at, value in enumerate(values)]
         broker.node.topics.log(name, 0).append_as_leader(memoryview(build_batch(records)))

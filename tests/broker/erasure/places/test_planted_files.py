@@ -16,8 +16,6 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.topics.creation import create_topics
-from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch
 from tests.broker.erasure.cases import broker_at, data_of, fill, write
@@ -44,8 +42,9 @@ class Outcomes:
 async def make(broker: Broker) -> None:
     """A compacted topic, a plain one, and one that nobody asks about; small segments."""
     for name, policy in (("users", "compact"), ("orders", "delete"), ("other", "delete")):
-        values = {"cleanup.policy": policy, "internal.segment.bytes": "1000", "min.cleanable.dirty.ratio": "1.0"}
-        await create_topics(broker.node.topics, [check_new_topic(broker.node.topics, name, 2, 1, None, values)])
+        await broker.create_topic(
+            name, 2, cleanup_policy=policy, internal_segment_bytes=1000, min_cleanable_dirty_ratio=1.0
+        )
 
 
 async def one_case(broker: Broker, seed: int, outcomes: Outcomes) -> None:

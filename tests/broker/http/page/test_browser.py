@@ -134,7 +134,7 @@ def test_the_commands_of_a_look_follow_what_is_typed(page: Page) -> None:
 def test_a_failed_action_says_why(page: Page, broker: BlockingBroker) -> None:
     """In the broker's words, beside the button."""
     page.goto("/topics/users")
-    broker.call(broker.services.produce().create_topic("other", 1, {}))
+    broker.create_topic("other", 1)
     page.evaluate("document.querySelector('form.action').dataset.fields = '{\"topic\": \"other\"}'")
     page.get_by_role("button", name="Compact now").click()
     expect(page.locator(".outcome.failed")).to_contain_text("cleanup.policy")
