@@ -131,7 +131,7 @@ class ProcessRunner:
                 self._rest()
 
     async def move(self, moves: Moves) -> None:
-        """Have the worker that is at the round carry out `moves`; if it is gone or goes before it answers, that is done here.
+        """Have the worker that is at the round carry out `moves`; if it is gone or goes before, or cannot, that is done here.
 
         They are carried out when this returns, even if it is cancelled. OSError: one of them has failed.
         """
@@ -150,9 +150,12 @@ class ProcessRunner:
                 raise
             if answer is None:
                 await worker.kill()
-                carry_out(EnvDirectory(self._env, moves.directory), moves)
-            elif answer["type"] == "not moved":
-                raise error_from(answer, f"{moves.directory}: renaming files")
+            elif answer["type"] == "moved":
+                return
+            elif isinstance(error := error_from(answer, f"{moves.directory}: renaming files"), OSError):
+                raise error
+            # It is gone, or had not the memory.
+            carry_out(EnvDirectory(self._env, moves.directory), moves)
 
     async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
         """Have the worker file the facts of a segment. CorruptLog, OSError, MemoryLimit, RunnerFailed."""

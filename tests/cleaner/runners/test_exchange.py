@@ -200,6 +200,21 @@ async def test_a_worker_whose_disk_refuses_a_change(log: Log, blocking: ThreadPo
     assert not leftovers(loaded)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [1, 5, 12])
+async def test_a_worker_without_memory_for_a_change(log: Log, blocking: ThreadPoolExecutor, changes: int) -> None:
+    """The broker carries out what the worker could not, and the round continues."""
+    before, count = latest(log), len(log.segments)
+    runner = ProcessRunner(log.env, program=failing(changes, "raise MemoryError"))
+    await clean(log, runner, blocking)
+    await runner.close()
+    assert log.write_failure is None
+    assert not log.is_exchanging
+    assert len(log.segments) < count
+    assert latest(log) == latest(load(log)) == before
+    assert not leftovers(log)
+
+
 @pytest.mark.parametrize("step", [1, 2])
 async def test_a_partition_deleted_and_made_anew_meanwhile(
     log: Log, runner: Watched, blocking: ThreadPoolExecutor, step: int, tmp_path: Path
