@@ -95,7 +95,8 @@ class Unpacker:
         header, size = _LZ4_PREFIX.unpack_from(data)
         if header != LZ4_HEADER or size + _LZ4_LEAST != count or _INT32.unpack_from(data, count - 4)[0]:
             return -1
-        self.reserve(SMALL_BYTES)
+        if self.at + SMALL_BYTES > len(self.buffer):
+            self.reserve(SMALL_BYTES)
         try:
             return int(
                 self._decompress_block_into(

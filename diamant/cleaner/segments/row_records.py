@@ -107,13 +107,15 @@ class RowRecords:
         found = chunk.packed(first, end, step, fields.PAYLOAD_START)
         if chunk.together & fields.LEGACY and step == MAP:
             found = sorted([*found, *((row, 0, 0, 0) for row in chunk.with_step(OLD_FORMAT, first, end))])
+        is_unpacked, starts, ends = chunk.places()
         for row, codec, start, stop in found:
             if not codec:
                 # Of an old format: those have no attributes here.
                 chunk.set_place(row, self._convert(chunk, row))
             else:
                 try:
-                    chunk.set_place(row, unpacker.unpack(codec, data[start:stop], limits.batch_bytes))
+                    starts[row], ends[row] = unpacker.unpack(codec, data[start:stop], limits.batch_bytes)
+                    is_unpacked[row] = 1
                 except CorruptBatch as error:
                     raise CorruptLog(
                         chunk.path, chunk.position + chunk.rows[fields.POSITION, row], error.reason

@@ -84,10 +84,12 @@ class CompiledSearch:
 
     def _unpack(self, chunk: Rows) -> None:
         """Decompress the batches that are to be searched; one that cannot be is looked at again."""
+        is_unpacked, starts, ends = chunk.places()
+        unpack, data = self._unpacker.unpack, chunk.data
         for row, codec, start, end in chunk.packed(0, chunk.count, SEARCH, fields.PAYLOAD_START):
             try:
-                place = self._unpacker.unpack(codec, chunk.data[start:end], MAX_BATCH_BYTES, ignores_rest=False)
-                chunk.set_place(row, place)
+                starts[row], ends[row] = unpack(codec, data[start:end], MAX_BATCH_BYTES, ignores_rest=False)
+                is_unpacked[row] = 1
             except CorruptBatch:
                 chunk.rows[fields.STEP, row] = LOOK_AGAIN
 
