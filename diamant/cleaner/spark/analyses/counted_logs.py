@@ -35,6 +35,7 @@ from diamant.cleaner.queries.key_tables import (
     entries_in,
 )
 from diamant.cleaner.segments.random_hash import HASH_BYTES, RandomHash
+from diamant.cleaner.spark.environment.loaded_code import freeze_loaded
 from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
 from diamant.cleaner.spark.source.filter_bounds import FilterBounds
 from diamant.cleaner.spark.source.options import SourceOptions
@@ -206,6 +207,7 @@ def part_rows(sent: Any) -> Callable[[Iterable[CountedPart]], Iterator[Row]]:
         check_versions(job.versions)
         for part in parts:
             yield from rows_of(part, job)
+        freeze_loaded()
 
     return work
 
@@ -256,6 +258,7 @@ def put_together(rows: Iterable[Row]) -> Iterator[tuple[int, KindCounts]]:
             keys = census.finish()
         found.add(KindCounts(live=keys.live[0], superseded=keys.superseded[0], tombstones=keys.tombstones[0]))
         yield log, found
+    freeze_loaded()
 
 
 class _Keys:

@@ -18,6 +18,7 @@ from diamant.cleaner.spark.clean.survivors import GroupSurvivors, SurvivorRow, s
 from diamant.cleaner.spark.clean.task_files import TaskFiles
 from diamant.cleaner.spark.clean.task_limits import TASK_LIMITS, TaskLimits
 from diamant.cleaner.spark.clean.transaction_cuts import TrackerState
+from diamant.cleaner.spark.environment.loaded_code import freeze_loaded
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
 
@@ -147,6 +148,7 @@ def part_rows(sent: Any, done: Done) -> Callable[[Iterable[tuple[Part, TrackerSt
             else:
                 yield job.partitions, (FIGURES, part.index, 0, (keys.figures, keys.recorder.events.tobytes()))
             done.add(part.end - part.position)
+        freeze_loaded()
 
     return work
 
@@ -160,6 +162,7 @@ def reduce_rows(sent: Any, done: Done) -> Callable[[int, Iterable[Any]], Iterato
             yield from survivor_rows(job.plan, job.parts, job.group_of, rows, job.limits)
             done.add(0)
         read_to_the_end(rows)
+        freeze_loaded()
 
     return work
 
@@ -195,5 +198,6 @@ def group_results(
         else:
             yield GroupResult(group, outputs, work.stats, keys)
         done.add(work.stats.bytes_read + work.stats.bytes_written)
+        freeze_loaded()
 
     return rewrite
