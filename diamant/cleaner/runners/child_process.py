@@ -40,7 +40,9 @@ def bootstrap(module: str) -> str:
     And never in the working directory first.
     """
     return (
-        "import sys; place = sys.argv.pop(1); place in sys.path or sys.path.insert(0, place); "
+        "import sys; place, parent, niceness = sys.argv[1:]; place in sys.path or sys.path.insert(0, place); "
+        "from diamant.cleaner.runners.child_priority import die_with, step_back; "
+        "die_with(int(parent)); step_back(int(niceness)); "
         f"from {module} import main; sys.exit(main())"
     )
 
@@ -80,7 +82,8 @@ class ChildProcess:
     async def start(
         cls,
         program: str,
-        *arguments: str,
+        *,
+        niceness: int = 0,
         what: str,
         name: str,
         level: int,
@@ -89,7 +92,7 @@ class ChildProcess:
     ) -> ChildProcess:
         """Start `program` (`bootstrap`) in a session of its own, with `environment` on top of this process's. OSError."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-c", program, _PLACE, "--parent", str(os.getpid()), *arguments,
+            sys.executable, "-P", "-c", program, _PLACE, str(os.getpid()), str(niceness),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -376,8 +376,7 @@ async def _start_worker(program: str, niceness: int) -> _WorkerProcess:
     try:
         child = await ChildProcess.start(
             program,
-            "--nice",
-            str(niceness),
+            niceness=niceness,
             what="the cleaner's worker",
             name="worker",
             level=logging.WARNING,

@@ -1,4 +1,4 @@
-"""The worker process of the cleaner: `python -m diamant.cleaner.runners.worker`, started by `process`.
+"""The worker process of the cleaner, started by `process`.
 
 It runs one plan at a time, at low priority for processor and disk, and within a limit of memory, so that a round neither slows
 the broker down nor takes it along when it fails. Messages are described in `worker_messages`.
@@ -172,10 +172,4 @@ def set_memory_limit(limit_bytes: int | None) -> None:
 
 def main() -> int:
     """Run a worker."""
-    return run_child(
-        "diamant.cleaner.runners.worker", str(__doc__), lambda send: Worker(RealEnv(), sys.stdin, send).run()
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return run_child(lambda send: Worker(RealEnv(), sys.stdin, send).run())

@@ -21,7 +21,7 @@ from diamant.cleaner.prompt.segment_keys import file_segment_facts
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleaningAborted, OutputSegment
-from diamant.cleaner.runners.child_main import OOM_SCORE
+from diamant.cleaner.runners.child_priority import OOM_SCORE
 from diamant.cleaner.runners.contract import MemoryLimit, RunnerFailed
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.process import WORKER_PROGRAM, ProcessRunner, memory_limit_bytes

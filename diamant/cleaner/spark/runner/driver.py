@@ -185,8 +185,4 @@ def main() -> int:
         threading.Thread(target=driver.read, args=(sys.stdin,), name="stdin", daemon=True).start()
         driver.run()
 
-    return run_child("diamant.cleaner.spark.runner.driver", str(__doc__), run)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return run_child(run)

@@ -36,8 +36,7 @@ class DriverProcess:
         try:
             child = await ChildProcess.start(
                 program,
-                "--nice",
-                str(niceness),
+                niceness=niceness,
                 what="the Spark driver",
                 name="driver",
                 level=logging.INFO,

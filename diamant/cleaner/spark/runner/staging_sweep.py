@@ -157,7 +157,7 @@ def _list(staging: str) -> list[str]:
 
 def main() -> int:
     """Run the child: prints what it has done."""
-    from diamant.cleaner.runners.child_main import die_with
+    from diamant.cleaner.runners.child_priority import die_with
 
     die_with(int(sys.argv[2]))
     fields = json.load(sys.stdin)
