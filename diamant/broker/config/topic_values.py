@@ -59,7 +59,7 @@ def validate_topic_configs(overrides: Mapping[str, str | None], broker: BrokerCo
         _key(name)
     if nulls := sorted(name for name, value in overrides.items() if value is None):
         raise _refusal(f"Null value not supported for topic configs: {','.join(nulls)}")
-    values = {name: _parse(name, value) for name, value in overrides.items()}
+    values = {name: _parse(name, value) for name, value in overrides.items() if value is not None}
     if values.get("remote.storage.enable"):
         raise _refusal(
             "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log "
@@ -152,10 +152,8 @@ def _effective(key: ConfigKey, overrides: Mapping[str, str], broker: BrokerConfi
     return broker.topic_default(key.name)
 
 
-def _parse(name: str, value: str | None) -> Value:
+def _parse(name: str, value: str) -> Value:
     key = _key(name)
-    if value is None:
-        raise _refusal(f"Null value not supported for topic configs: {name}")
     try:
         return key.parse(value)
     except ConfigError as error:

@@ -16,9 +16,11 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.http.page.making.live import MAX_STREAMS
+from diamant.broker.http.page.strips.strip import make_strip
 from diamant.broker.http.page.views.records import text_of
 from diamant.broker.operations.compactions.compact import CompactionFailed
 from diamant.broker.topics.deletion import delete_topics
+from diamant.cleaner.service.metrics import RoundStatus
 from diamant.storage.errors import CorruptLog
 from diamant.storage.recovery.log_directory import LoadFailure
 
@@ -313,3 +315,17 @@ async def test_the_token_keeps_records_from_view(tmp_path: Path) -> None:
 async def test_other_names_get_no_page(broker: Broker) -> None:
     """A site whose name was made to point here reads nothing."""
     assert (await get(broker, "/", headers={"Host": "evil.example"})).status == 403
+
+
+async def test_a_strip_shows_the_round_in_progress(broker: Broker) -> None:
+    """Its segments are hatched and named, what it has written stands below them, and what a round has freed is a ghost."""
+    log = broker.node.directory.logs["users", 0]
+    bases = [segment.base_offset for segment in log.segments]
+    round_ = RoundStatus("users", 0, "process", "", log.size, 0, 0, 0, bases[1], bases[3])
+    strip = make_strip(log, None, None, round_, 0, log.size, 0, [100, 50], log.size + 200)
+    assert [one.state.endswith("in a round") for one in strip.segments[:4]] == [False, True, True, False]
+    assert ["in-round" in one.classes for one in strip.bins[:4]] == [False, True, True, False]
+    assert strip.reading == (strip.bins[1].x, pytest.approx(strip.bins[3].x - strip.bins[1].x, abs=0.02))
+    assert strip.written_bytes == 150
+    assert strip.outputs[0][1] == pytest.approx(2 * strip.outputs[1][1], abs=0.02)
+    assert strip.ghost_text.startswith("A round has freed 200 bytes of ")
