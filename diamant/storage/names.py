@@ -91,6 +91,23 @@ def txn_index_file(directory: str, base_offset: int) -> str:
     return f"{directory}/{base_offset:020d}.txnindex"
 
 
+class SegmentPaths(NamedTuple):
+    """The paths of a segment's files; not all need exist."""
+
+    log: str
+    offset_index: str
+    time_index: str
+    txn_index: str
+
+
+def segment_paths(directory: str, base_offset: int, suffix: str = "") -> SegmentPaths:
+    """Return the paths of all files of the segment at `base_offset`; `suffix` is that of a stage, as `.cleaned`."""
+    stem = f"{directory}/{base_offset:020d}"
+    return SegmentPaths(
+        f"{stem}.log{suffix}", f"{stem}.index{suffix}", f"{stem}.timeindex{suffix}", f"{stem}.txnindex{suffix}"
+    )
+
+
 def snapshot_file(directory: str, offset: int) -> str:
     """Return the path of the producer state valid up to `offset`, exclusive."""
     return f"{directory}/{offset:020d}.snapshot"

@@ -71,11 +71,11 @@ class IndexRepair:
                     await self._mend(log, segment)
                 except CorruptLog as error:  # it stays among the mended, so that it is not read in full again
                     logger.warning(
-                        "%s stays as it is, since the .log file is damaged: %s", segment.offset_index.path, error
+                        "%s stays as it is, since the .log file is damaged: %s", segment.offset_index.file.path, error
                     )
                 except Exception as error:  # it stays slow, and the next read asks again
                     self._mended = [one for one in self._mended if one is not segment]
-                    logger.error("%s cannot be rebuilt: %s", segment.offset_index.path, error)
+                    logger.error("%s cannot be rebuilt: %s", segment.offset_index.file.path, error)
         finally:
             self._task = None
 
@@ -94,5 +94,5 @@ class IndexRepair:
             lambda: not self._is_stopping and not segment.is_deleted,
         )
         if not self._is_stopping and not segment.is_deleted:
-            index.stand_in(entries)
-            logger.info("%s: rebuilt in memory, with %d entries", index.path, len(entries[0]))
+            index.file.stand_in(entries)
+            logger.info("%s: rebuilt in memory, with %d entries", index.file.path, len(entries[0]))

@@ -12,7 +12,7 @@ from struct import Struct
 from diamant.cleaner.segments.tolerant_reader import Problem
 from diamant.storage.env.env import Env
 from diamant.storage.segments import offset_index, time_index, txn_index
-from diamant.storage.segments.index_file import IndexFile
+from diamant.storage.segments.index_file import stored_entries
 from diamant.storage.segments.txn_index import AbortedTxn
 
 _OFFSET_ENTRY = Struct(">ii")
@@ -41,7 +41,7 @@ def read_txn_index(env: Env, path: str) -> list[AbortedTxn]:
 
 
 def _entries(env: Env, path: str, entry_size: int) -> bytes:
-    count = IndexFile(env, path, entry_size).inspect().entries
+    count = stored_entries(env, path, entry_size).entries
     return env.read_bytes(path)[: count * entry_size]
 
 

@@ -50,8 +50,8 @@ def plan_segment(env: Env, segment: Segment, next_base_offset: int) -> SegmentPl
     return SegmentPlan(
         base_offset=segment.base_offset,
         size=segment.size,
-        index_bytes=segment.offset_index.entries * INDEX_ENTRY_BYTES,
-        time_index_bytes=segment.time_index.entries * TIME_INDEX_ENTRY_BYTES,
+        index_bytes=segment.offset_index.file.entries * INDEX_ENTRY_BYTES,
+        time_index_bytes=segment.time_index.file.entries * TIME_INDEX_ENTRY_BYTES,
         modified_ms=env.mtime_ms(segment.path),
         next_base_offset=next_base_offset,
         aborted=tuple(segment.txn_index.all()),

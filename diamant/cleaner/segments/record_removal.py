@@ -66,8 +66,7 @@ def write_without(
             writer.abandon()
             return None
         output = writer.finish(env.mtime_ms(path), (base_offset,))
-        for file_name in (names.log_file, names.index_file, names.time_index_file, names.txn_index_file):
-            cleaned = file_name(directory, base_offset) + names.CLEANED_SUFFIX
+        for cleaned in names.segment_paths(directory, base_offset, names.CLEANED_SUFFIX):
             if env.exists(cleaned):
                 env.sync_file(cleaned)
         return output

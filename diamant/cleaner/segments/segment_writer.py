@@ -63,15 +63,7 @@ class SegmentWriter:
         self._max_time_entries = segment_index_bytes // TIME_INDEX_ENTRY_BYTES - 1
         self._is_strict = is_strict
         self._max_bytes = max_bytes
-        self._paths = [
-            path + names.CLEANED_SUFFIX
-            for path in (
-                names.log_file(directory, base_offset),
-                names.index_file(directory, base_offset),
-                names.time_index_file(directory, base_offset),
-                names.txn_index_file(directory, base_offset),
-            )
-        ]
+        self._paths = names.segment_paths(directory, base_offset, names.CLEANED_SUFFIX)
         self._index = bytearray()
         self._time_index = bytearray()
         self._txn_index = bytearray()

@@ -159,10 +159,6 @@ class MetadataFiles:
 
     def _remove_segment(self, base_offset: int) -> None:
         """Remove a segment's log and what Kafka may have put beside it."""
-        for path in (
-            names.index_file(self._directory, base_offset),
-            names.time_index_file(self._directory, base_offset),
-            names.txn_index_file(self._directory, base_offset),
-            names.log_file(self._directory, base_offset),
-        ):
+        log, *indexes = names.segment_paths(self._directory, base_offset)
+        for path in (*indexes, log):
             self._env.remove(path, missing_ok=True)

@@ -52,12 +52,7 @@ class LogSegments:
 
 def new_segment(env: Env, path: str, base_offset: int, config: LogConfig) -> Segment:
     """Create an empty segment in the directory `path`; files of its names that a crash left are removed first."""
-    for file in (
-        names.log_file(path, base_offset),
-        names.index_file(path, base_offset),
-        names.time_index_file(path, base_offset),
-        names.txn_index_file(path, base_offset),
-    ):
+    for file in names.segment_paths(path, base_offset):
         if env.exists(file):
             env.remove(file)
     jitter_limit = min(config.segment_jitter_ms, config.segment_ms)

@@ -62,8 +62,6 @@ ms.
 With the default `index.interval.bytes` these are 4 KiB and the last batch at most.
 """
 
-_FILE_NAMES = (names.log_file, names.index_file, names.time_index_file, names.txn_index_file)
-
 
 class SourcesChanged(StorageError):
     """The segments are no longer those that the new one was made from; the log is as it was."""
@@ -379,5 +377,5 @@ def _create_end_mark(log: Log, base_offset: int) -> Segment:
 
 
 def _remove(log: Log, base_offset: int, stage: str) -> None:
-    for file_name in _FILE_NAMES:
-        log.env.remove(file_name(log.path, base_offset) + stage, missing_ok=True)
+    for path in names.segment_paths(log.path, base_offset, stage):
+        log.env.remove(path, missing_ok=True)

@@ -227,7 +227,8 @@ class Segment:
         self._env = env
         self.directory = directory
         self.base_offset = base_offset
-        self.path = names.log_file(directory, base_offset) + suffix
+        paths = names.segment_paths(directory, base_offset, suffix)
+        self.path = paths.log
         self._file: File | None = None
         self.file_id: tuple[int, int] | None = None
         """Device and inode of the `.log` file as it was opened last, whatever has its name by now; None if it never was."""
@@ -236,12 +237,12 @@ class Segment:
         else:
             self.size = env.file_size(self.path) if outline is None else outline.size
         max_bytes = config.segment_index_bytes
-        self.offset_index = OffsetIndex(env, names.index_file(directory, base_offset) + suffix, base_offset, max_bytes)
-        self.time_index = TimeIndex(env, names.time_index_file(directory, base_offset) + suffix, base_offset, max_bytes)
-        self.txn_index = TransactionIndex(env, names.txn_index_file(directory, base_offset) + suffix, base_offset)
+        self.offset_index = OffsetIndex(env, paths.offset_index, base_offset, max_bytes)
+        self.time_index = TimeIndex(env, paths.time_index, base_offset, max_bytes)
+        self.txn_index = TransactionIndex(env, paths.txn_index, base_offset)
         if outline is not None:
-            self.offset_index.take_outline(outline.offset_index)
-            self.time_index.take_outline(outline.time_index)
+            self.offset_index.file.take_outline(outline.offset_index)
+            self.time_index.file.take_outline(outline.time_index)
         self.bytes_since_index_entry = 0
         self.created_ms = env.clock.now_ms()
         self.jitter_ms = jitter_ms
@@ -312,8 +313,8 @@ class Segment:
         is_index_due = self.bytes_since_index_entry > interval_bytes
         if is_index_due:
             # After the write below nothing may fail: a batch that counts here but was refused stays for ever.
-            self.offset_index.load()
-            self.time_index.load()
+            self.offset_index.file.load()
+            self.time_index.file.load()
         file.append(batch)
         if not position:
             self._first_timestamp = max_timestamp
@@ -358,7 +359,7 @@ class Segment:
         self.is_index_damaged = True
         if not self._is_misfit_told:
             self._is_misfit_told = True
-            logger.warning(MISFIT, self.offset_index.path, offset, position)
+            logger.warning(MISFIT, self.offset_index.file.path, offset, position)
 
     def last_batch_before(self, start: int, end: int) -> tuple[int, int]:
         """End position and next offset of the last whole batch that ends at or before byte `end`.
@@ -392,15 +393,15 @@ class Segment:
         """
         if self.size:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp, skip_full_check=True)
-        for index in (self.time_index, self.txn_index, self.offset_index):
+        for index in (self.time_index.file, self.txn_index, self.offset_index.file):
             if is_synced:
                 index.sync()
             index.trim_to_valid_size()
 
     def flush_indexes(self) -> None:
         """Hand buffered index entries to the page cache."""
-        self.offset_index.flush()
-        self.time_index.flush()
+        self.offset_index.file.flush()
+        self.time_index.file.flush()
 
     def sync(self) -> bool:
         """Fsync all files of the segment; may run in another thread than appends, and than the segment's removal.
@@ -412,8 +413,8 @@ class Segment:
             return is_synced
         try:
             self.file.sync()
-            self.offset_index.sync()
-            self.time_index.sync()
+            self.offset_index.file.sync()
+            self.time_index.file.sync()
             self.txn_index.sync()
             is_synced = True
         except FileNotFoundError:
@@ -435,7 +436,7 @@ class Segment:
 
         The file of the offset index goes first and comes back last: a start that does not find it rebuilds all three.
         """
-        self.offset_index.discard()
+        self.offset_index.file.discard()
         if is_synced:
             self._env.sync_dir(self.directory)
         self.time_index.truncate_to(self.base_offset)
@@ -452,7 +453,7 @@ class Segment:
 
     def file_paths(self) -> list[str]:
         """Paths of the files that the segment can have; not all need exist."""
-        return [self.path, self.offset_index.path, self.time_index.path, self.txn_index.path]
+        return [self.path, self.offset_index.file.path, self.time_index.file.path, self.txn_index.path]
 
     def change_suffix(self, suffix: str, *, missing_ok: bool = False) -> None:
         """Rename the files to their names in use plus `suffix` (`names.SWAP_SUFFIX` and so on, or nothing).
@@ -460,16 +461,16 @@ class Segment:
         The order is Kafka's (LogSegment.changeFileSuffixes), and recovery relies on it: the `.log` file goes first. With
         `missing_ok` it need not be there.
         """
-        path = names.log_file(self.directory, self.base_offset) + suffix
+        paths = names.segment_paths(self.directory, self.base_offset, suffix)
         try:
-            self._env.rename(self.path, path)
+            self._env.rename(self.path, paths.log)
         except FileNotFoundError:
             if not missing_ok:
                 raise
-        self.path = path
-        self.offset_index.rename(names.index_file(self.directory, self.base_offset) + suffix)
-        self.time_index.rename(names.time_index_file(self.directory, self.base_offset) + suffix)
-        self.txn_index.rename(names.txn_index_file(self.directory, self.base_offset) + suffix)
+        self.path = paths.log
+        self.offset_index.file.rename(paths.offset_index)
+        self.time_index.file.rename(paths.time_index)
+        self.txn_index.rename(paths.txn_index)
 
     def let_go_of_file(self) -> None:
         """Open the `.log` file again when it is next needed; its present readers keep it."""
@@ -477,13 +478,11 @@ class Segment:
 
     def close(self) -> None:
         """Write what is buffered and release the files; nothing is synced."""
-        self.flush_indexes()
+        for index in (self.offset_index.file, self.time_index.file, self.txn_index):
+            index.trim_to_valid_size()
         if self._file is not None:
             self._file.close()
             self._file = None
-        self.offset_index.close()
-        self.time_index.close()
-        self.txn_index.close()
 
 
 def floor_position(segment: Segment, offset: int) -> int:

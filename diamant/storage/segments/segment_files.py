@@ -10,20 +10,17 @@ from diamant.storage.segments.segment_outline import SegmentOutline
 
 def file_names(segment: Segment) -> list[str]:
     """Return the names of the files in use, without directory and suffix, the `.log` file first; not all need exist."""
-    base_offset = segment.base_offset
-    found = [names.log_file("", base_offset), names.index_file("", base_offset), names.time_index_file("", base_offset)]
-    if segment.txn_index.may_have_file:
-        found.append(names.txn_index_file("", base_offset))
-    return [name[1:] for name in found]
+    paths = names.segment_paths("", segment.base_offset)
+    return [path[1:] for path in (paths if segment.txn_index.may_have_file else paths[:-1])]
 
 
 def take_suffix(segment: Segment, suffix: str) -> None:
     """Know the files by other names, as `Segment.change_suffix` gives them: another process renames them, or has done so."""
-    base_offset, directory = segment.base_offset, segment.directory
-    segment.path = names.log_file(directory, base_offset) + suffix
-    segment.offset_index.take_path(names.index_file(directory, base_offset) + suffix)
-    segment.time_index.take_path(names.time_index_file(directory, base_offset) + suffix)
-    segment.txn_index.path = names.txn_index_file(directory, base_offset) + suffix
+    paths = names.segment_paths(segment.directory, segment.base_offset, suffix)
+    segment.path = paths.log
+    segment.offset_index.file.take_path(paths.offset_index)
+    segment.time_index.file.take_path(paths.time_index)
+    segment.txn_index.path = paths.txn_index
 
 
 def take_present_names(env: Env, segment: Segment, suffix: str) -> None:
@@ -33,7 +30,7 @@ def take_present_names(env: Env, segment: Segment, suffix: str) -> None:
         segment.path += suffix
     if env.exists(segment.txn_index.path + suffix):
         segment.txn_index.path += suffix
-    for index in (segment.offset_index, segment.time_index):
+    for index in (segment.offset_index.file, segment.time_index.file):
         if env.exists(index.path + suffix):
             index.take_path(index.path + suffix)
 
@@ -44,6 +41,6 @@ def outline_of(env: Env, segment: Segment) -> SegmentOutline:
         segment.size,
         segment.next_offset(),
         env.exists(segment.txn_index.path),
-        segment.offset_index.outline,
-        segment.time_index.outline,
+        segment.offset_index.file.outline,
+        segment.time_index.file.outline,
     )

@@ -14,9 +14,10 @@ class IndexOutline(NamedTuple):
     entries: int
     file_bytes: int
     """Its length; -1 if there is no file."""
-    first: int
-    """The last entry, in the order of its fields."""
-    second: int
+    offset: int
+    """Of the last entry, relative to the segment's base."""
+    value: int
+    """Of the last entry: its position, or its timestamp."""
 
 
 class SegmentOutline(NamedTuple):

@@ -162,21 +162,11 @@ class TransactionIndex:
         """Give back the memory: the segment will not be appended to for now."""
         self._heap = None
 
-    def close(self) -> None:
-        """Give back the memory."""
-        self._heap = None
-
     def rename(self, path: str) -> None:
         """Give the file another name, if there is one; it is created under the new name otherwise."""
         if self._exists():
             self._env.rename(self.path, path)
         self.path = path
-
-    def remove(self) -> None:
-        """Remove the file, if there is one."""
-        self._env.remove(self.path, missing_ok=True)
-        self._has_file = False
-        self._heap = None
 
     def _exists(self) -> bool:
         if self._has_file is None:

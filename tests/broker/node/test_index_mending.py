@@ -39,7 +39,7 @@ def log(tmp_path: Path) -> Log:
         log.append_as_leader(batch(b"%d" % number, b"x" * 20))
     log.close()
     for segment in log.segments[:-1]:
-        spoil(Path(segment.offset_index.path))
+        spoil(Path(segment.offset_index.file.path))
     log.env = RealEnv()
     return test_loader.load(log, is_clean=True, recovery_point=2 * COUNT)[0]
 
@@ -75,7 +75,7 @@ async def test_an_index_is_mended_once_a_read_has_met_it(log: Log, monkeypatch: 
     """Then a seek looks at one header; the files stay as they are, and a stop in order leaves them so."""
     mender = IndexRepair()
     log.on_index_damaged = mender.request
-    files = [Path(segment.offset_index.path) for segment in log.segments[:-1]]
+    files = [Path(segment.offset_index.file.path) for segment in log.segments[:-1]]
     before = [file.read_bytes() for file in files]
     seen = headers_of(monkeypatch)
     assert seek(log, 38) == b"19"
@@ -113,8 +113,8 @@ async def test_what_happens_meanwhile(log: Log) -> None:
     delete_oldest(log, 1)
     opened.set()
     await mender.settled()
-    assert not first.offset_index._has_stand_in
-    assert second.offset_index._has_stand_in
+    assert not first.offset_index.file.has_stand_in
+    assert second.offset_index.file.has_stand_in
     for offset in range(40, 2 * COUNT + 10, 2):
         assert seek(log, offset) == b"%d" % (offset // 2)
 
@@ -125,11 +125,11 @@ async def test_bounds(log: Log) -> None:
     log.on_index_damaged = mender.request
     check_reads(log, COUNT)
     await mender.settled()
-    assert [segment.offset_index._has_stand_in for segment in log.segments] == [True, False, False, False]
+    assert [segment.offset_index.file.has_stand_in for segment in log.segments] == [True, False, False, False]
     delete_oldest(log, 1)
     assert seek(log, 2 * 39) == b"39"
     await mender.stop()
-    assert not any(segment.offset_index._has_stand_in for segment in log.segments)
+    assert not any(segment.offset_index.file.has_stand_in for segment in log.segments)
     assert seek(log, 2 * 39) == b"39"
 
 
@@ -147,7 +147,7 @@ async def test_a_file_that_cannot_be_read_is_tried_again(log: Log) -> None:
     for is_mended in (False, True):
         assert seek(log, 38) == b"19"
         await mender.settled()
-        assert log.segments[0].offset_index._has_stand_in is is_mended
+        assert log.segments[0].offset_index.file.has_stand_in is is_mended
 
 
 async def test_a_broker_mends_and_cleans_what_it_mends(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ async def test_a_broker_mends_and_cleans_what_it_mends(tmp_path: Path) -> None:
             assert (await read(wire, "t", offset)) == expected[offset:]
         assert len(broker.node.index_mender) > 0
         await broker.node.index_mender.settled()
-        assert sum(segment.offset_index._has_stand_in for segment in log.segments) > 2
+        assert sum(segment.offset_index.file.has_stand_in for segment in log.segments) > 2
         assert await read(wire, "t") == expected
         await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
         cleaner = await broker.services.cleaning.service()
@@ -200,5 +200,5 @@ async def test_a_damaged_batch_is_not_taken_for_a_damaged_index(
             seek(log, one)
         await mender.settled()
     assert {one: seek(log, one) for one in unharmed} == before
-    assert not segment.offset_index._has_stand_in
+    assert not segment.offset_index.file.has_stand_in
     assert caplog.text.count(f"stays as it is, since the .log file is damaged: {segment.path} at") == 1

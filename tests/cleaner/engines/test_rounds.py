@@ -477,7 +477,7 @@ def test_indexes_lead_to_the_batches(new_log: NewLog) -> None:
     log.clean()
     batches = log.stored()
     index = OffsetIndex(log.env, f"{DIRECTORY}/{0:020d}.index", 0, 1 << 20)
-    entries = [index.entry(number) for number in range(index.entries)]
+    entries = [index.entry(number) for number in range(index.file.entries)]
     assert entries == [(batch.header.last_offset, batch.position) for batch in batches[1:]]
 
 

@@ -134,12 +134,12 @@ class SegmentHistory:
             if all(magic == 2 for magic in self._magics(segment)):
                 for position, header in list(iter_headers(segment.data))[1::3]:
                     index.append(header.last_offset, position)
-                index.flush()
+                index.file.flush()
             plans.append(
                 SegmentPlan(
                     segment.base_offset,
                     len(segment.data),
-                    index.entries * 8,
+                    index.file.entries * 8,
                     0,
                     NOW_MS - 100 + len(plans),
                     following.base_offset,

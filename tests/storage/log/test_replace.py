@@ -153,9 +153,9 @@ def test_indexes_are_taken_over_and_not_built(log: Log) -> None:
     log.env.write_atomically(index, data)
     new = replace_segments(log, 0, bases)
     assert new is not None
-    assert new.offset_index.entries == len(data) // 8 > 0
-    assert log.env.read_bytes(new.offset_index.path) == data
-    assert new.time_index.entries > 0
+    assert new.offset_index.file.entries == len(data) // 8 > 0
+    assert log.env.read_bytes(new.offset_index.file.path) == data
+    assert new.time_index.file.entries > 0
     assert new.max_timestamp == new.time_index.last_entry[0]
 
 

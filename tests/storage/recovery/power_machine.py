@@ -496,12 +496,12 @@ def check_indexes(log: Log, stored: Sequence[tuple[int, int, Written]]) -> None:
         timestamps = [(parse_header(batch.data).max_timestamp, batch.next - 1) for _, batch in batches]
         for index in (segment.offset_index, segment.time_index, segment.txn_index):
             index.sanity_check()
-        for number in range(segment.offset_index.entries):
+        for number in range(segment.offset_index.file.entries):
             offset, position = segment.offset_index.entry(number)
-            assert starts.get(position) == offset, f"{segment.offset_index.path}: {offset} at {position}"
-        for number in range(segment.time_index.entries):
+            assert starts.get(position) == offset, f"{segment.offset_index.file.path}: {offset} at {position}"
+        for number in range(segment.time_index.file.entries):
             timestamp, offset = segment.time_index.entry(number)
-            assert timestamp == max(at for at, last in timestamps if last <= offset), segment.time_index.path
+            assert timestamp == max(at for at, last in timestamps if last <= offset), segment.time_index.file.path
         assert segment.max_timestamp == max((at for at, _ in timestamps), default=-1), segment.path
         for _, batch in batches:
             located = segment.locate(batch.base)

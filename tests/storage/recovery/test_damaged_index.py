@@ -35,7 +35,7 @@ def log(env: RealEnv, tmp_path: Path) -> Log:
 
 
 def index_file(log: Log, segment: int) -> Path:
-    return Path(log.segments[segment].offset_index.path)
+    return Path(log.segments[segment].offset_index.file.path)
 
 
 def load(log: Log) -> tuple[Log, list[str]]:
@@ -174,7 +174,7 @@ def test_gaps_of_compaction_are_no_damage(caplog: pytest.LogCaptureFixture) -> N
             (header,) = [header for part in result.slices for _, header in iter_headers(part.read())]
             assert header.last_offset == next(last for last in lasts if last >= offset)
 
-    index = f"{log.log.segments[0].offset_index.path}"
+    index = f"{log.log.segments[0].offset_index.file.path}"
     with caplog.at_level(logging.WARNING):
         check()
         log.reload()
@@ -206,10 +206,10 @@ def test_a_round_that_begins_inside_of_a_segment_misses_no_key() -> None:
         log.data(f"k{number % 10}")
     log.roll()
     index = log.log.segments[0].offset_index
-    data = log.env.read_bytes(index.path)
-    at = next(at for at in range(index.entries) if index.entry(at)[0] == 10) * ENTRY_SIZE
+    data = log.env.read_bytes(index.file.path)
+    at = next(at for at in range(index.file.entries) if index.entry(at)[0] == 10) * ENTRY_SIZE
     log.log.close()
-    log.env.write_atomically(index.path, data[: at + 4] + data[at + 28 : at + 32] + data[at + 8 :])
+    log.env.write_atomically(index.file.path, data[: at + 4] + data[at + 28 : at + 32] + data[at + 8 :])
     log.reload()
     log.first_dirty = 10
     log.clean()

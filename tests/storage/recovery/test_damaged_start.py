@@ -105,7 +105,7 @@ def test_a_batch_behind_the_last_index_entry(log: Log) -> None:
 @pytest.mark.parametrize("byte", [CRC, RECORDS, LENGTH], ids=["CRC", "records", "length"])
 def test_a_damaged_index_beside_a_damaged_log(log: Log, byte: int) -> None:
     """The index would be made anew, and the `.log` file is looked at for that: its damage is told, before any file changes."""
-    flip(log.active.offset_index.path, -1, 1)
+    flip(log.active.offset_index.file.path, -1, 1)
     position = positions(log.active.path)[7]
     flip(log.active.path, position + byte)
     check_refused(log, 3, position)
@@ -113,7 +113,7 @@ def test_a_damaged_index_beside_a_damaged_log(log: Log, byte: int) -> None:
 
 def test_an_old_segment_without_index(log: Log) -> None:
     """A damage in it is no reason to remove those behind it."""
-    Path(log.segments[0].offset_index.path).unlink()
+    Path(log.segments[0].offset_index.file.path).unlink()
     position = positions(log.segments[0].path)[13]
     flip(log.segments[0].path, position + RECORDS)
     check_refused(log, 0, position)
@@ -220,7 +220,7 @@ def test_a_loss_of_power_while_indexes_are_made_anew(what: str, loss: Loss | Non
     assert len(expected) > 2
     assert expected[1]
     if what == "no offset index":
-        env.remove(log.segments[1].offset_index.path)
+        env.remove(log.segments[1].offset_index.file.path)
     else:
         path = log.segments[1].txn_index.path
         env.write_atomically(path, AbortedTxn(1, 0, 0, 0).to_bytes() + env.read_bytes(path))
@@ -235,7 +235,7 @@ def test_a_loss_of_power_while_indexes_are_made_anew(what: str, loss: Loss | Non
         assert again is not None
         assert [segment.txn_index.all() for segment in again.segments] == expected
         # What was written of an offset index and not synced may be lost, as ever: reads are right without it.
-        assert again.segments[1].offset_index.entries > 0 or (loss is not None and loss.content < 1)
+        assert again.segments[1].offset_index.file.entries > 0 or (loss is not None and loss.content < 1)
         if is_over:
             return
 

@@ -65,7 +65,7 @@ def test_a_smaller_index_is_made_anew_after_a_crash(index_bytes: int) -> None:
     directory = start(env, expected)
     assert directory.failures == []
     log = directory.logs["t", 0]
-    assert log.active.offset_index.entries <= index_bytes // 8
+    assert log.active.offset_index.file.entries <= index_bytes // 8
     log.append_as_leader(batch(b"more"))
     assert len(log.segments) == 2
     assert read_all(log) == [*(b"%d" % number for number in range(COUNT)), b"more"]

@@ -63,8 +63,8 @@ def test_what_was_cut_off_leads_to_the_beginning(offsets: OffsetIndex, times: Ti
     last = BASE + 10 * ENTRIES
     assert offsets.lookup(last) == (last, 100 * ENTRIES)
     assert times.lookup(10 * ENTRIES) == (10 * ENTRIES, BASE + ENTRIES)
-    os.truncate(offsets.path, left)
-    os.truncate(times.path, left)
+    os.truncate(offsets.file.path, left)
+    os.truncate(times.file.path, left)
     for target in (5, 10 * BLOCK_ENTRIES, 10 * ENTRIES):
         offset, position = offsets.lookup(BASE + target)
         assert position == 10 * (offset - BASE) <= 10 * target
@@ -79,7 +79,7 @@ def test_aborted_transactions_that_were_cut_off_are_not_known(tmp_path: Path) ->
     index = TransactionIndex(RealEnv(), str(tmp_path / "00000000000000001000.txnindex"), BASE)
     for number in range(1000):
         index.append(AbortedTxn(7, BASE + 2 * number, BASE + 2 * number + 1, BASE))
-    index.close()
+    index.trim_to_valid_size()
     assert len(index.all()) == index.entries == 1000
     os.truncate(index.path, 34 * 600 + 5)
     assert len(index.all()) == index.entries == 600

@@ -32,8 +32,8 @@ def test_lookup_is_floor(relatives: list[int], targets: list[int], is_closed: bo
     for number, relative in enumerate(relatives):
         index.append(BASE + relative, number * 10)
     if is_closed:
-        index.trim_to_valid_size()
-    assert index.entries == len(relatives)
+        index.file.trim_to_valid_size()
+    assert index.file.entries == len(relatives)
     for target in [*targets, *relatives]:
         at = bisect.bisect_right(relatives, target)
         assert index.lookup(BASE + target) == ((BASE + relatives[at - 1], (at - 1) * 10) if at else (BASE, 0))
@@ -61,7 +61,7 @@ def test_entry(is_closed: bool) -> None:
     for number in range(5):
         index.append(BASE + number + 1, number * 10)
     if is_closed:
-        index.close()
+        index.file.trim_to_valid_size()
     assert [index.entry(number) for number in range(5)] == [(BASE + number + 1, number * 10) for number in range(5)]
     with pytest.raises(IndexError):
         index.entry(5)
@@ -76,7 +76,7 @@ def test_append_too_many() -> None:
     assert index.is_full
     with pytest.raises(ValueError, match="full"):
         index.append(BASE + 10, 10)
-    assert index.entries == 3
+    assert index.file.entries == 3
 
 
 @pytest.mark.parametrize("offset", [BASE + 50, BASE + 51, BASE - 1, BASE + 2**31])
@@ -86,7 +86,7 @@ def test_append_out_of_order(offset: int) -> None:
     index.append(BASE + 51, 0)
     with pytest.raises(ValueError, match=str(offset)):
         index.append(offset, 1)
-    assert index.entries == 1
+    assert index.file.entries == 1
     with pytest.raises(OverflowError):
         index.append(BASE + 52, 2**31)
     index.append(BASE + 52, 7)
@@ -100,7 +100,7 @@ def test_upper_bound(is_closed: bool) -> None:
     for offset, position in ((1, 0), (2, 10), (3, 23), (4, 37)):
         index.append(BASE + offset, position)
     if is_closed:
-        index.close()
+        index.file.trim_to_valid_size()
     assert index.upper_bound(0, 5) == BASE + 2
     assert index.upper_bound(0, 10) == BASE + 2
     assert index.upper_bound(0, 22) == BASE + 3
@@ -117,7 +117,7 @@ def test_bytes_on_disk() -> None:
     index.append(BASE + 1, 2)
     index.append(BASE + 0x01020304, 0x7FFFFFFF)
     assert not env.exists(PATH)
-    index.close()
+    index.file.trim_to_valid_size()
     assert env.read_bytes(PATH) == bytes.fromhex("0000000100000002 010203047fffffff")
 
 
@@ -126,15 +126,15 @@ def test_reopen_and_go_on() -> None:
     env = MemoryEnv()
     index = make_index(env)
     index.append(BASE + 1, 10)
-    index.flush()
+    index.file.flush()
     index.append(BASE + 2, 20)
-    index.close()
+    index.file.trim_to_valid_size()
     again = make_index(env, max_bytes=16)
     assert again.last_entry == (BASE + 2, 20)
     assert again.is_full
     wider = make_index(env)
     wider.append(BASE + 3, 30)
-    wider.flush()
+    wider.file.flush()
     assert env.file_size(PATH) == 24
     assert make_index(env).lookup(BASE + 9) == (BASE + 3, 30)
 
@@ -142,12 +142,12 @@ def test_reopen_and_go_on() -> None:
 def test_an_empty_index_has_a_file_after_flush() -> None:
     """Kafka expects an index file beside every segment of a closed log, also an empty one."""
     env = MemoryEnv()
-    make_index(env).flush()
+    make_index(env).file.flush()
     assert env.file_size(PATH) == 0
     changes = env.change_count
     again = make_index(env)
-    again.flush()
-    again.flush()
+    again.file.flush()
+    again.file.flush()
     assert env.change_count == changes
 
 
@@ -158,26 +158,26 @@ def test_zero_padding_is_no_entry(count: int) -> None:
     index = make_index(env, max_bytes=10_000)
     for number in range(count):
         index.append(BASE + number + 1, number * 10 + 1)
-    index.close()
+    index.file.trim_to_valid_size()
     file = env.open(PATH, create=True)
     file.append(bytes(8 * 1000 - count * 8))
     again = make_index(env, max_bytes=10_000)
-    assert again.entries == count
+    assert again.file.entries == count
     assert again.last_offset == BASE + count
     assert not again.is_full
     again.append(BASE + count + 5, 5000)
-    again.flush()
+    again.file.flush()
     assert env.file_size(PATH) == (count + 1) * 8
     flushed = make_index(env, max_bytes=10_000)
-    flushed.flush()
-    assert flushed.entries == count + 1
+    flushed.file.flush()
+    assert flushed.file.entries == count + 1
 
 
 def test_closing_an_untouched_padded_index_trims_it() -> None:
     """Zeros beside a clean-shutdown mark would be taken for entries by Kafka, so a flush removes them."""
     env = MemoryEnv()
     env.open(PATH, create=True).append(bytes.fromhex("0000000100000002") + bytes(800))
-    make_index(env).flush()
+    make_index(env).file.flush()
     assert env.file_size(PATH) == 8
 
 
@@ -186,7 +186,7 @@ def test_sanity() -> None:
     env = MemoryEnv()
     index = make_index(env)
     index.append(BASE, 0)
-    index.close()
+    index.file.trim_to_valid_size()
     index.sanity_check()
     env.open(PATH).pwrite((-1).to_bytes(4, "big", signed=True), 0)
     with pytest.raises(CorruptLog, match="expected offsets from 45, got 44") as caught:
@@ -197,21 +197,18 @@ def test_sanity() -> None:
         make_index(env).sanity_check()
 
 
-def test_rename_and_remove() -> None:
-    """Renaming works before there is a file, which then gets the new name; removal tolerates a missing file."""
+def test_rename() -> None:
+    """Renaming works before there is a file, which then gets the new name."""
     env = MemoryEnv()
     index = make_index(env)
-    index.rename("/other.index")
+    index.file.rename("/other.index")
     assert env.list_dir("/") == []
     index.append(BASE + 1, 1)
-    index.flush()
+    index.file.flush()
     assert env.list_dir("/") == ["other.index"]
-    index.rename("/third.index")
+    index.file.rename("/third.index")
     assert env.list_dir("/") == ["third.index"]
-    assert index.path == "/third.index"
-    index.remove()
-    index.remove()
-    assert env.list_dir("/") == []
+    assert index.file.path == "/third.index"
 
 
 def test_sync_makes_durable_once() -> None:
@@ -219,24 +216,24 @@ def test_sync_makes_durable_once() -> None:
     env = MemoryEnv()
     index = make_index(env)
     index.append(BASE + 1, 10)
-    index.sync()
+    index.file.sync()
     env.sync_dir("/")
     syncs = env.sync_count
-    index.sync()
+    index.file.sync()
     assert env.sync_count == syncs
     index.append(BASE + 2, 20)
-    index.flush()
+    index.file.flush()
     env.crash()
-    assert make_index(env).entries == 1
+    assert make_index(env).file.entries == 1
 
 
 def test_a_closed_index_keeps_no_entries_in_memory() -> None:
     """After trimming, lookups read the file; an append loads it again."""
     index = make_index()
     index.append(BASE + 1, 10)
-    index.trim_to_valid_size()
-    assert index._heap is None
+    index.file.trim_to_valid_size()
+    assert index.file.heap is None
     assert index.lookup(BASE + 3) == (BASE + 1, 10)
-    assert index._heap is None
+    assert index.file.heap is None
     index.append(BASE + 2, 20)
-    assert index.entries == 2
+    assert index.file.entries == 2

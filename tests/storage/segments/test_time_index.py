@@ -41,9 +41,9 @@ def test_lookup_is_floor(pairs: list[tuple[int, int]], targets: list[int], is_cl
     for timestamp, offset in zip(timestamps, offsets, strict=True):
         index.maybe_append(timestamp, BASE + offset)
     if is_closed:
-        index.close()
+        index.file.trim_to_valid_size()
         index = make_index(env)
-    assert index.entries == len(timestamps)
+    assert index.file.entries == len(timestamps)
     for target in [*targets, *timestamps]:
         at = bisect.bisect_right(timestamps, target) - 1
         assert index.lookup(target) == ((timestamps[at], BASE + offsets[at]) if at >= 0 else (-1, BASE))
@@ -53,7 +53,7 @@ def test_entry() -> None:
     """Entries are found by number; a number beyond the last is an error."""
     index = filled(5)
     assert index.entry(4) == (50, BASE + 50)
-    index.close()
+    index.file.trim_to_valid_size()
     assert index.entry(0) == (10, BASE + 10)
     with pytest.raises(IndexError):
         index.entry(5)
@@ -63,11 +63,11 @@ def test_append_only_newer_timestamps() -> None:
     """An equal timestamp is no entry; one without timestamp (-1) neither; going back is an error."""
     index = make_index()
     index.maybe_append(-1, BASE)
-    assert index.entries == 0
+    assert index.file.entries == 0
     assert index.last_entry == (-1, BASE)
     index.maybe_append(10, BASE + 1)
     index.maybe_append(10, BASE + 2)
-    assert index.entries == 1
+    assert index.file.entries == 1
     assert index.last_entry == (10, BASE + 1)
     with pytest.raises(ValueError, match="timestamp from 10"):
         index.maybe_append(9, BASE + 2)
@@ -89,7 +89,7 @@ def test_one_slot_is_kept_for_the_final_entry() -> None:
         index.maybe_append(3, BASE + 3)
     index.maybe_append(3, BASE + 3, skip_full_check=True)
     assert index.last_entry == (3, BASE + 3)
-    index.close()
+    index.file.trim_to_valid_size()
     assert index.is_full
 
 
@@ -100,11 +100,11 @@ def test_truncate(relative: int, kept: int, is_closed: bool) -> None:
     env = MemoryEnv()
     index = filled(10, env)
     if is_closed:
-        index.close()
+        index.file.trim_to_valid_size()
     index.truncate_to(BASE + relative)
-    assert index.entries == kept
+    assert index.file.entries == kept
     assert index.last_entry == ((kept * 10, BASE + kept * 10) if kept else (-1, BASE))
-    index.close()
+    index.file.trim_to_valid_size()
     assert env.file_size(PATH) == kept * 12
     assert make_index(env).last_entry == index.last_entry
 
@@ -114,9 +114,9 @@ def test_bytes_on_disk() -> None:
     env = MemoryEnv()
     index = make_index(env)
     index.maybe_append(0x0102030405060708, BASE + 9)
-    index.flush()
+    index.file.flush()
     index.maybe_append(0x0102030405060709, BASE + 0x7FFFFFFF)
-    index.close()
+    index.file.trim_to_valid_size()
     assert env.read_bytes(PATH) == bytes.fromhex("010203040506070800000009 01020304050607097fffffff")
     again = make_index(env)
     again.maybe_append(0x010203040506070A, BASE + 0x7FFFFFFF)
@@ -127,12 +127,12 @@ def test_bytes_on_disk() -> None:
 def test_zero_padding_is_no_entry(count: int) -> None:
     """A file that Kafka had preallocated is read up to the zeros, and loses them when it is flushed."""
     env = MemoryEnv()
-    filled(count, env).close()
+    filled(count, env).file.trim_to_valid_size()
     env.open(PATH, create=True).append(bytes(12 * 300 - count * 12))
     index = make_index(env)
-    assert index.entries == count
+    assert index.file.entries == count
     assert index.last_entry == ((count * 10, BASE + count * 10) if count else (-1, BASE))
-    index.flush()
+    index.file.flush()
     assert env.file_size(PATH) == count * 12
 
 
@@ -141,13 +141,13 @@ def test_a_first_entry_of_zeros_is_an_entry() -> None:
     env = MemoryEnv()
     index = make_index(env)
     index.maybe_append(0, BASE)
-    index.close()
+    index.file.trim_to_valid_size()
     assert make_index(env).last_entry == (0, BASE)
     again = make_index(env)
     again.maybe_append(5, BASE + 1)
-    again.close()
+    again.file.trim_to_valid_size()
     env.open(PATH).append(bytes(12 * 7))
-    assert make_index(env).entries == 2
+    assert make_index(env).file.entries == 2
 
 
 def test_sanity() -> None:
@@ -159,11 +159,11 @@ def test_sanity() -> None:
     ):
         env = MemoryEnv()
         index = filled(10, env)
-        index.close()
+        index.file.trim_to_valid_size()
         index.sanity_check()
         env.open(PATH).pwrite(patch, position)
         with pytest.raises(CorruptLog, match=message):
             make_index(env).sanity_check()
     empty = make_index()
-    empty.flush()
+    empty.file.flush()
     empty.sanity_check()
