@@ -6,7 +6,7 @@
 A child tells lines of JSON on its standard output. What it says on its standard error is logged, and the last of it is kept for
 the one that asks how it ended. When it is to end is up to the runner.
 
-Loop thread only. Memory: one message (`max_line_bytes`) and `_KEPT_STDERR_LINES` lines.
+Loop thread only. Memory: a `MessagePipe`, and `_KEPT_STDERR_LINES` lines.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 
 from diamant.cleaner.rules.result import OutputSegment
 from diamant.cleaner.runners.contract import SwapOutput, wait_in_spite_of_cancelling
+from diamant.cleaner.runners.message_pipe import MessagePipe
 from diamant.cleaner.runners.worker_messages import Message
 
 logger = logging.getLogger(__name__)
@@ -64,19 +65,19 @@ async def swap_to_the_end(on_output: SwapOutput, output: OutputSegment) -> None:
 class ChildProcess:
     """A child that runs, or did. `what` is what errors call it, `name` what the log does."""
 
-    def __init__(self, process: asyncio.subprocess.Process, what: str, name: str, level: int) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, output: int, max_line_bytes: int, what: str, name: str, level: int
+    ) -> None:
         assert process.stdin is not None
-        assert process.stdout is not None
         assert process.stderr is not None
         self._process = process
         self._what = what
         self._name = name
         self._level = level
         self._stdin = process.stdin
-        self._stdout = process.stdout
+        self._messages = MessagePipe(output, max_line_bytes)
         self._said: deque[str] = deque(maxlen=_KEPT_STDERR_LINES)
         self._stderr_reader = asyncio.get_running_loop().create_task(self._read_stderr(process.stderr))
-        self._line: asyncio.Task[bytes] | None = None
 
     @classmethod
     async def start(
@@ -91,16 +92,22 @@ class ChildProcess:
         environment: Mapping[str, str] | None = None,
     ) -> ChildProcess:
         """Start `program` (`bootstrap`) in a session of its own, with `environment` on top of this process's. OSError."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-c", program, _PLACE, str(os.getpid()), str(niceness),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=max_line_bytes,
-            start_new_session=True,
-            env=None if environment is None else {**os.environ, **environment},
-        )  # fmt: skip
-        return cls(process, what, name, level)
+        output, its_end = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-c", program, _PLACE, str(os.getpid()), str(niceness),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=its_end,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                env=None if environment is None else {**os.environ, **environment},
+            )  # fmt: skip
+        except BaseException:
+            os.close(output)
+            raise
+        finally:
+            os.close(its_end)
+        return cls(process, output, max_line_bytes, what, name, level)
 
     @property
     def pid(self) -> int:
@@ -115,7 +122,7 @@ class ChildProcess:
     @property
     def is_silent(self) -> bool:
         """True if it has closed its standard output, as it does at its end."""
-        return self._stdout.at_eof()
+        return self._messages.is_at_end
 
     def send(self, message: Message) -> None:
         """Queue a message. One that has ended hears nothing, as `receive` will tell."""
@@ -124,14 +131,8 @@ class ChildProcess:
 
     async def receive(self, timeout_s: float | None = None) -> Message | None:
         """Return the next message, None at its end; TimeoutError if none comes in time, ValueError for what is none."""
-        if self._line is None:
-            self._line = asyncio.get_running_loop().create_task(self._stdout.readline())
-        done, _ = await asyncio.wait({self._line}, timeout=timeout_s)
-        if not done:
-            raise TimeoutError
-        read, self._line = self._line, None
-        line = read.result()
-        if not line.endswith(b"\n"):
+        line = await self._messages.line(timeout_s)
+        if line is None:
             return None
         message: Message = json.loads(line)
         return message
@@ -156,10 +157,7 @@ class ChildProcess:
         """After its end: read all it said, and release it. Another process may hold its ends open: not for ever."""
         await asyncio.wait({self._stderr_reader}, timeout=timeout_s)
         self._stderr_reader.cancel()
-        if self._line is not None:
-            await asyncio.wait({self._line}, timeout=timeout_s)
-            self._line.cancel()
-            self._line = None
+        self._messages.close()
         self._stdin.close()
 
     def obituary(self) -> str:

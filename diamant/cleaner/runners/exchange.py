@@ -40,8 +40,11 @@ async def exchange(
         outline=output.outline,
     )
     try:
+        await let_others_go()
         replacement.open()
-        await (loop.run_in_executor(blocking, replacement.prepare) if replacement.must_prepare else asyncio.sleep(0))
+        if replacement.must_prepare:
+            await loop.run_in_executor(blocking, replacement.prepare)
+        await let_others_go()
         check_done()
     except BaseException:
         await loop.run_in_executor(blocking, replacement.abandon)
@@ -68,12 +71,24 @@ async def _by_worker(log: Log, replacement: Replacement, runner: WorkerRunner) -
     moves = next(steps, None)
     while moves is not None:
         try:
+            await let_others_go()
             await runner.move(moves)
+            await let_others_go()
         except OSError as error:
             moves = steps.throw(error)
         except asyncio.CancelledError:
-            for _ in in_turns(EnvDirectory(log.env, log.path), steps):
+            # What the worker has done of it stays done.
+            for _ in in_turns(EnvDirectory(log.env, log.path), steps, moves):
                 pass
             raise
         else:
             moves = next(steps, None)
+
+
+async def let_others_go() -> None:
+    """Have the loop look at its sockets, and serve those that have something, before this task continues.
+
+    A task that waits for one turn is served before what a socket has brought in that turn.
+    """
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
