@@ -54,7 +54,7 @@ async def create_topic(
     """
     if compact:
         configs["cleanup_policy"] = "compact"
-    await on_loop(broker.loop, lambda: broker.services.produce().create_topic(topic, partitions, configs))
+    await on_loop(broker.loop, broker.services.produce().create_topic(topic, partitions, configs))
 
 
 async def produce(
@@ -70,7 +70,7 @@ async def produce(
     """Write one record, and return where it is; `ProduceOperation` says what the arguments mean. None is a tombstone."""
     return await on_loop(
         broker.loop,
-        lambda: broker.services.produce().produce(topic, value, key, partition, headers, timestamp_ms),
+        broker.services.produce().produce(topic, value, key, partition, headers, timestamp_ms),
     )
 
 
@@ -97,7 +97,7 @@ async def compact(
 
     request = CompactRequest(topic, partition, until, timeout_ms, is_forced, return_at_horizon, engine)
     services = broker.services
-    return await on_loop(services.node.loop, lambda: services.compactions().compact(request, progress))
+    return await on_loop(services.node.loop, services.compactions().compact(request, progress))
 
 
 async def explain(
@@ -113,17 +113,17 @@ async def explain(
     from diamant.broker.operations.records.explain import ExplainRequest
 
     request = ExplainRequest(topic, partition, key, offset, is_tombstones)
-    return await on_loop(broker.loop, lambda: broker.services.explain().explain(request))
+    return await on_loop(broker.loop, broker.services.explain().explain(request))
 
 
 async def ghosts(broker: AnyBroker, topic: str, group: str | None = None) -> GhostReport:
     """Return the keys of a topic that groups may still hold although they were deleted: they have missed the tombstone."""
-    return await on_loop(broker.loop, lambda: broker.services.ghosts().of(topic, group))
+    return await on_loop(broker.loop, broker.services.ghosts().of(topic, group))
 
 
 async def count(broker: AnyBroker, topic: str, partition: int | None = None, *, is_exact: bool = False) -> TopicRecords:
     """Return how many records a topic has, by kind: at once with bounds, or exactly, once every record was read."""
-    return await on_loop(broker.loop, lambda: broker.services.count().count(topic, partition, is_exact=is_exact))
+    return await on_loop(broker.loop, broker.services.count().count(topic, partition, is_exact=is_exact))
 
 
 def latest(
@@ -206,7 +206,7 @@ async def cancel(broker: AnyBroker, job_id: str, *, reason: str) -> Erasure | Re
 
 async def snapshot(broker: AnyBroker) -> BrokerSnapshot:
     """Keep the present state, for `reset`, beside the data directory until it is deleted. NotPossible, TooMany."""
-    return await on_loop(broker.loop, lambda: broker.services.snapshots().create())
+    return await on_loop(broker.loop, broker.services.snapshots().create())
 
 
 async def reset(broker: AnyBroker, snapshot: BrokerSnapshot | str, *, seamless: bool = False) -> None:
@@ -215,11 +215,11 @@ async def reset(broker: AnyBroker, snapshot: BrokerSnapshot | str, *, seamless: 
     With `seamless` their connections stay. NotFound, NotPossible.
     """
     snapshot_id = snapshot if isinstance(snapshot, str) else snapshot.id
-    await on_loop(broker.loop, lambda: broker.running.reset(snapshot_id, seamless))
+    await on_loop(broker.loop, broker.running.reset(snapshot_id, seamless))
 
 
 async def play(broker: AnyBroker, schedule: Schedule) -> History:
     """Run the cleaner between clients' fetches as a schedule says (`diamant.schedules`); return the history, which grows."""
     from diamant.broker.schedules.play import play
 
-    return await on_loop(broker.loop, lambda: play(broker.node, schedule))
+    return await on_loop(broker.loop, play(broker.node, schedule))

@@ -40,11 +40,11 @@ class Flusher:
         self._failed: set[Log] = set()
         """Logs of which something could not be synced."""
 
-    def request(self, log: Log) -> None:
-        """Schedule a sync of all that `log` holds now. If it fails, appends are refused from then on."""
-        self._asked_for(log)
+    def request(self, log: Log) -> asyncio.Future[None]:
+        """Schedule a sync of all that `log` holds now, and return its end. If it fails, appends are refused from then on.
 
-    def _asked_for(self, log: Log) -> asyncio.Future[None]:
+        The future is shared with others, who are not to cancel it.
+        """
         future = self._due.get(log)
         if future is None:
             future = self._due[log] = self._loop.create_future()
@@ -60,7 +60,7 @@ class Flusher:
         running = self._running
         if running is not None and running.log is log and running.end_offset == log.log_end_offset:
             return asyncio.shield(running.future)
-        return asyncio.shield(self._asked_for(log))
+        return asyncio.shield(self.request(log))
 
     def pending(self, log: Log) -> asyncio.Future[None] | None:
         """Return the flush to await before `flush.messages` lets clients see what `log` holds now; None for none.

@@ -34,7 +34,7 @@ def new_round(work: RoundWork, divide: Divide | None = None) -> Round[CompiledWr
     plan, records = work.plan, RowRecords(work.limits)
     key_map = CompiledMap(work, records)
     survivors = MapSurvivors(plan, key_map)
-    rewriter = CompiledRewriter(work, records, survivors)
+    new_rewriter = partial(CompiledRewriter, work, records, survivors)
     has_filters = is_worth_filters(plan)
 
     def skip_untouched(plan: CleanPlan) -> CleanPlan:
@@ -47,7 +47,7 @@ def new_round(work: RoundWork, divide: Divide | None = None) -> Round[CompiledWr
         if has_filters:
             file_key_facts(work.env, plan, output)
 
-    whole = partial(Round, work, key_map, rewriter, leave_alone=skip_untouched, close=key_map.close)
+    whole = partial(Round, work, key_map, new_rewriter, leave_alone=skip_untouched, close=key_map.close)
     if divide is None:
         return whole(on_written=file_facts)
     add, rewrite = divide(survivors, file_facts)

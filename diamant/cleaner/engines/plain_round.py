@@ -13,6 +13,7 @@ other engines.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import repeat
 from operator import ge
 from typing import TYPE_CHECKING
@@ -203,7 +204,7 @@ def _is_for_tracker(run: PlainRun, tracker: TransactionTracker) -> bool:
 def _new_round(work: RoundWork) -> Round[SegmentWriter]:
     chunks = ParsedChunks(work)
     key_map = PlainMap(work, chunks)
-    return Round(work, key_map, PlainRewriter(work, key_map, chunks))
+    return Round(work, key_map, partial(PlainRewriter, work, key_map, chunks))
 
 
 clean = Engine("inline", _new_round)

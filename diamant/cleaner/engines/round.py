@@ -54,15 +54,16 @@ def _nothing() -> None:
 class Round(Generic[WriterT]):
     """A key map, a rewriter that asks it, and the work for both. Runs once; close it.
 
-    `add` and `rewrite` do the passes in another way than one segment, and one group, after the other. `leave_alone` returns the
-    plan without the segments that the map shows to be untouched; `on_written` is called for each output while it is synced.
+    `new_rewriter` makes the rewriter once the map is complete. `add` and `rewrite` do the passes in another way than one segment,
+    and one group, after the other. `leave_alone` returns the plan without the segments that the map shows to be untouched;
+    `on_written` is called for each output while it is synced.
     """
 
     def __init__(
         self,
         work: RoundWork,
         key_map: KeyMap,
-        rewriter: Rewriter[WriterT],
+        new_rewriter: Callable[[], Rewriter[WriterT]],
         *,
         add: AddSegments = add_segments,
         rewrite: RewriteGroups | None = None,
@@ -72,7 +73,7 @@ class Round(Generic[WriterT]):
     ) -> None:
         self.work = work
         self.key_map = key_map
-        self.rewriter = rewriter
+        self._new_rewriter = new_rewriter
         self.close = close
         self._add = add
         self._rewrite = rewrite or self._rewrite_each
@@ -96,8 +97,9 @@ class Round(Generic[WriterT]):
         return CleanResult(end_offset, tuple(outputs), stats, runner)
 
     def _rewrite_each(self, groups: Sequence[Sequence[SegmentPlan]]) -> Iterator[OutputSegment]:
+        rewriter = self._new_rewriter()
         for group in groups:
-            yield from rewrite_group(self.work, self.rewriter, group)
+            yield from rewrite_group(self.work, rewriter, group)
 
 
 class Engine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from diamant.cleaner.on_demand.record_counts import LogCounts, SegmentCounts
 from diamant.cleaner.on_demand.report import (
@@ -30,23 +31,23 @@ COUNT_TRIES = 3
 """Restarts of a count that meets files being replaced."""
 
 
+@dataclass(frozen=True, slots=True)
 class RemainingRecords:
-    """The records below `asked_offset`. `watch` sees the rounds at the partition."""
+    """The records of a log below the offset that was its end when it was asked."""
 
-    def __init__(self, service: CleanerService, counts: LogCounts, watch: RoundWatch, asked_offset: int) -> None:
-        self._service = service
-        self._counts = counts
-        self._log = counts.log
-        self._watch = watch
-        self._asked_offset = asked_offset
+    service: CleanerService
+    counts: LogCounts
+    watch: RoundWatch
+    """Sees the rounds at the partition."""
+    asked_offset: int
 
     def segments(self) -> list[Segment]:
         """Return the segments with offsets that were there when it was asked."""
-        return [segment for segment in self._log.segments if segment.base_offset < self._asked_offset]
+        return [segment for segment in self.counts.log.segments if segment.base_offset < self.asked_offset]
 
     def cleaned(self, end_offset: int) -> list[Segment]:
         """Return the closed segments that begin below `end_offset`."""
-        return [segment for segment in self._log.segments[:-1] if segment.base_offset < end_offset]
+        return [segment for segment in self.counts.log.segments[:-1] if segment.base_offset < end_offset]
 
     async def horizons(self, end_offset: int, *, reads_all: bool) -> tuple[int, int] | None:
         """Return the first and the last horizon of a tombstone below `end_offset`; None if there is none.
@@ -76,20 +77,21 @@ class RemainingRecords:
         return kept
 
     async def _filed_horizons(self, end_offset: int) -> tuple[int, int] | None:
-        work = [(segment.base_offset, segment.size) for segment in self.cleaned(end_offset)]
+        log, work = self.counts.log, [(segment.base_offset, segment.size) for segment in self.cleaned(end_offset)]
         found = await asyncio.get_running_loop().run_in_executor(
-            self._service.blocking, _read_horizons, self._log.env, self._log.path, work
+            self.service.blocking, _read_horizons, log.env, log.path, work
         )
         return (min(found), max(found)) if found else None
 
     async def _count(self, segments: Callable[[], list[Segment]]) -> SegmentCounts | None:
+        log = self.counts.log
         for _ in range(COUNT_TRIES):
-            if (found := await self._counts.count(segments(), max_bytes=MAX_COUNTED_BYTES)) is not None:
+            if (found := await self.counts.count(segments(), max_bytes=MAX_COUNTED_BYTES)) is not None:
                 return found
-            if self._counts.unknown_bytes(segments()) > MAX_COUNTED_BYTES:
+            if self.counts.unknown_bytes(segments()) > MAX_COUNTED_BYTES:
                 return None
-            if self._service.states.is_in_progress((self._log.topic, self._log.partition)):
-                await self._watch.until_next()
+            if self.service.states.is_in_progress((log.topic, log.partition)):
+                await self.watch.until_next()
         return None
 
 

@@ -189,8 +189,6 @@ def inactive_from(log: LogView, offset: int) -> Sequence[SegmentView]:
     return inactive[first:]
 
 
-# Why.
 BY_RATIO = "min.cleanable.dirty.ratio"
-
-
 BY_LAG = "max.compaction.lag.ms"
+"""What makes a round due."""

@@ -204,9 +204,6 @@ def legacy_horizon_ms(last_clean_modified_ms: int | None, delete_retention_ms: i
     return 0 if last_clean_modified_ms is None else last_clean_modified_ms - delete_retention_ms
 
 
-# -- grouping ------------------------------------------------------------------------------------------------------------
-
-
 def most_io_bytes(plan: CleanPlan) -> int:
     """Return what a round reads and writes if nothing goes: the dirty segments for the map, and all that it rewrites twice."""
     read = [segment for segment in plan.segments if segment.base_offset not in plan.quarantined]
@@ -229,6 +226,3 @@ def aborted_from(plan: CleanPlan, segment_index: int, upper_bound: int) -> Itera
                 yield aborted
             if aborted.last_stable_offset >= upper_bound:
                 return
-
-
-# -- making a plan -------------------------------------------------------------------------------------------------------

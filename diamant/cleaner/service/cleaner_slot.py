@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from diamant.cleaner.prompt.filter_making import FactsTask
 from diamant.cleaner.rules.modes import INLINE, PROCESS, SPARK
@@ -105,7 +104,7 @@ class CleanerSlot:
         self.running: RunningRound | None = None
         """The round that a runner carries out."""
         self.task: asyncio.Task[None] | None = None
-        """The round in progress."""
+        """The round in progress; the slot is free without one."""
         self._ready_pid: int | None = None
         """The worker process that has loaded its engine."""
 
@@ -113,15 +112,6 @@ class CleanerSlot:
     def progress_bytes(self) -> int:
         """Bytes that the current round has read and written, as far as known."""
         return 0 if self.running is None else self.running.runner.progress_bytes
-
-    def begin(self, round_: Coroutine[Any, Any, None]) -> None:
-        """Begin a round, which is to call `end`."""
-        self.task = asyncio.get_running_loop().create_task(round_)
-
-    def end(self) -> None:
-        """Release the slot for the next round."""
-        self.task = None
-        self.running = None
 
     def runner_for(self, plan: CleanPlan, *, is_requested: bool = False, engine: str | None = None) -> Runner:
         """Return the runner for a plan of this size; `is_requested`: a caller waits, maybe for one `engine`."""

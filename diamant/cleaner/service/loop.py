@@ -26,13 +26,10 @@ class CleaningLoop:
         self._wakeup = Wakeup(clock)
         self._next_ms = 0
         self._settling: list[asyncio.Future[None]] = []
+        self.is_started = False
+        """True once `start` was called."""
         self._is_stopping = False
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def is_started(self) -> bool:
-        """True once `start` was called."""
-        return self._task is not None
 
     @property
     def is_dead(self) -> bool:
@@ -46,6 +43,7 @@ class CleaningLoop:
 
     def start(self) -> None:
         """Begin."""
+        self.is_started = True
         self._wakeup.start()
         self._task = asyncio.get_running_loop().create_task(self._run())
 

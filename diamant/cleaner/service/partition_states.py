@@ -106,7 +106,8 @@ class PartitionStates:
 
     def acquire(self, partition: TopicPartition) -> None:
         """Begin a round, or retention, at a partition that is free."""
-        self._demand(self.is_free(partition), partition, "none")
+        if partition in self._states:
+            raise self._unexpected(partition, "none")
         self._states[partition] = _State(is_in_progress=True)
 
     def abort_and_pause(self, partition: TopicPartition) -> bool:
@@ -122,7 +123,8 @@ class PartitionStates:
     def resume(self, partition: TopicPartition) -> None:
         """Take back one pause."""
         state = self._states.get(partition)
-        self._demand(state is not None and not state.is_in_progress, partition, "paused")
+        if state is None or state.is_in_progress:
+            raise self._unexpected(partition, "paused")
         self.give_up_pause(partition)
 
     def give_up_pause(self, partition: TopicPartition) -> None:
@@ -132,8 +134,8 @@ class PartitionStates:
         That round has been told to stop, and ends without effect.
         """
         state = self._states.get(partition)
-        self._demand(state is not None and state.pauses > 0, partition, "aborted or paused")
-        assert state is not None
+        if state is None or not state.pauses:
+            raise self._unexpected(partition, "aborted or paused")
         state.pauses -= 1
         if not state.pauses and not state.is_in_progress:
             del self._states[partition]
@@ -168,8 +170,8 @@ class PartitionStates:
     def _end(self, partition: TopicPartition) -> bool:
         """Release a partition; return True if the work at it was aborted."""
         state = self._states.get(partition)
-        self._demand(state is not None and state.is_in_progress, partition, "in progress or aborted")
-        assert state is not None
+        if state is None or not state.is_in_progress:
+            raise self._unexpected(partition, "in progress or aborted")
         is_aborted = state.is_aborted
         state.is_in_progress = state.is_aborted = False
         if not state.pauses:
@@ -178,9 +180,8 @@ class PartitionStates:
             self.on_paused(partition)
         return is_aborted
 
-    def _demand(self, is_met: bool, partition: TopicPartition, expected: str) -> None:
-        if not is_met:
-            raise RuntimeError(f"{partition[0]}-{partition[1]}: expected state {expected}, got {self.state(partition)}")
+    def _unexpected(self, partition: TopicPartition, expected: str) -> RuntimeError:
+        return RuntimeError(f"{partition[0]}-{partition[1]}: expected state {expected}, got {self.state(partition)}")
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 

@@ -112,28 +112,27 @@ class RoundCallers:
     def __init__(self, partitions: Container[TopicPartition]) -> None:
         """`partitions` are those that there are, which changes."""
         self._partitions = partitions
-        self._requests: dict[TopicPartition, RoundRequests] = {}
+        self.requests: dict[TopicPartition, RoundRequests] = {}
+        """Those that no round has taken, the oldest first."""
         self._watches: dict[TopicPartition, list[RoundWatch]] = {}
         self._pausing: dict[TopicPartition, list[asyncio.Future[None]]] = {}
         self.is_stopping = False
         """Set when the cleaner begins to stop: later callers are told so."""
 
-    @property
-    def requested(self) -> Iterable[TopicPartition]:
-        """The partitions with requests that no round has taken, the oldest first."""
-        return self._requests
-
     def request(self, partition: TopicPartition, request: RoundRequest) -> asyncio.Future[RoundReport]:
         """Add a request for the next round at a partition; cancelled when the cleaner stops. Raises UnknownPartition."""
         if partition not in self._partitions:
             raise UnknownPartition(f"there is no partition {partition[0]}-{partition[1]}")
-        requests = self._requests.setdefault(partition, RoundRequests())
-        requests.request = requests.request.merged(request)
+        requests = self.requests.get(partition)
+        if requests is None:
+            requests = self.requests[partition] = RoundRequests(request)
+        else:
+            requests.request = requests.request.merged(request)
         return self._wait_in(requests.futures)
 
     def take(self, partition: TopicPartition) -> RoundRequests:
         """Return the requests that the round serves which begins now."""
-        return self._requests.pop(partition, None) or RoundRequests()
+        return self.requests.pop(partition, None) or RoundRequests()
 
     def watch(self, partition: TopicPartition) -> RoundWatch:
         """Watch each round that ends at a partition, by whatever request, until `unwatch`."""
@@ -196,7 +195,7 @@ class RoundCallers:
         """Tell all that the cleaner stops."""
         for pausing in self._pausing.values():
             cancel(pausing)
-        for requests in self._requests.values():
+        for requests in self.requests.values():
             cancel(requests.futures)
         for watches in self._watches.values():
             for watch in watches:

@@ -306,7 +306,7 @@ class CleanerService:
         if self._prompt is not None and not self._prompt.is_learning and not self.states.is_stopping:
             self._prompt.begin_learning(self.picker.take_to_learn(), lambda: self._loop.is_awaited, self._look_now)
         self._filters.begin(self.picker.without_filters, self._rounds.settings)
-        return not self.callers.requested and not self._has_begun and not self._is_busy
+        return not self.callers.requests and not self._has_begun and not self._is_busy
 
     @property
     def _is_busy(self) -> bool:
@@ -331,7 +331,7 @@ class CleanerService:
     def _begin_requested(self) -> None:
         """Begin rounds that were asked for, as far as there are slots and their logs are free."""
         while (slot := self._free_slot()) is not None:
-            partition = next((one for one in self.callers.requested if self.states.is_free(one)), None)
+            partition = next((one for one in self.callers.requests if self.states.is_free(one)), None)
             if partition is None:
                 return
             self._begin(slot, self._logs[partition])
@@ -339,7 +339,7 @@ class CleanerService:
     def _begin(self, slot: CleanerSlot, log: Log) -> None:
         self._has_begun = True
         self.states.acquire((log.topic, log.partition))
-        slot.begin(self._round(slot, log))
+        slot.task = asyncio.get_running_loop().create_task(self._round(slot, log))
 
     async def _round(self, slot: CleanerSlot, log: Log) -> None:
         """Run a round at a log that was acquired, and tell all that wait for it."""
@@ -363,6 +363,6 @@ class CleanerService:
             await self._checkpoints.write()
             self.callers.tell(partition, report, requests)
         finally:
-            slot.end()
+            slot.task = slot.running = None
             self._begin_requested()
             self._loop.look_now()

@@ -43,7 +43,7 @@ def test_batches_that_stay_whole_are_decompressed_once() -> None:
     work, records = RoundWork(env, plan), RowRecords(unpacker=unpacker)
     key_map = CompiledMap(work, records)
     rewriter = CompiledRewriter(work, records, MapSurvivors(plan, key_map))
-    assert Round(work, key_map, rewriter).run("here", no_output, 0).stats.messages_written == 120
+    assert Round(work, key_map, lambda: rewriter).run("here", no_output, 0).stats.messages_written == 120
     assert unpacker.count == 30
 
 

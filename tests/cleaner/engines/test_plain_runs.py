@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from functools import partial
 from typing import Any
 
 import pytest
@@ -115,7 +116,7 @@ def cleaned(env: MemoryEnv, plan: CleanPlan, chunks_type: type[ParsedChunks] = P
     chunks = chunks_type(work)
     chunks.payloads = CountingPayloads()
     key_map = PlainMap(work, chunks)
-    round_ = Round(work, key_map, PlainRewriter(work, key_map, chunks))
+    round_ = Round(work, key_map, partial(PlainRewriter, work, key_map, chunks))
     return outcome(lambda *_: round_.run("here", no_output, 0), env, plan), chunks
 
 

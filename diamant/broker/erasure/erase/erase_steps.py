@@ -97,8 +97,8 @@ class EraseSteps:
         # It is loaded first: all that wait for it would otherwise resume in the same turn.
         await self._compactions.compactor()
         present = {one: log for one in partitions if (log := self._evidence.logs.get(one)) is not None}
-        compacted = CompactedBytes(await self._cleaning.service(), present.values())
-        compacted.begin(progress, stage)
+        compacted = CompactedBytes(await self._cleaning.service(), present.values(), progress)
+        compacted.begin(stage)
 
         async def compact(partition: TopicPartition) -> None:
             steps[partition] = await self._compact(intent, partition, until, steps.get(partition, Erased()), compacted)

@@ -118,7 +118,7 @@ class Erasures:
 
     async def erase(self, request: EraseRequest, progress: Progress | None = None) -> Erasure:
         """Erase a key; see `Broker.erase`."""
-        return await on_loop(self.queue.loop, lambda: self._erase(request, progress or Progress()))
+        return await on_loop(self.queue.loop, self._erase(request, progress or Progress()))
 
     async def erase_now(
         self,
@@ -130,7 +130,7 @@ class Erasures:
     ) -> Erasure:
         """Resume an erasure now instead of at its horizon; see `Broker.erase_now`."""
         return await on_loop(
-            self.queue.loop, lambda: self._erase_now(erasure_id, is_confirmed, timeout_ms, progress or Progress())
+            self.queue.loop, self._erase_now(erasure_id, is_confirmed, timeout_ms, progress or Progress())
         )
 
     # -- the loop thread -------------------------------------------------------------------------------------------------

@@ -61,9 +61,7 @@ class Certificates:
                 meant = parse_where(where)
             except WhereError as error:
                 raise BadArgument(str(error)) from None
-        return await on_loop(
-            self._loop, lambda: self._verify(certificate, public_key, key, meant, progress or Progress())
-        )
+        return await on_loop(self._loop, self._verify(certificate, public_key, key, meant, progress or Progress()))
 
     async def public_key(self) -> str | None:
         """Return the public key as PEM, None if there is no key yet. NotPossible if it cannot be used."""

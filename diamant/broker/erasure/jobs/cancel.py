@@ -42,7 +42,7 @@ async def cancel_job(queues: Iterable[AnyQueue], job_id: str, *, reason: str) ->
 
 
 async def _cancel_in(queue: AnyQueue, job_id: str, reason: str) -> Any:
-    return await on_loop(queue.loop, lambda: _begin(queue, job_id, reason))
+    return await on_loop(queue.loop, _begin(queue, job_id, reason))
 
 
 async def _begin(queue: AnyQueue, job_id: str, reason: str) -> Any:

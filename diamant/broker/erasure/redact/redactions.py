@@ -81,7 +81,7 @@ class Redactions:
 
     async def redact(self, request: RedactRequest, progress: Progress | None = None) -> Redaction:
         """Remove the records that match; see `Broker.redact`."""
-        return await on_loop(self.queue.loop, lambda: self._redact(request, progress or Progress()))
+        return await on_loop(self.queue.loop, self._redact(request, progress or Progress()))
 
     # -- the loop thread -------------------------------------------------------------------------------------------------
 

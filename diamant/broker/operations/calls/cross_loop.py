@@ -23,11 +23,11 @@ Awaited = TypeVar("Awaited")
 Awaited_co = TypeVar("Awaited_co", covariant=True)
 
 
-async def on_loop(loop: asyncio.AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run what `make` returns on `loop`. Cancelling the wait cancels it."""
+async def on_loop(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on `loop`. Cancelling the wait cancels it."""
     if asyncio.get_running_loop() is loop:
-        return await make()
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(), loop))
+        return await coroutine
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
 
 
 def call(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:

@@ -132,12 +132,12 @@ class Compactions:
         await self._node.topics.settled([topic])
         logs = self._logs(topic, request.partition)
         compactor = await self.compactor()
-        compacted = CompactedBytes(compactor.service, logs)
-        compacted.begin(progress, f"compacting {topic}")
+        compacted = CompactedBytes(compactor.service, logs, progress)
+        compacted.begin(f"compacting {topic}")
 
         def stage(text: str) -> None:
             if len(logs) == 1:
-                compacted.begin(progress, f"{topic}: {text}")
+                compacted.begin(f"{topic}: {text}")
 
         async def one(log: Log) -> PartitionCompaction:
             found = await compactor.compact(log, request, stage)

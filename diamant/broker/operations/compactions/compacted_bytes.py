@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 class CompactedBytes:
     """Sizes are those at the beginning. Partitions that are over count as a whole, the others as far as their rounds are."""
 
-    def __init__(self, service: CleanerService, logs: Iterable[Log]) -> None:
+    def __init__(self, service: CleanerService, logs: Iterable[Log], progress: Progress) -> None:
         self._service = service
+        self._progress = progress
         self._waiting = {(log.topic, log.partition): log.size for log in logs}
         self._total = sum(self._waiting.values())
         self._done = 0
 
-    def begin(self, progress: Progress, stage: str) -> None:
-        """Show their progress."""
-        progress.begin(stage, self._total, "bytes", measure=self._measure)
+    def begin(self, stage: str) -> None:
+        """Begin a stage of their progress."""
+        self._progress.begin(stage, self._total, "bytes", measure=self._measure)
 
     def is_over(self, topic: str, partition: int, *, rounds: int = 1) -> None:
         """Count a partition. One that needed no round was no work: it would make the rest look quick."""

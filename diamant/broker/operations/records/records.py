@@ -154,11 +154,11 @@ class RecordsOperation:
             await pages.aclose()
 
         try:
-            while (page := await on_loop(self._loop, next_page)) is not None:
+            while (page := await on_loop(self._loop, next_page())) is not None:
                 for record in page.records:
                     yield page.partition, record
         finally:
-            await on_loop(self._loop, close)
+            await on_loop(self._loop, close())
 
     async def _next(
         self, records: Iterator[T], is_over: Event, page_of: Callable[[Iterator[T]], tuple[T, ...]]

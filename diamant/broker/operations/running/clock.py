@@ -178,7 +178,7 @@ class BrokerClock:
             raise BadArgument(str(error)) from None
         if delta_ms < 0:
             raise BadArgument(f"the clock goes forward only: expected 0 ms or more, got {delta_ms}")
-        return await on_loop(self._loop, lambda: self._move(delta_ms, None, sessions, timeout_ms, progress))
+        return await on_loop(self._loop, self._move(delta_ms, None, sessions, timeout_ms, progress))
 
     async def set(
         self,
@@ -189,7 +189,7 @@ class BrokerClock:
         progress: Progress | None = None,
     ) -> MoveReport:
         """Move forward to a time in milliseconds since the epoch; else as `advance`."""
-        return await on_loop(self._loop, lambda: self._move(None, to_ms, sessions, timeout_ms, progress))
+        return await on_loop(self._loop, self._move(None, to_ms, sessions, timeout_ms, progress))
 
     async def settled(self, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> list[str]:
         """Wait until everything has happened that is due now, with any clock. Names of jobs that failed; or TimedOut."""
@@ -198,15 +198,15 @@ class BrokerClock:
             async with _deadline(timeout_ms):
                 return await self._settle()
 
-        return await on_loop(self._loop, settle)
+        return await on_loop(self._loop, settle())
 
     async def freeze(self) -> ClockReport:
         """Let the clock stand still until it is moved or resumed. VerbError: NotAllowed."""
-        return await on_loop(self._loop, lambda: self._run_or_stand(is_frozen=True))
+        return await on_loop(self._loop, self._run_or_stand(is_frozen=True))
 
     async def resume(self) -> ClockReport:
         """Let the clock run with real time again, from where it stands. VerbError: NotAllowed."""
-        return await on_loop(self._loop, lambda: self._run_or_stand(is_frozen=False))
+        return await on_loop(self._loop, self._run_or_stand(is_frozen=False))
 
     # -- the broker's loop -----------------------------------------------------------------------------------------------
 
