@@ -14,7 +14,6 @@ from diamant.broker.erasure.erase.erase_result import Erasure
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
 from diamant.broker.erasure.evidence.evidence import Evidence, seen_fields
 from diamant.broker.erasure.jobs.ended import Ended
-from diamant.broker.erasure.jobs.issuing import issue
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.cleaner.erasure.intent import Intent
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
@@ -124,11 +123,11 @@ class EraseCertificates:
         state = verdict.state if ended is None else NOT_CERTIFIED
         fields = self._certificate_fields(intent, subject, verdict, state, due_ms, ended)
         is_last = state in LAST_STATES or ended is not None
-        signed, path = await issue(self._table, fields, key, is_last=is_last)
+        signed, path = await self._table.issue(fields, key, is_last=is_last)
         self._table.count_certificate(state, has_ended=ended is not None)
         logger.info("erasure %s: %s", intent.id, state)
         unknown = await self._groups.not_known() if state == VALUES_GONE else []
-        behind = await self._groups.behind(intent) if state == VALUES_GONE else {}
+        behind = await self._groups.behind(intent, verdict.claims.affected) if state == VALUES_GONE else {}
         return Erasure(intent.id, state, signed, path, key.public_pem, due_ms, behind, groups_not_known=unknown)
 
     def _certificate_fields(

@@ -178,7 +178,7 @@ class EraseSteps:
         progress.begin("removing tombstones", len(affected), "partitions")
         # If no longer all groups are known, as perhaps after a restart, the horizon counts again.
         is_now = intent.is_now and not await self._groups.not_known()
-        behind = await self._groups.behind(intent) if is_now else {}
+        behind = await self._groups.behind(intent, affected) if is_now else {}
         # Perhaps no group was behind at the time of the request, and this may be a later attempt.
         if is_now and (intent.is_confirmed or not behind):
             return _overridden(intent, [one for one in affected if one in self._evidence.logs], behind)

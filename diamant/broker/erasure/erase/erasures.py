@@ -34,6 +34,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diamant.broker.client.errors import BadArgument, NotFound, NotPossible
+from diamant.broker.erasure.erase.claims import claims_of
 from diamant.broker.erasure.erase.erase_attempt import EraseAttempt, EraseTools, begin
 from diamant.broker.erasure.erase.erase_certificates import EraseCertificates
 from diamant.broker.erasure.erase.erase_result import EraseFailed, Erasure
@@ -104,7 +105,7 @@ class Erasures:
             on_finished=lambda job_id: self._key_digests.pop(job_id, None),
         )
         self.queue: JobQueue[Intent, Erasure] = JobQueue(self, self.table, evidence.keys, node)
-        self._groups = GroupsBehind(evidence, groups, node.topics)
+        self._groups = GroupsBehind(evidence.logs, groups, node.topics)
         self._tools = EraseTools(
             evidence,
             self.queue,
@@ -239,7 +240,8 @@ class Erasures:
             is_confirmed = is_confirmed or (intent.is_now and intent.is_confirmed)
             intent = replace(intent, is_now=True, is_confirmed=is_confirmed)
             if intent.phase == WAITING:
-                behind = {} if intent.is_confirmed else await self._groups.behind(intent)
+                affected = claims_of(intent, self._evidence.topics).affected
+                behind = {} if intent.is_confirmed else await self._groups.behind(intent, affected)
                 if behind:
                     return await self._now_refused(intent, behind)
                 intent = replace(intent, due_ms=self._evidence.env.clock.now_ms())

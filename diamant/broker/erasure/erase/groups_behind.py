@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from diamant.broker.client.errors import NotPossible
-from diamant.broker.erasure.erase.claims import claims_of
-from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.intent import Erased, Intent
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 class GroupsBehind:
     """The groups whose committed offsets are not past tombstones, and whether all groups are known."""
 
-    def __init__(self, evidence: Evidence, groups: Lazy[GroupCoordinator], topics: Topics) -> None:
+    def __init__(self, logs: Mapping[TopicPartition, Log], groups: Lazy[GroupCoordinator], topics: Topics) -> None:
         """`topics`: those of the broker, the groups' among them."""
-        self._evidence = evidence
+        self._logs = logs
         self._groups = groups
         self._topics = topics
 
@@ -44,13 +45,13 @@ class GroupsBehind:
                 "now, see in the broker's log what is wrong with that partition, repair it and restart the broker"
             )
 
-    async def behind(self, intent: Intent) -> dict[str, list[str]]:
-        """Return the groups that are not past the tombstone, by partition, as in `users-0`."""
+    async def behind(self, intent: Intent, affected: Iterable[TopicPartition]) -> dict[str, list[str]]:
+        """Return the groups that are not past the tombstone, by partition, as in `users-0`; `affected`: of the claims now."""
         from diamant.broker.groups.coordinator.committed_offsets import groups_of
 
         found = {}
-        for partition in claims_of(intent, self._evidence.topics).affected:
-            log = self._evidence.logs.get(partition)
+        for partition in affected:
+            log = self._logs.get(partition)
             if log is None:
                 continue
             mark = intent.done.get(partition, Erased()).tombstone_at

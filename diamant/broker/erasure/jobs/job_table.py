@@ -1,15 +1,24 @@
-"""The unfinished jobs of one kind: their intents on disk, when each is resumed, and how many have ended how."""
+"""The unfinished jobs of one kind: their intents and certificates on disk, when each is resumed, and how many have ended how."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from diamant.broker.operations.calls.blocking import to_its_end
-from diamant.cleaner.evidence.certificates.files import LAST_STATES, NOT_CERTIFIED, name_pending
+from diamant.cleaner.evidence.certificates.certificate import sign_certificate
+from diamant.cleaner.evidence.certificates.files import (
+    LAST_STATES,
+    NOT_CERTIFIED,
+    certificate_path,
+    conclude,
+    name_pending,
+)
 from diamant.cleaner.evidence.certificates.private_files import AnyIntent, IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 
@@ -121,6 +130,26 @@ class JobTable(Generic[IntentT]):
         await to_its_end(asyncio.to_thread(self.files.remove, job_id))
         self.finish(job_id)
         self.failed += 1
+
+    async def issue(self, fields: Mapping[str, Any], key: SigningKey, *, is_last: bool) -> tuple[dict[str, Any], str]:
+        """Return a certificate of these fields, signed and on the disk, and its path. With a job's last one the intent goes.
+
+        What is written is written to its end, even if the caller is cancelled. OSError.
+        """
+        files, job_id = self.files, fields["id"]
+        path = certificate_path(files.directory, job_id, fields["state"], files.prefix)
+
+        def signed_text() -> tuple[dict[str, Any], bytes]:
+            signed = sign_certificate(fields, key)
+            return signed, json.dumps(signed, indent=1, sort_keys=True).encode()
+
+        async def end() -> None:
+            await asyncio.to_thread(conclude, files.env, path, text, partial(files.remove, job_id))
+            self.finish(job_id)
+
+        signed, text = await asyncio.to_thread(signed_text)
+        await to_its_end(end() if is_last else asyncio.to_thread(files.env.write_atomically, path, text))
+        return signed, path
 
     def count_certificate(self, state: str, *, has_ended: bool) -> None:
         """Count a certificate with a last state as done, and else as failed or held; `has_ended`: not carried out."""

@@ -11,7 +11,6 @@ from typing import Any
 from diamant.broker.erasure.evidence.evidence import Evidence, seen_fields
 from diamant.broker.erasure.evidence.scope import Present, present_of
 from diamant.broker.erasure.jobs.ended import Ended
-from diamant.broker.erasure.jobs.issuing import issue
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.redact.redact_result import Redaction, Work, relative_path
 from diamant.broker.operations.calls.progress import Progress
@@ -124,7 +123,7 @@ class RedactCertificates:
         names_after = [one.file for one in intent.before] if self.ended(intent) is None and report.rows else []
         after = await asyncio.to_thread(self._evidence.digests, names_after, self._evidence.ends())
         fields = self._certificate_fields(intent, subject, report, claims, refused, state, after, ended)
-        signed, path = await issue(self._table, fields, key, is_last=intent.due_ms is None)
+        signed, path = await self._table.issue(fields, key, is_last=intent.due_ms is None)
         if intent.due_ms is not None:
             await self._table.save(intent, key, intent.due_ms)
         self._table.count_certificate(state, has_ended=ended is not None)
