@@ -29,7 +29,7 @@ from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.network.listener_sockets import bound_socket, reachable
 from diamant.broker.node.node import Node, open_clock, open_metadata
 from diamant.broker.node.scheduler import ScheduledTask
-from diamant.broker.topics.names import INTERNAL_TOPICS
+from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.kernels import ARE_COMPILED
 from diamant.storage import names
 from diamant.storage.env.clock import ManualClock, SystemClock

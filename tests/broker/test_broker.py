@@ -343,7 +343,7 @@ def _has_ipv6_loopback() -> bool:
 
 def test_the_plugin_gives_every_test_its_topic(diamant_topic: str, request: pytest.FixtureRequest) -> None:
     """A name that says which test it is of, that Kafka accepts, and that is new each time."""
-    from diamant.broker.topics.names import check_name
+    from diamant.broker.topics.name_checks import check_name
 
     check_name(diamant_topic)
     assert diamant_topic.startswith("test-the-plugin-gives-every-test-its-topic")

@@ -19,7 +19,7 @@ from diamant.broker.node.cleaner import NodeCleaner
 from diamant.broker.node.housekeeping import Housekeeping
 from diamant.broker.node.lazy import Lazy
 from diamant.broker.node.node import Node
-from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from diamant.broker.config.broker_config import BrokerConfig

@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.node.superseded_checks import Told
-from diamant.broker.topics.names import INTERNAL_TOPICS
+from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator

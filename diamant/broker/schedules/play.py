@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from diamant.broker.node.node import Node
 from diamant.broker.schedules.history import MARKER, TOMBSTONE, VALUE, Compacted, Fetched, History, StoredRecord
 from diamant.broker.schedules.schedule import Compaction, Schedule
-from diamant.broker.topics.names import INTERNAL_TOPICS
+from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.eligibility import limits, round_down
 from diamant.cleaner.rules.modes import KAFKA

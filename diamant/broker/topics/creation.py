@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from diamant.broker.config.topic_values import log_config
 from diamant.broker.topics.creation_checks import NewTopic, check_new_topic
-from diamant.broker.topics.names import INTERNAL_TOPICS, METADATA_TOPIC
+from diamant.broker.topics.internal_names import INTERNAL_TOPICS, METADATA_TOPIC
 from diamant.broker.topics.partitions import create_logs, partition_records
 from diamant.broker.topics.topic import Topic
 from diamant.broker.topics.topics import Topics

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from diamant.broker.config.topic_values import validate_topic_configs
-from diamant.broker.topics.names import check_collision, check_name
+from diamant.broker.topics.name_checks import check_collision, check_name
 from diamant.broker.topics.topics import Topics
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.uuid_text import random_id

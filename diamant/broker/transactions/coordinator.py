@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.node.flusher import after_flush
-from diamant.broker.topics.names import TRANSACTION_STATE_TOPIC
+from diamant.broker.topics.internal_names import TRANSACTION_STATE_TOPIC
 from diamant.broker.topics.topic import Topic
 from diamant.broker.transactions import transaction
 from diamant.broker.transactions.completion import TransactionCompletion

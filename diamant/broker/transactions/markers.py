@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.broker.transactions.transaction import TopicPartition
 from diamant.protocol.batches.control import build_marker
 from diamant.protocol.errors import ErrorCode, KafkaError

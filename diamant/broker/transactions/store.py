@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.coordinators.internal_topic import InternalTopic, KeyValue
 from diamant.broker.coordinators.partition_loader import PartitionLoader
-from diamant.broker.topics.names import TRANSACTION_STATE_TOPIC
+from diamant.broker.topics.internal_names import TRANSACTION_STATE_TOPIC
 from diamant.broker.topics.topic import Topic
 from diamant.broker.transactions import partition_scan
 from diamant.broker.transactions.transaction import ENDING, ONGOING, Transaction, to_value

@@ -13,7 +13,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.topics.names import INTERNAL_TOPICS
+from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.kraft.records import QuotaEntity
 from diamant.storage.env.env import RealEnv

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from tests.broker.restarted_broker import RestartedBroker
 from tests.broker.transactions.read_process_write import (
     OUTPUT_PARTITIONS,

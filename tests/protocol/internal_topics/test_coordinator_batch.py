@@ -13,12 +13,9 @@ from diamant.protocol.batches import compression
 from diamant.protocol.batches.batch import crc_is_valid
 from diamant.protocol.batches.header import Record
 from diamant.protocol.batches.records import build_batch, iter_records
-from diamant.protocol.internal_topics.coordinator_batch import (
-    build_coordinator_batch,
-    encode_offset_records,
-    encode_records,
-)
+from diamant.protocol.internal_topics.coordinator_batch import build_coordinator_batch, encode_records
 from diamant.protocol.internal_topics.group_records import encode_offset_commit_key, encode_offset_commit_value
+from diamant.protocol.internal_topics.offset_records import encode_offset_records
 from diamant.protocol.messages.offset_columns import TopicOffsets
 from tests.builder import TIMESTAMP
 

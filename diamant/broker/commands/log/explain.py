@@ -22,7 +22,7 @@ from diamant.broker.commands.terminal.files import counted, one_line_errors, pro
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO
 from diamant.broker.config.config_key import ConfigError
-from diamant.broker.topics.names import INTERNAL_TOPICS
+from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.offline.explain import explain_partition
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.cleaner.service.partition_view import CleanerView

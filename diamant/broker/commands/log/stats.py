@@ -25,7 +25,7 @@ from diamant.broker.commands.terminal.files import (
 )
 from diamant.broker.commands.terminal.strip import DrawnPartition, DrawnSegment, console, draw
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.broker.topics.names import INTERNAL_TOPICS
+from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.explain.scans import OpenSegment
 from diamant.cleaner.offline.stats import PartitionStats, TopicStats, read_stats
 from diamant.cleaner.queries.segment_census import count_by_segment

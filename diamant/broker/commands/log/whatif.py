@@ -32,7 +32,7 @@ from diamant.broker.commands.terminal.files import (
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.config.config_key import ConfigError
-from diamant.broker.topics.names import INTERNAL_TOPICS
+from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.forecast.forecast import (
     CLEAN,
     DELETE,

@@ -17,7 +17,7 @@ from diamant.broker.client.errors import NotFound, NotPossible
 from diamant.broker.erasure.evidence.signing_keys import SigningKeys
 from diamant.broker.operations.calls.blocking import in_thread
 from diamant.broker.operations.calls.progress import Progress
-from diamant.broker.topics.names import INTERNAL_TOPICS
+from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificates.certificate import file_digest, merkle_root
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest

@@ -1,53 +1,18 @@
-"""The members of a classic group: its leader, those expected to rejoin, and the protocol that they choose.
+"""The members of a classic group: its leader, and those expected to rejoin.
 
 Bound: as the group's (`group.py`).
 
-Source: ClassicGroup (add, remove, replaceStaticMember, maybeElectNewJoinedLeader, validateMember, supportsProtocols,
-selectProtocol).
+Source: ClassicGroup (add, remove, replaceStaticMember, maybeElectNewJoinedLeader, validateMember, supportsProtocols).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
-from diamant.broker.coordinators.java_order import strings_in_java_order
 from diamant.broker.groups.classic.events import NO_LEADER, GroupProtocol, JoinedMember
 from diamant.broker.groups.classic.member import ClassicMember
+from diamant.broker.groups.classic.protocol_choice import ProtocolChoice
 from diamant.protocol.errors import ErrorCode
-
-
-class ProtocolChoice:
-    """The number of members that support each protocol. Bound: the names that present members support."""
-
-    __slots__ = ("_supporters",)
-
-    def __init__(self) -> None:
-        self._supporters: Counter[str] = Counter()
-
-    def add(self, member: ClassicMember) -> None:
-        self._supporters.update(member.protocol_names)
-
-    def remove(self, member: ClassicMember) -> None:
-        for name in member.protocol_names:
-            self._supporters[name] -= 1
-            if not self._supporters[name]:
-                del self._supporters[name]
-
-    def has_common(self, names: Iterable[str], member_count: int) -> bool:
-        """True if one of `names` is supported by all of `member_count` members."""
-        return any(self._supporters[name] == member_count for name in names)
-
-    def choose(self, members: Collection[ClassicMember]) -> str:
-        """The protocol of the next generation: each member votes for the first of its protocols that all support.
-
-        There is one as long as members are only let in after `has_common`.
-        """
-        candidates = {name for name, count in self._supporters.items() if count == len(members)}
-        votes = Counter(member.vote(candidates) for member in members)
-        most = max(votes.values())
-        # Kafka decides a draw by the order of its hash map.
-        return next(name for name in strings_in_java_order(votes) if votes[name] == most)
 
 
 class ClassicRoster:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from diamant.broker.groups.store.offsets import committed_offset_of
-from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.broker.topics.topics import Topics
 from diamant.storage.log.log import Log
 

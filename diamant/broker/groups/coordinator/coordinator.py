@@ -19,7 +19,7 @@ from diamant.broker.groups.coordinator.offset_expiry import OffsetExpiry
 from diamant.broker.groups.coordinator.offset_removal import OffsetRemoval
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.log import GroupLog
-from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.broker.topics.topic import Topic
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.group_records import GroupMetadataValue, GroupRecordKey

@@ -13,7 +13,7 @@ from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.log import GroupLog
 from diamant.broker.groups.store.store import GroupStore
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.internal_topics.coordinator_batch import encode_offset_records
+from diamant.protocol.internal_topics.offset_records import encode_offset_records
 from diamant.protocol.messages.offset_columns import TopicOffsets
 from diamant.storage.segments.log_config import LONG_MAX
 

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from diamant.broker.groups.store.offsets import committed_offset_of
-from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.cleaner.rules.tombstone_hold import TombstoneHold
 from diamant.protocol.errors import KafkaError
 from diamant.storage.errors import StorageError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from diamant.broker.coordinators.internal_topic import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, InternalTopic
-from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.coordinator_batch import encode_records
 from diamant.protocol.internal_topics.group_records import encode_offset_commit_key

@@ -13,8 +13,8 @@ from struct import Struct
 from typing import TypeAlias
 from uuid import UUID
 
-from diamant.protocol.internal_topics.coordinator_batch import EncodedOffsets
 from diamant.protocol.internal_topics.group_records import OffsetCommitValue, parse_offset_commit_value
+from diamant.protocol.internal_topics.offset_records import EncodedOffsets
 from diamant.protocol.messages.offset_columns import TopicOffsets
 
 StoredOffset: TypeAlias = tuple[bytes, int]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.network.api import Answer, Api, RequestContext
-from diamant.broker.topics.names import METADATA_TOPIC
+from diamant.broker.topics.internal_names import METADATA_TOPIC
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 

@@ -28,7 +28,7 @@ from diamant.broker.config.metadata_text import check_text
 from diamant.broker.config.topic_values import describe_topic_configs, validate_topic_configs
 from diamant.broker.handlers.configs import clock_by_config
 from diamant.broker.node.cleaner import check_cleaner_change
-from diamant.broker.topics.names import check_name
+from diamant.broker.topics.name_checks import check_name
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import (
     BROKER_LOGGER_RESOURCE,

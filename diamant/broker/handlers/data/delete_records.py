@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, check
-from diamant.broker.topics.names import INTERNAL_TOPICS
+from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 

@@ -22,7 +22,7 @@ from uuid import UUID
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, CloseConnection, RequestContext, error_of
 from diamant.broker.security.authorization import needs
-from diamant.broker.topics.names import INTERNAL_TOPICS
+from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.protocol.batches.header import HEADER_SIZE, NO_PRODUCER_ID, PRODUCER_ID
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.produce import (

@@ -22,7 +22,7 @@ from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import NewTopic, check_new_topic
-from diamant.broker.topics.names import METADATA_TOPIC
+from diamant.broker.topics.internal_names import METADATA_TOPIC
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 

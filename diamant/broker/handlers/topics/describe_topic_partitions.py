@@ -17,7 +17,8 @@ from diamant.broker.client.acl import ResourceType
 from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, allowed_names
-from diamant.broker.topics.names import INTERNAL_TOPICS, METADATA_TOPIC, check_name
+from diamant.broker.topics.internal_names import INTERNAL_TOPICS, METADATA_TOPIC
+from diamant.broker.topics.name_checks import check_name
 from diamant.broker.topics.topic import Topic
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields

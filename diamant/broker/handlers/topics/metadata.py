@@ -21,7 +21,8 @@ from diamant.broker.network.api import Answer, Api, RequestContext
 from diamant.broker.security.authorization import needs
 from diamant.broker.security.authorization.access import Access, allowed_names
 from diamant.broker.topics.creation import ensure_topics
-from diamant.broker.topics.names import INTERNAL_TOPICS, check_name
+from diamant.broker.topics.internal_names import INTERNAL_TOPICS
+from diamant.broker.topics.name_checks import check_name
 from diamant.broker.topics.topic import Topic
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.metadata import (

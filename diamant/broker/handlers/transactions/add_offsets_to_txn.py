@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, Api, RequestContext, error_of
-from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 

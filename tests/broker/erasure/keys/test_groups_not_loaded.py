@@ -15,7 +15,7 @@ from diamant.broker.commands.admin.erase import _is_agreed
 from diamant.broker.groups.coordinator import committed_offsets, partition_scan
 from diamant.broker.groups.coordinator.partition_scan import PartitionScan
 from diamant.broker.metrics import erasure_deadline
-from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.storage.segments.segment import FileSlice
 from tests.broker.erasure.cases import (
     DAY_MS,

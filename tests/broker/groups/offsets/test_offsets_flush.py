@@ -11,7 +11,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.groups.classic.events import GroupProtocol, JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from diamant.broker.network.api import CloseConnection
-from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import ErrorCode

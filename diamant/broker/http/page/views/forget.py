@@ -29,7 +29,7 @@ from diamant.broker.http.page.making.rendering import (
 )
 from diamant.broker.http.serving.json_body import MAX_KEYED_BODY_BYTES
 from diamant.broker.http.serving.route import Call, Param, Route
-from diamant.broker.topics.names import INTERNAL_TOPICS
+from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.protocol.errors import KafkaError
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log

@@ -13,7 +13,7 @@ from diamant.broker.groups.store.offsets import committed_offset_of
 from diamant.broker.http.page.making.live import live_view, stream
 from diamant.broker.http.page.making.rendering import fragment, page, shown_call, view
 from diamant.broker.http.serving.route import Call
-from diamant.broker.topics.names import GROUP_OFFSETS_TOPIC
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE, parse_assignment
 from diamant.storage.log.log import Log

@@ -1,16 +1,12 @@
-"""Names of topics: the internal ones, and what is allowed."""
+"""Checks of the names of topics."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
+from diamant.broker.topics.internal_names import METADATA_TOPIC
 from diamant.protocol.errors import ErrorCode, KafkaError
-
-GROUP_OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTION_STATE_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
-METADATA_TOPIC = "__cluster_metadata"
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
