@@ -21,12 +21,15 @@ from diamant.cleaner.rules.plan import (
 from diamant.cleaner.rules.result import OutputOverflow, OutputSegment
 from diamant.storage import names
 from diamant.storage.env.env import Buffer, Env, File
+from diamant.storage.env.write_back import begin_write_back
 from diamant.storage.segments.txn_index import AbortedTxn
 
 NO_TIMESTAMP = -1
 
 WRITE_BUFFER_BYTES = 256 * 1024
 """Batches are gathered up to this size and then written; larger ones go straight to the file."""
+WRITE_BACK_BYTES = 8 * 1024 * 1024
+"""For every so many bytes the disk begins to write, so that little is left for the sync at the end."""
 
 _INDEX_ENTRY = Struct(">ii")
 _TIME_INDEX_ENTRY = Struct(">qi")
@@ -74,6 +77,8 @@ class SegmentWriter:
         self._crc = 0
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
+        self._written_bytes = 0
+        """Since the disk last began to write."""
         self._remove_files()
         self._file: File | None = env.create_new(self._paths[0])
 
@@ -90,8 +95,12 @@ class SegmentWriter:
         """Write what was gathered; afterwards the appended buffers may be used again."""
         if self._pending and self._file is not None:
             self._file.append(*self._pending)
+            self._written_bytes += self._pending_bytes
             self._pending.clear()
             self._pending_bytes = 0
+            if self._written_bytes >= WRITE_BACK_BYTES:
+                begin_write_back(self._file.fileno())
+                self._written_bytes = 0
 
     def finish(self, modified_ms: int, source_base_offsets: tuple[int, ...]) -> OutputSegment:
         """Complete the files and give them the time of the last source. They are not durable yet: see `output_sync`."""
