@@ -25,6 +25,7 @@ from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult
 from diamant.cleaner.runners.contract import MemoryLimit, NoRoom, Runner, RunnerFailed, check_room
 from diamant.cleaner.runners.exchange import exchange
 from diamant.cleaner.runners.inline import InlineRunner
+from diamant.cleaner.runners.swap_holds import SwapHolds
 from diamant.cleaner.service import kafka_log_lines, log_messages
 from diamant.cleaner.service.cleaner_slot import CleanerSlot, RunningRound
 from diamant.cleaner.service.log_picker import LogPicker, why_not
@@ -68,6 +69,7 @@ class Rounds:
     ) -> None:
         self.settings = settings
         """Of the next rounds."""
+        self.swap_holds = SwapHolds()
         self._env = env
         self._states = states
         self._picker = picker
@@ -149,7 +151,13 @@ class Rounds:
         async with self._inline_turns if isinstance(runner, InlineRunner) else nullcontext():
             one = slot.running = RunningRound(plan, runner, self._env.clock.now_ms())
             result = await run_plan(
-                log, plan, runner, check_done=check_done, blocking=self._blocking, on_freed=one.free
+                log,
+                plan,
+                runner,
+                check_done=check_done,
+                blocking=self._blocking,
+                on_freed=one.free,
+                until_free=self.swap_holds.released,
             )
         slot.note_ready(runner)
         return result
@@ -209,6 +217,10 @@ def no_note(_count: int) -> None:
     """Take no note."""
 
 
+async def never_held(_partition: TopicPartition) -> None:
+    """Wait for nothing."""
+
+
 async def run_plan(
     log: Log,
     plan: CleanPlan,
@@ -217,10 +229,12 @@ async def run_plan(
     check_done: CheckDone,
     blocking: Executor,
     on_freed: Callable[[int], object] = no_note,
+    until_free: Callable[[TopicPartition], Awaitable[None]] = never_held,
 ) -> CleanResult:
     """Carry out `plan`, made of `log` in this same turn of the loop, and swap its outputs in.
 
-    `on_freed` is told of each output how many bytes smaller it is than its sources.
+    `on_freed` is told of each output how many bytes smaller it is than its sources. No segment is replaced before `until_free`
+    of the log returns.
     Raises what `Runner.run` raises, and SourcesChanged if the log is no longer as planned. Outputs swapped before stay.
     """
     sizes = {segment.base_offset: segment.size for segment in plan.segments}
@@ -228,6 +242,7 @@ async def run_plan(
     async def swap(output: OutputSegment) -> None:
         source_sizes = [sizes[base] for base in output.source_base_offsets]
         on_freed(sum(source_sizes) - output.size)
+        await until_free((log.topic, log.partition))
         await exchange(log, output, source_sizes, runner, check_done=check_done, blocking=blocking)
 
     return await runner.run(plan, on_output=swap, check_done=check_done)

@@ -108,7 +108,7 @@ class CleanerService:
         self.picker = LogPicker(env, logs, self.states, self._metrics, self._prompt, self.blocking, holds)
         """Tells what there is to clean at a log now, and when the clock alone makes something due."""
         round_settings = settings.for_rounds(self._hash_key)
-        self._rounds = Rounds(env, self.states, self.picker, self._prompt, round_settings, self.blocking, watch)
+        self.rounds = Rounds(env, self.states, self.picker, self._prompt, round_settings, self.blocking, watch)
         self._retention = CompactedRetention(env.clock, self.picker, self.states, on_retained, is_kafka=self._is_kafka)
         self.slots = Slots(env, new_process_runner, new_offload_runner, offload_from_bytes, max_inline_bytes)
         """Tells how far the rounds are that runners are at."""
@@ -132,7 +132,7 @@ class CleanerService:
                 self._hash_key = await in_thread(self.blocking, kept_hash_key, self._env, self._directory)
             except OSError as error:
                 logger.warning("the key of hashes cannot be kept, another one serves until the next start: %s", error)
-            self._rounds.settings = self.settings.for_rounds(self._hash_key)
+            self.rounds.settings = self.settings.for_rounds(self._hash_key)
         self.states.keep_only({*self._logs, *unopened})
         self._loop.start()
 
@@ -229,7 +229,7 @@ class CleanerService:
         if settings.io_max_bytes_per_second != self.settings.io_max_bytes_per_second:
             logger.info("the cleaner may read and write %g bytes per second", settings.io_max_bytes_per_second)
         self.settings = settings
-        self._rounds.settings = settings.for_rounds(self._hash_key)
+        self.rounds.settings = settings.for_rounds(self._hash_key)
         self.slots.limit(settings.io_max_bytes_per_second / settings.threads)
         self._loop.look_by(self._env.clock.now_ms() + self._pause_ms())
         if not self._is_kafka:
@@ -247,7 +247,7 @@ class CleanerService:
             self.states.abort(partition)
             self.callers.end_watches(partition, StorageError(f"{partition[0]}-{partition[1]}: {why_not(log)}"))
         if self._prompt is not None and (before.is_compacted or log.config.is_compacted):
-            self._rounds.forget_failures(partition)
+            self.rounds.forget_failures(partition)
             self.states.retry_now(partition, self._env.clock.now_ms())
             self._prompt.release(log)
             self._look_now()
@@ -262,7 +262,7 @@ class CleanerService:
         self._metrics.forget(partition)
         if self._prompt is not None:
             self._prompt.forget(partition)
-        self._rounds.forget_failures(partition)
+        self.rounds.forget_failures(partition)
         self.callers.forget(partition)
 
     def rolled(self, log: Log) -> None:
@@ -305,7 +305,7 @@ class CleanerService:
             self._loop.look_by(deadline_ms)
         if self._prompt is not None and not self._prompt.is_learning and not self.states.is_stopping:
             self._prompt.begin_learning(self.picker.take_to_learn(), lambda: self._loop.is_awaited, self._look_now)
-        self._filters.begin(self.picker.without_filters, self._rounds.settings)
+        self._filters.begin(self.picker.without_filters, self.rounds.settings)
         return not self.callers.requests and not self._has_begun and not self._is_busy
 
     @property
@@ -346,7 +346,7 @@ class CleanerService:
         partition = log.topic, log.partition
         requests = self.callers.take(partition)
         try:
-            report = await self._rounds.run(slot, log, requests, self.slots.busy)
+            report = await self.rounds.run(slot, log, requests, self.slots.busy)
         except BaseException:
             self.states.done_cleaning(partition, None)
             cancel(requests.futures)
@@ -354,7 +354,7 @@ class CleanerService:
         else:
             self.states.done_cleaning(partition, report.checkpoint)
             if report.is_cleaned and not log.is_deleted:
-                self._rounds.forget_failures(partition)
+                self.rounds.forget_failures(partition)
                 self.states.mark_cleanable(partition)
                 self.states.set_last_cleaned(partition, report.ended_ms)
                 self._metrics.count(partition, report, slot.index)

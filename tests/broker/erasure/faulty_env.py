@@ -82,10 +82,10 @@ class FaultyEnv(RealEnv):
 class Held:
     """A call of the operating system that a thread is in until the test releases it."""
 
-    def __init__(self, env: object, operation: str, path_glob: str) -> None:
+    def __init__(self, env: object, operation: str, path_glob: str, *, after: int = 0) -> None:
         assert isinstance(env, FaultyEnv)
         self.begun, self.go_on = threading.Event(), threading.Event()
-        env.before(operation, path_glob, self._hold)
+        env.before(operation, path_glob, self._hold, after=after)
 
     def _hold(self) -> None:
         self.begun.set()

@@ -17,6 +17,7 @@ from diamant.cleaner.rules.result import CheckDone, CleanResult, never_done
 from diamant.cleaner.runners.contract import Runner, RunnerFailed, SwapOutput
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.process import WORKER_PROGRAM, ProcessRunner
+from diamant.cleaner.runners.swap_holds import SwapHolds
 from diamant.cleaner.service.round import run_plan
 from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
@@ -123,6 +124,31 @@ async def runner(log: Log) -> AsyncIterator[Watched]:
 async def clean(log: Log, runner: Runner, blocking: ThreadPoolExecutor) -> CleanResult:
     """Carry out a round at all of the log, as the broker does."""
     return await run_plan(log, plan_of(log), runner, check_done=never_done, blocking=blocking)
+
+
+async def test_nothing_is_replaced_in_a_log_that_is_held(
+    log: Log, runner: Watched, blocking: ThreadPoolExecutor
+) -> None:
+    """The round writes its outputs, and each waits for the end of the hold. A hold on another log stops nothing."""
+    holds, before, waits = SwapHolds(), segment_files(log), asyncio.Event()
+
+    async def until_free(partition: tuple[str, int]) -> None:
+        waits.set()
+        await holds.released(partition)
+
+    with holds.held([(log.topic, log.partition), ("other", 0)]):
+        plan = plan_of(log)
+        work = run_plan(log, plan, runner, check_done=never_done, blocking=blocking, until_free=until_free)
+        cleaning = asyncio.create_task(work)
+        await waits.wait()
+        assert segment_files(log) == before
+        assert leftovers(log) != []
+    result = await cleaning
+    assert result.outputs
+    assert segment_files(log) != before
+    assert leftovers(log) == []
+    with holds.held([("other", 0)]):
+        await holds.released((log.topic, log.partition))
 
 
 async def test_the_worker_renames(log: Log, runner: Watched, blocking: ThreadPoolExecutor, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One attempt at an erasure: its phases (`erasures.py`), each saved before the next begins.
+"""One attempt at an erasure: its phases (`erasures.py`), each saved before the next removes anything.
 
 A step takes the intent and returns what it is after it. What is returned last is on the disk, so after any stop the next
 attempt continues there: a phase may run twice, and none is left out.
@@ -17,7 +17,7 @@ from diamant.broker.erasure.erase.erase_result import EraseFailed, Erasure
 from diamant.broker.erasure.erase.erase_steps import EraseSteps
 from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
-from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.evidence.evidence import DIGEST_THREADS, Evidence
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.ended import Ended
 from diamant.broker.erasure.jobs.job_queue import JobQueue
@@ -94,9 +94,10 @@ class EraseAttempt:
             # A partition that could not be opened is there again.
             intent = replace(intent, phase=WRITING)
         if intent.phase == WRITING:
-            intent = await self._write_tombstones(intent, is_new=is_new)
-        if intent.phase == REMOVING:
+            intent = await self._write_tombstones(intent, is_new=is_new, is_patient=is_patient)
+        elif intent.phase == REMOVING:
             intent = await steps.remove_values(intent, self._subject, self._progress, is_patient=is_patient)
+        if intent.phase == REMOVING:
             intent, erasure = await self._certify_values(intent)
             if not intent.is_now or erasure.state != VALUES_GONE:
                 return erasure
@@ -108,13 +109,30 @@ class EraseAttempt:
         await self._tools.queue.table.save(intent, self._key, intent.due_ms)
         return intent
 
-    async def _write_tombstones(self, intent: Intent, *, is_new: bool) -> Intent:
-        tombstones = self._tools.tombstones
-        intent, located, ends = await tombstones.locate(intent, self._claims, self._subject, self._progress)
+    async def _write_tombstones(self, intent: Intent, *, is_new: bool, is_patient: bool) -> Intent:
+        """Write them, and remove values. No affected segment is replaced before its digest, made beside, is on the disk."""
+        tombstones, steps = self._tools.tombstones, self._tools.steps
+        intent, location = await tombstones.locate(intent, self._claims, self._subject, self._progress)
         await self._save(intent)
         if is_new:
             await self._check_values_unsaid(intent)
-        return await self._save(await tombstones.write(intent, located, ends))
+        intent = await tombstones.write(intent, location)
+        holds = await steps.swap_holds()
+
+        async def digest() -> Intent:
+            with holds.held(location.partitions):
+                return await self._save(await tombstones.digest(intent, location))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                digesting = group.create_task(digest())
+                if len(location.files) > DIGEST_THREADS:
+                    # It takes long, and the rounds of other logs are not to wait for it.
+                    await digesting
+                removed = await steps.remove_values(intent, self._subject, self._progress, is_patient=is_patient)
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return replace(removed, before=digesting.result().before)
 
     async def _check_values_unsaid(self, intent: Intent) -> None:
         """Refuse an erasure whose texts hold a value, now that values are known, and leave nothing of it. BadArgument."""

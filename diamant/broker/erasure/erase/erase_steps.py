@@ -36,6 +36,7 @@ from diamant.storage.errors import StorageError
 if TYPE_CHECKING:
     from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.operations.compactions.compact import Compactions
+    from diamant.cleaner.runners.swap_holds import SwapHolds
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,10 @@ class EraseSteps:
         self._compactions = compactions
         self._groups = groups
         self._table = table
+
+    async def swap_holds(self) -> SwapHolds:
+        """What keeps the cleaner from replacing segments."""
+        return (await self._cleaning.service()).rounds.swap_holds
 
     # -- values ----------------------------------------------------------------------------------------------------------
 

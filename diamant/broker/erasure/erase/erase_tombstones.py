@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from diamant.broker.erasure.erase.claims import Claims, claims_of
@@ -35,6 +35,22 @@ logger = logging.getLogger(__name__)
 TOMBSTONES_PER_TURN = 32
 
 
+@dataclass(frozen=True, slots=True)
+class LocatedKeys:
+    """The places of the key, before anything is erased."""
+
+    located: list[LocatedKey]
+    ends: Mapping[TopicPartition, LogEnd]
+    """Up to where each log was there then."""
+    files: Mapping[str, str]
+    """Segments that hold the key and have no digest yet: what certificates call them, by name."""
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """Those that hold the key."""
+        return [(one.topic, one.partition) for one in self.located]
+
+
 class EraseTombstones:
     """Locates keys and writes tombstones."""
 
@@ -45,9 +61,8 @@ class EraseTombstones:
 
     async def locate(
         self, intent: Intent, claims: Claims, subject: Subject, progress: Progress
-    ) -> tuple[Intent, list[LocatedKey], dict[TopicPartition, LogEnd]]:
-        """Find the key in the partitions that have no claim yet, or have values in spite of it; also return up to where each log
-        was there then.
+    ) -> tuple[Intent, LocatedKeys]:
+        """Find the key in the partitions that have no claim yet, or have values in spite of it.
 
         Filters are asked at first only: a value that is left after that may be one that they hide.
         """
@@ -69,23 +84,21 @@ class EraseTombstones:
         # Findings of an earlier attempt are reported as they were then.
         new = {(one.topic, one.partition): one for one in located if (one.topic, one.partition) not in intent.found}
         # From here on files are called what they are in certificates.
-        shown = {name: shown_name(place_named(name), subject.needles) for one in new.values() for name in one.files}
-        digested = {one.file for one in intent.before}
-        files = sorted(name for name in shown if shown[name] not in digested)
-        digests = await asyncio.to_thread(self._evidence.digests, files, ends)
-        intent = replace(
-            intent,
-            needles=tuple(subject.needles),
-            found={**intent.found, **{partition: one.shown(shown) for partition, one in new.items()}},
-            before=(*intent.before, *(replace(one, file=shown[one.file]) for one in digests)),
-        )
-        return intent, located, ends
+        shown = {name: shown_name(place_named(name), subject.needles) for one in located for name in one.files}
+        found = {**intent.found, **{partition: one.shown(shown) for partition, one in new.items()}}
+        known = {name for one in found.values() for name in one.files} - {one.file for one in intent.before}
+        files = {name: shown[name] for name in sorted(shown) if shown[name] in known}
+        return replace(intent, needles=tuple(subject.needles), found=found), LocatedKeys(located, ends, files)
 
-    async def write(
-        self, intent: Intent, located: Sequence[LocatedKey], ends: Mapping[TopicPartition, LogEnd]
-    ) -> Intent:
+    async def digest(self, intent: Intent, location: LocatedKeys) -> Intent:
+        """Add the digests of the segments that hold the key, as far as they are there."""
+        files = location.files
+        digests = await asyncio.to_thread(self._evidence.digests, [*files], location.ends)
+        return replace(intent, before=(*intent.before, *(replace(one, file=files[one.file]) for one in digests)))
+
+    async def write(self, intent: Intent, location: LocatedKeys) -> Intent:
         """Write a tombstone where one is needed, and note the claims: the values are removed next."""
-        by_partition = {(one.topic, one.partition): one for one in located}
+        by_partition, ends = {(one.topic, one.partition): one for one in location.located}, location.ends
         refused, steps, claims = {}, {**intent.done}, {**intent.claims}
         known = claims_of(intent, self._evidence.topics)
         there = frozenset(known.present.partitions)

@@ -136,6 +136,7 @@ async def check_goes_on(tmp_path: Path, index: int) -> bool:
         assert files_with(data_of(broker), PERSON) == []
         assert files_with(data_of(broker), KEY) == []
         assert certificate["found"][0]["values"] == 1
+        assert [one["file"] for one in certificate["segments"]["before"]] == certificate["found"][0]["files"]
         verified = await broker.services.certificates().verify(certificate, public_key=pinned(certificate), key=KEY)
         assert verified.is_valid, verified.notes
         return True
