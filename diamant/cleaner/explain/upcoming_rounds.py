@@ -23,6 +23,7 @@ from diamant.cleaner.rules.eligibility import (
     inactive_from,
     is_candidate,
     old_enough_ms,
+    overdue_by_records_ms,
 )
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.service.partition_view import CleanerView
@@ -48,8 +49,10 @@ class UpcomingRound:
 
 def look(state: LogState, view: CleanerView, now_ms: int, first_dirty: int | None = None) -> CleanableRange:
     """Return what a scan at `now_ms` would find; `first_dirty` replaces the checkpoint."""
-    found = cleanable_range(state, view.checkpoint if first_dirty is None else first_dirty, now_ms)
-    return time_based_roll.with_append_lag(found, state, now_ms) if view.is_prompt else found
+    overdue_ms = time_based_roll.overdue_ms if view.is_prompt else overdue_by_records_ms
+    return cleanable_range(
+        state, view.checkpoint if first_dirty is None else first_dirty, now_ms, overdue_ms=overdue_ms
+    )
 
 
 def course(state: LogState, view: CleanerView, now_ms: int, *, is_early: bool = True) -> tuple[UpcomingRound, ...]:

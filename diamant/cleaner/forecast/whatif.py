@@ -53,7 +53,14 @@ from diamant.cleaner.forecast.overlay_states import OverlayStates, State, next_k
 from diamant.cleaner.offline.clean import swap_into
 from diamant.cleaner.prompt.segment_facts import PartitionFacts, horizon_round_end, read_facts
 from diamant.cleaner.rules import time_based_roll
-from diamant.cleaner.rules.eligibility import BY_LAG, BY_RATIO, CleanableRange, cleanable_range, is_candidate
+from diamant.cleaner.rules.eligibility import (
+    BY_LAG,
+    BY_RATIO,
+    CleanableRange,
+    cleanable_range,
+    is_candidate,
+    overdue_by_records_ms,
+)
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.planning import make_plan
@@ -249,8 +256,8 @@ class _Course:
         return self.is_prompt and time_based_roll.should_roll(log, at_ms)
 
     def _look(self, log: Log, checkpoint: int | None, at_ms: int) -> CleanableRange:
-        found = cleanable_range(log, checkpoint, at_ms)
-        return time_based_roll.with_append_lag(found, log, at_ms) if self.is_prompt else found
+        overdue_ms = time_based_roll.overdue_ms if self.is_prompt else overdue_by_records_ms
+        return cleanable_range(log, checkpoint, at_ms, overdue_ms=overdue_ms)
 
     def _is_round_due(self, log: Log, found: CleanableRange) -> bool:
         return is_candidate(log, found) and found.is_eligible and found.cleanable_bytes > 0

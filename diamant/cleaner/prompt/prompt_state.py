@@ -15,7 +15,7 @@ from diamant.cleaner.prompt.quarantine import CorruptSegment, Quarantine
 from diamant.cleaner.prompt.segment_facts import MIN_FILED_BYTES, PartitionFacts, prune, read_facts
 from diamant.cleaner.rules.eligibility import CleanableRange, cleanable_range
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.time_based_roll import with_append_lag
+from diamant.cleaner.rules.time_based_roll import overdue_ms
 from diamant.cleaner.rules.tombstone_hold import TombstoneHold
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
@@ -48,8 +48,7 @@ class PromptLog:
         while True:
             first_dirty = self.quarantine.first_dirty(checkpoint)
             try:
-                found = cleanable_range(self.log, first_dirty, now_ms, is_forced=is_forced)
-                return with_append_lag(found, self.log, now_ms)
+                return cleanable_range(self.log, first_dirty, now_ms, is_forced=is_forced, overdue_ms=overdue_ms)
             except CorruptLog as error:
                 first = self.log.log_start_offset if first_dirty is None else first_dirty
                 if not self.add_corrupt(error, first, now_ms):

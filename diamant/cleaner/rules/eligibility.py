@@ -11,7 +11,7 @@ Source: Kafka's LogCleanerManager and LogToClean.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -47,6 +47,9 @@ class LogView(Protocol):
     def log_end_offset(self) -> int: ...
     @property
     def last_stable_offset(self) -> int: ...
+
+
+LogT = TypeVar("LogT", bound=LogView)
 
 
 class Limits(NamedTuple):
@@ -102,11 +105,29 @@ class CleanableRange:
         return (self.is_overdue and self.cleanable_bytes > 0) or self.dirty_ratio > self.min_dirty_ratio
 
 
-def cleanable_range(log: LogView, checkpoint: int | None, now_ms: int, *, is_forced: bool = False) -> CleanableRange:
+def overdue_by_records_ms(log: LogView, first_dirty_offset: int, now_ms: int) -> int:
+    """Return by how much the oldest dirty batch has outlived `max.compaction.lag.ms` by its timestamp, as in Kafka; else 0."""
+    limit_ms = log.config.max_compaction_lag_ms
+    if limit_ms >= now_ms:
+        return 0  # nothing can be that old; saves reading first batches where no lag is set
+    timestamps = (segment.first_timestamp for segment in inactive_from(log, first_dirty_offset))
+    earliest_ms = min((timestamp for timestamp in timestamps if timestamp > 0), default=None)
+    return 0 if earliest_ms is None else max(0, now_ms - max(limit_ms, 0) - earliest_ms)
+
+
+def cleanable_range(
+    log: LogT,
+    checkpoint: int | None,
+    now_ms: int,
+    *,
+    is_forced: bool = False,
+    overdue_ms: Callable[[LogT, int, int], int] = overdue_by_records_ms,
+) -> CleanableRange:
     """Return the range of the next round of `log`, whose `checkpoint` is where the last one ended (None: never).
 
-    `is_forced`: as if `min.compaction.lag.ms` were 0. Reads the first header of a dirty segment unless it is known, so
-    it may touch the disk.
+    `is_forced`: as if `min.compaction.lag.ms` were 0. `overdue_ms` tells by how much that lag's maximum is exceeded from an
+    offset on: in mode prompt `time_based_roll.overdue_ms`. Reads the first header of a dirty segment unless it is known, so it
+    may touch the disk.
     """
     first_dirty = log.log_start_offset if checkpoint is None else checkpoint
     is_reset = not log.log_start_offset <= first_dirty <= log.log_end_offset
@@ -121,7 +142,7 @@ def cleanable_range(log: LogView, checkpoint: int | None, now_ms: int, *, is_for
         first_uncleanable_offset=first_uncleanable,
         clean_bytes=sum(segment.size for segment in log.segments if segment.base_offset < first_dirty),
         cleanable_bytes=sum(segment.size for segment in dirty if segment.base_offset < first_uncleanable),
-        delay_ms=_delay_ms(log.config, dirty, now_ms),
+        delay_ms=overdue_ms(log, first_dirty, now_ms),
         min_dirty_ratio=log.config.min_cleanable_dirty_ratio,
     )
 
@@ -164,16 +185,6 @@ def round_down(log: LogView, offset: int) -> int:
     """Return the base of the inactive segment that holds `offset`, else that of the active one."""
     inactive = inactive_from(log, offset)
     return inactive[0].base_offset if inactive else log.segments[-1].base_offset
-
-
-def _delay_ms(config: LogConfig, dirty: Iterable[SegmentView], now_ms: int) -> int:
-    if config.max_compaction_lag_ms >= now_ms:
-        return 0  # nothing can be that old; saves reading first batches where no lag is set
-    timestamps = (segment.first_timestamp for segment in dirty)
-    earliest = min((timestamp for timestamp in timestamps if timestamp > 0), default=None)
-    if earliest is None:
-        return 0
-    return max(0, now_ms - max(config.max_compaction_lag_ms, 0) - earliest)
 
 
 def inactive_from(log: LogView, offset: int) -> Sequence[SegmentView]:

@@ -26,9 +26,8 @@ For the loop of the service, in the thread that owns the logs; nothing here is c
 
     config = config.with_clamped_jitter()                      whenever a log is given its configuration
     for log in logs: if should_roll(log, now_ms): log.roll()   at the start of each loop, before the scan
-    found = with_append_lag(cleanable_range(...), log, now_ms) in the scan
+    found = cleanable_range(..., overdue_ms=overdue_ms)        in the scan
     due_ms(log, found.first_dirty_offset, now_ms)              when to look again at the latest
-    overdue_ms(log, first_dirty_offset, now_ms)                for the metrics: the active segment counts too
 
 The first question about a segment that was there before the start reads a header and asks for two file times; the answer is
 kept in `Segment.first_append_ms`.
@@ -37,7 +36,6 @@ kept in `Segment.first_append_ms`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from diamant.cleaner.rules.eligibility import CleanableRange
@@ -108,17 +106,11 @@ def should_roll(log: AnyLog, now_ms: int) -> bool:
     return due is not None and now_ms >= due
 
 
-def with_append_lag(found: CleanableRange, log: AnyLog, now_ms: int) -> CleanableRange:
-    """Return what the scan found with the delay counted from the appends, if that is longer."""
-    delay_ms = overdue_ms(log, found.first_dirty_offset, now_ms, with_active=False)
-    return replace(found, delay_ms=max(found.delay_ms, delay_ms))
-
-
-def overdue_ms(log: AnyLog, first_dirty_offset: int, now_ms: int, *, with_active: bool = True) -> int:
-    """Return by how much the oldest record that is not compacted has outlived `max.compaction.lag.ms`; 0 if it has not."""
+def overdue_ms(log: AnyLog, first_dirty_offset: int, now_ms: int) -> int:
+    """Return by how much the oldest dirty record of a closed segment has outlived `max.compaction.lag.ms`; 0 if it has not."""
     if log.config.max_compaction_lag_ms >= now_ms:
         return 0  # nothing can be that old; saves asking for times of files where no lag is set
-    oldest_ms = oldest_append_ms(log, first_dirty_offset, now_ms, with_active=with_active)
+    oldest_ms = oldest_append_ms(log, first_dirty_offset, now_ms, with_active=False)
     return 0 if oldest_ms is None else max(0, now_ms - oldest_ms - log.config.max_compaction_lag_ms)
 
 

@@ -17,11 +17,11 @@ from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.prompt import segment_keys
 from diamant.cleaner.prompt.quarantine import Quarantine
 from diamant.cleaner.prompt.segment_facts import PartitionFacts, file_facts, horizon_round_end, read_facts
-from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleanable_range
+from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleanable_range, overdue_by_records_ms
 from diamant.cleaner.rules.grouping import expiry_slice_ms
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT
 from diamant.cleaner.rules.retention import deletable_segments
-from diamant.cleaner.rules.time_based_roll import should_roll, with_append_lag
+from diamant.cleaner.rules.time_based_roll import overdue_ms, should_roll
 from diamant.cleaner.service.partition_states import PartitionStates
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
@@ -34,8 +34,8 @@ in_both_modes = pytest.mark.parametrize("mode", MODES)
 
 def found_in(log: CleanerLog, mode: str) -> CleanableRange:
     """What a scan finds."""
-    found = cleanable_range(log.log, log.first_dirty, log.now_ms)
-    return found if mode == KAFKA else with_append_lag(found, log.log, log.now_ms)
+    by_mode = overdue_by_records_ms if mode == KAFKA else overdue_ms
+    return cleanable_range(log.log, log.first_dirty, log.now_ms, overdue_ms=by_mode)
 
 
 def loop(log: CleanerLog, mode: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from diamant.cleaner.rules.eligibility import cleanable_range
 from diamant.cleaner.rules.modes import PROMPT
-from diamant.cleaner.rules.time_based_roll import due_ms, overdue_ms, roll_due_ms, should_roll, with_append_lag
+from diamant.cleaner.rules.time_based_roll import due_ms, oldest_append_ms, overdue_ms, roll_due_ms, should_roll
 from diamant.storage.segments.log_config import LogConfig
 from tests.cleaner.cleaner_log import DAY_MS, START_MS, CleanerLog
 
@@ -20,7 +20,7 @@ def loop(log: CleanerLog) -> None:
     """What the cleaner's loop does for one log, as `time_based_roll` says it."""
     if should_roll(log.log, log.now_ms):
         log.log.roll()
-    found = with_append_lag(cleanable_range(log.log, log.first_dirty, log.now_ms), log.log, log.now_ms)
+    found = cleanable_range(log.log, log.first_dirty, log.now_ms, overdue_ms=overdue_ms)
     if found.is_eligible:
         log.clean(end=found.first_uncleanable_offset, mode=PROMPT)
 
@@ -170,10 +170,10 @@ def test_closed_segments_are_overdue_by_the_wall_clock(timestamp: int) -> None:
     log.roll()
     for age_ms, delay_ms in ((HOUR_MS, 0), (HOUR_MS + 1, 1), (2 * HOUR_MS, HOUR_MS)):
         now_ms = START_MS + age_ms
-        found = cleanable_range(log.log, 0, now_ms)
-        assert not found.is_overdue
-        assert with_append_lag(found, log.log, now_ms).delay_ms == delay_ms
-        assert with_append_lag(found, log.log, now_ms).is_eligible == (delay_ms > 0)
+        assert not cleanable_range(log.log, 0, now_ms).is_overdue
+        found = cleanable_range(log.log, 0, now_ms, overdue_ms=overdue_ms)
+        assert found.delay_ms == delay_ms
+        assert found.is_eligible == (delay_ms > 0)
 
 
 def test_prompt_is_never_later_than_kafka() -> None:
@@ -183,7 +183,7 @@ def test_prompt_is_never_later_than_kafka() -> None:
     log.roll()
     found = cleanable_range(log.log, 0, log.now_ms)
     assert found.delay_ms == DAY_MS - HOUR_MS
-    assert with_append_lag(found, log.log, log.now_ms) == found
+    assert cleanable_range(log.log, 0, log.now_ms, overdue_ms=overdue_ms) == found
 
 
 def test_clean_segments_are_never_overdue() -> None:
@@ -200,8 +200,8 @@ def test_the_active_segment_counts_for_the_metrics() -> None:
     log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
     log.data("a", timestamp=5)
     now_ms = START_MS + 2 * HOUR_MS
-    assert overdue_ms(log.log, 0, now_ms) == HOUR_MS
-    assert overdue_ms(log.log, 0, now_ms, with_active=False) == 0
+    assert oldest_append_ms(log.log, 0, now_ms, with_active=True) == START_MS
+    assert overdue_ms(log.log, 0, now_ms) == 0
 
 
 def test_the_next_deadline_is_known() -> None:
