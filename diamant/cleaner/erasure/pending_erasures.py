@@ -5,12 +5,48 @@ A key is looked up by its keyed digest, and only intents of erasures of that ver
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from diamant.cleaner.erasure.intent import Intent
+from diamant.cleaner.erasure.intent import CLOSING, Intent
 from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import keyed_digest
+
+
+def no_note(_key: bytes) -> None:
+    """Take no note of a key."""
+
+
+class PendingKeys:
+    """The keys of the erasures in progress that have theirs still. Memory: 200 bytes each, for a keyed digest."""
+
+    def __init__(self, files: IntentFiles[Intent], on_key: Callable[[bytes], object] = no_note) -> None:
+        """`on_key` is told of each key that is to be erased, perhaps again and again."""
+        self._files = files
+        self._on_key = on_key
+        self._digests: dict[str, bytes] = {}
+        """By the ids of the erasures."""
+
+    def note(self, intent: Intent, key: SigningKey) -> None:
+        """Take an intent as it is on disk now."""
+        self._on_key(intent.key)
+        if intent.phase == CLOSING:
+            self.drop(intent.id)
+        else:
+            self._digests[intent.id] = keyed_digest(key.secret, intent.key)
+
+    def drop(self, intent_id: str) -> None:
+        """Forget an erasure that is over."""
+        self._digests.pop(intent_id, None)
+
+    def of(self, key: SigningKey | None, topic: str, topic_id: str) -> PendingErasures | None:
+        """Return the erasures in progress, for questions about a topic; None if there are none."""
+        if not self._digests or key is None:
+            return None
+        ids: dict[bytes, list[str]] = {}
+        for one, digest in self._digests.items():
+            ids.setdefault(digest, []).append(one)
+        return PendingErasures(self._files, key, ids, topic, topic_id)
 
 
 class PendingErasures:

@@ -53,11 +53,11 @@ from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.broker.operations.calls.progress import Progress
 from diamant.broker.operations.compactions.compact import check_engine
 from diamant.broker.snapshots.store import SnapshotFiles
-from diamant.cleaner.erasure.intent import CLOSING, WAITING, WRITING, Intent, intent_files
-from diamant.cleaner.erasure.pending_erasures import PendingErasures
+from diamant.cleaner.erasure.intent import WAITING, WRITING, Intent, intent_files
+from diamant.cleaner.erasure.pending_erasures import PendingErasures, PendingKeys, no_note
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path, tidy
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.search.needles import Needles, keyed_digest
+from diamant.cleaner.evidence.search.needles import Needles
 from diamant.storage.uuid_text import uuid_to_text
 
 if TYPE_CHECKING:
@@ -70,10 +70,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_TOPICS = 1_000
-
-
-def no_note(_key: bytes) -> None:
-    """Take no note of a key."""
 
 
 class Erasures:
@@ -94,15 +90,10 @@ class Erasures:
         """`kept`: the certificates that there are. `on_key` is told of each key that is to be erased."""
         self._evidence = evidence
         self._kept = kept
-        self._on_key = on_key
-        self._key_digests: dict[str, bytes] = {}
-        """The keyed digest of the key of each erasure in progress that has its key, by id; 200 bytes each."""
+        files = intent_files(evidence.env, evidence.directory)
+        self._keys = PendingKeys(files, on_key)
         self.table: JobTable[Intent] = JobTable(
-            "erasure",
-            intent_files(evidence.env, evidence.directory),
-            node,
-            on_known=self._note_key,
-            on_finished=lambda job_id: self._key_digests.pop(job_id, None),
+            "erasure", files, node, on_known=self._keys.note, on_finished=self._keys.drop
         )
         self.queue: JobQueue[Intent, Erasure] = JobQueue(self, self.table, evidence.keys, node)
         self._groups = GroupsBehind(evidence.logs, groups, node.topics)
@@ -150,22 +141,10 @@ class Erasures:
         """Return the key, and what is known of the values."""
         return [intent.key], Needles(key.secret, intent.needles)
 
-    def _note_key(self, intent: Intent, key: SigningKey) -> None:
-        self._on_key(intent.key)
-        if intent.phase == CLOSING:
-            self._key_digests.pop(intent.id, None)
-        else:
-            self._key_digests[intent.id] = keyed_digest(key.secret, intent.key)
-
     def pending(self, topic: str) -> PendingErasures | None:
         """Return the erasures in progress, for questions about a topic's tombstones; None if there are none."""
-        image, key = self._evidence.topics.image.topics.get(topic), self._evidence.keys.loaded
-        if not self._key_digests or key is None or image is None:
-            return None
-        ids: dict[bytes, list[str]] = {}
-        for one, digest in self._key_digests.items():
-            ids.setdefault(digest, []).append(one)
-        return PendingErasures(self.table.files, key, ids, topic, uuid_to_text(image.topic_id))
+        image = self._evidence.topics.image.topics.get(topic)
+        return None if image is None else self._keys.of(self._evidence.keys.loaded, topic, uuid_to_text(image.topic_id))
 
     # -- a call ----------------------------------------------------------------------------------------------------------
 
