@@ -51,7 +51,8 @@ from diamant.cleaner.forecast.forecast import (
 )
 from diamant.cleaner.forecast.overlay_states import OverlayStates, State, next_key
 from diamant.cleaner.offline.clean import swap_into
-from diamant.cleaner.prompt.segment_facts import PartitionFacts, horizon_round_end, read_facts
+from diamant.cleaner.prompt.facts_file import read_facts
+from diamant.cleaner.prompt.partition_facts import PartitionFacts, horizon_round_end
 from diamant.cleaner.rules import time_based_roll
 from diamant.cleaner.rules.eligibility import (
     BY_LAG,

@@ -17,7 +17,8 @@ from diamant.cleaner.explain.explainer import Explainer
 from diamant.cleaner.explain.explanation import PartitionExplanation
 from diamant.cleaner.explain.log_snapshot import LogState, OpenUntil
 from diamant.cleaner.explain.scans import KeyScan, OpenSegment, scan_key
-from diamant.cleaner.prompt.segment_facts import PartitionFacts, read_facts
+from diamant.cleaner.prompt.facts_file import read_facts
+from diamant.cleaner.prompt.partition_facts import PartitionFacts
 from diamant.cleaner.rules.eligibility import cleanable_range
 from diamant.cleaner.segments.tolerant_reader import PartitionFiles
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes

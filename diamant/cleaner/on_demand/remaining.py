@@ -15,7 +15,7 @@ from diamant.cleaner.on_demand.report import (
     TOMBSTONE,
     HeldBack,
 )
-from diamant.cleaner.prompt.segment_facts import read_facts
+from diamant.cleaner.prompt.facts_file import read_facts
 from diamant.cleaner.rules.eligibility import CleanableRange, inactive_from, limits, old_enough_ms, round_down
 from diamant.cleaner.service.round_requests import RoundWatch
 from diamant.cleaner.service.service import CleanerService

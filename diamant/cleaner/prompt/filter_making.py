@@ -20,9 +20,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from diamant.cleaner.prompt.facts_file import prune
 from diamant.cleaner.prompt.key_filter import has_filter
 from diamant.cleaner.prompt.prompt_state import PromptLog
-from diamant.cleaner.prompt.segment_facts import prune
 from diamant.cleaner.rules.planning import CleanerSettings
 from diamant.cleaner.rules.result import CheckDone, CleaningAborted
 from diamant.kernels import ARE_COMPILED

@@ -24,7 +24,7 @@ filter of one percent, any thousand new keys would seem to touch every segment. 
 map (`kernels/offset_map.py`), under the same random key, so that no one can make up keys that collide; with another key
 a filter is of no use.
 
-Memory: filters are in files beside the segments (`segment_facts`), one is loaded at a time, and a segment with more than
+Memory: filters are in files beside the segments (`facts_file`), one is loaded at a time, and a segment with more than
 `MAX_KEYS` keys has none: 72 MB at most, and 16 bytes for each key while it is made; 8 bytes for each dirty key. A segment
 without a filter is rewritten. Without kernels there are no filters, and those that lie there are not asked.
 """
@@ -37,7 +37,8 @@ from dataclasses import replace
 
 from crc32c import crc32c
 
-from diamant.cleaner.prompt.segment_facts import MIN_FILED_BYTES, SegmentFacts, is_of, load_facts, load_filter_bytes
+from diamant.cleaner.prompt.facts_file import MIN_FILED_BYTES, is_of, load_facts, load_filter_bytes
+from diamant.cleaner.prompt.segment_facts import SegmentFacts
 from diamant.cleaner.rules import record_fate
 from diamant.cleaner.rules.grouping import group_segments
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan

@@ -10,9 +10,10 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
+from diamant.cleaner.prompt.facts_file import MIN_FILED_BYTES, prune, read_facts
 from diamant.cleaner.prompt.key_filter import MIN_LOG_BYTES
+from diamant.cleaner.prompt.partition_facts import PartitionFacts
 from diamant.cleaner.prompt.quarantine import CorruptSegment, Quarantine
-from diamant.cleaner.prompt.segment_facts import MIN_FILED_BYTES, PartitionFacts, prune, read_facts
 from diamant.cleaner.rules.eligibility import CleanableRange, cleanable_range
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.time_based_roll import overdue_ms

@@ -16,8 +16,9 @@ from array import array
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from diamant.cleaner.prompt.facts_file import file_facts
 from diamant.cleaner.prompt.key_filter import MAX_KEYS, KeyFilter, hash_id
-from diamant.cleaner.prompt.segment_facts import FactsCollector, KeyFacts, SegmentFacts, file_facts
+from diamant.cleaner.prompt.segment_facts import FactsCollector, KeyFacts, SegmentFacts
 from diamant.cleaner.rules.result import CheckDone, Throttle, never_done, no_throttle
 from diamant.cleaner.segments.key_hasher import KeyHasher
 from diamant.cleaner.segments.row_records import RowRecords

@@ -16,8 +16,8 @@ from functools import partial
 from itertools import pairwise
 from typing import TypeAlias
 
+from diamant.cleaner.prompt.partition_facts import horizon_round_end
 from diamant.cleaner.prompt.prompt_state import PromptLogs
-from diamant.cleaner.prompt.segment_facts import horizon_round_end
 from diamant.cleaner.rules.eligibility import CleanableRange
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
 from diamant.cleaner.rules.planning import CleanerSettings, make_plan, plan_segment

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from diamant.cleaner.prompt.facts_file import facts_path
 from diamant.cleaner.prompt.filter_making import FactsTask
 from diamant.cleaner.prompt.key_filter import MIN_LOG_BYTES, cannot_hold
-from diamant.cleaner.prompt.segment_facts import facts_path
 from diamant.cleaner.prompt.segment_keys import file_segment_facts
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.rules.result import CheckDone, never_done

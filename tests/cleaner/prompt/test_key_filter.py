@@ -17,8 +17,8 @@ from diamant.cleaner.engines.dirty_range import map_dirty_range
 from diamant.cleaner.engines.parsed_chunks import ParsedChunks
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.prompt import key_filter, segment_keys
+from diamant.cleaner.prompt.facts_file import facts_path, file_facts, load_facts
 from diamant.cleaner.prompt.key_filter import KeyFilter, hash_id, segments_to_leave_alone
-from diamant.cleaner.prompt.segment_facts import facts_path, file_facts, load_facts
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import OutputSegment
@@ -363,7 +363,7 @@ def test_the_compiled_reading_finds_what_the_plain_one_does(history: list[Any]) 
 
 def segment_facts_of(log: CleanerLog, base_offset: int, size: int) -> Any:
     """The facts that the plain reading finds."""
-    from diamant.cleaner.prompt.segment_facts import read_facts
+    from diamant.cleaner.prompt.facts_file import read_facts
 
     return read_facts(log.env, DIRECTORY, base_offset, size)
 

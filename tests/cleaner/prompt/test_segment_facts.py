@@ -10,22 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from diamant.cleaner.engines import plain_round
-from diamant.cleaner.prompt import segment_facts
+from diamant.cleaner.prompt import partition_facts
+from diamant.cleaner.prompt.facts_file import facts_path, file_facts, load_facts, prune, read_facts
+from diamant.cleaner.prompt.partition_facts import PartitionFacts, horizon_round_end
 from diamant.cleaner.prompt.segment_facts import (
     DATA,
     MARKER,
     STAMPED_MARKER,
     FactsCollector,
     Horizon,
-    PartitionFacts,
     SegmentFacts,
     Step,
-    facts_path,
-    file_facts,
-    horizon_round_end,
-    load_facts,
-    prune,
-    read_facts,
 )
 from diamant.cleaner.rules.modes import PROMPT
 from diamant.storage import names
@@ -135,7 +130,7 @@ def test_too_many_steps_are_not_kept() -> None:
     facts = collector.facts(0, segment.size, 0, 0)
     assert facts.steps is None
     assert facts.has_transactions
-    assert segment_facts.markers_without_data([facts]) == []
+    assert partition_facts.markers_without_data([facts]) == []
 
 
 def test_a_damaged_batch_is_an_error() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.prompt.segment_facts import file_facts
+from diamant.cleaner.prompt.facts_file import file_facts
 from diamant.cleaner.prompt.segment_keys import read_key_facts
 from diamant.cleaner.prompt.superseded_check import CannotBeTold, LookedAtSegment, LookPlan, look
 from diamant.storage.env.env import RealEnv

@@ -15,8 +15,9 @@ from diamant.cleaner.engines.group_rewrite import rewrite_group
 from diamant.cleaner.engines.parsed_chunks import ParsedChunks
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.prompt import segment_keys
+from diamant.cleaner.prompt.facts_file import file_facts, read_facts
+from diamant.cleaner.prompt.partition_facts import PartitionFacts, horizon_round_end
 from diamant.cleaner.prompt.quarantine import Quarantine
-from diamant.cleaner.prompt.segment_facts import PartitionFacts, file_facts, horizon_round_end, read_facts
 from diamant.cleaner.rules.eligibility import CleanableRange, by_urgency, cleanable_range, overdue_by_records_ms
 from diamant.cleaner.rules.grouping import expiry_slice_ms
 from diamant.cleaner.rules.modes import KAFKA, MODES, PROMPT

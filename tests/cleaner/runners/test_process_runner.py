@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from diamant.cleaner.prompt.facts_file import facts_path
 from diamant.cleaner.prompt.filter_making import FactsTask
-from diamant.cleaner.prompt.segment_facts import facts_path
 from diamant.cleaner.prompt.segment_keys import file_segment_facts
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.plan import CleanPlan

@@ -17,7 +17,7 @@ from diamant.broker.operations.calls.progress import Progress
 from diamant.cleaner.erasure.locate import take_sample
 from diamant.cleaner.evidence.search.needles import MAX_NEEDLES
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
-from diamant.cleaner.prompt.segment_facts import facts_path
+from diamant.cleaner.prompt.facts_file import facts_path
 from diamant.cleaner.redaction.claims import WHERE, Redacted
 from diamant.cleaner.redaction.intent import REWRITING, RedactionIntent
 from diamant.cleaner.redaction.locate import LocatedRecords, SearchedSegment, TooManyMatches, locate_records

@@ -1,0 +1,146 @@
+"""The files with facts of segments, beside them (mode prompt). Kafka passes over them: their names begin with no number.
+
+Facts are of one file: of its size, modification time and birth, since a segment that was cleaned again is another file. Those
+of larger segments are filed, and made again when they are not of the segment that is there:
+
+    diamant-<base offset, 20 digits>.facts
+        4   b"DSF1"
+        4   uint32   bytes of the text that follows
+        4   uint32   its CRC-32C
+        n   text     JSON: the fields of SegmentFacts
+        4   uint32   CRC-32C of the rest                      this and the rest only if the JSON has "keys"
+        m            the filter of the segment's keys, see `key_filter`
+
+Integers are big-endian. Lost or damaged files cost a look through the headers of the segment, and a segment less left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import asdict
+from struct import Struct
+from typing import Any
+
+from crc32c import crc32c
+
+from diamant.cleaner.prompt.segment_facts import Emptied, FactsCollector, Horizon, KeyFacts, SegmentFacts, Step
+from diamant.storage import names
+from diamant.storage.env.env import Buffer, Env, File
+from diamant.storage.segments.segment import scan_headers
+
+MIN_FILED_BYTES = 1024 * 1024
+"""Facts of smaller segments are not filed: reading them again takes some milliseconds."""
+
+PREFIX = "diamant-"
+SUFFIX = ".facts"
+_MAGIC = b"DSF1"
+_HEAD = Struct(">4sII")
+
+
+def read_facts(
+    env: Env, directory: str, base_offset: int, size: int, *, min_filed_bytes: int = MIN_FILED_BYTES
+) -> SegmentFacts:
+    """Return the facts of a closed segment of `size` bytes: from their file if it is theirs, else from the segment.
+
+    Any thread. Reads headers, and the records of batches with a horizon. Raises CorruptLog, and OSError if the segment is gone.
+    """
+    path = names.log_file(directory, base_offset)
+    modified_ms, birth_ms = env.mtime_ms(path), env.birth_ms(path)
+    filed = load_facts(env, directory, base_offset)
+    if filed is not None and is_of(filed, size, modified_ms, birth_ms):
+        return filed
+    collector = FactsCollector()
+    file = env.open(path, read_only=True)
+    try:
+        for position, header in scan_headers(file, 0, size):
+            collector.add(header, file, position)
+    finally:
+        file.close()
+    facts = collector.facts(base_offset, size, modified_ms, birth_ms)
+    if size >= min_filed_bytes:
+        file_facts(env, directory, facts)
+    return facts
+
+
+def is_of(facts: SegmentFacts, size: int, modified_ms: int, birth_ms: int | None) -> bool:
+    """Tell whether facts from a file are those of the segment that is there now. Without a birth time: no."""
+    return birth_ms is not None and (facts.size, facts.modified_ms, facts.birth_ms) == (size, modified_ms, birth_ms)
+
+
+def facts_path(directory: str, base_offset: int) -> str:
+    """Return the path of a segment's facts."""
+    return f"{directory}/{PREFIX}{base_offset:020d}{SUFFIX}"
+
+
+def file_facts(env: Env, directory: str, facts: SegmentFacts, key_filter: Buffer = b"") -> None:
+    """Write a segment's facts, with its filter if they have keys. Not synced; what cannot be written is left out."""
+    text = json.dumps(asdict(facts), separators=(",", ":")).encode()
+    parts: list[Buffer] = [_HEAD.pack(_MAGIC, len(text), crc32c(text)), text]
+    if facts.keys is not None:
+        parts += [crc32c(key_filter).to_bytes(4, "big"), key_filter]
+    with suppress(OSError):
+        env.write_atomically(facts_path(directory, facts.base_offset), b"".join(parts), sync=False)
+
+
+def load_facts(env: Env, directory: str, base_offset: int) -> SegmentFacts | None:
+    """Return the facts in a segment's file; None if there are none, or they are damaged."""
+    try:
+        file = env.open(facts_path(directory, base_offset), read_only=True)
+    except OSError:
+        return None
+    try:
+        text = _read_text(file)
+        return None if text is None else _from_json(text, base_offset)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    finally:
+        file.close()
+
+
+def load_filter_bytes(env: Env, directory: str, base_offset: int) -> bytes | None:
+    """Return the filter in a segment's file; None if there is none, or it is damaged."""
+    try:
+        data = env.read_bytes(facts_path(directory, base_offset))
+    except OSError:
+        return None
+    if len(data) < _HEAD.size:
+        return None
+    at = _HEAD.size + _HEAD.unpack_from(data)[1]
+    body = data[at + 4 :]
+    return body if data[at : at + 4] == crc32c(body).to_bytes(4, "big") else None
+
+
+def prune(env: Env, directory: str, base_offsets: Collection[int]) -> None:
+    """Remove the facts of segments that are no more. Blocks; what cannot be removed stays."""
+    with suppress(OSError):
+        for name in env.list_dir(directory):
+            if name.startswith(PREFIX) and name.endswith(SUFFIX):
+                number = name[len(PREFIX) : -len(SUFFIX)]
+                if number.isascii() and number.isdigit() and int(number) not in base_offsets:
+                    env.remove(f"{directory}/{name}", missing_ok=True)
+
+
+def _read_text(file: File) -> bytes | None:
+    head = file.pread(_HEAD.size, 0)
+    if len(head) < _HEAD.size:
+        return None
+    magic, size, crc = _HEAD.unpack(head)
+    if magic != _MAGIC or size > file.size():
+        return None
+    text = file.pread(size, _HEAD.size)
+    return text if crc32c(text) == crc else None
+
+
+def _from_json(text: bytes, base_offset: int) -> SegmentFacts | None:
+    fields: dict[str, Any] = json.loads(text)
+    fields["horizons"] = tuple(Horizon(*one) for one in fields["horizons"])
+    if fields["steps"] is not None:
+        fields["steps"] = tuple(Step(*one) for one in fields["steps"])
+    if fields["emptied"] is not None:
+        fields["emptied"] = tuple(Emptied(*one) for one in fields["emptied"])
+    if fields["keys"] is not None:
+        fields["keys"] = KeyFacts(**fields["keys"])
+    facts = SegmentFacts(**fields)
+    return facts if facts.base_offset == base_offset else None

@@ -1,0 +1,141 @@
+"""The facts of one log's closed segments, and when a round is due for what expires in them (mode prompt).
+
+A marker gets its horizon in the first round that finds no batch of its transaction any longer: that is one after the round which
+removed the data, so such a marker makes a round due at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from diamant.cleaner.prompt.segment_facts import DATA, MARKER, OTHER, Horizon, SegmentFacts
+from diamant.cleaner.rules.plan import CleanPlan
+from diamant.cleaner.rules.tombstone_hold import TombstoneHold
+from diamant.storage.log.log import Log
+from diamant.storage.segments.segment import Segment
+
+AT_ONCE_MS = 0
+"""Due time of a marker that is to be given its horizon."""
+
+
+class PartitionFacts:
+    """The facts of one log's closed segments. Belongs to the log's owner.
+
+    A segment that is replaced is another object, and nothing is known of it until facts are added.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Segment, SegmentFacts]] = {}
+        self._tried: frozenset[Horizon] = frozenset()
+
+    def of(self, log: Log, end_offset: int) -> list[SegmentFacts]:
+        """Return what is known of the closed segments that end at `end_offset` or before, ascending."""
+        return [self._known[segment.base_offset][1] for segment in _closed(log, end_offset) if self._knows(segment)]
+
+    def unknown(self, log: Log, end_offset: int) -> list[tuple[int, int]]:
+        """Return base offset and size of the closed segments up to `end_offset` of which nothing is known."""
+        segments = list(_closed(log, end_offset))
+        if len(self._known) > len(log.segments):
+            bases = {segment.base_offset for segment in log.segments}
+            self._known = {base: known for base, known in self._known.items() if base in bases}
+        return [(segment.base_offset, segment.size) for segment in segments if not self._knows(segment)]
+
+    def add(self, log: Log, facts: SegmentFacts) -> bool:
+        """Take facts that were read; return True if they are of a segment that is still there."""
+        index = log.floor_segment(facts.base_offset)
+        segment = log.segments[max(0, index)]
+        if segment.base_offset != facts.base_offset or segment.size != facts.size:
+            return False
+        if log.env.mtime_ms(segment.path) != facts.modified_ms or log.env.birth_ms(segment.path) != facts.birth_ms:
+            return False
+        self._known[facts.base_offset] = (segment, facts)
+        return True
+
+    def next_horizon_ms(
+        self, log: Log, end_offset: int, frozen_above: int | None = None, hold: TombstoneHold | None = None
+    ) -> int | None:
+        """Return when a round is due for the clean section, up to `end_offset`: maybe in the past; None if for nothing.
+
+        What the last round has had the chance to remove, and did not, makes no other one due. Nothing expires above
+        `frozen_above` (see `quarantine`), and above that of a `hold` it expires later.
+        """
+        facts = self.of(log, end_offset)
+        due = (one for one in self._due(facts, frozen_above) if one not in self._tried)
+        return min((_due_ms(one, hold) for one in due), default=None)
+
+    def note_round(self, log: Log, end_offset: int, now_ms: int, hold: TombstoneHold | None = None) -> None:
+        """Record that a round over the clean section begins."""
+        facts = self.of(log, end_offset)
+        self._tried = frozenset(one for one in self._due(facts, None) if _due_ms(one, hold) <= now_ms)
+
+    def without_untouched(self, plan: CleanPlan) -> CleanPlan:
+        """Return the plan of a round that has no dirty range, with the segments left alone in which nothing is due."""
+        if plan.first_dirty_offset < plan.first_uncleanable_offset:
+            raise ValueError(f"{plan.directory}: the plan has a dirty range, so its keys decide")
+        untouched = [
+            segment.base_offset
+            for segment in plan.segments
+            if (facts := self._of_plan(segment.base_offset, segment.size)) is not None
+            and not facts.has_transactions
+            and not facts.is_due(plan.now_ms, plan.horizons_frozen_above)
+        ]
+        return replace(plan, untouched=plan.untouched | frozenset(untouched))
+
+    def _of_plan(self, base_offset: int, size: int) -> SegmentFacts | None:
+        known = self._known.get(base_offset)
+        return known[1] if known is not None and known[1].size == size else None
+
+    def _knows(self, segment: Segment) -> bool:
+        known = self._known.get(segment.base_offset)
+        return known is not None and known[0] is segment
+
+    def _due(self, facts: Iterable[SegmentFacts], frozen_above: int | None) -> Iterator[Horizon]:
+        facts = list(facts)
+        for one in facts:
+            yield from (horizon for horizon in one.horizons if frozen_above is None or horizon.offset <= frozen_above)
+        if frozen_above is None:
+            # With a segment that cannot be read it is unknown which transactions are empty.
+            yield from (Horizon(AT_ONCE_MS, offset) for offset in markers_without_data(facts))
+
+
+def markers_without_data(facts: Iterable[SegmentFacts]) -> list[int]:
+    """Return offsets of markers without a horizon none of whose transactions' batches is left; segments ascending.
+
+    Says nothing from the first segment on whose steps are too many.
+    """
+    found = []
+    with_data: set[int] = set()
+    for one in facts:
+        if one.steps is None:
+            break
+        for kind, producer_id, offset in one.steps:
+            if kind == DATA:
+                with_data.add(producer_id)
+            elif kind == OTHER:
+                continue
+            elif producer_id in with_data:
+                with_data.remove(producer_id)
+            elif kind == MARKER:
+                found.append(offset)
+    return found
+
+
+def _due_ms(horizon: Horizon, hold: TombstoneHold | None) -> int:
+    return horizon.horizon_ms if hold is None else hold.due_ms(*horizon)
+
+
+def horizon_round_end(log: Log, first_dirty_offset: int) -> int:
+    """Return where a round ends that is only for horizons: the end of the clean section, at a segment's base.
+
+    It must not lower the log's checkpoint.
+    """
+    index = log.floor_segment(min(first_dirty_offset, log.active.base_offset))
+    return log.segments[max(0, index)].base_offset
+
+
+def _closed(log: Log, end_offset: int) -> Iterator[Segment]:
+    for segment, following in zip(log.segments, log.segments[1:], strict=False):
+        if following.base_offset > end_offset:
+            return
+        yield segment
