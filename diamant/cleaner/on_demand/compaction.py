@@ -37,9 +37,9 @@ from diamant.cleaner.rules.eligibility import CleanableRange
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.result import CleaningAborted
 from diamant.cleaner.service.log_picker import why_not
+from diamant.cleaner.service.loop import Wakeup
 from diamant.cleaner.service.round_requests import RoundRequest, RoundWatch, UnknownPartition
 from diamant.cleaner.service.service import CleanerService
-from diamant.cleaner.service.wakeup import Wakeup
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 

@@ -28,12 +28,13 @@ from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.tombstone_hold import TombstoneHolds, no_hold
 from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, Runner
 from diamant.cleaner.runners.worker_warmth import WorkerWarmth
+from diamant.cleaner.service.checkpoint_file import CheckpointFile
 from diamant.cleaner.service.cleaner_slot import CleanerSlot, Slots
 from diamant.cleaner.service.compacted_retention import CompactedRetention
 from diamant.cleaner.service.log_picker import LogPicker, why_not
 from diamant.cleaner.service.loop import CleaningLoop
 from diamant.cleaner.service.metrics import CleanerMetrics, CleanerStatus
-from diamant.cleaner.service.partition_states import CheckpointFile, PartitionStates
+from diamant.cleaner.service.partition_states import PartitionStates
 from diamant.cleaner.service.partition_view import CleanerView
 from diamant.cleaner.service.round import ExpiryWatch, Rounds, no_watch
 from diamant.cleaner.service.round_requests import (
