@@ -17,11 +17,16 @@ from diamant.cleaner.engines.round import AddSegments, Engine, RewriteGroups, Ro
 from diamant.cleaner.engines.survivors import MapSurvivors
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.prompt.key_filter import is_worth_filters, leave_alone
+from diamant.cleaner.prompt.lost_key import Touched, only_known
 from diamant.cleaner.prompt.segment_keys import dirty_hashes, file_key_facts
 from diamant.cleaner.rules.result import OnOutput, OutputSegment
 from diamant.cleaner.segments.row_records import RowRecords
 
 if TYPE_CHECKING:
+    from array import array
+
+    from diamant.cleaner.prompt.key_filter import KeyFilter
+    from diamant.cleaner.prompt.segment_facts import SegmentFacts
     from diamant.cleaner.rules.plan import CleanPlan
     from diamant.cleaner.segments.compiled_segment_writer import CompiledWriter
 
@@ -35,17 +40,21 @@ def new_round(work: RoundWork, divide: Divide | None = None) -> Round[CompiledWr
     key_map = CompiledMap(work, records)
     survivors = MapSurvivors(plan, key_map)
     new_rewriter = partial(CompiledRewriter, work, records, survivors)
-    has_filters = is_worth_filters(plan)
+    has_filters, touched = is_worth_filters(plan), dict[int, Touched]()
 
     def skip_untouched(plan: CleanPlan) -> CleanPlan:
         offsets = key_map.offsets
         if offsets.is_spilled:
             return plan
-        return leave_alone(work.env, plan, lambda: dirty_hashes(offsets.table, offsets.size))
+        return leave_alone(work.env, plan, lambda: dirty_hashes(offsets.table, offsets.size), on_touched=note_touched)
+
+    def note_touched(facts: SegmentFacts, key_filter: KeyFilter, hashes: array[int]) -> None:
+        if (key_hash := only_known(key_filter, hashes)) is not None:
+            touched[facts.base_offset] = Touched(facts, key_hash)
 
     def file_facts(output: OutputSegment) -> None:
         if has_filters:
-            file_key_facts(work.env, plan, output)
+            file_key_facts(work.env, plan, output, touched.get(output.base_offset))
 
     whole = partial(Round, work, key_map, new_rewriter, leave_alone=skip_untouched, close=key_map.close)
     if divide is None:

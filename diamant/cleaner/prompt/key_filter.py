@@ -34,6 +34,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from struct import Struct
 
 from crc32c import crc32c
 
@@ -55,6 +56,7 @@ MIN_LOG_BYTES = 16 * 1024 * 1024
 """Smaller logs are rewritten whole: that takes less than a second."""
 
 _KEYS_PER_BUCKET_BITS = 4
+_FINGERPRINT_SHIFT = 64 - 32
 
 
 class KeyFilter:
@@ -77,7 +79,7 @@ class KeyFilter:
         from diamant.kernels.key_filter import sort_words, write_filter
 
         count = sort_words(hashes, array("Q", bytes(8 * len(hashes))))
-        bits = max(0, (count - 1).bit_length() - _KEYS_PER_BUCKET_BITS)
+        bits = _bits_for(count)
         data = bytearray(4 * ((1 << bits) + 1 + count))
         write_filter(memoryview(hashes)[:count], bits, data)
         return cls(data, count)
@@ -87,6 +89,27 @@ class KeyFilter:
         from diamant.kernels.key_filter import may_have_any
 
         return may_have_any(self.data, self.bits, hashes)
+
+    def without(self, hashed: int) -> KeyFilter | None:
+        """Return the filter without a key that it has; None if its hash is not there, or the others want other buckets."""
+        data, buckets, count = self.data, 1 << self.bits, self.key_count - 1
+        if count < 0 or _bits_for(count) != self.bits:
+            return None
+        bucket, rest = divmod(hashed >> (_FINGERPRINT_SHIFT - self.bits), 1 << 32)
+        first = buckets + 1
+        places = range(first + _word(data, bucket), first + min(_word(data, bucket + 1), self.key_count))
+        place = next((one for one in places if _word(data, one) == rest), None)
+        if place is None:
+            return None
+        following = Struct(f"<{buckets - bucket}I")
+        begins = following.unpack_from(data, 4 * (bucket + 1))
+        moved = following.pack(*(one - 1 for one in begins))
+        parts = data[: 4 * (bucket + 1)], moved, data[4 * first : 4 * place], data[4 * place + 4 :]
+        return KeyFilter(b"".join(parts), count)
+
+
+def _bits_for(keys: int) -> int:
+    return max(0, (keys - 1).bit_length() - _KEYS_PER_BUCKET_BITS)
 
 
 def _word(data: Buffer, index: int) -> int:
@@ -98,6 +121,10 @@ def hash_id(hash_key: bytes) -> int:
     return crc32c(b"diamant key filter" + hash_key)
 
 
+def no_note(*_touched: object) -> None:
+    """Take no note."""
+
+
 # -- which segments --------------------------------------------------------------------------------------------------
 
 
@@ -106,11 +133,13 @@ def segments_to_leave_alone(
     facts: Mapping[int, SegmentFacts],
     dirty_hashes: array[int],
     load: Callable[[int], KeyFilter | None],
+    on_touched: Callable[[SegmentFacts, KeyFilter], object] = no_note,
 ) -> frozenset[int]:
     """Return the base offsets of the segments that the round need not rewrite; see the module.
 
     `facts` are those of segments as they are in the plan, by base offset. `dirty_hashes` are the first halves of the hashes of
-    all keys in the map, in any order; `load` returns a segment's filter, or None. Nothing in mode kafka.
+    all keys in the map, in any order; `load` returns a segment's filter, or None. `on_touched` is told of segments that only
+    lose superseded records. Nothing in mode kafka.
     """
     if plan.is_kafka:
         return frozenset()
@@ -120,7 +149,11 @@ def segments_to_leave_alone(
         if known is None or known.size != segment.size or not _would_stay_as_it_is(plan, known):
             continue
         key_filter = load(segment.base_offset)
-        if key_filter is not None and not key_filter.may_have_any(dirty_hashes):
+        if key_filter is None:
+            continue
+        if key_filter.may_have_any(dirty_hashes):
+            on_touched(known, key_filter)
+        else:
             unchanged.add(segment.base_offset)
     return _without_merged(plan, unchanged)
 
@@ -131,10 +164,12 @@ def leave_alone(
     dirty_hashes: Callable[[], array[int]],
     *,
     min_log_bytes: int = MIN_LOG_BYTES,
+    on_touched: Callable[[SegmentFacts, KeyFilter, array[int]], object] = no_note,
 ) -> CleanPlan:
     """Return the plan with `untouched` as the files beside the segments tell; for an engine that has built its map.
 
-    `dirty_hashes` is called only if there are such files. Any process that the plan was handed to.
+    `dirty_hashes` is called only if there are such files. `on_touched`: see `segments_to_leave_alone`; it is given these hashes
+    besides. Any process that the plan was handed to.
     """
     if plan.is_kafka or sum(segment.size for segment in plan.segments) < min_log_bytes:
         return plan
@@ -150,7 +185,10 @@ def leave_alone(
     def load(base_offset: int) -> KeyFilter | None:
         return load_filter(env, plan.directory, facts[base_offset], plan.hash_key)
 
-    untouched = segments_to_leave_alone(plan, facts, dirty_hashes(), load)
+    hashes = dirty_hashes()
+    untouched = segments_to_leave_alone(
+        plan, facts, hashes, load, lambda known, key_filter: on_touched(known, key_filter, hashes)
+    )
     return replace(plan, untouched=plan.untouched | untouched)
 
 

@@ -7,7 +7,7 @@ For the compiled engine, in whatever process it runs, mode prompt only:
                                                                         `is_worth_filters(plan)`
 
 It takes a quarter of a second of a processor for each GiB, while the output is synced. To keep the hashes of what is written
-would spare a third of that, and needs the records of batches that are copied unread.
+would spare a third of that, and needs the records of batches that are copied unread. An erasure is spared it: `lost_key`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from diamant.cleaner.prompt.facts_file import file_facts
 from diamant.cleaner.prompt.key_filter import MAX_KEYS, KeyFilter, hash_id
+from diamant.cleaner.prompt.lost_key import Touched, facts_without_key
 from diamant.cleaner.prompt.segment_facts import FactsCollector, KeyFacts, SegmentFacts
 from diamant.cleaner.rules.result import CheckDone, Throttle, never_done, no_throttle
 from diamant.cleaner.segments.key_hasher import KeyHasher
@@ -44,14 +45,17 @@ def dirty_hashes(table: memoryview[int], size: int) -> array[int]:
     return found
 
 
-def file_key_facts(env: Env, plan: CleanPlan, output: OutputSegment) -> None:
+def file_key_facts(env: Env, plan: CleanPlan, output: OutputSegment, touched: Touched | None = None) -> None:
     """Read an output that is about to take its sources' place, and file its facts, with its filter.
+
+    `touched`: its source, if that makes it needless to read it.
 
     Of a batch that cannot be read here there is nothing to file; to say so is up to the next round.
     """
     path = names.log_file(plan.directory, output.base_offset) + names.CLEANED_SUFFIX
     try:
-        facts, key_filter = read_key_facts(env, path, output.base_offset, output.size, plan.hash_key)
+        known = None if touched is None else facts_without_key(env, plan, output, touched)
+        facts, key_filter = known or read_key_facts(env, path, output.base_offset, output.size, plan.hash_key)
     except (CorruptLog, OSError):
         return
     file_facts(env, plan.directory, facts, b"" if key_filter is None else key_filter.data)

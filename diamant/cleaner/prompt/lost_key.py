@@ -1,0 +1,82 @@
+"""The facts of an output that has lost the records of one key, made of its source's: so an erasure's round reads no GiB again.
+
+The source is alone in its group and loses nothing but superseded records (`key_filter`); it has no horizons, and no batch stays
+without records. If its filter knows one key of the dirty range, and the output is smaller, then its records have gone, and
+no others. So the filter loses the key, and the outcome is, byte for byte, what reading the output would give. Where any of
+this does not hold the output is read.
+
+Memory: a filter, twice, and 40 bytes for each of its buckets.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from diamant.cleaner.prompt.key_filter import KeyFilter, load_filter
+from diamant.storage import names
+
+if TYPE_CHECKING:
+    from diamant.cleaner.prompt.segment_facts import SegmentFacts
+    from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
+    from diamant.cleaner.rules.result import OutputSegment
+    from diamant.storage.env.env import Env
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """A segment of which keys of the dirty range supersede records, and nothing else changes."""
+
+    facts: SegmentFacts
+    key_hash: int
+    """The only one of the dirty range that its filter knows."""
+
+
+def only_known(key_filter: KeyFilter, hashes: array[int]) -> int | None:
+    """Return which of some hashes a filter knows that knows at least one; None if it knows several."""
+    while len(hashes) > 1:
+        halves = hashes[: len(hashes) // 2], hashes[len(hashes) // 2 :]
+        known = [half for half in halves if key_filter.may_have_any(half)]
+        if len(known) != 1:
+            return None
+        hashes = known[0]
+    return hashes[0]
+
+
+def facts_without_key(
+    env: Env, plan: CleanPlan, output: OutputSegment, touched: Touched
+) -> tuple[SegmentFacts, KeyFilter] | None:
+    """Return the facts and the filter of an output; None if it has to be read for them. OSError."""
+    facts = touched.facts
+    if output.source_base_offsets != (facts.base_offset,) or not 0 < output.size < facts.size:
+        return None
+    source = next(one for one in plan.segments if one.base_offset == facts.base_offset)
+    if facts.keys is None or facts.horizons or facts.emptied != () or _may_empty(plan, source):
+        return None
+    key_filter = load_filter(env, plan.directory, facts, plan.hash_key)
+    without = None if key_filter is None else key_filter.without(touched.key_hash)
+    if without is None:
+        return None
+    path = names.log_file(plan.directory, output.base_offset) + names.CLEANED_SUFFIX
+    file = env.open(path, read_only=True)
+    try:
+        first_offset = int.from_bytes(file.pread(8, 0), "big")
+    finally:
+        file.close()
+    found = replace(
+        facts,
+        size=output.size,
+        modified_ms=env.mtime_ms(path),
+        birth_ms=env.birth_ms(path),
+        first_offset=first_offset,
+        keys=replace(facts.keys, key_count=without.key_count),
+    )
+    return found, without
+
+
+def _may_empty(plan: CleanPlan, segment: SegmentPlan) -> bool:
+    """Tell whether a batch of a segment may stay for its offset alone."""
+    last = plan.first_uncleanable_offset - 1
+    kept = [last, *(one.last_data_offset for one in plan.active_producers.values() if one.last_data_offset is not None)]
+    return any(segment.base_offset <= offset < segment.next_base_offset for offset in kept)
