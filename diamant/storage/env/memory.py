@@ -112,6 +112,8 @@ class _Content:
         return again
 
 
+Tree: TypeAlias = "tuple[tuple[str, bytes | Tree], ...]"
+"""Entries of a directory by name: the bytes of a file, or the entries of a directory."""
 _Change: TypeAlias = "list[tuple[str, _Content | _Directory | None]]"
 _Copied: TypeAlias = "dict[int, _Content | _Directory]"
 """Copies by the id of what they are copies of: a file that several names or changes lead to stays one file."""
@@ -136,6 +138,13 @@ class _Directory:
         for node in self.entries.values():
             found |= node.contents() if isinstance(node, _Directory) else {node}
         return found
+
+    def tree(self) -> Tree:
+        """What it holds; see `tree_of`."""
+        return tuple(
+            (name, node.tree() if isinstance(node, _Directory) else bytes(node.data))
+            for name, node in sorted(self.entries.items())
+        )
 
     def remove_all(self) -> None:
         """Remove entry by entry: a crash in the middle of a removal leaves some of them."""
@@ -327,13 +336,15 @@ class MemoryEnv:
         if self._is_off:
             raise PowerOff(f"{operation} {paths[0]}")
         self._faults.begin(operation, paths)
+        if operation not in CHANGES and operation not in SYNCS:
+            return
         with self._lock:
-            if self.before_change is not None and (operation in CHANGES or operation in SYNCS):
+            if self.before_change is not None:
                 self.before_change()
             if operation in CHANGES:
                 self._changes_left = self._count_down(self._changes_left, operation, paths[0])
                 self.change_count += 1
-            elif operation in SYNCS:
+            else:
                 self._syncs_left = self._count_down(self._syncs_left, operation, paths[0])
                 self.sync_count += 1
 
@@ -595,3 +606,9 @@ class _MemoryReadLock:
 @lru_cache(maxsize=1024)
 def _parts(path: str) -> tuple[str, ...]:
     return tuple(part for part in path.split("/") if part and part != ".")
+
+
+def tree_of(env: MemoryEnv) -> Tree:
+    """All names and contents as of now: equal for equal file systems."""
+    with env._lock:
+        return env._root.tree()
