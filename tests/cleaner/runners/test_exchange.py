@@ -20,10 +20,10 @@ from diamant.cleaner.runners.process import WORKER_PROGRAM, ProcessRunner
 from diamant.cleaner.runners.swap_holds import SwapHolds
 from diamant.cleaner.service.round import run_plan
 from diamant.storage.env.env import RealEnv
+from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 from diamant.storage.log.moves import Moves
 from diamant.storage.log.segment_removal import delete_oldest
-from diamant.storage.log.segment_swap import SourcesChanged
 from tests.cleaner.runners.test_runner import Swapper, latest, leftovers, load, make_log, plan_of, segment_files
 from tests.effort import some
 
@@ -256,7 +256,8 @@ async def test_a_partition_deleted_and_made_anew_meanwhile(
             shutil.copytree(new.path, log.path)
 
     runner.before = delete
-    with pytest.raises((SourcesChanged, OSError)):
+    # A worker that is at the next group already may find in its directory what it does not expect.
+    with pytest.raises((StorageError, OSError)):
         await clean(log, runner, blocking)
     assert runner.steps <= 2
     assert segment_files(log) == expected
