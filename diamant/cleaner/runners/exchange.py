@@ -71,9 +71,11 @@ async def _by_worker(log: Log, replacement: Replacement, runner: WorkerRunner) -
     moves = next(steps, None)
     while moves is not None:
         try:
-            await let_others_go()
-            await runner.move(moves)
-            await let_others_go()
+            # Until memory follows, in the turn in which this ends, files are found under both names.
+            with log.env.renamed_elsewhere(moves.renames):
+                await let_others_go()
+                await runner.move(moves)
+                await let_others_go()
         except OSError as error:
             moves = steps.throw(error)
         except asyncio.CancelledError:

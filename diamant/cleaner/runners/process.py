@@ -137,25 +137,24 @@ class ProcessRunner:
         """
         worker = self._worker
         assert worker is not None, "a round is in progress"
-        with self._env.renamed_elsewhere(moves.renames):
-            worker.send({"type": "move", "moves": moves})
-            try:
-                answer = await worker.answer(MOVE_TIMEOUT_S)
-            except TimeoutError:
-                logger.warning("the cleaner's worker %d has not renamed files in time; it is killed", worker.pid)
-                answer = None
-            except asyncio.CancelledError:
-                worker.kill_at_once()
-                carry_out(EnvDirectory(self._env, moves.directory), moves)
-                raise
-            if answer is None:
-                await worker.kill()
-            elif answer["type"] == "moved":
-                return
-            elif isinstance(error := error_from(answer, f"{moves.directory}: renaming files"), OSError):
-                raise error
-            # It is gone, or had not the memory.
+        worker.send({"type": "move", "moves": moves})
+        try:
+            answer = await worker.answer(MOVE_TIMEOUT_S)
+        except TimeoutError:
+            logger.warning("the cleaner's worker %d has not renamed files in time; it is killed", worker.pid)
+            answer = None
+        except asyncio.CancelledError:
+            worker.kill_at_once()
             carry_out(EnvDirectory(self._env, moves.directory), moves)
+            raise
+        if answer is None:
+            await worker.kill()
+        elif answer["type"] == "moved":
+            return
+        elif isinstance(error := error_from(answer, f"{moves.directory}: renaming files"), OSError):
+            raise error
+        # It is gone, or had not the memory.
+        carry_out(EnvDirectory(self._env, moves.directory), moves)
 
     async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
         """Have the worker file the facts of a segment. CorruptLog, OSError, MemoryLimit, RunnerFailed."""
