@@ -1,4 +1,4 @@
-"""The claims of an erasure in one turn of the loop: what of them is there still, and what is missing."""
+"""The claims of an erasure in one turn of the loop: the partitions that still exist, and those without a claim."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The partitions of an erasure that are there still."""
+    """The partitions of an erasure that still exist."""
 
     present: Present
     ends: Mapping[TopicPartition, int]
-    """Where the claims about them end."""
+    """The end offset of each claim."""
     unclaimed: tuple[TopicPartition, ...]
-    """Those without a claim: all at first, later those that could not be opened."""
+    """The partitions without a claim: first all of them, later those that could not be opened."""
     affected: tuple[TopicPartition, ...]
-    """Those in which the key was found."""
+    """The partitions in which the key was found."""
 
 
 def claims_of(intent: Intent, topics: Topics) -> Claims:
-    """Return the claims of an erasure as far as they are about partitions of these topics."""
+    """Return the claims of an erasure that concern existing partitions of its topics."""
     present = present_of(topics, intent.topics, intent.scope)
     there = set(present.partitions)
     return Claims(

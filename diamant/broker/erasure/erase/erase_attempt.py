@@ -1,7 +1,7 @@
 """One attempt at an erasure: its phases (`erasures.py`), each saved before the next removes anything.
 
-A step takes the intent and returns what it is after it. What is returned last is on the disk, so after any stop the next
-attempt continues there: a phase may run twice, and none is left out.
+A step takes the intent and returns the updated one. The last returned intent is on disk, so the next attempt continues
+from it after any stop: a phase may run twice, but none is skipped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from diamant.storage.env.clock import SystemClock
 logger = logging.getLogger(__name__)
 
 TOPICS_DELETED = "topics-deleted"
-"""In a certificate, `ended.what` of an erasure of which every topic was deleted."""
+"""`ended.what` in the certificate of an erasure whose topics were all deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +53,25 @@ class EraseTools:
 
 
 async def begin(tools: EraseTools, intent: Intent, key: SigningKey, progress: Progress) -> Erasure:
-    """Carry out a new erasure, for a caller who waits, once it has the lock."""
+    """Carry out a new erasure once it has the lock. The caller waits."""
     if intent.is_now:
         await tools.groups.check_known(progress)
     async with tools.queue.locked(intent.id):
-        # A stop may interrupt what follows at any point; the next start resumes this intent.
+        # From here on the broker may stop at any point; the next start resumes this intent.
         progress.job_id = intent.id
         await tools.queue.table.save(intent, key)
         return await EraseAttempt(tools, intent, key, progress).carry_out(is_patient=True, is_new=True)
 
 
 class EraseAttempt:
-    """One attempt at an erasure. Belongs to the loop thread; `carry_out` only while it has the lock."""
+    """One attempt at an erasure. Belongs to the loop thread; `carry_out` needs the lock."""
 
     def __init__(self, tools: EraseTools, intent: Intent, key: SigningKey, progress: Progress | None = None) -> None:
-        """`intent`: as it is on the disk."""
+        """`intent`: the one on disk."""
         self._tools = tools
         self._evidence = tools.evidence
         is_manual = intent.is_manual_clock or not isinstance(tools.evidence.env.clock, SystemClock)
-        # If the attempt fails the pause counts again, and not when this one was due.
+        # If the attempt fails, the retry pause decides, not the due time of this attempt.
         self._intent = replace(intent, is_manual_clock=is_manual, due_ms=None)
         self._key = key
         self._progress = progress or Progress()
@@ -84,14 +84,14 @@ class EraseAttempt:
         )
 
     async def carry_out(self, *, is_patient: bool = False, is_new: bool = False) -> Erasure:
-        """Continue in the intent's phase. With `is_patient` a caller waits; `is_new`: the values are not known yet."""
+        """Continue in the intent's phase. `is_patient`: a caller waits. `is_new`: the values are not known yet."""
         intent, claims, steps = self._intent, self._claims, self._tools.steps
         for one in claims.present.ended:
             logger.warning("erasure %s: %s was deleted, it ends there", intent.id, one.topic)
         if not claims.present.topics:
             return await self._end()
         if intent.phase == REMOVING and any(one in self._evidence.logs for one in claims.unclaimed):
-            # A partition that could not be opened is there again.
+            # A partition that could not be opened before is open now.
             intent = replace(intent, phase=WRITING)
         if intent.phase == WRITING:
             intent = await self._write_tombstones(intent, is_new=is_new, is_patient=is_patient)
@@ -110,7 +110,7 @@ class EraseAttempt:
         return intent
 
     async def _write_tombstones(self, intent: Intent, *, is_new: bool, is_patient: bool) -> Intent:
-        """Write them, and remove values. No affected segment is replaced before its digest, made beside, is on the disk."""
+        """Write tombstones and remove values. Digests are made in parallel; a segment is replaced once its digest is on disk."""
         tombstones, steps = self._tools.tombstones, self._tools.steps
         intent, location = await tombstones.locate(intent, self._claims, self._subject, self._progress)
         await self._save(intent)
@@ -127,7 +127,7 @@ class EraseAttempt:
             async with asyncio.TaskGroup() as group:
                 digesting = group.create_task(digest())
                 if len(location.files) > DIGEST_THREADS:
-                    # It takes long, and the rounds of other logs are not to wait for it.
+                    # Digests of many files take long; holding segments would delay the rounds of other logs.
                     await digesting
                 removed = await steps.remove_values(intent, self._subject, self._progress, is_patient=is_patient)
         except BaseExceptionGroup as failures:
@@ -135,7 +135,7 @@ class EraseAttempt:
         return replace(removed, before=digesting.result().before)
 
     async def _check_values_unsaid(self, intent: Intent) -> None:
-        """Refuse an erasure whose texts hold a value, now that values are known, and leave nothing of it. BadArgument."""
+        """Refuse an erasure whose texts contain a value, and drop its intent. The values are known by now. BadArgument."""
         said = [intent.reason, intent.reference]
         try:
             texts.check_unsaid("reason and reference", said, [intent.key], self._subject.needles)
@@ -144,19 +144,17 @@ class EraseAttempt:
             raise
 
     async def _remove_key(self, intent: Intent) -> Intent:
-        """Have the tombstones go; then the disk has nothing of the key, not even encrypted. EraseFailed if some are left."""
+        """Remove the tombstones; then the disk no longer holds the key, not even encrypted. EraseFailed if some are left."""
         steps = self._tools.steps
         intent = await steps.settle_horizon(intent, self._subject, self._progress)
         if intent.is_now:
-            # Before a tombstone goes: stopped in between, the next attempt finds groups further on that have missed it.
+            # Save before removing tombstones: after a stop, groups that missed one may have moved past its offset.
             await self._save(intent)
         intent, left = await steps.remove_key(intent, self._subject, self._progress)
         if left:
             await self._save(intent)
             pause_s = max(0, (intent.due_ms or 0) - self._evidence.env.clock.now_ms()) // 1000
-            raise EraseFailed(
-                f"erasure {intent.id}: {left} tombstones are still there, the next attempt is in {pause_s} s"
-            )
+            raise EraseFailed(f"erasure {intent.id}: {left} tombstones are left, the next attempt is in {pause_s} s")
         await self._save(intent.closed(self._subject.key_digest))
         return intent
 
@@ -182,24 +180,24 @@ class EraseAttempt:
         horizons = [one.horizon_ms for claim in ends for one in verdict.report.tombstones(*claim)]
         known = [one for one in horizons if one is not None]
         now_ms = self._evidence.env.clock.now_ms()
-        # A tombstone that no round has stamped yet gets its horizon from the next one.
+        # A tombstone without a horizon gets one from the next round.
         due_ms = max([*known, *([now_ms + RETRY_MS] if None in horizons else [])], default=now_ms)
         erasure = await self._issue(intent, verdict, due_ms)
         is_agreed = not erasure.groups_not_known and (intent.is_confirmed or not erasure.groups_behind)
         if intent.is_now and not is_agreed:
             intent, erasure = replace(intent, is_now=False), replace(erasure, is_now_refused=True)
-        # Not before its certificate is there: stopped in between, a broker issues it once more.
+        # The certificate comes first: after a stop in between, the broker issues it again.
         intent = replace(intent, phase=WAITING, due_ms=now_ms if intent.is_now else due_ms)
         return await self._save(intent), erasure
 
     async def _not_certified(self, intent: Intent, verdict: Verdict) -> Erasure:
-        """State why there is no claim, and the time of the retry: each attempt scans everything, so the pauses grow."""
-        # An operator repairs a partition that takes no tombstone, and then waits for the retry: the pause is bounded.
+        """Certify the reasons for refusal and schedule a retry. Each attempt scans everything, so the pauses grow."""
+        # After repairing a partition that took no tombstone, an operator waits for the retry: bound the pause.
         most = MAX_FAILURE_DOUBLINGS if intent.refused else intent.retries
         due_ms = self._tools.queue.table.retry_ms(min(intent.retries, most))
         intent = replace(intent, due_ms=due_ms, retries=intent.retries + 1)
         if self._subject.key is not None:
-            # It may be that they lack a tombstone: a filter has hidden them, or it is gone.
+            # Values without a tombstone: a filter hid them, or their tombstone was removed.
             missed = tuple(
                 place for place, end in verdict.claims.ends.items() if verdict.report.has_telling(place, end)
             )
@@ -216,27 +214,27 @@ class EraseAttempt:
                 await self._wake_others(intent)
             return erasure
         if self._subject.key is not None:
-            # Something has come back, or cannot be read: with the key it may be got rid of, so the intent has it again.
+            # A value came back or cannot be read. Removing it needs the key, so the intent holds the key again.
             intent = replace(intent, phase=REMOVING)
         return await self._not_certified(intent, verdict)
 
     async def _wake_others(self, intent: Intent) -> None:
-        """Resume other erasures of the key: their intents hold it until the horizon of tombstones that are gone now."""
+        """Resume other erasures of the key: their intents still hold it, waiting for tombstones that are now removed."""
         table, digest = self._tools.queue.table, self._subject.key_digest
         for one in await asyncio.to_thread(waiting_for, table.files, [*table.due], self._key, intent, digest):
             if one in table.due:
                 table.schedule(one, self._evidence.env.clock.now_ms())
 
-    # -- without having been carried out ---------------------------------------------------------------------------------
+    # -- ends without completion -----------------------------------------------------------------------------------------
 
     async def _end(self) -> Erasure:
-        """End it, as all of its topics are gone; the scan tells where else the key was seen."""
+        """End an erasure whose topics are all gone. The scan reports where else the key was seen."""
         await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, self._intent.topics, []))
         verdict = await self._judge(self._intent)
         ended = Ended(TOPICS_DELETED, self._evidence.env.clock.now_ms())
         return await self._issue(self._intent, verdict, ended=ended)
 
     async def give_up(self, ended: Ended) -> Erasure:
-        """End it without changing anything else; `ended` stands in its certificate."""
+        """End the erasure without changing anything else. `ended` is recorded in its certificate."""
         verdict = self._tools.certificates.judged(self._intent, self._subject, ScanReport())
         return await self._issue(self._intent, verdict, ended=ended)

@@ -39,7 +39,7 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 logger = logging.getLogger(__name__)
 
 NO_TOMBSTONE = "no-tombstone"
-"""Of a partition that takes none, in a certificate's `not_certified`."""
+"""The reason in a certificate's `not_certified` for a partition that takes no tombstone."""
 
 ONLY_THE_DIGEST = (
     "Bytes of the key and of values outside of records: the broker was stopped during the last scan, and the one after it knew "
@@ -52,16 +52,16 @@ GONE = (VALUES_GONE, KEY_GONE)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a scan shows of an erasure: to be signed in the turn of the loop in which it was reached, as topics may change."""
+    """The findings of a scan about an erasure. Sign them in the same turn of the loop: topics may change after it."""
 
     report: ScanReport
     after: tuple[FileDigest, ...]
-    """Affected segments as they are, none if nothing was scanned."""
+    """Digests of the affected segments now; empty if nothing was scanned."""
     claims: Claims
     states: Mapping[TopicPartition, str]
-    """Of each claim."""
+    """The state of each claim."""
     state: str
-    """Of all claims together."""
+    """The state of all claims together."""
 
 
 class EraseCertificates:
@@ -73,17 +73,17 @@ class EraseCertificates:
         self._groups = groups
         self._table = table
 
-    # -- what a scan amounts to ------------------------------------------------------------------------------------------
+    # -- the verdict of a scan -------------------------------------------------------------------------------------------
 
     async def judge(self, intent: Intent, subject: Subject, report: ScanReport) -> Verdict:
-        """Hash the affected segments, which may take long, and return what the scan shows after that."""
+        """Hash the affected segments, then return the verdict of the scan. Hashing may take long."""
         files, ends = self._affected_files(intent), self._evidence.ends()
         return self.judged(intent, subject, report, await asyncio.to_thread(self._evidence.digests, files, ends))
 
     def judged(
         self, intent: Intent, subject: Subject, report: ScanReport, after: tuple[FileDigest, ...] = ()
     ) -> Verdict:
-        """Return what a scan shows; `after`: affected segments as they are."""
+        """Return the verdict of a scan. `after`: digests of the affected segments now."""
         claims, digest = claims_of(intent, self._evidence.topics), subject.key_digest.hex()
         present = claims.present
         report.disown(subject, present.topics, present.partitions, present.later)
@@ -94,7 +94,7 @@ class EraseCertificates:
         return Verdict(report, after, claims, states, state)
 
     def _affected_files(self, intent: Intent) -> list[str]:
-        """Return the segments that now hold the offsets of those in which the key was, and of its tombstones."""
+        """Return the segments that now cover the offsets where the key was found, and those of its tombstones."""
         found = set()
         for partition in claims_of(intent, self._evidence.topics).affected:
             log = self._evidence.logs.get(partition)
@@ -119,7 +119,7 @@ class EraseCertificates:
         due_ms: int | None = None,
         ended: Ended | None = None,
     ) -> Erasure:
-        """Sign what the scan has shown, and keep it. With a last state, or if it was `ended` otherwise, the intent goes."""
+        """Sign and store the verdict. With a final state, or with `ended`, the intent is removed."""
         state = verdict.state if ended is None else NOT_CERTIFIED
         fields = self._certificate_fields(intent, subject, verdict, state, due_ms, ended)
         is_last = state in LAST_STATES or ended is not None
@@ -181,7 +181,7 @@ class EraseCertificates:
         }
 
     def _lost_tombstones(self, intent: Intent, verdict: Verdict) -> list[dict[str, Any]]:
-        """Return where a tombstone went before its horizon without anybody having wanted that: consumers may have missed it."""
+        """Return the partitions that lost a tombstone before its horizon, unrequested: consumers may have missed it."""
         report, lost = verdict.report, []
         partitions = frozenset(verdict.claims.present.partitions) if report.rows else frozenset()
         for partition, step in intent.done.items():
@@ -191,7 +191,7 @@ class EraseCertificates:
             is_early = self._evidence.env.clock.now_ms() < intent.requested_ms + log.config.delete_retention_ms
             is_read = not report.problems(partition)
             end = intent.claims.get(partition, 0)
-            # A later write of the key supersedes the tombstone, which then goes as any old record does.
+            # A later write of the key supersedes the tombstone, so it is removed like any old record.
             is_superseded = bool(report.written_since(partition, end) or report.tombstones_since(partition, end))
             if is_early and is_read and not is_superseded and not report.tombstones(partition, end):
                 lost.append({"topic": partition[0], "partition": partition[1]})
@@ -201,10 +201,10 @@ class EraseCertificates:
 def _claims_and_refusals(
     intent: Intent, verdict: Verdict, state: str, ended: Ended | None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return what is claimed of partitions, and why nothing is of others: as a scan shows, or there is no tombstone or log."""
+    """Return the claims about partitions, and the refusals with their reasons: scan findings, no tombstone, or no log."""
     claims, refused = [], []
     report, unclaimed = verdict.report, verdict.claims.unclaimed
-    # Then that the key is gone was to be certified, and something names it still.
+    # The values are gone, but something still names the key: only `key-gone` was refused.
     is_key_wanted = state == NOT_CERTIFIED and not unclaimed and {*verdict.states.values()} <= {*GONE}
     for place, found in verdict.states.items():
         end = verdict.claims.ends[place]
@@ -228,6 +228,6 @@ def _claims_and_refusals(
 
 
 def _refusal(intent: Intent, partition: TopicPartition) -> list[dict[str, Any]]:
-    """Return, as a problem of a partition, why it takes no tombstone; nothing if it does."""
+    """Return why a partition takes no tombstone, as its problem; empty if it takes one."""
     reason = intent.refused.get(partition)
     return [{"file": names.partition_dir_name(*partition), "reason": reason}] if reason else []

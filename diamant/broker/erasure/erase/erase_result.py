@@ -9,33 +9,33 @@ from diamant.broker.client.errors import VerbError
 
 
 class EraseFailed(VerbError):
-    """The erasure could not continue; its intent stays, and the broker tries again."""
+    """The erasure could not continue. Its intent remains, and the broker retries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """The result of one call."""
+    """The result of one call of `broker.erase` or `broker.erase_now`."""
 
     id: str
     state: str
-    """`values-gone`, `key-gone`, `nothing-matched` or `not-certified`: that of the certificate."""
+    """The state of the certificate: `values-gone`, `key-gone`, `nothing-matched` or `not-certified`."""
     certificate: dict[str, Any]
     certificate_path: str
     public_key: str
     """PEM, for the verifier to pin."""
     next_due_ms: int | None
-    """Due time of the certificate for `key-gone`; None if none is to come."""
+    """Due time of the certificate for `key-gone`; None if none will follow."""
     groups_behind: dict[str, list[str]]
-    """By partition, as in `users-0`: the groups whose committed offset is not past the tombstone."""
+    """The groups whose committed offset is not past the tombstone, by partition such as `users-0`."""
     is_now_refused: bool = False
-    """The caller asked to override the horizon, and it was kept: `groups_behind` would miss the tombstone, which the
-    caller has not confirmed; or not all groups are known."""
+    """The request to override the horizon was refused: `groups_behind` would miss the tombstone and the caller did not
+    confirm that, or not all groups are known."""
     groups_not_known: list[str] = field(default_factory=list)
-    """Partitions of `__consumer_offsets` that are not loaded, and why: their groups may be behind, too."""
+    """Partitions of `__consumer_offsets` that are not loaded, with the reason: their groups may be behind, too."""
 
     @property
     def written_since(self) -> list[dict[str, Any]]:
-        """Records of the key that were written behind its tombstone, before the scan."""
+        """Records of the key written after its tombstone and before the scan."""
         found: list[dict[str, Any]] = self.certificate["written_since"]
         return found
 

@@ -1,6 +1,6 @@
-"""Steps of an erasure between its scans: they remove values from the logs, and then the key.
+"""Steps of an erasure between its scans: they remove the values from the logs, then the key.
 
-A wrong filter may hide a record from these steps. The certifying scan then finds it, and there is no certificate.
+A wrong filter may hide a record from these steps. The certifying scan then finds the record, and refuses the claim.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ logger = logging.getLogger(__name__)
 Done: TypeAlias = Mapping[TopicPartition, Erased]
 
 ROUNDS = 5
-"""Compactions until the values are gone, unless a caller waits and time may help."""
+"""The most compactions to remove the values; no limit while a caller waits and time may help."""
 LOOK_AGAIN_S = 0.05
 MAX_LOOK_AGAIN_S = 2.0
-"""While something is waited for the pause between two compactions grows from the one to the other."""
+"""The pause between two compactions doubles from `LOOK_AGAIN_S` to `MAX_LOOK_AGAIN_S`."""
 COMPACTIONS_AT_ONCE = 128
 
 
 class EraseSteps:
-    """Compacts, and looks for what is left."""
+    """Compacts partitions and checks which values and tombstones are left."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class EraseSteps:
         groups: GroupsBehind,
         table: JobTable[Intent],
     ) -> None:
-        """`table` has the intents."""
+        """`table` schedules the next attempt."""
         self._evidence = evidence
         self._cleaning = cleaning
         self._compactions = compactions
@@ -69,7 +69,7 @@ class EraseSteps:
         self._table = table
 
     async def swap_holds(self) -> SwapHolds:
-        """What keeps the cleaner from replacing segments."""
+        """Return the holds that keep the cleaner from replacing segments."""
         return (await self._cleaning.service()).rounds.swap_holds
 
     # -- values ----------------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class EraseSteps:
     async def remove_values(self, intent: Intent, subject: Subject, progress: Progress, *, is_patient: bool) -> Intent:
         """Compact until no value is left below the claims, or until compaction cannot remove more.
 
-        With `is_patient` a caller waits, and so does this method while time may help.
+        With `is_patient` a caller waits: the method continues while time may help.
         """
         left: Sequence[TopicPartition] = claims_of(intent, self._evidence.topics).affected
         rounds, pause_s = 0, LOOK_AGAIN_S
@@ -86,7 +86,7 @@ class EraseSteps:
             done = await self._compact_all(intent, left, "clean", "compacting", progress)
             intent = replace(intent, done=_each(done, left, compactions=rounds))
             intent = await self._remove_files(intent, left)
-            # What is clean is not compacted again for the sake of others that are held up.
+            # Clean partitions are not compacted again while others are held up.
             left = await self._left(intent, subject, left)
             is_held = is_patient and any(self._is_held(intent, one) for one in left)
             if not left or (rounds >= ROUNDS and not is_held):
@@ -97,9 +97,9 @@ class EraseSteps:
     async def _compact_all(
         self, intent: Intent, partitions: Sequence[TopicPartition], until: str, stage: str, progress: Progress
     ) -> Done:
-        """Compact partitions; some are always asked for, so that the cleaner need not look for other work in between."""
+        """Compact partitions, several at once, so that the cleaner never has to look for other work in between."""
         steps, room = {**intent.done}, asyncio.Semaphore(COMPACTIONS_AT_ONCE)
-        # It is loaded first: all that wait for it would otherwise resume in the same turn.
+        # Load the compactor first: otherwise all tasks would wait for it and resume in the same turn.
         await self._compactions.compactor()
         present = {one: log for one in partitions if (log := self._evidence.logs.get(one)) is not None}
         compacted = CompactedBytes(await self._cleaning.service(), present.values(), progress)
@@ -125,7 +125,7 @@ class EraseSteps:
     async def _compact(
         self, intent: Intent, partition: TopicPartition, until: str, step: Erased, compacted: CompactedBytes
     ) -> Erased:
-        """Compact one partition; return its step with the runner, or the reason of the failure."""
+        """Compact one partition; return its step with the runner or the reason of the failure."""
         rounds = 0
         try:
             request = CompactRequest(
@@ -142,14 +142,14 @@ class EraseSteps:
         except BrokerStopping:
             raise
         except VerbError as error:
-            # Quarantined, uncleanable, no longer compacted, deleted: the scan says what is left there.
+            # Quarantined, uncleanable, no longer compacted, or deleted: the scan reports the values left there.
             step = replace(step, not_compacted=str(error))
             logger.warning("erasure %s: %s-%d cannot be compacted: %s", intent.id, *partition, error)
         compacted.is_over(*partition, rounds=rounds)
         return step
 
     async def _look(self, subject: Subject, partitions: Iterable[TopicPartition]) -> ScanReport:
-        """Look for records of the key where it may be as far as filters know; the certifying scan tells whether they lie."""
+        """Find records of the key in the segments that filters do not rule out. The certifying scan checks the filters."""
         ends = self._evidence.ends()
 
         def look(check: Callable[[], object]) -> ScanReport:
@@ -163,12 +163,12 @@ class EraseSteps:
     async def _left(
         self, intent: Intent, subject: Subject, partitions: Sequence[TopicPartition]
     ) -> list[TopicPartition]:
-        """Return the partitions that have a value below their claim's end still."""
+        """Return the partitions that still have a value below the end of their claim."""
         report, digest = await self._look(subject, partitions), subject.key_digest.hex()
         return [one for one in partitions if report.state(one, intent.claims.get(one, 0), digest) == VALUES_PRESENT]
 
     def _is_held(self, intent: Intent, partition: TopicPartition) -> bool:
-        """Tell whether time may help below the claim's end: an open transaction, or `min.compaction.lag.ms`."""
+        """Return whether waiting may help: an open transaction below the claim's end, or `min.compaction.lag.ms`."""
         log = self._evidence.logs.get(partition)
         if log is None or not log.config.is_compacted:
             return False
@@ -178,21 +178,21 @@ class EraseSteps:
     # -- the key ---------------------------------------------------------------------------------------------------------
 
     async def settle_horizon(self, intent: Intent, subject: Subject, progress: Progress) -> Intent:
-        """Decide whether the tombstones go before their horizon, and note that, or take back what was noted in vain."""
+        """Decide whether to remove the tombstones before their horizon. Record it, or withdraw overrides without effect."""
         affected = claims_of(intent, self._evidence.topics).affected
         progress.begin("removing tombstones", len(affected), "partitions")
-        # If no longer all groups are known, as perhaps after a restart, the horizon counts again.
+        # If some groups are no longer known, as after a restart, the horizon applies again.
         is_now = intent.is_now and not await self._groups.not_known()
         behind = await self._groups.behind(intent, affected) if is_now else {}
-        # Perhaps no group was behind at the time of the request, and this may be a later attempt.
+        # In a later attempt, groups may be behind that were not at the time of the request.
         if is_now and (intent.is_confirmed or not behind):
             return _overridden(intent, [one for one in affected if one in self._evidence.logs], behind)
         return await self._withdraw_overrides(replace(intent, is_now=False), subject)
 
     async def remove_key(self, intent: Intent, subject: Subject, progress: Progress) -> tuple[Intent, int]:
-        """Have the tombstones go, after the horizon, or with `is_now` before; return how many are left.
+        """Remove the tombstones, at their horizon or before it with `is_now`; return the number left.
 
-        If any are, the intent has a later time.
+        If any are left, the returned intent has a later due time.
         """
         claims = claims_of(intent, self._evidence.topics)
         failure = None
@@ -212,12 +212,12 @@ class EraseSteps:
             if later > self._evidence.env.clock.now_ms():
                 intent = replace(intent, due_ms=later)
             else:
-                # Something keeps what may go; how long is unknown.
+                # Removable tombstones are held back, for an unknown time.
                 intent = replace(intent, due_ms=self._table.retry_ms(intent.retries), retries=intent.retries + 1)
         return intent, len(left)
 
     async def _remove_now(self, intent: Intent, claims: Claims, progress: Progress) -> StorageError | None:
-        """Take tombstones away before their horizon; return why not all: a partition that refuses writes is in no other's way."""
+        """Remove tombstones before their horizon, skipping partitions that refuse writes; return the first such failure."""
         failure: StorageError | None = None
         for partition in claims.affected:
             log, end = self._evidence.logs.get(partition), claims.ends.get(partition, 0)
@@ -232,7 +232,7 @@ class EraseSteps:
         return failure
 
     async def _withdraw_overrides(self, intent: Intent, subject: Subject) -> Intent:
-        """Undo overrides that removed nothing: a tombstone that is still there goes at its horizon."""
+        """Undo overrides that removed nothing: a remaining tombstone is removed at its horizon."""
         if not intent.overrides:
             return intent
         report = await self._look(subject, intent.overrides)
@@ -249,10 +249,10 @@ class EraseSteps:
             overrides={one: groups for one, groups in intent.overrides.items() if one not in undone},
         )
 
-    # -- what both need --------------------------------------------------------------------------------------------------
+    # -- for values and keys ---------------------------------------------------------------------------------------------
 
     async def _remove_files(self, intent: Intent, partitions: Sequence[TopicPartition]) -> Intent:
-        """Remove the files that wait to be deleted there. Once begun this runs to its end."""
+        """Delete the files of these partitions that await deletion. Once begun, this runs to its end."""
         work = asyncio.to_thread(self._evidence.remove_doomed, intent.topics, partitions)
         removed = await to_its_end(work)
         steps = {
@@ -263,13 +263,13 @@ class EraseSteps:
 
 
 def _each(steps: Done, partitions: Iterable[TopicPartition], **changes: Any) -> Done:
-    """Return steps of which those of some partitions are changed."""
+    """Return the steps, with changes applied to those of some partitions."""
     changed = set(partitions)
     return {place: replace(step, **changes) if place in changed else step for place, step in steps.items()}
 
 
 def _overridden(intent: Intent, partitions: Sequence[TopicPartition], behind: Mapping[str, list[str]]) -> Intent:
-    """Record that the horizon is overridden, and the groups concerned: those that were behind in any attempt."""
+    """Record that the horizon is overridden, and the groups that were behind in any attempt."""
     overrides = {**intent.overrides}
     for partition in partitions:
         groups = {*overrides.get(partition, ()), *behind.get(names.partition_dir_name(*partition), ())}

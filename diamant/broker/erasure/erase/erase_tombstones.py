@@ -1,8 +1,8 @@
-"""Finds a key, and writes a tombstone behind each of its values: the step of an erasure before values are removed.
+"""Locates a key and writes a tombstone after its values: the step of an erasure before the values are removed.
 
-A claim ends behind the tombstone; if none was needed, at the end that the log had when the key was located. If the scan
-finds values in a partition in spite of its claim, the key is located there once more: the claim keeps its end, unless a
-tombstone is written. A partition that takes no tombstone gets no claim; others are not affected.
+A claim ends after the tombstone. If none was needed, it ends at the log end offset at the time the key was located. If the
+scan finds values below a claim, the key is located there again: the claim keeps its end unless another tombstone is
+written. A partition that takes no tombstone gets no claim; other partitions are not affected.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ TOMBSTONES_PER_TURN = 32
 
 @dataclass(frozen=True, slots=True)
 class LocatedKeys:
-    """The places of the key, before anything is erased."""
+    """The locations of the key before anything is erased."""
 
     located: list[LocatedKey]
     ends: Mapping[TopicPartition, LogEnd]
-    """Up to where each log was there then."""
+    """The end of each log at that time."""
     files: Mapping[str, str]
-    """Segments that hold the key and have no digest yet: what certificates call them, by name."""
+    """Segments that hold the key and have no digest yet: from file name to the name shown in certificates."""
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """Those that hold the key."""
+        """The partitions that hold the key."""
         return [(one.topic, one.partition) for one in self.located]
 
 
@@ -55,16 +55,16 @@ class EraseTombstones:
     """Locates keys and writes tombstones."""
 
     def __init__(self, node: Node, evidence: Evidence) -> None:
-        """`node`: whose logs take the tombstones."""
+        """`node`: the owner of the logs that take the tombstones."""
         self._node = node
         self._evidence = evidence
 
     async def locate(
         self, intent: Intent, claims: Claims, subject: Subject, progress: Progress
     ) -> tuple[Intent, LocatedKeys]:
-        """Find the key in the partitions that have no claim yet, or have values in spite of it.
+        """Find the key in partitions that have no claim yet, or that have values below it.
 
-        Filters are asked at first only: a value that is left after that may be one that they hide.
+        Only the first attempt uses filters: a value left after it may be hidden by a wrong filter.
         """
         progress.begin("locating the key", unit="bytes")
         ends, partitions = self._evidence.ends(), _to_locate(intent, claims)
@@ -81,9 +81,9 @@ class EraseTombstones:
                 check=check,
             )
         )
-        # Findings of an earlier attempt are reported as they were then.
+        # Findings of earlier attempts are kept as they were.
         new = {(one.topic, one.partition): one for one in located if (one.topic, one.partition) not in intent.found}
-        # From here on files are called what they are in certificates.
+        # From here on, files have the names shown in certificates.
         shown = {name: shown_name(place_named(name), subject.needles) for one in located for name in one.files}
         found = {**intent.found, **{partition: one.shown(shown) for partition, one in new.items()}}
         known = {name for one in found.values() for name in one.files} - {one.file for one in intent.before}
@@ -91,13 +91,13 @@ class EraseTombstones:
         return replace(intent, needles=tuple(subject.needles), found=found), LocatedKeys(located, ends, files)
 
     async def digest(self, intent: Intent, location: LocatedKeys) -> Intent:
-        """Add the digests of the segments that hold the key, as far as they are there."""
+        """Add the digests of the existing segments that hold the key."""
         files = location.files
         digests = await asyncio.to_thread(self._evidence.digests, [*files], location.ends)
         return replace(intent, before=(*intent.before, *(replace(one, file=files[one.file]) for one in digests)))
 
     async def write(self, intent: Intent, location: LocatedKeys) -> Intent:
-        """Write a tombstone where one is needed, and note the claims: the values are removed next."""
+        """Write a tombstone where one is needed, and record the claims. The values are removed next."""
         by_partition, ends = {(one.topic, one.partition): one for one in location.located}, location.ends
         refused, steps, claims = {}, {**intent.done}, {**intent.claims}
         known = claims_of(intent, self._evidence.topics)
@@ -110,15 +110,15 @@ class EraseTombstones:
             if log is None or end is None or partition not in there:
                 continue
             one = by_partition.get(partition)
-            # What lies behind the tombstone was written after it; without one, what was written since the key was located.
+            # The claim ends after the tombstone; without one, at the log end when the key was located.
             below = claims.get(partition, end.log_end_offset)
             if one is not None:
-                # What was written behind a claim is not to be erased; it supersedes what is below as well.
+                # A value written after the claim's end is not erased; it supersedes the values below as a tombstone would.
                 is_needed = one.needs_tombstone and one.last_said_offset < below
                 try:
                     offset = write_tombstone(self._node, log, intent.key) if is_needed else None
                 except TombstoneRefused as refusal:
-                    # The others need not wait for it.
+                    # Other partitions continue.
                     refused[partition] = str(refusal)
                     if intent.refused.get(partition) != str(refusal):
                         logger.warning("erasure %s: %s-%d: %s", intent.id, *partition, refusal)
@@ -131,7 +131,7 @@ class EraseTombstones:
 
 
 def _to_locate(intent: Intent, claims: Claims) -> list[TopicPartition]:
-    """Return the partitions without a claim, and those that have values in spite of theirs."""
+    """Return the partitions without a claim, and those with values below their claim."""
     missed = set(intent.missed)
     return [*claims.unclaimed, *(one for one in claims.ends if one in missed)]
 

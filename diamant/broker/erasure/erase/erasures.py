@@ -3,25 +3,25 @@
     erasure = await broker.erase(b"customer-42", ["users"], reason="GDPR Art. 17")
     erasure.state, erasure.next_due_ms, erasure.certificate
 
-The phases, which a broker that was stopped resumes at its next start (`cleaner/erasure/intent.py`):
+The phases (`cleaner/erasure/intent.py`). After a stop, the broker resumes them at its next start:
 
     writing     the key is located in every partition; tombstones are written where a value has none yet
-    removing    the partitions are compacted, what waits to be deleted is deleted at once, everything is scanned:
-                the certificate for `values-gone`; if the topics had nothing of the key, for `nothing-matched`, and it is over
+    removing    the partitions are compacted, files that await deletion are deleted, everything is scanned: a certificate
+                for `values-gone`; for `nothing-matched` if the topics never held the key, which ends the erasure
     waiting     for the tombstones' horizon, or for a call of `erase_now`; then another round
-    closing     the intent loses the key, everything is scanned again: the certificate for `key-gone`, and the intent goes
+    closing     the intent drops the key, everything is scanned again: a certificate for `key-gone`; the intent is removed
 
 The intent is on disk before anything else happens, and each phase is recorded once its work is done (`erase_attempt.py`). A
-claim ends behind the tombstone; if no tombstone was needed, at the end that the log had
-when the key was located. Records written behind it are named, and not erased. A partition in which something cannot be
-read, or in which a value is left, gets no claim. An erasure that cannot be finished or certified is retried with
-growing pauses.
+claim ends after the tombstone; if no tombstone was needed, at the log end offset at the time
+the key was located. Records written after that are listed but not erased. A partition with unreadable data, or with a
+value left, gets no claim. An erasure that cannot be finished or certified is retried with growing pauses.
 
-A topic is the one that had the name at the time of the request (`evidence/scope.py`). For a topic deleted since then there is no
-claim, and the certificate says so; with the last of them the erasure ends.
 
-One at a time; parts shared with redactions are in `jobs/job_queue.py`.
-No text of an error and no line of the log holds a key or a value.
+A topic is identified at the time of the request (`evidence/scope.py`). A topic deleted since then gets no claim, and the
+certificate says so. Once all topics are deleted, the erasure ends.
+
+One erasure runs at a time. Parts shared with redactions are in `jobs/job_queue.py`.
+No error text and no log line contains a key or a value.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ MAX_TOPICS = 1_000
 
 
 class Erasures:
-    """All erasures of one broker; made with the first one, or at a start that finds one unfinished."""
+    """All erasures of one broker. Created with the first erasure, or at a start that finds an unfinished one."""
 
     failure = EraseFailed
 
@@ -87,7 +87,7 @@ class Erasures:
         groups: Lazy[GroupCoordinator],
         on_key: Callable[[bytes], object] = no_note,
     ) -> None:
-        """`kept`: the certificates that there are. `on_key` is told of each key that is to be erased."""
+        """`kept`: the stored certificates. `on_key` is called with each key to be erased."""
         self._evidence = evidence
         self._kept = kept
         files = intent_files(evidence.env, evidence.directory)
@@ -120,7 +120,7 @@ class Erasures:
         timeout_ms: int | None = None,
         progress: Progress | None = None,
     ) -> Erasure:
-        """Resume an erasure now instead of at its horizon; see `Broker.erase_now`."""
+        """Resume an erasure now, before its horizon; see `Broker.erase_now`."""
         return await on_loop(
             self.queue.loop, self._erase_now(erasure_id, is_confirmed, timeout_ms, progress or Progress())
         )
@@ -128,21 +128,21 @@ class Erasures:
     # -- the loop thread -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Read the intents that the last run of a broker left unfinished, and resume each when it is due."""
+        """Read the unfinished intents of the broker's last run, and resume each when it is due."""
         for path in await asyncio.to_thread(tidy, self._evidence.env, self._evidence.directory):
             logger.warning("the broker was stopped while an erasure ended, its certificate is %s", path)
         await self.queue.start()
 
     def due_ms(self, intent: Intent) -> int | None:
-        """Return when an erasure of an earlier run is resumed; now if a partition takes no tombstone: a start may repair it."""
+        """Return when to resume an erasure of an earlier run: now if a partition took no tombstone, as a start may repair it."""
         return None if intent.refused else intent.due_ms
 
     def sought(self, intent: Intent, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
-        """Return the key, and what is known of the values."""
+        """Return the key and the needles of its values."""
         return [intent.key], Needles(key.secret, intent.needles)
 
     def pending(self, topic: str) -> PendingErasures | None:
-        """Return the erasures in progress, for questions about a topic's tombstones; None if there are none."""
+        """Return the erasures in progress that may concern a topic's tombstones; None if there are none."""
         image = self._evidence.topics.image.topics.get(topic)
         return None if image is None else self._keys.of(self._evidence.keys.loaded, topic, uuid_to_text(image.topic_id))
 
@@ -193,7 +193,7 @@ class Erasures:
             )
 
     def _check(self, key: bytes, topics: Sequence[str]) -> None:
-        """Refuse topics from which a tombstone removes nothing, and a key that is too long for their records."""
+        """Refuse topics in which a tombstone removes nothing, and a key too long for their records."""
         if not topics:
             raise BadArgument("topics is empty: name those in which the key is to be erased")
         if len(topics) > MAX_TOPICS:
@@ -224,17 +224,17 @@ class Erasures:
                 if behind:
                     return await self._now_refused(intent, behind)
                 intent = replace(intent, due_ms=self._evidence.env.clock.now_ms())
-            # After any stop it resumes in its present phase.
+            # After any stop, the erasure resumes in its present phase.
             await self.table.save(intent, key, intent.due_ms)
             return await EraseAttempt(self._tools, intent, key, progress).carry_out(is_patient=True)
 
     async def _now_refused(self, intent: Intent, behind: dict[str, list[str]]) -> Erasure:
-        """Return an erasure that keeps waiting because groups would miss its tombstones."""
+        """Return the result of an erasure that keeps waiting because groups would miss its tombstones."""
         known = await self._as_certified(intent.id)
         return replace(known, next_due_ms=intent.due_ms, groups_behind=behind, is_now_refused=True)
 
     async def _over_already(self, erasure_id: str) -> Erasure:
-        """Return an erasure whose horizon has passed since. NotFound if it ended otherwise, or if there was none."""
+        """Return the result of an erasure that has passed its horizon. NotFound if it ended otherwise or never existed."""
         try:
             found = await self._as_certified(erasure_id)
             if found.state in LAST_STATES:
@@ -254,9 +254,9 @@ class Erasures:
         )
 
     async def resume(self, intent: Intent, key: SigningKey) -> Erasure:
-        """Carry on with an erasure that has the lock."""
+        """Resume an erasure. The caller holds the lock."""
         return await EraseAttempt(self._tools, intent, key).carry_out()
 
     async def give_up(self, intent: Intent, key: SigningKey, ended: Ended) -> Erasure:
-        """End an erasure without changing anything else; `ended` stands in its certificate."""
+        """End an erasure without changing anything else. `ended` is recorded in its certificate."""
         return await EraseAttempt(self._tools, intent, key).give_up(ended)

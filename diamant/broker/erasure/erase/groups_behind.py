@@ -1,4 +1,4 @@
-"""The groups that would miss a tombstone which goes before its horizon."""
+"""The groups that would miss a tombstone removed before its horizon."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class GroupsBehind:
     """The groups whose committed offsets are not past tombstones, and whether all groups are known."""
 
     def __init__(self, logs: Mapping[TopicPartition, Log], groups: Lazy[GroupCoordinator], topics: Topics) -> None:
-        """`topics`: those of the broker, the groups' among them."""
+        """`topics`: all topics of the broker, including `__consumer_offsets`."""
         self._logs = logs
         self._groups = groups
         self._topics = topics
 
     async def not_known(self) -> list[str]:
-        """Wait until all groups are loaded that can be; return where they are not, in words."""
+        """Wait until the groups are loaded; return a text for each partition that cannot be."""
         from diamant.broker.groups.coordinator.committed_offsets import groups_not_known
 
         return await groups_not_known(self._groups, self._topics)
@@ -41,12 +41,12 @@ class GroupsBehind:
         if unknown:
             raise NotPossible(
                 "the tombstone cannot be removed before its horizon, because it is not known which groups have not passed it: "
-                f"{'; '.join(unknown)}. Nothing was changed. Without --now (now=false) it goes at its horizon; to have it go "
-                "now, see in the broker's log what is wrong with that partition, repair it and restart the broker"
+                f"{'; '.join(unknown)}. Nothing was changed. Without --now (now=false) it is removed at its horizon. To remove "
+                "it now, look up the partition's problem in the broker's log, repair it and restart the broker"
             )
 
     async def behind(self, intent: Intent, affected: Iterable[TopicPartition]) -> dict[str, list[str]]:
-        """Return the groups that are not past the tombstone, by partition, as in `users-0`; `affected`: of the claims now."""
+        """Return the groups not past the tombstone, by partition such as `users-0`. `affected`: partitions that held the key."""
         from diamant.broker.groups.coordinator.committed_offsets import groups_of
 
         found = {}
@@ -55,7 +55,7 @@ class GroupsBehind:
             if log is None:
                 continue
             mark = intent.done.get(partition, Erased()).tombstone_at
-            # Intents of versions before do not say where one is that was there already; it is not above the claim's end.
+            # Intents of earlier versions lack the offset of a tombstone that existed before; it is below the claim's end.
             end = intent.claims.get(partition, 0) if mark is None else mark + 1
             behind = sorted(group for committed, group in await groups_of(self._groups, log) if committed < end)
             if behind:

@@ -1,4 +1,4 @@
-"""Tombstones of an erasure: written like any record, and removed before their horizon on request."""
+"""Tombstones of an erasure: written like any record, removed before their horizon on request."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class TombstoneRefused(Exception):
-    """A partition takes no tombstone until an operator changes something. The text says why, and what to do."""
+    """A partition takes no tombstone until an operator acts. The text states the reason and the remedy."""
 
 
 def write_tombstone(node: Node, log: Log, key: bytes) -> int:
-    """Append a tombstone and return its offset. On the loop. TombstoneRefused; EraseFailed or OSError, as for a full disk."""
+    """Append a tombstone and return its offset. On the loop thread. TombstoneRefused; EraseFailed, OSError (a full disk)."""
     batch = build_batch([Record(0, node.env.clock.now_ms(), key, None)])
     try:
         appended = log.append_as_leader(memoryview(batch))
@@ -41,8 +41,8 @@ def write_tombstone(node: Node, log: Log, key: bytes) -> int:
 def _why_refused(log: Log, size: int, error: KafkaError) -> str:
     if log.write_failure is not None:
         return (
-            "no tombstone can be written, as the partition takes no writes since one has failed: see the broker's log, repair "
-            "the disk, and restart the broker"
+            "no tombstone can be written: the partition refuses writes after a failed one. See the broker's log, repair the "
+            "disk, and restart the broker"
         )
     limits = {
         ErrorCode.MESSAGE_TOO_LARGE: ("max.message.bytes", log.config.max_message_bytes),
@@ -58,9 +58,9 @@ def _why_refused(log: Log, size: int, error: KafkaError) -> str:
 
 
 async def remove_tombstones(env: Env, cleaning: NodeCleaner, log: Log, key: bytes, end: int) -> None:
-    """Rewrite the segments that have a tombstone of `key` below the offset `end`, without it. On the loop thread.
+    """Rewrite the segments that hold a tombstone of `key` below the offset `end`, without it. On the loop thread.
 
-    The partition's cleaning is paused until the end. A segment once begun is finished even if the caller is cancelled.
+    Cleaning of the partition is paused during the call. A segment once begun is finished even if the caller is cancelled.
     """
     service = await cleaning.service()
     partition = (log.topic, log.partition)

@@ -1,1 +1,1 @@
-"""Evidence for certificates: scans and digests of the data directory, signing keys, the certificates there are."""
+"""Evidence for certificates: scans and digests of the data directory, signing keys, stored certificates."""

@@ -1,4 +1,4 @@
-"""The certificates of a broker: which there are, and whether one is still true."""
+"""The certificates of a broker: their list, and the check whether one is still true."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Certificates:
         where: str | None = None,
         progress: Progress | None = None,
     ) -> Verification:
-        """Check a certificate against what the broker holds now. Raises BadArgument for what is no certificate.
+        """Check a certificate against the broker's present data. Raises BadArgument for anything but a certificate.
 
-        Files and records are looked at for certificates that are signed with the broker's own key. Another one may be forged to
-        ask whether a file begins with some bytes, or whether a topic has a key.
+        Files and records are compared only for certificates signed with the broker's own key: a forged certificate could
+        probe whether a file begins with some bytes, or whether a topic has a key.
 
-        `public_key`: the 32 bytes that are trusted; without them the signer is untrusted. `key` or `where`: what an erasure, or a
-        redaction, was about.
+        `public_key`: the trusted key, 32 bytes; without it the signer is untrusted. `key`, `where`: the subject of the
+        erasure or redaction.
         """
         meant = None
         if where is not None:
@@ -64,14 +64,14 @@ class Certificates:
         return await on_loop(self._loop, self._verify(certificate, public_key, key, meant, progress or Progress()))
 
     async def public_key(self) -> str | None:
-        """Return the public key as PEM, None if there is no key yet. NotPossible if it cannot be used."""
+        """Return the public key as PEM; None if there is no key yet. NotPossible if it cannot be used."""
         key = await self._evidence.keys.existing()
         return None if key is None else key.public_pem
 
-    # -- what there is ---------------------------------------------------------------------------------------------------
+    # -- stored certificates ---------------------------------------------------------------------------------------------
 
     async def list_all(self) -> list[dict[str, Any]]:
-        """Return the certificates in the data directory, in short (`CertificateList`)."""
+        """Return a summary of the certificates in the data directory (`CertificateList`)."""
         try:
             key = await self._evidence.keys.existing()
         except NotPossible:
@@ -80,17 +80,17 @@ class Certificates:
         return await asyncio.to_thread(self._list.describe, self._evidence.env, self._evidence.directory, check)
 
     async def last(self, job_id: str) -> dict[str, Any]:
-        """Return the last certificate of an erasure or a redaction. Raises NotFound; NotGenuine if it is not as it was signed."""
+        """Return the last certificate of an erasure or redaction. Raises NotFound; NotGenuine if it was altered."""
         kept = await self.kept(job_id)
         if kept.problem:
             raise NotGenuine(
-                f"the certificate is not what this broker has signed, so it proves nothing: {kept.path}: {kept.problem}. Bring "
-                "the file back from where it was kept; as_it_is=true hands it out as it is"
+                f"the certificate is not what this broker has signed, so it proves nothing: {kept.path}: {kept.problem}. Restore "
+                "the file from a copy; as_it_is=true hands it out as it is"
             )
         return kept.certificate
 
     async def kept(self, job_id: str) -> KeptCertificate:
-        """Return the same as it lies there, and what is wrong with it. Raises NotFound, NotPossible if it cannot be read."""
+        """Return the stored certificate and its problem, if any. Raises NotFound; NotPossible if it cannot be read."""
         found = None
         if job_id.isalnum():
             found = await asyncio.to_thread(last_certificate, self._evidence.env, self._evidence.directory, job_id)
@@ -143,13 +143,13 @@ class Certificates:
 
 
 def _signer(certificate: Mapping[str, Any]) -> object:
-    """The public key in a certificate, in hexadecimal; anything in what is none."""
+    """Return the public key in a certificate, in hexadecimal; any value if the certificate is malformed."""
     signature = certificate.get("signature")
     return signature.get("public_key") if isinstance(signature, Mapping) else None
 
 
 def _leave_open(certificate: Mapping[str, Any], found: Verification) -> None:
-    """No claim of a certificate of others is confirmed. CertificateError if its claims are not of the form that is expected."""
+    """Leave the claims of another signer's certificate unconfirmed. CertificateError if the claims are malformed."""
     try:
         found.claims = [untold(claim) for claim in certificate["claims"]]
     except (KeyError, TypeError) as error:

@@ -1,6 +1,6 @@
-"""Access of erasures and redactions to the data directory, and what every certificate says of its issuer.
+"""Access of erasures and redactions to the data directory, and the issuer fields of certificates.
 
-Blocking work is done in threads, the rest on the loop thread.
+Blocking work runs in threads, the rest on the loop thread.
 """
 
 from __future__ import annotations
@@ -43,33 +43,33 @@ if TYPE_CHECKING:
     from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 
 DIGEST_THREADS = 2
-"""Of large files each keeps a processor busy."""
+"""With large files, each thread keeps a processor busy."""
 READERS_WAIT_S = 10.0
-"""How long a scan waits for clients that read from files that were removed; after that nothing is certified for now."""
+"""The time that a scan waits for clients that read removed files. After it, this attempt certifies nothing."""
 LOOK_AGAIN_S = 0.05
 STILL_READ = "it was removed, but is still being read, and until that ends its bytes are on the disk"
 
 
 class Evidence:
-    """The data directory as erasures and redactions see it. Belongs to the loop thread, unless a method says otherwise."""
+    """The data directory as erasures and redactions see it. Belongs to the loop thread unless a method says otherwise."""
 
     def __init__(self, node: Node, *, readers_wait_s: float = READERS_WAIT_S) -> None:
-        """`node`: whose directory it is."""
+        """`node`: the owner of the directory."""
         self._node = node
         self._readers_wait_s = readers_wait_s
         self.env: Env = node.env
         self.directory: str = node.config.data_dir
         self.topics: Topics = node.topics
         self.logs: Mapping[TopicPartition, Log] = node.directory.logs
-        """The logs of the partitions that are open."""
+        """The open logs, by partition."""
         self.keys = SigningKeys(node)
 
     # -- the disk --------------------------------------------------------------------------------------------------------
 
     def ends(self) -> dict[TopicPartition, LogEnd]:
-        """Up to where each log is there now. In one turn of the loop.
+        """Return the present end of each log. In one turn of the loop.
 
-        One that refuses writes takes no more; what a write that failed has left behind its end counts.
+        A log that refuses writes counts as a whole file: a failed write may have left bytes after its end.
         """
         return {
             partition: LogEnd(
@@ -83,12 +83,12 @@ class Evidence:
         }
 
     def partitions_there(self, topic: str) -> Collection[int]:
-        """Return the partitions that a topic has now; none if there is no such topic. Any thread."""
+        """Return the present partitions of a topic; none if it does not exist. Any thread."""
         image = self.topics.image.topics.get(topic)
         return () if image is None else image.partitions.keys()
 
     def user_topic(self, name: str) -> Topic:
-        """Return a topic that is the users'. NotFound, NotPossible."""
+        """Return a topic that is not internal. NotFound, NotPossible."""
         topic = self.topics.by_name.get(name)
         if topic is None:
             raise NotFound(f"there is no topic {name[:249]!r}")
@@ -97,7 +97,7 @@ class Evidence:
         return topic
 
     def filter_key(self) -> bytes | None:
-        """Return the key of the filters of segments; None if there are none. Any thread."""
+        """Return the hash key of segment filters; None if there is none. Any thread."""
         try:
             found: bytes = self.env.read_bytes(f"{self.directory}/{HASH_KEY_FILE}")
             return found
@@ -105,12 +105,12 @@ class Evidence:
             return None
 
     def remove_doomed(self, topics: Iterable[str], partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Remove what waits to be deleted of some partitions, and whole partitions of these topics that wait; count files."""
+        """Delete files of these partitions, and whole partitions of these topics, that await deletion; return file counts."""
         env, removed = self.env, {}
         wanted = set(topics)
         for name in env.list_dir(self.directory):
             is_doomed = name.endswith(names.DELETE_DIR_SUFFIX)
-            # One with a shortened name that is of another topic waits for nothing but its time either.
+            # A shortened name may belong to another topic. Its directory awaits deletion as well, so it may go now.
             if is_doomed and any(names.may_be_set_aside_of(name, topic) for topic in wanted):
                 env.remove_tree(f"{self.directory}/{name}")
         for partition in partitions:
@@ -125,7 +125,7 @@ class Evidence:
         return removed
 
     def digests(self, files: Sequence[str], ends: Mapping[TopicPartition, LogEnd]) -> tuple[FileDigest, ...]:
-        """Return the digests of segments, as far as they are there. Blocks."""
+        """Return the digests of the segments that exist. Blocks."""
 
         def digest(name: str) -> FileDigest | None:
             try:
@@ -151,9 +151,9 @@ class Evidence:
         return report
 
     async def _still_read(self, subject: Subject, progress: Progress) -> list[str]:
-        """Wait until no client reads removed files of the topics; return those that are read all the same.
+        """Wait until no client reads removed files of the topics; return the files still read at the time limit.
 
-        What is removed later is there when the scan begins, which reads it.
+        A file removed after that exists when the scan begins, so the scan reads it.
         """
         progress.begin("waiting for readers of removed files")
         waited_s = 0.0
@@ -163,7 +163,7 @@ class Evidence:
             if not found or waited_s >= self._readers_wait_s:
                 return found
             if not waited_s:
-                # Tracebacks of what has failed have files, too, and are garbage for long before they are collected.
+                # Tracebacks of failures may keep files open until they are collected.
                 await asyncio.to_thread(gc.collect)
             await asyncio.sleep(LOOK_AGAIN_S)
             waited_s += LOOK_AGAIN_S
@@ -185,19 +185,19 @@ class Evidence:
         )
 
     def staging(self, partitions: Iterable[TopicPartition]) -> StagingPlace | None:
-        """Return where jobs on Spark leave copies besides the data directory, or did; None if nowhere. Any thread."""
+        """Return the present or former place where Spark jobs leave copies outside the data directory, or None. Any thread."""
         staging = self._node.config.diamant_cleaner_spark_staging
-        # Notes of jobs at a place that is no longer configured: see `cleaner/spark/clean/staging.py`.
+        # Jobs leave notes, also about a place that is no longer configured: see `cleaner/spark/clean/staging.py`.
         if not staging and not any(one.startswith(names.STAGING_PREFIX) for one in self.env.list_dir(self.directory)):
             return None
         from diamant.cleaner.spark.runner.staging_view import staging_place
 
         return staging_place(self.env, self._node.directory.path, staging, partitions)
 
-    # -- what every certificate says -------------------------------------------------------------------------------------
+    # -- fields of every certificate -------------------------------------------------------------------------------------
 
     def origin(self, requested_ms: int, *, is_manual_clock: bool) -> dict[str, Any]:
-        """The issuer of a certificate, and its clock."""
+        """Return the issuer of a certificate and its clock, as fields."""
         is_manual = is_manual_clock or not isinstance(self.env.clock, SystemClock)
         return {
             "is_evidence": not is_manual,
@@ -233,7 +233,7 @@ class Evidence:
 
 
 def seen_fields(report: ScanReport, before: Iterable[FileDigest], after: Iterable[FileDigest]) -> dict[str, Any]:
-    """Return what a certificate says of what was seen elsewhere, and of the affected segments before and after."""
+    """Return the certificate's fields for findings elsewhere, and for affected segments before and after."""
     was, now = [asdict(one) for one in before], [asdict(one) for one in after]
     return {
         "elsewhere": [one.to_fields() for one in [*report.elsewhere, *report.astray][:MAX_LISTED]],
@@ -243,25 +243,25 @@ def seen_fields(report: ScanReport, before: Iterable[FileDigest], after: Iterabl
 
 
 def _is_of(name: str, topics: Collection[str]) -> bool:
-    """Tell whether a file, by its name below the data directory, is or may be of one of these topics."""
+    """Return whether a file may belong to one of these topics, by its name below the data directory."""
     directory = name.partition("/")[0]
     return any(names.may_be_set_aside_of(directory, topic) for topic in topics)
 
 
 def _segment_size(log: Log, base_offset: int) -> int | None:
-    """Return how much is in a segment of a log by now; None if it has none with that base. Any thread."""
-    # The newest are asked for. The loop thread may change the list at the same time.
+    """Return the present size of a segment; None if the log has none with that base offset. Any thread."""
+    # Callers ask for the newest segments. The loop thread may change the list at the same time.
     return next((one.size for one in reversed(tuple(log.segments)) if one.base_offset == base_offset), None)
 
 
 def _has_file(log: Log, base_offset: int, identity: Identity) -> bool:
-    """Tell whether a segment of a log is the file with an identity. Any thread."""
+    """Return whether a log's segment is the file with this identity. Any thread."""
     ids = (one.file_id for one in reversed(tuple(log.segments)) if one.base_offset == base_offset)
     return next(ids, None) == identity[:2]
 
 
 def _limit(name: str, ends: Mapping[TopicPartition, LogEnd]) -> int | None:
-    """Return how many bytes of a segment count: an active one takes appends."""
+    """Return the bytes of a segment to hash, for an active one; None for a whole file. Active segments take appends."""
     directory, _, file = name.rpartition("/")
     try:
         end = ends.get(names.parse_partition_dir(directory))

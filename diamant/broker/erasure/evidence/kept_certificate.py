@@ -1,4 +1,4 @@
-"""The last certificate of an erasure or a redaction, as it lies in the data directory."""
+"""The last certificate of an erasure or redaction, as stored in the data directory."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ class KeptCertificate:
     certificate: dict[str, Any]
     job_id: str
     state: str
-    """In the name of its file."""
+    """The state in the file name."""
     path: str
     problem: str = ""
-    """Why it is not what the broker has signed; "" if it is, or was not checked."""
+    """The difference from what the broker signed; "" if there is none, or if it was not checked."""
 
     def checked(self, public_key: bytes) -> KeptCertificate:
-        """Return it with what is wrong with it, checked with the broker's own key. Any thread."""
+        """Return a copy with `problem` set by a check against the broker's own key. Any thread."""
         return replace(self, problem=problem_with(self.certificate, self.job_id, self.state, public_key))
 
 
 def last_certificate(env: Env, directory: str, job_id: str) -> KeptCertificate | None:
-    """Return the last word on an erasure or a redaction; None if there is none. Blocks; NotPossible if it may be a damaged file.
+    """Return the final certificate of an erasure or redaction; None if there is none. Blocks. NotPossible if it may be damaged.
 
-    That one was ended is the last word, whatever was certified before, and so is that nothing is left: the intent went with it.
-    Else it is the certificate that was issued last, as what was certified may have come back. Of those that a clock that stands
-    still has issued it is the file that was written last. One that cannot be read counts if it was written after all others.
+    A certificate that removed the intent comes last: one with `ended`, or with a final state. Otherwise the latest issue time
+    decides, as certified data may come back. With a stopped clock, the file's modification time decides. An unreadable file
+    counts as the last one if it was written after all others.
     """
     found, problems = [], []
     for one in list_certificates(env, directory):
@@ -54,7 +54,7 @@ def last_certificate(env: Env, directory: str, job_id: str) -> KeptCertificate |
             found.append((order, KeptCertificate(certificate, job_id, one["state"], path)))
     written_ms, problem = max(problems, default=(-1, ""))
     if problem and all(written_ms >= order[2] for order, _ in found):
-        raise NotPossible(f"its last certificate cannot be read: {problem}. Bring the file back, or move it away")
+        raise NotPossible(f"its last certificate cannot be read: {problem}. Restore the file, or move it away")
     return max(found, key=lambda one: one[0])[1] if found else None
 
 

@@ -1,9 +1,9 @@
 """The scope of an erasure or redaction: the topics and partitions that existed at the time of the request.
 
-A topic is known by its id: one that was deleted and created again under its name is another one, and stays untouched. A
-partition that was added later held no record at the time of the request, so it is out of scope, too.
+Topics are identified by id: a topic deleted and created again under the same name is out of scope. So is a partition added
+after the request: it held no records then.
 
-Intents of earlier versions have no scope: then names count, and all partitions.
+Intents of earlier versions have no scope: their topics are identified by name, with all partitions.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Scope: TypeAlias = Mapping[str, TopicScope]
 
 DELETED = "topic-deleted"
 RECREATED = "topic-recreated"
-"""Deleted, and created again under its name."""
+"""Deleted, then created again under the same name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicEnd:
-    """A topic that is there no more, as a certificate has it."""
+    """A topic that no longer exists, as a certificate records it."""
 
     topic: str
     topic_id: str
@@ -38,17 +38,17 @@ class TopicEnd:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What there is of a job's topics in one turn of the loop."""
+    """The existing topics and partitions of a job, in one turn of the loop."""
 
     topics: frozenset[str]
     ended: tuple[TopicEnd, ...]
     partitions: tuple[TopicPartition, ...]
-    """Those of the job that still exist, by topic, ascending."""
+    """Partitions of the job that still exist, by topic, ascending."""
     later: tuple[TopicPartition, ...]
-    """Those of its topics that were added after the request."""
+    """Partitions added to its topics after the request."""
 
     def to_fields(self) -> dict[str, Any]:
-        """Return what a certificate says of it."""
+        """Return the fields of a certificate."""
         return {
             "topics_ended": [asdict(one) for one in self.ended],
             "partitions_added": [{"topic": topic, "partition": index} for topic, index in self.later],
@@ -56,13 +56,13 @@ class Present:
 
 
 def scope_of(topics: Topics, names: Iterable[str]) -> dict[str, TopicScope]:
-    """Return the scope of a job that is requested now."""
+    """Return the scope of a job requested now."""
     images = {name: topics.image.topics[name] for name in names}
     return {name: TopicScope(uuid_to_text(one.topic_id), len(one.partitions)) for name, one in images.items()}
 
 
 def present_of(topics: Topics, names: Iterable[str], scope: Scope) -> Present:
-    """Return what there is of the topics of a job."""
+    """Return the existing topics and partitions of a job."""
     there: list[str] = []
     ended: list[TopicEnd] = []
     partitions: list[TopicPartition] = []

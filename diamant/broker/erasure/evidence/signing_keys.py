@@ -19,34 +19,34 @@ if TYPE_CHECKING:
 
 
 class SigningKeys:
-    """The signing key of a broker, loaded with its first use."""
+    """The signing key of a broker, loaded on first use."""
 
     def __init__(self, node: Node, mounts: Callable[[], str] = mount_table) -> None:
-        """`node`: whose configuration says where the key is. `mounts`: reads the table of mounts."""
+        """`node`: its configuration names the key file. `mounts`: reads the mount table."""
         self._node = node
         self._mounts = mounts
         self.loaded: SigningKey | None = None
 
     async def key(self) -> SigningKey:
-        """Return the key, which is made if there is none. StorageError, OSError."""
+        """Return the key; create it if it does not exist. StorageError, OSError."""
         if self.loaded is None:
             self.loaded = await asyncio.to_thread(self._load)
         return self.loaded
 
     async def usable(self) -> SigningKey:
-        """Return the same. NotPossible."""
+        """Return the key as `key` does, with NotPossible as the only error."""
         with _no_key_told():
             return await self.key()
 
     async def existing(self) -> SigningKey | None:
-        """Return the key, None if there is none: none is made. NotPossible."""
+        """Return the key; None if there is none. Never creates one. NotPossible."""
         with _no_key_told():
             if self.loaded is None and not await asyncio.to_thread(self._is_there):
                 return None
             return await self.key()
 
     def _path(self) -> str:
-        """Return the path of the key. StorageError if it must not lie there, or is missing where no other may be made."""
+        """Return the path of the key. StorageError if that place is forbidden, or if the key is missing but was in use before."""
         directory = self._node.config.data_dir
         path = str(self._node.config["diamant.certificate.key.file"] or default_path())
         check_outside(path, directory)
@@ -73,13 +73,13 @@ def _no_key_told() -> Iterator[None]:
         raise NotPossible(f"there is no key to sign with, nothing was changed: {error}") from None
     except OSError as error:
         raise NotPossible(
-            f"there is no key to sign with, nothing was changed: {reason_of(error)}. Its user has to be able to write there, "
-            "or let diamant.certificate.key.file say where else the key is to be"
+            f"there is no key to sign with, nothing was changed: {reason_of(error)}. Let the broker's user write there, "
+            "or set diamant.certificate.key.file to another place"
         ) from None
 
 
 def reason_of(error: Exception) -> str:
-    """Return the reason of a failure, without the numbers of the operating system."""
+    """Return the reason of a failure, without the operating system's error number."""
     if isinstance(error, OSError):
         return (
             f"{error.filename}: {error.strerror}"

@@ -1,1 +1,1 @@
-"""The queue of jobs: one at a time, found again after any stop, cancelled on request."""
+"""The queue of jobs: one runs at a time, resumes after any stop, and is cancelled on request."""

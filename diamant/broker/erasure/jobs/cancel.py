@@ -1,7 +1,7 @@
-"""Cancels an unfinished erasure or redaction: removes its intent, and certifies the reason and that nothing is claimed.
+"""Cancels an unfinished erasure or redaction: removes its intent and issues a certificate with the reason and no claims.
 
-A cancellation waits for the attempt that it ends, but not in the queue. Once begun it runs to its end, even if its
-caller is gone.
+A cancellation waits for the attempt that it ends, but not in the queue. Once begun, it runs to its end even if its
+caller has left.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from diamant.storage.errors import StorageError
 logger = logging.getLogger(__name__)
 
 CANCELLED = "cancelled"
-"""In a certificate, `ended.what` of one that its user has cancelled."""
+"""`ended.what` in the certificate of a job that its user has cancelled."""
 
 AnyQueue: TypeAlias = JobQueue[Any, Any]
 
 
 async def cancel_job(queues: Iterable[AnyQueue], job_id: str, *, reason: str) -> Any:
-    """End a job that is not over, of whatever kind; see `Broker.cancel`. From any event loop."""
+    """End an unfinished job of any kind; see `Broker.cancel`. From any event loop."""
     for queue in queues:
         found = await _cancel_in(queue, job_id, reason)
         if found is not None:
@@ -70,7 +70,7 @@ async def _cancel(queue: AnyQueue, job_id: str, reason: str) -> Any:
             found = await _end(queue, job_id, reason)
             is_cancelled = True
         finally:
-            # Not before: the attempt's caller learns what has become of it.
+            # Last: until then, the attempt's caller learns here whether the job was cancelled.
             del attempts.ending[job_id]
             ending.set_result(is_cancelled)
             queue.poke()
@@ -79,12 +79,12 @@ async def _cancel(queue: AnyQueue, job_id: str, reason: str) -> Any:
 
 
 async def _check_why(queue: AnyQueue, job_id: str, reason: str, key: SigningKey) -> None:
-    """Refuse a reason that must not stand in a certificate, before anything is stopped for it."""
+    """Refuse a reason that a certificate must not contain, before anything is stopped."""
     try:
         intent = await asyncio.to_thread(queue.table.files.read, job_id, key)
         sought, needles = queue.kind.sought(intent, key)
     except (OSError, ValueError):
-        return  # An unreadable intent cannot be cancelled either; the caller gets that error.
+        return  # An unreadable intent cannot be cancelled either; `_end` raises that error.
     texts.check_unsaid("the reason", [reason], sought, needles)
 
 
@@ -99,7 +99,7 @@ async def _end(queue: AnyQueue, job_id: str, reason: str) -> Any:
         raise NotFound(f"{name} has just ended: see its certificate") from None
     except ValueError as error:
         raise NotPossible(
-            f"{name} cannot be read, so nothing can be said of it ({error}): bring back the key file and its secret, or remove "
+            f"{name} cannot be read, so it cannot be cancelled ({error}): restore the key file and its secret, or remove "
             "the intent from the data directory yourself"
         ) from None
     except (StorageError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The end of a job that was not carried out."""
+"""The end of a job without completion."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a job that was not carried out, as its certificate has it."""
+    """The end of a job without completion, as its certificate records it."""
 
     what: str
     at_ms: int
     """On the broker's clock."""
     reason: str = ""
-    """The reason that was given; "" if none was asked for."""
+    """The user's reason; "" if none is required."""
 
     def to_fields(self) -> dict[str, object]:
-        """Return it as JSON has it."""
+        """Return the fields of its JSON object."""
         return {"what": self.what, "reason": self.reason, "at_ms": self.at_ms}

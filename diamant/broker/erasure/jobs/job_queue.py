@@ -45,7 +45,7 @@ class JobIntent(AnyIntent, Protocol):
 
     @property
     def phase(self) -> str:
-        """The step that is next."""
+        """The next step."""
         ...
 
 
@@ -56,27 +56,27 @@ ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 
 class JobKind(Protocol[IntentT_contra, ResultT_co]):
-    """A kind of job: what its intents mean, and how it is carried out."""
+    """A kind of job: interprets its intents and carries them out."""
 
     @property
     def failure(self) -> type[VerbError]:
-        """The error with which an attempt ends that is retried."""
+        """The error of an attempt that is retried."""
         ...
 
     def due_ms(self, intent: IntentT_contra) -> int | None:
-        """Return when a job of an earlier run is resumed; None: now."""
+        """Return when to resume a job of an earlier run; None: now."""
         ...
 
     def sought(self, intent: IntentT_contra, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
-        """Return what a job is about: a key or texts, and what of the values that were found is known."""
+        """Return the subject of a job: its key or texts, and the needles of the values found."""
         ...
 
     async def resume(self, intent: IntentT_contra, key: SigningKey) -> ResultT_co:
-        """Carry on with a job that has the lock."""
+        """Resume a job. The caller holds the lock."""
         ...
 
     async def give_up(self, intent: IntentT_contra, key: SigningKey, ended: Ended) -> ResultT_co:
-        """End a job without changing anything else; `ended` stands in its certificate."""
+        """End a job without changing anything else. `ended` is recorded in its certificate."""
         ...
 
 
@@ -91,7 +91,7 @@ class JobQueue(Generic[IntentT, ResultT]):
         node: Node,
         lock: JobLock | None = None,
     ) -> None:
-        """`lock`: that of the other kind, so that one job is in progress at a time."""
+        """`lock`: shared with the other kind, so that one job runs at a time."""
         self.kind = kind
         self.table = table
         self.keys = keys
@@ -110,7 +110,7 @@ class JobQueue(Generic[IntentT, ResultT]):
     # -- the broker's start and stop -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Read the intents that an earlier run left unfinished, and resume each when it is due."""
+        """Read the unfinished intents of an earlier run, and resume each when it is due."""
         table = self.table
         ids = (await table.ids_on_disk())[:MAX_UNFINISHED]
         if not ids:
@@ -129,7 +129,7 @@ class JobQueue(Generic[IntentT, ResultT]):
             await self._read(job_id, key)
 
     async def _read(self, job_id: str, key: SigningKey) -> None:
-        """Read an intent of an earlier run, and resume the job when it is due; never if it cannot be read."""
+        """Read an intent of an earlier run, and resume its job when due. A job with an unreadable intent is not resumed."""
         table = self.table
         table.unread.discard(job_id)
         try:
@@ -144,7 +144,7 @@ class JobQueue(Generic[IntentT, ResultT]):
         table.schedule(job_id, self.clock.now_ms() if due_ms is None else due_ms)
 
     async def stop(self) -> None:
-        """End what is in progress; its intent stays. Cancellations that have begun come to their end before that."""
+        """Finish the cancellations in progress, then end all attempts. Their intents remain."""
         self.is_stopping = True
         tasks = [*self.attempts.running, *self._resumed]
         for task in tasks:
@@ -154,17 +154,17 @@ class JobQueue(Generic[IntentT, ResultT]):
     # -- resuming --------------------------------------------------------------------------------------------------------
 
     def next_due_ms(self) -> int | None:
-        """Return when the next job is resumed; None: never."""
+        """Return the due time of the next job; None if there is none."""
         busy = self._busy()
         waiting = (due_ms for one, due_ms in self.table.due.items() if one not in busy)
         return None if self.is_stopping else min(waiting, default=None)
 
     def _busy(self) -> set[str]:
-        """The jobs that are not resumed: an attempt is in progress, or they are being cancelled."""
+        """Return the jobs that must not be resumed: an attempt is in progress, or they are being cancelled."""
         return {*self.attempts.in_progress, *self.attempts.ending}
 
     async def resume_due(self) -> None:
-        """Begin to resume a job that is due. It may take long, or wait for the lock: `settled` waits for it."""
+        """Begin to resume a due job. It may take long or wait for the lock; `settled` waits for it."""
         now_ms, busy = self.clock.now_ms(), self._busy()
         for one, due_ms in self.table.due.items():
             if due_ms <= now_ms and one not in busy:
@@ -175,7 +175,7 @@ class JobQueue(Generic[IntentT, ResultT]):
                 return
 
     async def settled(self) -> None:
-        """Wait for the jobs that were resumed, until they are over or due later; not while a call is before them."""
+        """Wait until resumed jobs have ended or are due later. Do not wait while a call is ahead of them."""
         while self._resumed and not self.calls:
             await asyncio.wait(set(self._resumed))
 
@@ -191,7 +191,7 @@ class JobQueue(Generic[IntentT, ResultT]):
         except (VerbError, StorageError, OSError, ValueError) as error:
             self._note_failed_try(job_id, logging.WARNING, reason_of(error))
         except Exception as error:
-            # What it says may be of a record; where it comes from is not.
+            # The error's text may contain record data; its location does not.
             at = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{os.path.basename(at.filename)}:{at.lineno}, {at.name}"
             what = f"unexpected {type(error).__name__} at {where}; please report this"
@@ -222,7 +222,7 @@ class JobQueue(Generic[IntentT, ResultT]):
 
     @contextmanager
     def call(self, *, is_new: bool = True) -> Iterator[None]:
-        """Count a call, if there is room for one more. TooMany."""
+        """Count a call if the limit allows one more. TooMany."""
         if self.calls >= MAX_WAITING or (is_new and len(self.table.due) >= MAX_UNFINISHED):
             raise TooMany(f"too many {self.table.noun}s wait already, try again when some of them have ended")
         self.calls += 1
@@ -233,16 +233,16 @@ class JobQueue(Generic[IntentT, ResultT]):
 
     @asynccontextmanager
     async def locked(self, job_id: str) -> AsyncIterator[None]:
-        """Hold the lock; the job is not resumed as long."""
+        """Hold the lock. The job is not resumed during that time."""
         try:
             async with self.attempts.locked(job_id):
                 yield
         finally:
-            # What was due in the meantime was passed over.
+            # The scheduler skipped this job if it came due during that time.
             self._scheduler.poke()
 
     async def run(self, job_id: str, timeout_ms: int | None, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Carry out what a caller waits for, within its time; what fails is told as a VerbError."""
+        """Run the work that a caller waits for, within its timeout. Failures are raised as a VerbError."""
         limit_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
         attempts, table, name = self.attempts, self.table, f"{self.table.noun} {job_id}"
         try:
@@ -274,23 +274,23 @@ class JobQueue(Generic[IntentT, ResultT]):
             attempts.waiting.discard(job_id)
 
     def _is_caller_cancelled(self) -> bool:
-        """Tell whether it is the caller who is cancelled, and not only what it waits for."""
+        """Return whether the caller itself is cancelled, not only the task that it awaits."""
         task = asyncio.current_task()
         return self.is_stopping or (task is not None and task.cancelling() > 0)
 
     def poke(self) -> None:
-        """Have the scheduler look again which job is due."""
+        """Have the scheduler look for due jobs again."""
         self._scheduler.poke()
 
     # -- lists -----------------------------------------------------------------------------------------------------------
 
     def unfinished(self) -> list[dict[str, Any]]:
-        """Return the jobs that are not over and are resumed."""
+        """Return the unfinished jobs that will be resumed."""
         noun, due = self.table.noun, self.table.due
         return [{"id": one, "kind": noun, "due_ms": due_ms} for one, due_ms in sorted(due.items())]
 
     async def unfinished_on_disk(self) -> list[dict[str, Any]]:
-        """Return the jobs that are not over. `due_ms` is None of one that is not resumed, as its intent cannot be read."""
+        """Return the unfinished jobs. `due_ms` is None for a job that is not resumed because its intent cannot be read."""
         table = self.table
         found = await table.ids_on_disk()
         ids = {one for one in found if not table.is_over(one)} | set(table.due)

@@ -1,4 +1,4 @@
-"""The unfinished jobs of one kind: their intents and certificates on disk, when each is resumed, and how many have ended how."""
+"""The unfinished jobs of one kind: intents and certificates on disk, due times, and counts of outcomes."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 60_000
-"""The pause before a job that could not be finished is retried, on the broker's clock."""
+"""The pause before the retry of an unfinished job, on the broker's clock."""
 MAX_RETRY_DOUBLINGS = 10
-"""How often that pause doubles for what cannot be certified: up to 17 hours."""
+"""The number of times that pause doubles for a job that cannot be certified: up to 17 hours."""
 MAX_FAILURE_DOUBLINGS = 6
-"""How often it doubles for attempts that fail before they come to that, as on a full disk: up to an hour."""
+"""The number of times it doubles for attempts that fail before certification, as on a full disk: up to an hour."""
 MAX_REMEMBERED = 1_000
-"""Ids of jobs that have ended."""
+"""The most ids of ended jobs kept in memory."""
 
 ID_BYTES = 16
 
@@ -53,7 +53,7 @@ class JobTable(Generic[IntentT]):
         on_known: Callable[[IntentT, SigningKey], object] = lambda _intent, _key: None,
         on_finished: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`noun` names the kind in texts. `on_known` is called with each intent on disk, `on_finished` once it is gone."""
+        """`noun` names the kind in texts. `on_known` is called with each intent on disk, `on_finished` after its removal."""
         self.noun = noun
         self.files = files
         self.on_known = on_known
@@ -61,25 +61,25 @@ class JobTable(Generic[IntentT]):
         self._clock = node.env.clock
         self._scheduler = node.scheduler
         self.due: dict[str, int] = {}
-        """By id: when the job is resumed."""
+        """The time to resume each job, by id."""
         self.unread: set[str] = set()
-        """Those of them whose intents are still to be read: at the start there was no key for that."""
+        """The jobs in `due` whose intents are not read yet: at the start there was no key to read them."""
         self.failures: dict[str, int] = {}
-        """Attempts in a row, since the start, that failed; by id."""
+        """The number of failed attempts in a row since the start, by id."""
         self._over: deque[str] = deque(maxlen=MAX_REMEMBERED)
         self.done = 0
-        """Jobs that ended with everything certified, each once, since the start."""
+        """Jobs that ended since the start with everything certified, each counted once."""
         self.failed = 0
-        """Jobs that ended without."""
+        """Jobs that ended uncertified."""
         self.held = 0
-        """Attempts that certified nothing, at jobs that are resumed."""
+        """Attempts that certified nothing; their jobs are resumed."""
 
     async def ids_on_disk(self) -> list[str]:
-        """Return the ids of the intents that are there."""
+        """Return the ids of the intents on disk."""
         return await asyncio.to_thread(self.files.ids)
 
     async def save(self, intent: IntentT, key: SigningKey, due_ms: int | None = None) -> None:
-        """Write an intent to disk; the job is resumed at `due_ms`, or after a pause. Once begun this runs to its end."""
+        """Write an intent to disk; its job resumes at `due_ms`, or after a pause. Once begun, this runs to its end."""
 
         async def save() -> None:
             await asyncio.to_thread(self.files.write, intent, key)
@@ -90,25 +90,25 @@ class JobTable(Generic[IntentT]):
         await to_its_end(save())
 
     def schedule(self, job_id: str, due_ms: int) -> None:
-        """Resume a job at a time."""
+        """Resume a job at `due_ms`."""
         self.due[job_id] = due_ms
         self._scheduler.poke()
 
     def pause_ms(self, job_id: str) -> int:
-        """Return the pause before the next attempt, if nothing else says when: longer after each that has failed."""
+        """Return the default pause before the next attempt: it grows with each failed attempt."""
         return RETRY_MS << min(self.failures.get(job_id, 0), MAX_FAILURE_DOUBLINGS)
 
     def retry_ms(self, retries: int) -> int:
-        """Return the time of the next attempt at a job that was scanned in vain so often before."""
+        """Return the time of the next attempt after `retries` scans that certified nothing."""
         now_ms: int = self._clock.now_ms()
         return now_ms + (RETRY_MS << min(retries, MAX_RETRY_DOUBLINGS))
 
     def is_over(self, job_id: str) -> bool:
-        """Tell whether a job has ended lately."""
+        """Return whether a job has ended recently."""
         return job_id in self._over
 
     def finish(self, job_id: str) -> None:
-        """Forget a job whose intent is gone."""
+        """Forget a job whose intent was removed."""
         self.due.pop(job_id, None)
         self.unread.discard(job_id)
         self.failures.pop(job_id, None)
@@ -116,7 +116,7 @@ class JobTable(Generic[IntentT]):
         self._on_finished(job_id)
 
     async def finish_ended(self, job_id: str) -> None:
-        """Forget a job whose intent is gone: an earlier attempt has ended it, but perhaps not named its certificate."""
+        """Forget a job that an earlier attempt ended. Log its certificate, which that attempt may not have named."""
         files = self.files
         named = await to_its_end(asyncio.to_thread(name_pending, files.env, files.directory, job_id, files.prefix))
         self.finish(job_id)
@@ -126,15 +126,15 @@ class JobTable(Generic[IntentT]):
             logger.warning("%s %s had ended, its certificate is %s", self.noun, job_id, named)
 
     async def drop(self, job_id: str) -> None:
-        """Remove the intent of a job that has changed nothing, and forget it as failed."""
+        """Remove the intent of a job that has changed nothing, and count the job as failed."""
         await to_its_end(asyncio.to_thread(self.files.remove, job_id))
         self.finish(job_id)
         self.failed += 1
 
     async def issue(self, fields: Mapping[str, Any], key: SigningKey, *, is_last: bool) -> tuple[dict[str, Any], str]:
-        """Return a certificate of these fields, signed and on the disk, and its path. With a job's last one the intent goes.
+        """Sign a certificate of these fields and write it to disk; return it and its path. With `is_last` the intent is removed.
 
-        What is written is written to its end, even if the caller is cancelled. OSError.
+        Writes run to their end even if the caller is cancelled. OSError.
         """
         files, job_id = self.files, fields["id"]
         path = certificate_path(files.directory, job_id, fields["state"], files.prefix)
@@ -152,7 +152,7 @@ class JobTable(Generic[IntentT]):
         return signed, path
 
     def count_certificate(self, state: str, *, has_ended: bool) -> None:
-        """Count a certificate with a last state as done, and else as failed or held; `has_ended`: not carried out."""
+        """Count a certificate with a final state as done, any other as failed or held. `has_ended`: ended without completion."""
         if state in LAST_STATES:
             self.done += 1
         elif has_ended:
@@ -161,14 +161,14 @@ class JobTable(Generic[IntentT]):
             self.held += 1
 
     def note_failure(self, job_id: str) -> None:
-        """Count an attempt that has failed: as held if it is resumed, and not at all if it was counted when it ended."""
+        """Count a failed attempt as held if its job is resumed. A job that has ended was counted then."""
         if job_id in self.due:
             self.held += 1
         elif not self.is_over(job_id):
             self.failed += 1
 
     def fate_of(self, job_id: str) -> str:
-        """Return, in words, what becomes of a job that its callers have left."""
+        """Return a text that states the fate of a job that its callers have left."""
         if job_id in self.due:
             return "it continues in the broker"
         return "it has ended just now, see its certificate" if self.is_over(job_id) else "nothing was changed"

@@ -1,4 +1,4 @@
-"""The texts that a caller gives for a certificate: reason and reference."""
+"""A caller's texts for a certificate: reason and reference."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from diamant.cleaner.evidence.certificates.reason_check import holds_value, name
 from diamant.cleaner.evidence.search.needles import Needles
 
 MAX_TEXT = 1_000
-"""Letters of a reason or reference."""
+"""The most characters of a reason or reference."""
 _NOT_TEXT = ("Cc", "Cs", "Zl", "Zp")
-"""Control characters, halves of pairs of UTF-16, and ends of lines and paragraphs: categories of Unicode."""
+"""Unicode categories: control characters, surrogates, line and paragraph separators."""
 
 
 def check_reason(reason: str, reference: str = "") -> None:
-    """Refuse texts that a certificate cannot have. BadArgument."""
+    """Refuse texts that a certificate cannot hold. BadArgument."""
     if not reason.strip():
         raise BadArgument("reason is missing: it stands in the certificate, as in 'GDPR Art. 17'")
     if max(len(reason), len(reference)) > MAX_TEXT:
@@ -29,10 +29,10 @@ def check_reason(reason: str, reference: str = "") -> None:
 
 
 def check_unsaid(what: str, texts: Sequence[str], sought: Sequence[bytes], needles: Needles | None = None) -> None:
-    """Refuse texts for a certificate that name what is to be gone. `sought`: keys and texts; `needles`: values. BadArgument."""
+    """Refuse texts that contain the data to be removed. `sought`: keys and texts; `needles`: values. BadArgument."""
     for text in texts:
         if names_sought(text, sought) or (needles and holds_value(text, needles)):
             raise BadArgument(
-                f"{what} must not hold what is to be gone, neither a key nor a value, in no spelling: that stands in the "
-                "certificate, and stays in the data directory. Refer to the request by a case number, as in 'ticket 4711'"
+                f"{what} must not contain the data to be removed, neither a key nor a value, in any spelling: the "
+                "certificate stays in the data directory. Refer to the request by a case number, as in 'ticket 4711'"
             )

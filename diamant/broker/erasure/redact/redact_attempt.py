@@ -1,4 +1,4 @@
-"""One attempt at a redaction: it locates the records, rewrites segments without them, and certifies (`redactions.py`)."""
+"""One attempt at a redaction: locates the records, rewrites segments without them, and certifies (`redactions.py`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from diamant.storage.errors import CorruptLog
 logger = logging.getLogger(__name__)
 
 _REFUSES_WRITES = (
-    "the partition takes no writes since one has failed, so its active segment cannot be closed: see the broker's log, repair "
+    "the partition refuses writes after a failed one, so its active segment cannot be closed. See the broker's log, repair "
     "the disk, and restart the broker"
 )
 
@@ -55,12 +55,12 @@ class RedactTools:
 
 
 class RedactAttempt:
-    """One attempt at a redaction. Belongs to the loop thread; `carry_out` only while it has the lock."""
+    """One attempt at a redaction. Belongs to the loop thread; `carry_out` needs the lock."""
 
     def __init__(
         self, tools: RedactTools, intent: RedactionIntent, key: SigningKey, progress: Progress | None = None
     ) -> None:
-        """`intent`: as it is on the disk, or new."""
+        """`intent`: the one on disk, or a new one."""
         self._tools = tools
         self._evidence = tools.evidence
         is_manual = intent.is_manual_clock or not isinstance(tools.evidence.env.clock, SystemClock)
@@ -72,7 +72,7 @@ class RedactAttempt:
         self._subject = Redacted(parse_where(intent.where, intent.undecided), intent.topic, needles)
 
     async def carry_out(self) -> Redaction:
-        """Locate what there is still, remove it, and certify."""
+        """Locate the remaining records, remove them, and certify."""
         steps, certificates, subject = self._tools.steps, self._tools.certificates, self._subject
         intent = replace(self._intent, runs=self._intent.runs + 1)
         ended = certificates.ended(intent)
@@ -84,7 +84,7 @@ class RedactAttempt:
         async with steps.paused(partitions):
             intent, works = await steps.locate(intent, subject, partitions, self._progress)
             if intent.phase == LOCATING:
-                # Not before now are the values known.
+                # The values are first known here.
                 texts.check_unsaid("reason and reference", [intent.reason, intent.reference], (), subject.needles)
             ended = self._refused(intent, works)
             if ended is None:
@@ -100,7 +100,7 @@ class RedactAttempt:
         return await certificates.certify(intent, subject, works, self._key, self._progress)
 
     def _refused(self, intent: RedactionIntent, works: Sequence[Work]) -> Ended | None:
-        """Return the end of a run that would empty the topic without consent; EverythingMatches if a caller waits."""
+        """Return the end of a run that would empty the topic without consent. EverythingMatches if a caller waits."""
         text = None if intent.phase == REWRITING else everything_matches(intent, works)
         if text is None:
             return None
@@ -127,17 +127,17 @@ class RedactAttempt:
         await self._tools.table.save(intent, self._key)
         return intent
 
-    # -- without having been carried out ---------------------------------------------------------------------------------
+    # -- ends without completion -----------------------------------------------------------------------------------------
 
     async def _end(self, intent: RedactionIntent, ended: Ended) -> Redaction:
-        """End it, as its topic is no longer there; the scan tells where else the bytes were seen."""
+        """End a redaction whose topic no longer exists. The scan reports where else the bytes were seen."""
         await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, [intent.topic], []))
         self._subject.topics = frozenset()
         report = await self._evidence.scan(self._subject, self._progress)
         return await self._tools.certificates.end(intent, self._subject, self._key, report, ended=ended)
 
     async def give_up(self, ended: Ended) -> Redaction:
-        """End it without changing anything else; `ended` stands in its certificate."""
+        """End the redaction without changing anything else. `ended` is recorded in its certificate."""
         return await self._tools.certificates.end(self._intent, self._subject, self._key, ended=ended)
 
 
@@ -158,9 +158,9 @@ def _done(
 
 
 def _leave_what_refuses_writes(intent: RedactionIntent, works: Sequence[Work]) -> RedactionIntent:
-    """Change nothing in partitions whose active segment would have to be closed and cannot be; others need not wait for it.
+    """Skip partitions whose active segment must be closed but cannot be; the others continue.
 
-    What would go from there is located and counted in a later run.
+    A later run locates and counts the records of the skipped partitions.
     """
     stable, found = {**intent.stable}, {**intent.found}
     for work in works:

@@ -44,7 +44,7 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 logger = logging.getLogger(__name__)
 
 UNDECIDED_LEFT = "undecided-records"
-"""In a certificate, `ended.what` of a redaction that is blocked only by records that cannot be decided."""
+"""`ended.what` in the certificate of a redaction blocked only by undecidable records."""
 
 
 class RedactCertificates:
@@ -63,7 +63,7 @@ class RedactCertificates:
         key: SigningKey,
         progress: Progress,
     ) -> Redaction:
-        """Scan, sign what that has shown, and keep it; then the intent goes, unless something is left."""
+        """Scan, then sign and store the result. The intent is removed unless matching records are left."""
         report = await self._evidence.scan(subject, progress)
         if (ended := self.ended(intent)) is not None:
             return await self.end(intent, subject, key, report, ended=ended)
@@ -72,11 +72,11 @@ class RedactCertificates:
         state = certified if claims and not refused else NOT_CERTIFIED
         intent = replace(intent, due_ms=None)
         if refused and all(_is_undecided(report, one) for one in refused):
-            # A retry changes nothing here: the caller has to decide about these records.
+            # A retry cannot help: the caller has to decide about these records.
             ended = Ended(UNDECIDED_LEFT, self._evidence.env.clock.now_ms())
             return await self._issue(intent, subject, key, report, claims, refused, state, ended)
         if state == NOT_CERTIFIED:
-            # Each attempt reads everything, so the pauses between attempts grow.
+            # Each attempt scans everything, so the pauses grow.
             due_ms = self._table.retry_ms(intent.retries)
             intent = replace(intent, phase=HELD, due_ms=due_ms, retries=intent.retries + 1)
         return await self._issue(intent, subject, key, report, claims, refused, state)
@@ -90,9 +90,9 @@ class RedactCertificates:
         *,
         ended: Ended,
     ) -> Redaction:
-        """End it without having certified anything: the certificate says what ended it, and the intent goes.
+        """End the redaction uncertified: the certificate states the cause, and the intent is removed.
 
-        Without a report nothing was scanned.
+        `report` None: nothing was scanned.
         """
         intent = replace(intent, due_ms=None)
         refused = [
@@ -118,8 +118,8 @@ class RedactCertificates:
         state: str,
         ended: Ended | None = None,
     ) -> Redaction:
-        """Sign and keep a certificate. The intent is rewritten if it has a due time, else removed."""
-        # Where nothing was scanned they mean nothing, and hashing them may take long.
+        """Sign and store a certificate. An intent with a due time is rewritten, any other removed."""
+        # Without a scan, digests mean nothing, and computing them may take long.
         names_after = [one.file for one in intent.before] if self.ended(intent) is None and report.rows else []
         after = await asyncio.to_thread(self._evidence.digests, names_after, self._evidence.ends())
         fields = self._certificate_fields(intent, subject, report, claims, refused, state, after, ended)
@@ -132,18 +132,18 @@ class RedactCertificates:
         return Redaction(intent.id, state, removed, signed, path, key.public_pem, intent.due_ms)
 
     def present(self, intent: RedactionIntent) -> Present:
-        """Return what there is still of the topic that a redaction is about."""
+        """Return the topic of a redaction and its partitions, as far as they still exist."""
         return present_of(self._evidence.topics, [intent.topic], intent.scope)
 
     def ended(self, intent: RedactionIntent) -> Ended | None:
-        """Return what ended a redaction whose topic is there no more."""
+        """Return the end of a redaction whose topic no longer exists; None if it exists."""
         ended = self.present(intent).ended
         return Ended(ended[0].what, self._evidence.env.clock.now_ms()) if ended else None
 
     def _claims(
         self, intent: RedactionIntent, subject: Redacted, works: Sequence[Work], report: ScanReport
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Claims about each partition that the scan supports; and those that it does not, with the reason."""
+        """Return the claims that the scan supports, and those that it does not, with the reason."""
         present = self.present(intent)
         report.disown(subject, present.topics, present.partitions, present.later)
         claims, refused = [], []

@@ -15,7 +15,7 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
 
 EVERYTHING_MATCHES = "everything-matches"
-"""In a certificate, `ended.what` of a redaction that would have emptied its topic without the caller's consent."""
+"""`ended.what` in the certificate of a redaction that would have emptied its topic without the caller's consent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,11 @@ class RedactLimits:
     """The bounds of one redaction."""
 
     offset_bytes: int = MAX_OFFSET_BYTES
-    """The memory for the offsets of what goes, of all partitions."""
+    """Memory for the offsets of removed records, over all partitions."""
     ranges: int = 10_000
-    """Runs of offsets that a certificate lists, of all partitions."""
+    """Offset ranges that a certificate lists, over all partitions."""
     offsets: int = 100
-    """Offsets that it lists one by one, of a partition."""
+    """Single offsets that a certificate lists, per partition."""
 
 
 class EverythingMatches(NotPossible):
@@ -37,28 +37,28 @@ class EverythingMatches(NotPossible):
 
 
 class RedactFailed(VerbError):
-    """The redaction could not continue; its intent stays, and the broker tries again."""
+    """The redaction could not continue. Its intent remains, and the broker retries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """The result of one call."""
+    """The result of one call of `broker.redact`."""
 
     id: str
     state: str
-    """`records-gone`, `nothing-matched` or `not-certified`: that of the certificate."""
+    """The state of the certificate: `records-gone`, `nothing-matched` or `not-certified`."""
     removed: int
-    """Records, older values on compacted topics included."""
+    """The number of removed records, including older values on compacted topics."""
     certificate: dict[str, Any]
     certificate_path: str
     public_key: str
     """PEM, for the verifier to pin."""
     next_due_ms: int | None
-    """Time of the next attempt, if something is left; else None."""
+    """Time of the next attempt; None if nothing is left."""
 
     @property
     def unmatched(self) -> dict[str, Any] | None:
-        """If no record matched, how many of the topic hold what was looked for all the same, and the first of them; else None."""
+        """If no record matched, the number of records that still contain the sought text, and the first of them; else None."""
         found: dict[str, Any] | None = self.certificate["unmatched"]
         return found
 
@@ -82,7 +82,7 @@ class Work:
     log: Log
     located: LocatedRecords
     rewritten: int = 0
-    """Segments."""
+    """The number of segments rewritten."""
     was_rolled: bool = False
     files: list[str] = field(default_factory=list)
     """Affected segments, relative to the data directory."""
@@ -91,9 +91,9 @@ class Work:
 def with_found(
     found: Mapping[TopicPartition, Removed], work: Work, limits: RedactLimits
 ) -> Mapping[TopicPartition, Removed]:
-    """Return the records that go, and those of one more partition: where they are, and how many.
+    """Return the records to remove, including those of one more partition, as ranges and counts.
 
-    Blocks for some 0.1 s with millions of runs. Memory: `limits.ranges` runs.
+    Blocks for some 0.1 s with millions of ranges. Memory: `limits.ranges` ranges.
     """
     located, place = work.located, (work.log.topic, work.log.partition)
     if place not in found and not located.removed and not located.undecided:
@@ -123,9 +123,9 @@ def with_found(
 
 
 def everything_matches(intent: RedactionIntent, works: Sequence[Work]) -> str | None:
-    """Say so if all readable records are to go, the caller has not agreed, and nothing was removed yet; else None.
+    """Return an error text if all readable records match, the caller has not agreed, and nothing was removed yet; else None.
 
-    Earlier runs that removed something removed less than everything: other records stayed.
+    If an earlier run removed records, it left others: then not everything matched.
     """
     if intent.is_all_agreed or intent.records_found:
         return None
@@ -133,7 +133,9 @@ def everything_matches(intent: RedactionIntent, works: Sequence[Work]) -> str | 
     if not records or any(work.located.kept for work in works):
         return None
     unread = " that can be read" if any(work.located.problems for work in works) else ""
-    return f"all {records} records of {intent.topic}{unread} match, so nothing was changed: set yes_all if that is what is meant"
+    return (
+        f"all {records} records of {intent.topic}{unread} match, so nothing was changed: set yes_all to remove them all"
+    )
 
 
 def relative_path(log: Log, path: str) -> str:

@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 
 class RedactSteps:
-    """Pauses cleaning, locates records, and puts new segments in the place of those that hold them."""
+    """Pauses cleaning, locates records, and replaces the segments that hold them."""
 
     def __init__(self, evidence: Evidence, cleaning: NodeCleaner, limits: RedactLimits) -> None:
-        """`cleaning`: what is paused."""
+        """`cleaning`: the cleaner to pause."""
         self._limits = limits
         self._evidence = evidence
         self._env = evidence.env
         self._cleaning = cleaning
 
     def with_ends(self, intent: RedactionIntent) -> RedactionIntent:
-        """Record the ends of the logs; of one that could not be opened before, its end when it is first seen."""
+        """Record the ends of the logs. A log that could not be opened before gets its end when it first opens."""
         partitions = present_of(self._evidence.topics, [intent.topic], intent.scope).partitions
         logs = (self._evidence.logs.get(partition) for partition in partitions)
         there = {log.partition: log.log_end_offset for log in logs if log is not None}
@@ -53,7 +53,7 @@ class RedactSteps:
 
     @asynccontextmanager
     async def paused(self, partitions: Sequence[TopicPartition]) -> AsyncIterator[None]:
-        """While this holds, no other job rewrites segments of these partitions."""
+        """Keep other jobs from rewriting segments of these partitions."""
         service = await self._cleaning.service()
         paused = []
         try:
@@ -68,7 +68,7 @@ class RedactSteps:
     async def locate(
         self, intent: RedactionIntent, subject: Redacted, partitions: Sequence[TopicPartition], progress: Progress
     ) -> tuple[RedactionIntent, list[Work]]:
-        """Judge every record of some partitions; the intent says up to where."""
+        """Judge every record of some partitions, up to the end offsets in the intent."""
         logs = [log for one in partitions if (log := self._evidence.logs.get(one)) is not None and not log.is_deleted]
         progress.begin("locating the records", sum(log.size for log in logs), "bytes")
         sample = await asyncio.to_thread(take_sample, self._env, self._evidence.directory, partitions)
@@ -76,7 +76,7 @@ class RedactSteps:
             subject.needles.add(WHERE, text, sample)
 
         def note_value(value: bytes) -> None:
-            # Those beyond are not even looked at: choosing what to search for takes longer than anything else here.
+            # Values beyond the limit are ignored: choosing needles is the most expensive step here.
             if len(subject.needles) < MAX_NEEDLES:
                 subject.needles.add(VALUE_NEEDLE, value, sample)
             else:
@@ -141,13 +141,13 @@ class RedactSteps:
                 progress.advance(segment.size)
 
     async def _replace(self, log: Log, plan: RedactionPlan, segment: SegmentRedaction) -> bool:
-        """Put a segment without the records in the place of the one with them."""
+        """Replace a segment by one without the records."""
         base_offset = segment.base_offset
         try:
             output = await asyncio.to_thread(write_redacted, self._env, plan, segment)
         except FileNotFoundError:
             if log.segments[0].base_offset > base_offset:
-                return False  # Retention was quicker.
+                return False  # Retention removed the segment first.
             raise
         if output is None:
             return False
@@ -180,7 +180,7 @@ class RedactSteps:
         )
 
     def _settle(self, replacement: Replacement, facts: str) -> None:
-        # What is known of the old segment, its filter of keys among it, is not true of the new one.
+        # The facts of the old segment, including its key filter, do not apply to the new one.
         self._env.remove(facts, missing_ok=True)
         replacement.finish()
 

@@ -1,22 +1,22 @@
-"""Remove the records of a topic that match, and certify it: `broker.redact(topic, where=..., reason=...)`.
+"""Remove the matching records of a topic and certify that they are gone: `broker.redact(topic, where=..., reason=...)`.
 
     redaction = await broker.redact("orders", where='value.customer.email == "ada@example.com"', reason="GDPR Art. 17")
     redaction.state, redaction.removed, redaction.certificate
 
-For topics where a tombstone removes nothing, and for personal data inside values and headers. What happens:
+For topics where a tombstone removes nothing, and for personal data inside values and headers. The phases:
 
     locating    every record of every partition is judged, with cleaning paused; nothing is changed yet
-    rewriting   the segments that hold such records are written without them and swapped in, as after a round of the cleaner;
-                an active one is rolled first. From here on there is an intent, and after any stop the redaction resumes
-    scanning    what waits to be deleted is deleted at once, and everything is read again: the certificate
+    rewriting   segments with matching records are rewritten without them and swapped in, as after a round of the cleaner;
+                an active one is rolled first. From here on there is an intent: the redaction resumes after any stop
+    scanning    files that await deletion are deleted, everything is scanned: the certificate
 
-A redaction covers the records that were there at the time of the request, in the topic that had the name then. Those at
-or above the last stable offset belong to open transactions, or lie behind one: they stay, and if any of them match the
-answer is `not-certified`, and the broker retries. A redaction ends without a certificate if the topic is deleted, or if
-every record matches and the caller has not confirmed that: at once, or in a later run as long as nothing was removed.
+A redaction covers the records that existed at the time of the request, in the topic that had the name then. Records at or
+above the last stable offset belong to open transactions, or follow one: they stay. If any of them match, the answer is
+`not-certified`, and the broker retries. A redaction ends uncertified if the topic is deleted, or if every record matches
+and the caller has not confirmed that: at once, or in a later run as long as nothing was removed.
 
 Bounds: those of `jobs/job_queue.py`, `cleaner/redaction/locate.py` (offsets of all partitions together) and
-`cleaner/redaction/where.py`. No text of an error and no line of the log holds the description, or a key or a value.
+`cleaner/redaction/where.py`. No error text and no log line contains the condition, a key or a value.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 class Redactions:
-    """All redactions of one broker; made with the first one, or at a start that finds one unfinished."""
+    """All redactions of one broker. Created with the first redaction, or at a start that finds an unfinished one."""
 
     failure = RedactFailed
 
@@ -67,7 +67,7 @@ class Redactions:
         lock: JobLock,
         limits: RedactLimits | None = None,
     ) -> None:
-        """`lock`: that of the erasures, so that one job is in progress at a time. `limits` None: the usual ones."""
+        """`lock`: shared with erasures, so that one job runs at a time. `limits` None: the defaults."""
         limits = limits or RedactLimits()
         self._evidence = evidence
         self.table: JobTable[RedactionIntent] = JobTable(
@@ -80,22 +80,22 @@ class Redactions:
     # -- any loop --------------------------------------------------------------------------------------------------------
 
     async def redact(self, request: RedactRequest, progress: Progress | None = None) -> Redaction:
-        """Remove the records that match; see `Broker.redact`."""
+        """Remove the matching records; see `Broker.redact`."""
         return await on_loop(self.queue.loop, self._redact(request, progress or Progress()))
 
     # -- the loop thread -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Read the intents that the last run of a broker left unfinished, and resume each when it is due."""
+        """Read the unfinished intents of the broker's last run, and resume each when it is due."""
         await asyncio.to_thread(tidy, self._evidence.env, self._evidence.directory, REDACTION_PREFIX)
         await self.queue.start()
 
     def due_ms(self, intent: RedactionIntent) -> int | None:
-        """Return when a redaction of an earlier run is resumed; None: now."""
+        """Return when to resume a redaction of an earlier run; None: now."""
         return intent.due_ms
 
     def sought(self, intent: RedactionIntent, key: SigningKey) -> tuple[Sequence[bytes], Needles]:
-        """Return the texts that are looked for, and what is known of the values."""
+        """Return the sought texts and the needles of the values."""
         return parse_where(intent.where, intent.undecided).said, Needles(key.secret, intent.needles)
 
     async def _redact(self, request: RedactRequest, progress: Progress) -> Redaction:
@@ -130,9 +130,9 @@ class Redactions:
             return await RedactAttempt(self._tools, intent, key, progress).carry_out()
 
     async def resume(self, intent: RedactionIntent, key: SigningKey) -> Redaction:
-        """Carry on with a redaction that has the lock."""
+        """Resume a redaction. The caller holds the lock."""
         return await RedactAttempt(self._tools, intent, key).carry_out()
 
     async def give_up(self, intent: RedactionIntent, key: SigningKey, ended: Ended) -> Redaction:
-        """End a redaction without changing anything else; `ended` stands in its certificate."""
+        """End a redaction without changing anything else. `ended` is recorded in its certificate."""
         return await RedactAttempt(self._tools, intent, key).give_up(ended)

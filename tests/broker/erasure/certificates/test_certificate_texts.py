@@ -48,7 +48,7 @@ CALLS: dict[str, Callable[[Admin], Any]] = {
 @pytest.mark.parametrize("name", CALLS)
 def test_over_http_it_is_a_bad_request(broker: Broker, name: str) -> None:
     """400; the text says what to write in place of it, and does not quote it."""
-    with pytest.raises(AdminError, match=r"must not hold what is to be gone.*case number") as error:
+    with pytest.raises(AdminError, match=r"must not contain the data to be removed.*case number") as error:
         CALLS[name](Admin(broker.bootstrap_servers))
     assert (error.value.status, error.value.code) == (400, "bad-argument")
     assert MAIL not in str(error.value)

@@ -107,7 +107,7 @@ async def test_a_place_where_no_key_can_be_made_is_named(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     async with broker_at(tmp_path, **{"diamant.certificate.key.file": str(tmp_path / "file" / "key")}) as broker:
         await create_with_key(broker)
-        with pytest.raises(NotPossible, match=r"file.*: .*let diamant.certificate.key.file say where else"):
+        with pytest.raises(NotPossible, match=r"file.*: .*set diamant.certificate.key.file to another place"):
             await erase(broker)
 
 
