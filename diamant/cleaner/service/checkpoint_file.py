@@ -1,10 +1,10 @@
 """The file `cleaner-offset-checkpoint`: read at the start, written whenever the checkpoints have changed.
 
-One write at a time, and one for all changes that came during the one before. What it says may be late, after a crash or
-when the disk is full: a round begins too early then, and changes nothing that it has cleaned before.
+One write at a time; changes during a write share the next one. After a crash, or when the disk is full, the file may be out
+of date. A round then begins too early, and leaves the part that is already clean unchanged.
 
-Beside it lies `diamant-last-cleaned-checkpoint`, with the times at which rounds ended; Kafka passes over it. It is not synced:
-after a loss of power it may be old or empty, and then these times are unknown until the next rounds.
+`diamant-last-cleaned-checkpoint` beside it holds the end time of each partition's last round; Kafka ignores the file. It is
+not synced: after a loss of power it may be old or empty, and these times are unknown until the next rounds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class CheckpointFile:
-    """The checkpoints of `states` in a log directory; belongs to the loop thread, `blocking` waits for the disk."""
+    """The checkpoints of `states` in a log directory. Belongs to the loop thread; disk I/O runs in `blocking`."""
 
     def __init__(self, env: Env, directory: str, states: PartitionStates, blocking: Executor) -> None:
         self._env = env
@@ -37,7 +37,7 @@ class CheckpointFile:
         self._task: asyncio.Task[None] | None = None
 
     async def read(self) -> None:
-        """Take what the files say; one that cannot be read counts as empty."""
+        """Load both files; an unreadable one counts as empty."""
         for partition, offset in (await self._read(self._path)).items():
             self._states.set_checkpoint(partition, offset)
         for partition, time_ms in (await self._read(self._times_path)).items():
@@ -53,7 +53,7 @@ class CheckpointFile:
             return {}
 
     async def write(self) -> None:
-        """Return when what is said now is on disk. Failing that, the next call tries again."""
+        """Write the current checkpoints to disk. After a failure, which is logged, the next call tries again."""
         loop = asyncio.get_running_loop()
         async with self._turn:
             while (generation := self._states.generation) != self._written:
@@ -75,7 +75,7 @@ class CheckpointFile:
             self._task = asyncio.get_running_loop().create_task(self.write())
 
     async def close(self) -> None:
-        """Write what is left to be written."""
+        """Write the changes that are still pending."""
         if self._task is not None:
             await asyncio.wait({self._task})
         await self.write()

@@ -1,6 +1,6 @@
 """A slot for one of the concurrent rounds: its task, its runners, its share of the throttle.
 
-Kafka has a thread of its own for each, `log.cleaner.threads` in all. Here it is a task of the loop that waits for a runner.
+A slot corresponds to one of Kafka's `log.cleaner.threads`. Its round is a task of the event loop that waits for a runner.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from diamant.cleaner.service.metrics import RoundStatus
 from diamant.storage.env.env import Env
 
 REQUESTED_INLINE = 4
-"""A plan that a caller waits for is run inline up to so many times `max_inline_bytes` if no worker is ready: starting
-one takes longer than that."""
+"""If no worker is ready, a requested plan runs inline up to this multiple of `max_inline_bytes`: starting a worker would
+take longer."""
 
 WORTH_READY = 16
-"""And from this part of it on it goes to a worker that is ready, which is quicker."""
+"""A ready worker runs requested plans above `max_inline_bytes / WORTH_READY`: from this size on it is faster."""
 
 
 @dataclass(slots=True)
 class RunningRound:
-    """A round that a runner is at."""
+    """A round that a runner is executing."""
 
     plan: CleanPlan
     runner: Runner
     started_ms: int
     started_s: float = field(default_factory=time.monotonic)
     freed_bytes: int = 0
-    """By outputs that are written: so much less is left to write."""
+    """Sizes of the sources less those of the finished outputs: bytes that need not be written."""
 
     def free(self, count: int) -> None:
-        """Record an output that is so many bytes smaller than its sources."""
+        """Record an output that is `count` bytes smaller than its sources."""
         self.freed_bytes += count
 
     def status(self) -> RoundStatus:
-        """Return how far it is."""
+        """Return the progress of the round."""
         log_bytes, io_bytes = sum(segment.size for segment in self.plan.segments), self.runner.progress_bytes
         all_io_bytes = max(1, most_io_bytes(self.plan) - self.freed_bytes)
         done_bytes = min(log_bytes, log_bytes * io_bytes // all_io_bytes)
@@ -68,15 +68,15 @@ class RunningRound:
 
     @property
     def step(self) -> str:
-        """The current step, in a few words, where the runner tells."""
+        """The current step, in a few words; empty if the runner does not report one."""
         return self.runner.progress_step if isinstance(self.runner, OffloadRunner) else ""
 
 
 class CleanerSlot:
-    """`new_process_runner` makes the runner for plans above `max_inline_bytes`; without it all plans are run inline.
+    """A slot with up to three runners, which it creates on first use.
 
-    `new_offload_runner` makes the one for plans that are too large for this machine, given the one that takes over what it
-    fails at; it is asked for plans from `offload_from_bytes` on, and for those requested there.
+    `new_process_runner` makes the runner for plans above `max_inline_bytes`; without it all plans run inline.
+    `new_offload_runner`, given a fallback, makes the one for plans from `offload_from_bytes` on, or if its engine is requested.
     """
 
     def __init__(
@@ -91,20 +91,20 @@ class CleanerSlot:
         self.index = index
         self._env = env
         self.throttle = Throttle()
-        """Of the rounds in this process."""
+        """Limits the rounds in this process."""
         self._new_process_runner = new_process_runner
         self._inline = InlineRunner(env, throttle=self.throttle)
         self.process: Runner | None = None
-        """The runner with a worker process, once there was need of one."""
+        """The runner with a worker process; None until first needed."""
         self._new_offload_runner = new_offload_runner
         self._offload_from_bytes = offload_from_bytes
         self._max_inline_bytes = max_inline_bytes
         self.offload: Runner | None = None
-        """The runner on other machines, once there was need of it."""
+        """The runner on other machines; None until first needed."""
         self.running: RunningRound | None = None
-        """The round that a runner carries out."""
+        """The round that a runner is executing."""
         self.task: asyncio.Task[None] | None = None
-        """The round in progress; the slot is free without one."""
+        """The round in progress; None: the slot is free."""
         self._ready_pid: int | None = None
         """The worker process that has loaded its engine."""
 
@@ -114,7 +114,7 @@ class CleanerSlot:
         return 0 if self.running is None else self.running.runner.progress_bytes
 
     def runner_for(self, plan: CleanPlan, *, is_requested: bool = False, engine: str | None = None) -> Runner:
-        """Return the runner for a plan of this size; `is_requested`: a caller waits, maybe for one `engine`."""
+        """Return the runner for a plan of this size. `is_requested`: a caller waits; `engine`: the engine it named."""
         size = sum(segment.size for segment in plan.segments)
         if engine == INLINE:
             return self._inline
@@ -137,7 +137,7 @@ class CleanerSlot:
         return self._inline if size <= limit else self._process_runner() or self._inline
 
     def is_fallback(self, runner: Runner, plan: CleanPlan) -> bool:
-        """Tell whether a runner does what would be for other machines, if these could be had now."""
+        """Return whether `runner` stands in for the runner on other machines, which is unavailable now."""
         offload = self.offload
         return (
             runner is not offload
@@ -147,14 +147,14 @@ class CleanerSlot:
         )
 
     async def warm_up(self) -> None:
-        """Make the worker ready, if there is to be one."""
+        """Start the worker, and load its engine, if the slot may have one."""
         runner = self._process_runner()
         if isinstance(runner, WorkerRunner):
             await runner.warm_up()
             self._ready_pid = runner.worker_pid
 
     async def file_facts(self, task: FactsTask, check_done: CheckDone) -> None:
-        """Have the worker file the facts of a segment; a thread where there is none."""
+        """Write the facts of a segment to its file, in the worker; in a thread if the slot has none."""
         runner = self._process_runner()
         if isinstance(runner, WorkerRunner):
             await runner.file_facts(task, check_done)
@@ -171,7 +171,7 @@ class CleanerSlot:
         )
 
     def note_ready(self, runner: Runner) -> None:
-        """Record that a round of this runner has ended well: its worker has loaded what it needs."""
+        """Record that a round of this runner succeeded, so its worker has loaded its engine."""
         if isinstance(runner, WorkerRunner):
             self._ready_pid = runner.worker_pid
 
@@ -204,7 +204,7 @@ def _file_segment_facts(env: Env, task: FactsTask, check_done: CheckDone) -> Non
 
 
 class Slots:
-    """The slots of a cleaner, each made when it is needed; see `CleanerSlot`."""
+    """The slots of a cleaner, created on demand. The arguments are those of `CleanerSlot`."""
 
     def __init__(
         self,
@@ -251,11 +251,11 @@ class Slots:
 
     @property
     def process_runners(self) -> list[WorkerRunner]:
-        """The runners with worker processes that there are."""
+        """The runners with worker processes created so far."""
         return [slot.process for slot in self._made if isinstance(slot.process, WorkerRunner)]
 
     def status(self) -> list[RoundStatus]:
-        """Return how far the rounds are that runners are at."""
+        """Return the progress of each round that a runner is executing."""
         return [slot.running.status() for slot in self._made if slot.running is not None]
 
     def limit(self, bytes_per_second: float) -> None:
@@ -264,11 +264,11 @@ class Slots:
             slot.throttle.bytes_per_second = bytes_per_second
 
     async def warm_up(self) -> None:
-        """Make the worker of the first slot ready; what it will work with."""
+        """Start the worker of the first slot, and load its engine."""
         await self._slot(0).warm_up()
 
     async def file_facts(self, task: FactsTask, check_done: CheckDone) -> None:
-        """Have the worker of the first slot file the facts of a segment."""
+        """Write the facts of a segment to its file, in the worker of the first slot."""
         await self._slot(0).file_facts(task, check_done)
 
     async def close(self) -> None:

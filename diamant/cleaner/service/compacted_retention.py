@@ -1,4 +1,4 @@
-"""Retention of compacted logs, which the cleaner applies: their oldest segments go as a whole."""
+"""Retention of compacted logs: the cleaner deletes their oldest segments as a whole."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
 
 logger = logging.getLogger("diamant.cleaner.service.service")
-"""Its name is in the logs of users."""
+"""Users' log files and filters refer to this name."""
 
 RETENTION_FAILED = "retention failed"
 
@@ -38,10 +38,10 @@ class CompactedRetention:
         self._is_kafka = is_kafka
         self._errors = RepeatedErrors()
         self.looked_ms = 0
-        """Time of the last look."""
+        """Time of the last run."""
 
     async def run(self) -> None:
-        """Remove from all compacted logs what their retention says."""
+        """Apply retention to all compacted logs."""
         now_ms = self.looked_ms = self._clock.now_ms()
         self._errors.keep_only(self._picker.logs)
         async for log in self._picker.compacted():
@@ -54,7 +54,7 @@ class CompactedRetention:
                 count = deletable_segments(log, now_ms)
                 if count:
                     self._delete_oldest(log, count)
-            except Exception as error:  # whatever it is, the others have their turn
+            except Exception as error:  # an error in one log must not stop the others
                 self._errors.tell(partition, RETENTION_FAILED, error, level=logging.ERROR)
             else:
                 self._errors.is_over(partition, RETENTION_FAILED)
@@ -66,5 +66,5 @@ class CompactedRetention:
             freed = delete_oldest(log, count)
             logger.info("%s-%d: %d bytes deleted by retention", *partition, freed)
         finally:
-            self._on_retained(log)  # some may have gone before one could not
+            self._on_retained(log)  # some may have been deleted before the failure
             self._states.done_deleting(partition)

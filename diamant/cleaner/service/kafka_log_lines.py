@@ -1,9 +1,9 @@
-"""Kafka's own lines about the cleaner, word for word, for mode kafka: guides and alerts look for them in the log.
+"""Kafka's own log lines about the cleaner, word for word, for mode kafka: guides and alerts search for them.
 
-They come beside ours, from one logger. Java prints a figure without meaning as NaN or Infinity, and so do these.
+They are logged beside ours, under the name of Kafka's logger. Undefined figures print as NaN or Infinity, as in Java.
 
-Source: LogCleaner.CleanerSlot.recordStats and tryCleanFilthiestLog, Cleaner.buildOffsetMap, of 4.3.1. Kafka tells of a full map
-at DEBUG only; a guide's reader should find it.
+Source: LogCleaner.CleanerSlot.recordStats and tryCleanFilthiestLog, Cleaner.buildOffsetMap, of 4.3.1. Kafka logs a full map
+at DEBUG only; here readers of a guide find it without that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MB = 1024 * 1024
 
 
 def tell_round(thread: int, plan: CleanPlan, result: CleanResult) -> None:
-    """Log what a round did; and that the map was full, and how many records had no key, if so."""
+    """Log the summary of a round, and a full map and records without a key if it met them."""
     if result.end_offset < plan.first_uncleanable_offset:
         dirty = [one.base_offset for one in plan.segments if one.next_base_offset > plan.first_dirty_offset]
         full = max(index for index, base in enumerate(dirty) if base <= result.end_offset)
@@ -39,7 +39,7 @@ def tell_round(thread: int, plan: CleanPlan, result: CleanResult) -> None:
 
 
 def tell_uncleanable(log: Log) -> None:
-    """Log that a partition is left alone from now on."""
+    """Log that a partition is uncleanable from now on."""
     whole = (
         f"Log(dir={log.path}, topicId={uuid_to_text(log.topic_id)}, topic={log.topic}, partition={log.partition}, "
         f"highWatermark={log.log_end_offset}, lastStableOffset={log.last_stable_offset}, "

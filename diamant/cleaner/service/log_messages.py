@@ -1,6 +1,6 @@
-"""The log messages about the cleaner: the facts of Kafka's lines, from a plan and its result, as text.
+"""The cleaner's log messages: the facts of Kafka's lines, formatted from a plan and its result.
 
-Kafka divides by zero in its summary and prints NaN or ∞ for an empty round; here a figure that has no meaning is left out.
+For an empty round Kafka divides by zero and prints NaN or ∞; here undefined figures are left out.
 Sizes are in powers of 1024, counts with thousands separated by commas.
 
 Source: Kafka's CleanerSlot.recordStats, Cleaner.buildOffsetMap, LogCleaner.tryCleanFilthiestLog.
@@ -17,7 +17,7 @@ _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def round_summary(plan: CleanPlan, result: CleanResult) -> str:
-    """Return what a round did, in several lines: sizes, rates, shares of the time, how full the map was, what went."""
+    """Return the summary of a round, in several lines: sizes, rates, shares of the time, use of the map, removed records."""
     stats = result.stats
     total_s = max(stats.end_s - stats.start_s, 0.0)
     index_s = min(max(stats.map_complete_s - stats.start_s, 0.0), total_s)
@@ -46,7 +46,7 @@ def invalid_messages(plan: CleanPlan, result: CleanResult) -> str | None:
 
 
 def offset_map_full(plan: CleanPlan, end_offset: int) -> str | None:
-    """Return what is to be said about a round whose map ended at `end_offset`, or None if that is the end of its range."""
+    """Return the message for a round whose map was full at `end_offset`; None if that is the end of its range."""
     if end_offset >= plan.first_uncleanable_offset:
         return None
     dirty = [one for one in plan.segments if one.next_base_offset > plan.first_dirty_offset]
@@ -67,7 +67,7 @@ def partition_uncleanable(topic: str, partition: int, reason: object, *, retry_i
 
 
 def delayed_partitions(cleanable_count: int, delayed_count: int, max_delay_ms: int) -> str | None:
-    """Return how many partitions are cleaned later than max.compaction.lag.ms asks for, or None if none is."""
+    """Return a message that counts the partitions beyond max.compaction.lag.ms; None if there is none."""
     if delayed_count <= 0:
         return None
     return (
@@ -117,7 +117,7 @@ def _seconds(seconds: float) -> str:
 
 
 _CLOCK_S = 1e-9
-"""The resolution of clocks: a rate over less has no meaning."""
+"""Clock resolution: a rate over a shorter time has no meaning."""
 
 
 def _rate(count: int, seconds: float) -> str:

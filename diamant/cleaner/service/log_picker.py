@@ -1,7 +1,7 @@
 """Picks the next log to clean.
 
-A look at all of them is a *scan*; what it finds is kept in order, the most urgent first. Each finding is checked again before
-it is taken, since a scan lets others have their turns. In mode kafka only the first one is ever taken of a scan.
+A *scan* examines all logs and queues those to clean, the most urgent first. A scan yields to other tasks, so each queued log
+is checked again before it is taken. In mode kafka each scan supplies only one log.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from diamant.storage.segments.segment import Segment
 logger = logging.getLogger(__name__)
 
 SEGMENTS_PER_TURN = 256
-"""Number of segments that a pass over all logs looks at before other tasks get their turn."""
+"""Segments that a pass over all logs examines before it yields to other tasks."""
 
 FRESH_S = 1.0
-"""Mode prompt: how long the findings of a scan serve, in real time."""
+"""Mode prompt: lifetime of a scan's findings, in real time."""
 
-CANNOT_LOOK = "it cannot be looked at"
-CANNOT_ROLL = "the active segment is to be closed, but cannot be"
-UNKNOWN_DEADLINE = "when it is due cannot be told"
+CANNOT_LOOK = "the log cannot be examined"
+CANNOT_ROLL = "the active segment is due to be closed, but cannot be"
+UNKNOWN_DEADLINE = "the time of the next round is unknown"
 
 
 class LogPicker:
-    """See the module. Belongs to the loop thread; `blocking` runs what reads files. `prompt` is None in mode kafka."""
+    """See the module. Belongs to the loop thread; files are read in `blocking`. `prompt` is None in mode kafka."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class LogPicker:
         self._prompt = prompt
         self._blocking = blocking
         self.holds = holds
-        """Tells which tombstones of a log wait for groups."""
+        """Returns which tombstones of a log wait for groups."""
         self.next_deadline_ms: int | None = None
-        """Mode prompt: when a log will be due, or a segment is to be closed, as of the last scan; None: never."""
+        """Mode prompt: the next time at which a log is due, or a segment is to be closed, as of the last scan; None: never."""
         self._to_learn: list[tuple[PromptLog, int]] = []
         """Mode prompt: see `take_to_learn`."""
         self.without_filters: list[PromptLog] = []
@@ -72,7 +72,7 @@ class LogPicker:
         self._fresh_until_s = 0.0
 
     async def next(self) -> Log | None:
-        """Return the log that is to be cleaned now; it is free, and due, in this turn of the loop."""
+        """Return the next log to clean, or None. It is free and due in this turn of the loop."""
         if self._prompt is None or asyncio.get_running_loop().time() >= self._fresh_until_s:
             self._found.clear()
         if (log := self._take()) is not None:
@@ -81,22 +81,22 @@ class LogPicker:
         return self._take()
 
     def take_to_learn(self) -> list[tuple[PromptLog, int]]:
-        """Return the logs, with their first dirty offsets, in which something may expire that is not known yet; each once."""
+        """Return the logs with unknown expiry times, with their first dirty offsets. Each scan's list is returned once."""
         found, self._to_learn = self._to_learn, []
         return found
 
     def forget(self) -> None:
-        """Make the next question start a new scan."""
+        """Drop the findings: the next call of `next` starts a new scan."""
         self._found.clear()
 
     def is_open(self, log: Log) -> bool:
-        """Tell whether a round may begin at a log, if there is anything to clean."""
+        """Return whether a round may begin at a log, provided that it has something to clean."""
         return why_not(log) is None and self._states.is_free(_name(log))
 
     def look(self, log: Log, now_ms: int, *, is_forced: bool = False) -> CleanableRange | None:
-        """Return what there is to clean at a log; None if that cannot be told, and then the log is uncleanable.
+        """Return the cleanable range of a log. If it cannot be determined, mark the log uncleanable and return None.
 
-        A checkpoint outside of the log is replaced. `is_forced`: whatever `min.compaction.lag.ms` says.
+        A checkpoint outside of the log is replaced. `is_forced`: ignore `min.compaction.lag.ms`.
         """
         partition = log.topic, log.partition
         checkpoint = self._states.checkpoint(partition)
@@ -114,7 +114,7 @@ class LogPicker:
             logger.warning("%s", log_messages.partition_uncleanable(*partition, error, retry_in_ms=retry_in_ms))
             return None
         if found.is_checkpoint_reset:
-            # With both policies the log start overtakes the checkpoint in the ordinary course of things.
+            # With both policies, retention regularly moves the log start beyond the checkpoint.
             logger.log(
                 logging.DEBUG if log.config.is_deleted else logging.WARNING,
                 "%s-%d: cleaned up to offset %s, but the log has the offsets %d to %d: cleaning begins at %d",
@@ -128,14 +128,14 @@ class LogPicker:
         return found
 
     def is_horizon_due(self, log: Log, found: CleanableRange, now_ms: int) -> bool:
-        """Tell whether something expires in the clean section of a log that a round could remove."""
+        """Return whether the clean section of a log holds expired records that a round could remove."""
         if self._prompt is None:
             return False
         horizon_ms = self._prompt.of(log).horizon_ms(found.first_dirty_offset, now_ms, self.holds(log))
         return horizon_ms is not None and horizon_ms <= now_ms
 
     async def compacted(self) -> AsyncIterator[Log]:
-        """Yield the compacted logs, with turns for others in between: each is in use when it is yielded."""
+        """Yield the compacted logs, letting other tasks run in between. Each log still exists when it is yielded."""
         count = 0
         for partition, log in list(self.logs.items()):
             if count >= SEGMENTS_PER_TURN:
@@ -147,7 +147,7 @@ class LogPicker:
                 yield log
 
     def _take(self) -> Log | None:
-        """Return the first finding that still is one."""
+        """Return the first queued log that is still due."""
         while self._found:
             log = self._found.popleft()
             now_ms = self._env.clock.now_ms()
@@ -179,12 +179,12 @@ class LogPicker:
                 range_ = self._survey(log, now_ms)
                 is_expiring = range_ is not None and not range_.is_eligible and self.is_horizon_due(log, range_, now_ms)
             except Exception as error:
-                # Whatever it is, the others are looked at. Kafka gives up the whole scan.
+                # An error in one log must not hide the others. Kafka gives up the whole scan.
                 self._errors.tell(_name(log), CANNOT_LOOK, error)
                 continue
             self._errors.is_over(_name(log), CANNOT_LOOK)
             if range_ is not None:
-                # Also of a log without anything to clean, because an open transaction holds it all.
+                # Even if an open transaction holds back the whole log, so that nothing can be cleaned.
                 delays_ms.append(range_.delay_ms)
             if range_ is not None and is_candidate(log, range_):
                 found.append((log, range_))
@@ -193,7 +193,7 @@ class LogPicker:
         urgent = [log for log, _ in by_urgency(found, KAFKA if self._prompt is None else PROMPT)]
         self._metrics.max_dirty_ratio = max((range_.dirty_ratio for _, range_ in found), default=0.0)
         if urgent or self._prompt is not None:
-            # Kafka's gauge keeps what it showed as long as there is nothing to clean.
+            # Kafka's gauge keeps its value while there is nothing to clean.
             self._metrics.max_delay_ms = max(delays_ms, default=0)
         overdue = sum(delay_ms > 0 for delay_ms in delays_ms)
         text = log_messages.delayed_partitions(len(urgent), overdue, max(delays_ms, default=0))
@@ -203,7 +203,7 @@ class LogPicker:
         self._fresh_until_s = asyncio.get_running_loop().time() + FRESH_S
 
     def _survey(self, log: Log, now_ms: int) -> CleanableRange | None:
-        """Return what there is to clean at a log, if a round may begin there; does what else is to be done at each look."""
+        """Return the cleanable range of a log if a round may begin there. Also roll its segment if due, and update metrics."""
         if self._prompt is not None:
             self._roll_if_due(log, now_ms)
             if self._prompt.of(log).refresh():
@@ -219,7 +219,7 @@ class LogPicker:
         return range_
 
     def _look_aside(self, log: Log, now_ms: int) -> CleanableRange | None:
-        """Return what there is to clean at a log that is left alone after an error, if that can be told: for the figures."""
+        """Return the cleanable range of an uncleanable log, for metrics; None if it cannot be determined."""
         if not self._states.is_uncleanable(_name(log), now_ms):
             return None
         try:
@@ -238,9 +238,9 @@ class LogPicker:
             self._errors.is_over(_name(log), CANNOT_ROLL)
 
     def _deadline_ms(self, known: PromptLog, found: CleanableRange | None, now_ms: int) -> int | None:
-        """Return when a log is due next, or since when it is; notes the first deadline ahead and what is not known yet.
+        """Return the time at which a log is or was due. Also update the next deadline, and the logs still to be learned.
 
-        A deadline in the past is ignored: such a round waits for something other than time, as do quarantined segments.
+        The next deadline is never in the past: overdue rounds, as for quarantined segments, wait for more than time.
         """
         log = known.log
         kept_ms: int | None = None
@@ -269,7 +269,7 @@ class LogPicker:
         return min([*known_times, *([] if kept_ms is None else [kept_ms])], default=None)
 
     async def _learn_first_timestamps(self, log: Log, now_ms: int) -> None:
-        """After a restart the age of segments is unknown: read it off the loop."""
+        """Read the age of segments, which is unknown after a restart, off the loop."""
         segments = log.segments[log.floor_segment(self._states.first_dirty(log)) : -1]
         if self._prompt is not None:
             segments.append(log.active)
@@ -279,20 +279,20 @@ class LogPicker:
 
 
 def why_not(log: Log) -> str | None:
-    """Return why no round may be had at a log, whatever there is to clean; None if one may."""
+    """Return the reason that forbids any round at a log; None if rounds are allowed."""
     if log.is_deleted:
         return "the partition is deleted"
     if not log.config.is_compacted:
         return f"cleanup.policy is {','.join(sorted(log.config.cleanup_policy)) or 'empty'}, not compact"
     if log.write_failure is not None:
-        return f"the partition refuses writes since {log.write_failure}"
+        return f"the partition refuses writes since this failure: {log.write_failure}"
     return None
 
 
 def look_at_first_timestamps(segments: Sequence[Segment]) -> None:
-    """Have segments that take no appends note the timestamp of their first batch. Any thread.
+    """Load the timestamp of the first batch of segments that take no appends. Any thread.
 
-    What cannot be read is left to the next caller, and the error with it.
+    Unreadable segments are skipped: the next reader meets the error.
     """
     for segment in segments:
         try:

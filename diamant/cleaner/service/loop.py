@@ -1,6 +1,6 @@
-"""The loop of the cleaner: when it looks for work, and the alarm by which it waits.
+"""The loop of the cleaner, which looks for work, and the alarm that wakes it.
 
-A test or a user who moves the clock of the `Env` wakes the waiters at once.
+Moving the clock of the `Env`, in a test or by a user, wakes the loop at once.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from diamant.storage.env.clock import Clock, SettableClock, is_frozen
 logger = logging.getLogger(__name__)
 
 MAX_SLEEP_S = 3600.0
-"""Longest time to the next look at the clock, which may have been set."""
+"""Longest sleep before the next look at the clock, which may have been set."""
 
 
 class Wakeup:
-    """One waiter's alarm. `start` and `stop` on the loop thread; `notify` on the loop thread, too."""
+    """The alarm of one waiter. All methods run on the loop thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -27,35 +27,35 @@ class Wakeup:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Follow a clock that can be moved."""
+        """Subscribe to moves of a settable clock."""
         self._loop = asyncio.get_running_loop()
         if isinstance(self._clock, SettableClock):
             self._clock.on_change.append(self._clock_moved)
 
     def stop(self) -> None:
-        """Stop following the clock."""
+        """Cancel the subscription."""
         if isinstance(self._clock, SettableClock) and self._clock_moved in self._clock.on_change:
             self._clock.on_change.remove(self._clock_moved)
 
     def notify(self) -> None:
-        """End the wait, or the next one if there is none now."""
+        """End the current wait, or else the next one."""
         self._is_notified = True
         self._event.set()
 
     def reset(self) -> None:
-        """Forget notifications so far: what they were for is about to be done."""
+        """Clear earlier notifications: the coming cycle handles them."""
         self._is_notified = False
 
     def ask_again(self) -> None:
-        """Have the waiter ask again for the time to wait for."""
+        """Make the waiter read its deadline again."""
         self._event.set()
 
     async def wait(self, due_ms: int) -> bool:
-        """Wait until `due_ms`, or until another look at the time is due; return True if there is something to do."""
+        """Wait until `due_ms`; return True then or when notified. False: compute the deadline again and wait again."""
         if self._is_due(due_ms):
             return True
         self._event.clear()
-        # A move of a frozen clock wakes the loop; without that, work that is due in 1 ms would keep it looking all the time.
+        # A move of a frozen clock wakes the loop. Polling one for work that is due in 1 ms would never end.
         delay_s = (
             MAX_SLEEP_S if is_frozen(self._clock) else min(max(due_ms - self._clock.now_ms(), 1) / 1000, MAX_SLEEP_S)
         )
@@ -78,10 +78,10 @@ class Wakeup:
 
 
 class CleaningLoop:
-    """Calls `cycle` at once when it is told to, by the time that it is told, and after each pause at the latest.
+    """Calls `cycle` on `look_now`, by the time given to `look_by`, and after each pause at the latest.
 
-    `cycle` is told whether `settled` is waited for, and returns True if nothing is left to do at this time. Belongs to the
-    loop thread.
+    The argument of `cycle` is True if a caller awaits `settled`; the result is True if nothing is left to do at this time.
+    Belongs to the loop thread.
     """
 
     def __init__(self, clock: Clock, pause_ms: Callable[[], int], cycle: Callable[[bool], Awaitable[bool]]) -> None:
@@ -98,7 +98,7 @@ class CleaningLoop:
 
     @property
     def is_dead(self) -> bool:
-        """True if it has ended without having been told to."""
+        """True if the loop ended without `stop`."""
         return self._task is not None and self._task.done() and not self._is_stopping
 
     @property
@@ -113,7 +113,7 @@ class CleaningLoop:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """End when the cycle in progress does; those who wait are cancelled."""
+        """Stop after the cycle in progress, and cancel the waiters."""
         self._is_stopping = True
         self._wakeup.stop()
         self._wakeup.notify()
@@ -123,17 +123,17 @@ class CleaningLoop:
             future.cancel()
 
     def look_now(self) -> None:
-        """Have another cycle at once, or after the one in progress."""
+        """Run another cycle at once, or after the one in progress."""
         self._wakeup.notify()
 
     def look_by(self, due_ms: int) -> None:
-        """Have another cycle by this time of the clock."""
+        """Run another cycle by this time of the clock."""
         if due_ms < self._next_ms:
             self._next_ms = due_ms
             self._wakeup.ask_again()
 
     async def settled(self) -> None:
-        """Wait until a cycle from now on leaves nothing to do."""
+        """Wait until a cycle that begins after this call leaves nothing to do."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._is_stopping:
             future.cancel()
@@ -155,6 +155,6 @@ class CleaningLoop:
                 if not future.done():
                     future.set_result(None)
             self._settling += [] if is_settled else settling
-            await asyncio.sleep(0)  # without a pause, others have their turn nevertheless
+            await asyncio.sleep(0)  # lets other tasks run even if there is no pause
             while not self._is_stopping and not await self._wakeup.wait(self._next_ms):
                 pass

@@ -1,9 +1,8 @@
-"""The cleaner's account of itself: the gauges of Kafka's LogCleaner, and the same per partition.
+"""The metrics of the cleaner: the gauges of Kafka's LogCleaner, and the same per partition.
 
-The cleaner fills it when asked; nothing is kept up to date for it in between. Names are those of Kafka's MBeans, unit last.
-Counts (`…_removed`, `rounds`, `io_bytes_total`) begin at zero with the process and only grow; all else is as of now.
-
-The cleaner's running counts become the `CleanerStatus` that metrics show.
+`CleanerMetrics` counts while the process runs and computes a `CleanerStatus` on request. Names are those of Kafka's MBeans,
+unit last. Counts (`…_removed`, `rounds`, `io_bytes_total`) begin at zero with the process and only grow; all other figures
+are current values.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from diamant.cleaner.service.round_requests import RoundReport
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 MAX_FINISHED = 1_000
-"""Rounds that are remembered when they are over, half a kilobyte each."""
+"""Most finished rounds kept, half a kilobyte each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +29,24 @@ class PartitionStatus:
     topic: str
     partition: int
     dirty_ratio: float = 0.0
-    """Bytes cleanable by bytes cleaned and cleanable, 0 to 1, as of the last scan."""
+    """Cleanable bytes divided by clean and cleanable bytes, 0 to 1, as of the last scan."""
     must_clean_ratio: float = 0.0
-    """Bytes cleanable that have outlived max.compaction.lag.ms by the same bytes as above, as of the last scan (KIP-354)."""
+    """Cleanable bytes older than max.compaction.lag.ms, divided by the same total, as of the last scan (KIP-354)."""
     compaction_lag_ms: int = 0
-    """Age of the oldest record that no round has been over, at most; 0 if there is none. With a segment in quarantine no
-    round is over all of the log, so this grows on from where the segment was cleaned last."""
+    """Upper bound of the age of the oldest record that no round has covered; 0: none. While a segment is in quarantine no
+    round covers the whole log, and this keeps growing."""
     overdue_ms: int = 0
-    """Since when the oldest of what is due is due: max.compaction.lag.ms, the horizon of a tombstone or marker; 0: nothing."""
+    """Time since the oldest deadline passed: max.compaction.lag.ms, the horizon of a tombstone or marker; 0: nothing is due."""
     last_cleaned_ms: int | None = None
-    """Wall clock at the end of the last round, before the start, too; None if none is known."""
+    """Wall clock at the end of the last round, even of an earlier process; None if unknown."""
     records_removed: Mapping[str, int] = field(default_factory=dict)
-    """By reason (`result.REASONS`), markers of transactions under theirs."""
+    """By reason (`result.REASONS`); transaction markers have a reason of their own."""
     bytes_removed: Mapping[str, int] = field(default_factory=dict)
     """By reason, as encoded in their batches before compression."""
     rounds: Mapping[str, int] = field(default_factory=dict)
-    """Finished rounds by the runner that did them (`inline`, `process`, ...)."""
+    """Finished rounds, by runner (`inline`, `process`, ...)."""
     uncleanable_reason: str | None = None
-    """Why the cleaner leaves the partition alone; None if it does not."""
+    """The reason why the partition is uncleanable; None if it is cleanable."""
     quarantined: tuple[str, ...] = ()
     """Segments that cannot be read and are left out: file, position and reason of each (mode prompt)."""
 
@@ -63,7 +62,7 @@ class PartitionStatus:
 
     @property
     def trouble(self) -> str | None:
-        """Why the cleaner leaves the partition, or a part of it, alone; None if it does not."""
+        """The reason why the partition, or a part of it, is not cleaned; None if there is none."""
         return "; ".join(self.quarantined) or None if self.uncleanable_reason is None else self.uncleanable_reason
 
 
@@ -76,27 +75,27 @@ class RoundStatus:
     runner: str
     """The runner: `inline`, `process`, `spark`."""
     step: str
-    """The runner's current step, in a few words; empty if it does not tell."""
+    """The runner's current step, in a few words; empty if it does not report one."""
     log_bytes: int
-    """Of the segments that the round is over."""
+    """Size of the segments that the round covers."""
     log_bytes_done: int
-    """The share of them that is done: what was read and written by what will be, of which outputs count as they are."""
+    """The part of them that is done: their share is I/O so far by expected I/O, finished outputs at their actual size."""
     io_bytes: int
-    """Read and written so far, as far as known: in the end two reads of the log and one of its outputs."""
+    """Bytes read and written so far, as far as known: in the end two reads of the log, and the outputs."""
     started_ms: int
     first_offset: int = 0
-    """Of the first segment that the round is over."""
+    """Base offset of the first segment that the round covers."""
     end_offset: int = 0
-    """Where the round ends."""
+    """End of the round's range, exclusive."""
     bytes_per_s: float | None = None
-    """Bytes of log done in a second of real time; None while there is too little to tell."""
+    """Bytes of log done per second of real time; None while too few are done for an estimate."""
     left_s: float | None = None
-    """Until it is over, at this rate."""
+    """Remaining time at this rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedRound:
-    """A round that is over."""
+    """A finished round."""
 
     topic: str
     partition: int
@@ -106,7 +105,7 @@ class FinishedRound:
     took_s: float
     """In real time."""
     bytes_read: int
-    """Of segments, by the pass that writes."""
+    """Bytes of segments read by the pass that writes."""
     bytes_written: int
     removed: Mapping[str, int]
     """Records, by reason (`result.REASONS`)."""
@@ -114,26 +113,26 @@ class FinishedRound:
 
 @dataclass(frozen=True, slots=True)
 class CleanerStatus:
-    """The whole cleaner. Every default is what Kafka shows before the first scan."""
+    """The whole cleaner. The defaults are Kafka's values before the first scan."""
 
     max_buffer_utilization_percent: float = 0.0
     """The fullest map of the last rounds of all threads."""
     cleaner_recopy_percent: int = 0
-    """Bytes written by bytes read in the last rounds of all threads."""
+    """Bytes written divided by bytes read, in the last rounds of all threads."""
     max_clean_time_secs: int = 0
     """The longest of the last rounds of all threads."""
     max_compaction_delay_secs: int = 0
-    """The longest delay beyond max.compaction.lag.ms, seen when a log was last picked."""
+    """The longest delay beyond max.compaction.lag.ms when a log was last picked."""
     dead_thread_count: int = 0
     """Cleaner threads that ended by an error."""
     uncleanable_partitions_count: int = 0
-    """Those that are left alone, or a segment of which is."""
+    """Partitions that are uncleanable, or have a segment in quarantine."""
     uncleanable_bytes: int = 0
-    """Bytes that could be cleaned in those partitions, or bytes of those segments."""
+    """Cleanable bytes of the uncleanable partitions, and sizes of the quarantined segments."""
     must_clean_partitions: int = 0
-    """Those in which something closed has outlived max.compaction.lag.ms, even if it is held back (KIP-354)."""
+    """Partitions with a closed segment older than max.compaction.lag.ms, even if it is held back (KIP-354)."""
     must_clean_ratio: float = 0.0
-    """As of a partition, of all together."""
+    """As for a partition, over all of them."""
     max_dirty_percent: int = 0
     """The highest dirty ratio at the last scan."""
     time_since_last_run_ms: int = 0
@@ -143,19 +142,19 @@ class CleanerStatus:
     in_progress: tuple[RoundStatus, ...] = ()
     """Rounds in progress that a runner has begun."""
     finished: tuple[FinishedRound, ...] = ()
-    """The last `MAX_FINISHED` rounds that are over, the latest last."""
+    """The last `MAX_FINISHED` finished rounds, the latest last."""
     partitions: tuple[PartitionStatus, ...] = ()
     """Ascending by topic and partition."""
 
 
 def recopy_percent(bytes_read: int, bytes_written: int) -> int:
-    """Return what share of the bytes read was written again, cut to whole percents (Kafka: cleaner-recopy-percent)."""
+    """Return bytes written as a percentage of bytes read, rounded down (Kafka: cleaner-recopy-percent)."""
     return 100 * bytes_written // max(bytes_read, 1)
 
 
 @dataclass(slots=True)
 class _PartitionFigures:
-    """Of one partition, since the start."""
+    """Counts of one partition, since the start."""
 
     removed: Counter[str] = field(default_factory=Counter)
     removed_bytes: Counter[str] = field(default_factory=Counter)
@@ -164,20 +163,20 @@ class _PartitionFigures:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A partition as of the last look."""
+    """A partition at the last scan."""
 
     range: CleanableRange
     at_ms: int
     due_ms: int | None
-    """Since or from when a round is due."""
+    """Time at which a round is or was due."""
     oldest_ms: int | None
-    """Since when the oldest record is there that no round has been over."""
+    """Append time of the oldest record that no round has covered."""
     must_clean_bytes: int
-    """Cleanable ones that have outlived `max.compaction.lag.ms`."""
+    """Cleanable bytes older than `max.compaction.lag.ms`."""
 
 
 class CleanerMetrics:
-    """Counts for as long as the process lives; bounded by the number of compacted partitions."""
+    """Counts for the life of the process. Memory is bounded by the number of compacted partitions."""
 
     def __init__(self) -> None:
         self.scan_started_ms: int | None = None
@@ -201,7 +200,7 @@ class CleanerMetrics:
         oldest_ms: int | None,
         must_clean_bytes: int,
     ) -> None:
-        """Note what there is to clean at a partition; the arguments are as in `_Seen`."""
+        """Record the cleanable range of a partition; the arguments are as in `_Seen`."""
         self._seen[partition] = _Seen(found, now_ms, due_ms, oldest_ms, must_clean_bytes)
 
     def count(self, partition: TopicPartition, report: RoundReport, thread: int) -> None:

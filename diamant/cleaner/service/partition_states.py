@@ -1,15 +1,15 @@
 """The cleaner's state of each partition: checkpoint, occupation, and the error that keeps it uncleaned, if any.
 
-A partition is in one of these states; only one that is in none of them can be taken:
+A partition without a state is free and can be acquired. The states are:
 
     in progress     a round, or the cleaner's retention, is at work
-    aborted         as before, but told to stop: `check_done` raises
-    paused(n)       left alone until it was resumed n times
+    aborted         as before, but asked to stop: `check_done` raises
+    paused(n)       not cleaned until it was resumed n times
 
 Checkpoints are read once and then kept here; the file `cleaner-offset-checkpoint` is written from them. A partition whose
-round failed is *uncleanable*: for good in mode kafka, else until its next try, which comes later each time.
+round failed is *uncleanable*: for good in mode kafka, otherwise until the next retry. The time between retries doubles.
 
-No I/O, no event loop. The owner of the logs calls everything; `check_done` may be called by any thread.
+No I/O, no event loop. Only the owner of the logs calls it, but any thread may call `check_done`.
 
 Source: Kafka's LogCleanerManager.
 """
@@ -24,9 +24,9 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
 
 RETRY_FIRST_MS = 60_000
-"""A partition that could not be cleaned is tried again after this time; twice as long after each further failure."""
+"""Time from the first failure to the retry; it doubles with each further failure."""
 RETRY_MAX_MS = 3_600_000
-"""The longest time to the next try."""
+"""The longest time to a retry."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class Uncleanable:
-    """Why a partition is not cleaned."""
+    """The failure that keeps a partition from being cleaned."""
 
     reason: str
     since_ms: int
@@ -48,15 +48,15 @@ class Uncleanable:
     failures: int
     """In a row."""
     retry_ms: int | None
-    """Time of the next try; None: never."""
+    """Time of the retry; None: never."""
 
     def retry_in_ms(self, now_ms: int) -> int | None:
-        """Return the time to the next try; None: never."""
+        """Return the time left to the retry; None: never."""
         return None if self.retry_ms is None else max(0, self.retry_ms - now_ms)
 
 
 class PartitionStates:
-    """See the module. `checkpoints`: where the last round of each partition ended, as the file says."""
+    """See the module. `checkpoints`: the end of the last round of each partition, as read from the file."""
 
     def __init__(self, checkpoints: Mapping[TopicPartition, int] | None = None) -> None:
         self._checkpoints = dict(checkpoints or {})
@@ -64,9 +64,9 @@ class PartitionStates:
         self._states: dict[TopicPartition, _State] = {}
         self._uncleanable: dict[TopicPartition, Uncleanable] = {}
         self.is_stopping = False
-        """True when all rounds are to end."""
+        """True when all rounds must end."""
         self.generation = 0
-        """Grows with every change of the checkpoints and of when rounds ended."""
+        """Grows with every change of a checkpoint or of a round's end time."""
         self.on_paused: Callable[[TopicPartition], object] | None = None
         """Called when a round that was aborted has ended and its partition is paused."""
 
@@ -82,24 +82,24 @@ class PartitionStates:
         return f"paused({state.pauses})"
 
     def is_free(self, partition: TopicPartition) -> bool:
-        """Tell whether the partition is in no state, so that a round may begin."""
+        """Return whether the partition has no state, so that a round may begin."""
         return partition not in self._states
 
     def is_in_progress(self, partition: TopicPartition) -> bool:
-        """Tell whether a round, or retention, is at work."""
+        """Return whether a round, or retention, is at work."""
         state = self._states.get(partition)
         return state is not None and state.is_in_progress
 
     def acquire(self, partition: TopicPartition) -> None:
-        """Begin a round, or retention, at a partition that is free."""
+        """Begin a round, or retention, at a free partition."""
         if partition in self._states:
             raise self._unexpected(partition, "none")
         self._states[partition] = _State(is_in_progress=True)
 
     def abort_and_pause(self, partition: TopicPartition) -> bool:
-        """Stop the work at a partition, and let none begin until `resume`; return True if it has stopped already.
+        """Stop the work at a partition, and let none begin until `resume`. Return True if none is in progress.
 
-        If not, `on_paused` tells when it does. (Kafka refuses a second caller while the first one waits; here both wait.)
+        Otherwise `on_paused` is called when it ends. (Kafka refuses a second caller while the first waits; here both wait.)
         """
         state = self._states.setdefault(partition, _State())
         state.pauses += 1
@@ -107,17 +107,16 @@ class PartitionStates:
         return not state.is_in_progress
 
     def resume(self, partition: TopicPartition) -> None:
-        """Take back one pause."""
+        """Undo one pause."""
         state = self._states.get(partition)
         if state is None or state.is_in_progress:
             raise self._unexpected(partition, "paused")
         self.give_up_pause(partition)
 
     def give_up_pause(self, partition: TopicPartition) -> None:
-        """Take back one pause whose caller no longer waits for it: as `resume`, but a round may still be in
-        progress.
+        """Undo one pause whose caller stopped waiting: as `resume`, but a round may still be in progress.
 
-        That round has been told to stop, and ends without effect.
+        That round is aborted, and ends without effect.
         """
         state = self._states.get(partition)
         if state is None or not state.pauses:
@@ -127,13 +126,13 @@ class PartitionStates:
             del self._states[partition]
 
     def abort(self, partition: TopicPartition) -> None:
-        """Abort the round in progress, if any: it ends without effect, and then the partition is free again."""
+        """Abort the round in progress, if any: it ends without effect, which frees the partition."""
         state = self._states.get(partition)
         if state is not None and state.is_in_progress:
             state.is_aborted = True
 
     def check_done(self, partition: TopicPartition) -> None:
-        """Raise CleaningAborted if the round at a partition is to stop. Any thread."""
+        """Raise CleaningAborted if the round at a partition must stop. Any thread."""
         if self.is_stopping:
             raise CleaningAborted(f"{partition[0]}-{partition[1]}: the cleaner stops")
         state = self._states.get(partition)
@@ -141,7 +140,7 @@ class PartitionStates:
             raise CleaningAborted(f"{partition[0]}-{partition[1]}: the cleaning was aborted")
 
     def done_cleaning(self, partition: TopicPartition, end_offset: int | None) -> bool:
-        """End a round; return True if its end (None: it failed) became the checkpoint. An aborted one's does not."""
+        """End a round; return True if `end_offset` became the checkpoint. None: it failed. Aborted rounds set none."""
         is_aborted = self._end(partition)
         if is_aborted or end_offset is None:
             return False
@@ -172,11 +171,11 @@ class PartitionStates:
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def checkpoint(self, partition: TopicPartition) -> int | None:
-        """Return where the partition's last round ended; None if there was none."""
+        """Return the end of the partition's last round; None if there was none."""
         return self._checkpoints.get(partition)
 
     def first_dirty(self, log: Log) -> int:
-        """Return from where on no round has been over all of a log: rounds around a segment in quarantine do not count."""
+        """Return the end of the section that rounds have covered completely, without skipping a quarantined segment."""
         return max(self._checkpoints.get((log.topic, log.partition), 0), log.log_start_offset)
 
     def checkpoints(self) -> dict[TopicPartition, int]:
@@ -184,21 +183,21 @@ class PartitionStates:
         return dict(self._checkpoints)
 
     def set_checkpoint(self, partition: TopicPartition, offset: int) -> None:
-        """Note where the next round begins."""
+        """Set the start of the next round."""
         if self._checkpoints.get(partition) != offset:
             self._checkpoints[partition] = offset
             self.generation += 1
 
     def last_cleaned(self) -> dict[TopicPartition, int]:
-        """Return when the last round of each partition ended, by the clock."""
+        """Return the end time of each partition's last round, by the clock."""
         return dict(self._last_cleaned_ms)
 
     def last_cleaned_ms(self, partition: TopicPartition) -> int | None:
-        """Return when the partition's last round ended, before the start, too; None if that is not known."""
+        """Return the end time of the partition's last round, even of an earlier process; None if unknown."""
         return self._last_cleaned_ms.get(partition)
 
     def set_last_cleaned(self, partition: TopicPartition, time_ms: int) -> None:
-        """Note when a round ended."""
+        """Record the end time of a round."""
         self._last_cleaned_ms[partition] = time_ms
         self.generation += 1
 
@@ -206,16 +205,16 @@ class PartitionStates:
 
     @property
     def uncleanable(self) -> Mapping[TopicPartition, Uncleanable]:
-        """Partitions whose last round failed, those whose next try is due or in progress included."""
+        """Partitions whose last round failed, including those whose retry is due or in progress."""
         return self._uncleanable
 
     def is_uncleanable(self, partition: TopicPartition, now_ms: int) -> bool:
-        """Tell whether a partition is to be left alone for now because its last round failed."""
+        """Return whether a partition must not be cleaned now because its last round failed."""
         found = self._uncleanable.get(partition)
         return found is not None and (found.retry_ms is None or now_ms < found.retry_ms)
 
     def mark_uncleanable(self, partition: TopicPartition, reason: str, now_ms: int, *, is_retried: bool) -> Uncleanable:
-        """Note a failure; with `is_retried` the partition is tried again after a time."""
+        """Record a failure; with `is_retried`, schedule a retry."""
         before = self._uncleanable.get(partition)
         failures = 1 if before is None else before.failures + 1
         retry_ms = None
@@ -226,21 +225,21 @@ class PartitionStates:
         return found
 
     def mark_cleanable(self, partition: TopicPartition) -> None:
-        """Note that a round succeeded."""
+        """Record that a round succeeded."""
         self._uncleanable.pop(partition, None)
 
     def retry_now(self, partition: TopicPartition, now_ms: int) -> bool:
-        """Retry an uncleanable partition at once; return True if it is one. The wait starts again if that fails."""
+        """Make the retry of an uncleanable partition due now; return False if it is not uncleanable. Resets the backoff."""
         found = self._uncleanable.get(partition)
         if found is None:
             return False
         self._uncleanable[partition] = Uncleanable(found.reason, found.since_ms, 0, now_ms)
         return True
 
-    # -- partitions that are no more ---------------------------------------------------------------------------------
+    # -- deleted partitions ------------------------------------------------------------------------------------------
 
     def forget(self, partition: TopicPartition) -> None:
-        """Drop what is known of a partition that was deleted, and abort the round at it. Pauses stay to be resumed."""
+        """Drop the state of a deleted partition, and abort its round. Its pauses remain until they are resumed."""
         self.abort(partition)
         self._uncleanable.pop(partition, None)
         known = self._checkpoints.pop(partition, None), self._last_cleaned_ms.pop(partition, None)

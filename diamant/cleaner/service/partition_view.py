@@ -1,4 +1,4 @@
-"""The cleaner's knowledge of one log at one moment, as values: for explanations, in any thread."""
+"""A snapshot of the cleaner's knowledge of one log, for explanations; any thread may read it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from diamant.cleaner.service.settings import ServiceSettings
 from diamant.storage.log.log import Log
 
 FREE = "none"
-"""`PartitionStates.state` of a partition that nothing occupies."""
+"""`PartitionStates.state` of a free partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class CleanerView:
     frozen_above: int | None = None
     """Above this offset no tombstone and no marker expires; None: nothing is frozen."""
     horizon_ms: int | None = None
-    """Mode prompt: when a round is due for what expires in the clean section, as far as is known."""
+    """Mode prompt: time at which a round is due for records that expire in the clean section; None: unknown or never."""
     hold: TombstoneHold | None = None
-    """The tombstones that wait for groups."""
+    """The tombstones held back until groups have read them."""
     hash_key: bytes = bytes(16)
-    """Of the filters of keys."""
+    """Key of the hashes in the key filters."""
 
     @classmethod
     def of(
@@ -49,7 +49,7 @@ class CleanerView:
         now_ms: int,
         hold: TombstoneHold | None = None,
     ) -> Self:
-        """Return the knowledge of now; `known` is that of mode prompt. Looks at no file."""
+        """Return the current knowledge; `known` is that of mode prompt. Reads no file."""
         partition = log.topic, log.partition
         checkpoint = states.checkpoint(partition)
         first_dirty = checkpoint if known is None else known.quarantine.first_dirty(checkpoint)
@@ -70,10 +70,10 @@ class CleanerView:
 
     @property
     def is_prompt(self) -> bool:
-        """True if the cleaner does more than Kafka's."""
+        """True in mode prompt, in which the cleaner does more than Kafka's."""
         return self.mode != KAFKA
 
     @property
     def is_paused(self) -> bool:
-        """True if rounds are kept away until further notice."""
+        """True if no round may begin until the partition is resumed."""
         return self.occupied.startswith("paused") or self.occupied == "aborted"

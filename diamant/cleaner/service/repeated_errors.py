@@ -1,4 +1,4 @@
-"""Errors of the logs that the cleaner has trouble with: each is logged once, not in every loop."""
+"""Repeated errors of logs that the cleaner cannot handle: each is logged once, not in every cycle."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ logger = logging.getLogger(__name__)
 
 
 class RepeatedErrors:
-    """See the module. Memory: one line for each log and matter that is in trouble."""
+    """See the module. Memory: one text for each failing log and matter."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[TopicPartition, str], str] = {}
 
     def tell(self, partition: TopicPartition, matter: str, error: Exception, *, level: int = logging.WARNING) -> None:
-        """Log an error, unless it is the last one that was told of this; with its traceback if it is unexpected."""
+        """Log an error unless it repeats the last one of this matter. An unexpected one gets its traceback."""
         text = f"{type(error).__name__}: {error}"
         if self._told.get((partition, matter)) == text:
             return
@@ -27,7 +27,7 @@ class RepeatedErrors:
         logger.log(level, "%s-%d: %s: %s", *partition, matter, error, exc_info=None if is_expected else error)
 
     def is_over(self, partition: TopicPartition, matter: str) -> None:
-        """Record that the trouble is over: the next error is logged, even if it is the same."""
+        """Record that the error is gone: the next one is logged, even if it is the same."""
         if self._told:
             self._told.pop((partition, matter), None)
 

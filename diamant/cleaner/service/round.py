@@ -1,7 +1,7 @@
-"""Rounds: one at one log, from the look at it to the last swap.
+"""Rounds: each cleans one log, from the choice of its range to the last swap.
 
-The owner makes the plan, a runner carries it out elsewhere, and each output comes back to the owner, who checks that the
-segments are still those of the plan and exchanges them. What blocks for the disk goes to `blocking`'s threads.
+The owner of the log makes the plan, and a runner executes it elsewhere. The runner hands each output to the owner, which
+checks that the segments are still those of the plan and swaps them. Disk I/O runs in the threads of `blocking`.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from diamant.storage.segments.segment import Segment
 logger = logging.getLogger(__name__)
 
 MAX_INLINE_ROUNDS = 2
-"""Rounds in threads of the broker at once: more would only share its interpreter."""
+"""Most concurrent rounds in threads of the broker: more would only compete for its interpreter."""
 
 MAX_RESTARTS = 5
-"""Rounds in a row whose log changed under them, before that counts as a failure."""
+"""Consecutive rounds that a concurrent change of the log may end before this counts as a failure."""
 
 
 ExpiryWatch: TypeAlias = Callable[[Log, int], Awaitable[Callable[[CleanPlan, int], object] | None]]
-"""Looks at a log before a round, at a time; what it returns is told of the round after it: its plan, and where it ended."""
+"""Called before a round with the log and the time. It may return a callback for after the round: (plan, end offset)."""
 
 
 async def no_watch(_log: Log, _now_ms: int) -> None:
-    """Look at nothing."""
+    """Watch nothing."""
 
 
 class Rounds:
@@ -68,7 +68,7 @@ class Rounds:
         watch: ExpiryWatch,
     ) -> None:
         self.settings = settings
-        """Of the next rounds."""
+        """Settings of the next rounds."""
         self.swap_holds = SwapHolds()
         self._env = env
         self._states = states
@@ -78,14 +78,14 @@ class Rounds:
         self._watch = watch
         self._inline_turns = asyncio.Semaphore(MAX_INLINE_ROUNDS)
         self._restarts: dict[TopicPartition, int] = {}
-        """Rounds in a row that ended because their log had changed."""
+        """Consecutive failed rounds of each partition."""
 
     def forget_failures(self, partition: TopicPartition) -> None:
-        """Count from zero again: the log is another one, or has another configuration, or was cleaned."""
+        """Reset the count of failures: the log was replaced, reconfigured or cleaned."""
         self._restarts.pop(partition, None)
 
     async def run(self, slot: CleanerSlot, log: Log, requests: RoundRequests, rounds: int = 1) -> RoundReport:
-        """Carry out a round at a log that was acquired, one of `rounds` in progress; what goes wrong is in the report."""
+        """Run a round, one of `rounds` in progress, at a log that was acquired. The report holds any error."""
         partition = log.topic, log.partition
         started_ms = self._env.clock.now_ms()
         check_done = partial(self._states.check_done, partition)
@@ -104,7 +104,7 @@ class Rounds:
                 found = self._picker.look(log, now_ms, is_forced=requests.request.is_forced)
             if found is not None:
                 plan = self._plan(log, found, now_ms, known, requests)
-            known.clear()  # else thousands of segments that the round replaces would be dropped, and their files closed, at once
+            known.clear()  # else the round's end would drop thousands of replaced segments, and close their files, at once
             if plan is not None:
                 plan = replace(plan, threads=max(1, plan.threads // rounds))
                 result = await self._run_plan(slot, log, plan, check_done, requests)
@@ -128,13 +128,13 @@ class Rounds:
         known: Mapping[Segment, SegmentPlan],
         requests: RoundRequests,
     ) -> CleanPlan | None:
-        """Return the plan for what is due, or for all there is to clean if that was requested; None for nothing."""
+        """Return the plan for what is due or, on request, for the whole cleanable range; None: nothing to do."""
         is_dirty = found.cleanable_bytes > 0 and (bool(requests.futures) or found.is_eligible)
         if not is_dirty and not (requests.request.is_for_horizons or self._picker.is_horizon_due(log, found, now_ms)):
             return None
         first_dirty, end = found.first_dirty_offset, found.first_uncleanable_offset
         if not is_dirty:
-            # Kafka has no such round. It is what one of Kafka's would be whose dirty part removes nothing.
+            # Kafka has no such round. It equals one of Kafka's rounds whose dirty section supersedes nothing.
             first_dirty = end = horizon_round_end(log, first_dirty)
         plan = make_plan(log, first_dirty, end, now_ms, self.settings, known)
         if (hold := self._picker.holds(log)) is not None:
@@ -163,12 +163,12 @@ class Rounds:
         return result
 
     async def _end(self, log: Log, plan: CleanPlan, result: CleanResult) -> int | None:
-        """Return the checkpoint after a round; None if it stays as it is."""
+        """Return the checkpoint after a round; None: unchanged."""
         checkpoint: int | None = None
         if plan.has_dirty_range:
             checkpoint = result.end_offset
             if checkpoint <= plan.first_dirty_offset:
-                raise StorageError(f"the round ended at {checkpoint}, where it had begun: the offset map is too small")
+                raise StorageError(f"the round ended at its first offset, {checkpoint}: the offset map is too small")
             if self._prompt is not None:
                 checkpoint = self._prompt.of(log).quarantine.end_round(plan, checkpoint)
         if self._prompt is not None:
@@ -176,10 +176,10 @@ class Rounds:
         return checkpoint
 
     def _failed(self, log: Log, plan: CleanPlan | None, failure: Exception) -> str:
-        """Record a failed round; return the text that reports it."""
+        """Record a failed round; return the error text for its report."""
         partition = log.topic, log.partition
         reason = str(failure) or type(failure).__name__
-        # The log is not at fault if it has changed since, or if the worker was killed.
+        # A changed log or a killed worker is no fault of the log: restart.
         is_changed = plan is not None and not holds(log, plan)
         is_killed = isinstance(failure, RunnerFailed) and not isinstance(failure, MemoryLimit | NoRoom)
         restarts = self._restarts[partition] = self._restarts.get(partition, 0) + 1
@@ -191,7 +191,7 @@ class Rounds:
             is_tried_again = self._prompt.of(log).add_corrupt(failure, plan.first_dirty_offset, now_ms)
             if is_tried_again:
                 return reason
-        # Kafka takes the whole log directory offline for an OSError. A worker that died is not the log's fault.
+        # Kafka takes the whole log directory offline for an OSError. The death of a worker is not the log's fault.
         is_retried = self._prompt is not None or isinstance(failure, OSError | RunnerFailed)
         found = self._states.mark_uncleanable(partition, reason, now_ms, is_retried=is_retried)
         when = "not tried again" if found.retry_ms is None else f"next try in {(found.retry_ms - now_ms) // 1000} s"
@@ -214,7 +214,7 @@ class Rounds:
 
 
 def no_note(_count: int) -> None:
-    """Take no note."""
+    """Ignore the count."""
 
 
 async def never_held(_partition: TopicPartition) -> None:
@@ -231,11 +231,10 @@ async def run_plan(
     on_freed: Callable[[int], object] = no_note,
     until_free: Callable[[TopicPartition], Awaitable[None]] = never_held,
 ) -> CleanResult:
-    """Carry out `plan`, made of `log` in this same turn of the loop, and swap its outputs in.
+    """Execute `plan`, made from `log` in this turn of the loop, and swap its outputs in.
 
-    `on_freed` is told of each output how many bytes smaller it is than its sources. No segment is replaced before `until_free`
-    of the log returns.
-    Raises what `Runner.run` raises, and SourcesChanged if the log is no longer as planned. Outputs swapped before stay.
+    For each output, `on_freed` gets its saving in bytes over its sources. Each swap first waits for `until_free`.
+    Raises the errors of `Runner.run`, and SourcesChanged if the log no longer matches the plan. Earlier swaps remain.
     """
     sizes = {segment.base_offset: segment.size for segment in plan.segments}
 
@@ -249,7 +248,7 @@ async def run_plan(
 
 
 def holds(log: Log, plan: CleanPlan) -> bool:
-    """Tell whether the plan's segments are still the log's; if not, a round that failed did so for no fault of the log."""
+    """Return whether the log still has the plan's segments. If not, a failed round is no fault of the log."""
     if log.is_deleted:
         return False
     present = {segment.base_offset: segment.size for segment in log.segments}
@@ -257,9 +256,9 @@ def holds(log: Log, plan: CleanPlan) -> bool:
 
 
 def look_at_segments(env: Env, segments: Sequence[Segment]) -> dict[Segment, SegmentPlan]:
-    """Return what a plan says of all these segments but the last one, so that making it reads no file. Any thread.
+    """Return the plan entries of all these segments but the last, so that making the plan reads no file. Any thread.
 
-    A segment that is removed since is passed over.
+    Skips segments that were deleted since.
     """
     found = {}
     for segment, following in pairwise(segments):

@@ -1,4 +1,4 @@
-"""Callers that wait for rounds: their requests, what they are told, and the table of them."""
+"""Callers that wait for rounds: their requests, the reports they receive, and the table of both."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from diamant.storage.errors import StorageError
 
 
 class UnknownPartition(StorageError):
-    """There is no such log, or no longer."""
+    """The log does not exist, or was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """One round, or why there was none: `result` is None if there was nothing to clean, or if `error` says what went wrong."""
+    """The outcome of one round. `result` is None if there was nothing to clean, or if the round failed with `error`."""
 
     topic: str
     partition: int
     range: CleanableRange | None
-    """The range to be cleaned; None if that could not be told."""
+    """The cleanable range; None if it could not be determined."""
     result: CleanResult | None
     checkpoint: int | None
-    """Start of the next round; None if that has not changed."""
+    """Start of the next round; None: unchanged."""
     started_ms: int
     """On the clock of the Env."""
     ended_ms: int
     error: str | None = None
-    """Why the round ended without its result. Groups of segments that were finished before are in place."""
+    """Why the round has no result. Groups of segments that were finished before are in place."""
 
     @property
     def is_cleaned(self) -> bool:
-        """True if a round was carried out to its end."""
+        """True if a round ran to its end."""
         return self.result is not None and self.error is None
 
 
 MAX_REPORTS = 10_000
-"""Reports that a watch keeps; a wait that sees more rounds than these counts the rest no more."""
+"""Most reports that a watch keeps; it drops the reports of further rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundRequest:
-    """A wish for a round at a partition, due or not."""
+    """A request for a round at a partition, due or not."""
 
     is_forced: bool = False
-    """Whatever `min.compaction.lag.ms` says."""
+    """Ignore `min.compaction.lag.ms`."""
     is_for_horizons: bool = False
-    """For what has expired even if nothing is dirty, in mode kafka, too."""
+    """Remove expired records even if nothing is dirty; in mode kafka, too."""
     engine: str | None = None
-    """The runner (`rules.modes.ENGINES`) that is to do it, whatever the plan's size."""
+    """The runner (`rules.modes.ENGINES`) to use regardless of the plan's size."""
 
     def merged(self, later: RoundRequest) -> RoundRequest:
-        """Return the request for a round that serves both; the last engine asked for counts."""
+        """Return the request for a round that serves both; the last named engine wins."""
         return RoundRequest(
             self.is_forced or later.is_forced,
             self.is_for_horizons or later.is_for_horizons,
@@ -69,55 +69,55 @@ PLAIN = RoundRequest()
 
 @dataclass(slots=True)
 class RoundRequests:
-    """The requests for the next round at a partition, as one, and the waiters for its report."""
+    """The requests for the next round at a partition, merged, and the waiters for its report."""
 
     request: RoundRequest = PLAIN
     futures: list[asyncio.Future[RoundReport]] = field(default_factory=list)
 
 
 class RoundWatch:
-    """Rounds that have ended at a partition since it was made, in order. Belongs to the loop thread."""
+    """The rounds that ended at a partition since the watch began, in order. Belongs to the loop thread."""
 
     def __init__(self) -> None:
         self.reports: list[RoundReport] = []
         self.ended: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        """Why there will be no more rounds: the partition is gone, or not compacted, or the cleaner stops."""
+        """Why no more rounds follow: the partition is gone, or not compacted, or the cleaner stops."""
         self._next: asyncio.Future[None] | None = None
 
     def add(self, report: RoundReport) -> None:
-        """Take a round that has ended."""
+        """Record a round that has ended."""
         if len(self.reports) < MAX_REPORTS:
             self.reports.append(report)
         if self._next is not None and not self._next.done():
             self._next.set_result(None)
 
     def end(self, reason: Exception) -> None:
-        """Say that there will be no more rounds; the first reason counts."""
+        """Record that no more rounds follow; only the first reason is kept."""
         if not self.ended.done():
             self.ended.set_result(reason)
 
     async def until_next(self) -> None:
-        """Wait until one more round has ended, or there will be no more."""
+        """Wait until one more round has ended, or no more follow."""
         following = self._next = asyncio.get_running_loop().create_future()
         await asyncio.wait({following, self.ended}, return_when=asyncio.FIRST_COMPLETED)
 
     async def until_done(self, round_: asyncio.Future[RoundReport]) -> None:
-        """Wait until a round that was asked for has ended, or there will be no more."""
+        """Wait until a requested round has ended, or no more follow."""
         await asyncio.wait([round_, self.ended], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
 
 
 class RoundCallers:
-    """Those who wait for rounds of a cleaner, by partition. Belongs to the loop thread."""
+    """The callers that wait for rounds of a cleaner, by partition. Belongs to the loop thread."""
 
     def __init__(self, partitions: Container[TopicPartition]) -> None:
-        """`partitions` are those that there are, which changes."""
+        """`partitions` is the owner's live table of existing partitions."""
         self._partitions = partitions
         self.requests: dict[TopicPartition, RoundRequests] = {}
-        """Those that no round has taken, the oldest first."""
+        """Pending requests, which no round has taken yet, the oldest first."""
         self._watches: dict[TopicPartition, list[RoundWatch]] = {}
         self._pausing: dict[TopicPartition, list[asyncio.Future[None]]] = {}
         self.is_stopping = False
-        """Set when the cleaner begins to stop: later callers are told so."""
+        """Set when the cleaner begins to stop: later requests are cancelled, later watches ended."""
 
     def request(self, partition: TopicPartition, request: RoundRequest) -> asyncio.Future[RoundReport]:
         """Add a request for the next round at a partition; cancelled when the cleaner stops. Raises UnknownPartition."""
@@ -131,11 +131,11 @@ class RoundCallers:
         return self._wait_in(requests.futures)
 
     def take(self, partition: TopicPartition) -> RoundRequests:
-        """Return the requests that the round serves which begins now."""
+        """Remove and return the requests that the round beginning now serves."""
         return self.requests.pop(partition, None) or RoundRequests()
 
     def watch(self, partition: TopicPartition) -> RoundWatch:
-        """Watch each round that ends at a partition, by whatever request, until `unwatch`."""
+        """Watch each round that ends at a partition, requested or not, until `unwatch`."""
         watch = RoundWatch()
         if partition not in self._partitions:
             watch.end(UnknownPartition(f"there is no partition {partition[0]}-{partition[1]}"))
@@ -152,7 +152,7 @@ class RoundCallers:
             self._watches.pop(partition, None)
 
     def tell(self, partition: TopicPartition, report: RoundReport, requests: RoundRequests) -> None:
-        """Tell of a round that has ended, which served `requests`."""
+        """Report a round that has ended to watches, and to the waiters of the `requests` it served."""
         for watch in self._watches.get(partition, ()):
             watch.add(report)
         for future in requests.futures:
@@ -160,12 +160,12 @@ class RoundCallers:
                 future.set_result(report)
 
     def end_watches(self, partition: TopicPartition, reason: Exception) -> None:
-        """Tell those who watch a partition that there will be no more rounds."""
+        """End the watches of a partition: no more rounds follow."""
         for watch in self._watches.get(partition, ()):
             watch.end(reason)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Tell all that the partition was deleted."""
+        """End watches and fail requests of a deleted partition."""
         gone = UnknownPartition(f"{partition[0]}-{partition[1]} was deleted")
         self.end_watches(partition, gone)
         for future in self.take(partition).futures:
@@ -173,7 +173,7 @@ class RoundCallers:
                 future.set_exception(gone)
 
     async def until_paused(self, partition: TopicPartition) -> None:
-        """Wait until the round that was told to pause has ended; CancelledError if the caller is, or the cleaner stops."""
+        """Wait until the aborted round has ended. Raises CancelledError if the caller is cancelled or the cleaner stops."""
         pausing = self._pausing.setdefault(partition, [])
         future = self._wait_in(pausing)
         try:
@@ -186,13 +186,13 @@ class RoundCallers:
             raise
 
     def tell_paused(self, partition: TopicPartition) -> None:
-        """Tell that the round at a partition has ended, and that it is paused."""
+        """Wake the callers of `until_paused`: the round has ended, and the partition is paused."""
         for future in self._pausing.pop(partition, ()):
             if not future.done():
                 future.set_result(None)
 
     def stop(self) -> None:
-        """Tell all that the cleaner stops."""
+        """Cancel all waiters and end all watches: the cleaner stops."""
         for pausing in self._pausing.values():
             cancel(pausing)
         for requests in self.requests.values():
@@ -210,6 +210,6 @@ class RoundCallers:
 
 
 def cancel(futures: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancel those that are not done."""
+    """Cancel the futures that are not done."""
     for future in futures:
         future.cancel()

@@ -1,13 +1,13 @@
-"""The cleaner at work: has logs cleaned that are due, and applies retention to compacted logs.
+"""The cleaner service: cleans the logs that are due, and applies retention to compacted logs.
 
-One task on the loop thread looks and decides (`log_picker.py`); rounds run beside it (`round.py`), at most `threads` at
-once. After a round the next look comes at once; when nothing is due, after `backoff_ms` on the clock of the `Env`.
+One task on the loop thread picks logs (`log_picker.py`); rounds run beside it (`round.py`), at most `threads` at once.
+The next cycle follows a round at once; if nothing is due, it follows after `backoff_ms` on the clock of the `Env`.
 
     mode kafka      one scan for each round, the log with the highest dirty ratio first
-    mode prompt     what is overdue first; a scan's findings serve several rounds; a look when something will be overdue,
-                    soon after a segment was rolled, and at once when a configuration was changed
+    mode prompt     overdue logs first; one scan serves several rounds; a cycle also at each deadline, soon after a
+                    segment was rolled, and at once after a configuration change
 
-To have a log cleaned now, due or not, call `request`: its round begins at once if there is a slot for it.
+`request` cleans a log now, due or not: its round begins at once if a slot is free.
 
 Source: Kafka's LogCleaner.
 """
@@ -54,25 +54,25 @@ from diamant.storage.segments.log_config import LogConfig
 logger = logging.getLogger(__name__)
 
 MIN_PAUSE_MS = 10
-"""Shortest pause when there is nothing to do, whatever `log.cleaner.backoff.ms` says."""
+"""Shortest pause when there is nothing to do, even if `log.cleaner.backoff.ms` is less."""
 
 ROLL_DELAY_MS = 1_000
-"""Mode prompt: a segment that was rolled is looked at this much later, with what was rolled until then."""
+"""Mode prompt: time from the roll of a segment to the cycle that examines it, and others rolled since."""
 
 RETENTION_PAUSE_MS = 1_000
-"""Mode prompt: retention looks at compacted logs this often at most."""
+"""Mode prompt: shortest time between two runs of retention."""
 
 
 def nothing(_log: Log) -> None:
-    """Take no note of a log."""
+    """Ignore the log."""
 
 
 class CleanerService:
-    """See the module. Everything is called on the loop thread.
+    """See the module. All methods run on the loop thread.
 
-    `logs` is the owner's table, which changes. `new_process_runner` makes runners for plans of more than `max_inline_bytes`,
-    `new_offload_runner` for those from `offload_from_bytes` on, given the runner that takes over what fails. `on_cleaned` follows
-    a round that changed a log, `on_retained` a removal of segments. `holds`, `watch`: tombstones that wait, and that go.
+    `logs` is the owner's live table. `new_process_runner`, `new_offload_runner` and the sizes are as in `CleanerSlot`.
+    `on_cleaned` is called after each successful round, `on_retained` after retention deleted segments. `holds` returns
+    the tombstones that wait for groups; `watch` observes the records that expire.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class CleanerService:
         self._on_cleaned = on_cleaned
         self._hash_key = new_hash_key()
         self.blocking: Executor = ThreadPoolExecutor(2, "cleaner")
-        """Threads for what blocks for the disk."""
+        """Threads for disk I/O."""
         self.states = PartitionStates()
         self.callers = RoundCallers(logs)
         self.states.on_paused = self.callers.tell_paused
@@ -107,24 +107,24 @@ class CleanerService:
         self._metrics = CleanerMetrics()
         self._prompt = None if self._is_kafka else PromptLogs(env, self.blocking)
         self.picker = LogPicker(env, logs, self.states, self._metrics, self._prompt, self.blocking, holds)
-        """Tells what there is to clean at a log now, and when the clock alone makes something due."""
+        """Determines the cleanable range of a log, and the next time at which a log is due."""
         round_settings = settings.for_rounds(self._hash_key)
         self.rounds = Rounds(env, self.states, self.picker, self._prompt, round_settings, self.blocking, watch)
         self._retention = CompactedRetention(env.clock, self.picker, self.states, on_retained, is_kafka=self._is_kafka)
         self.slots = Slots(env, new_process_runner, new_offload_runner, offload_from_bytes, max_inline_bytes)
-        """Tells how far the rounds are that runners are at."""
+        """The concurrent rounds and their progress."""
         self._filters = FilterMaking(env, self.blocking, self.slots.file_facts, lambda: self._is_busy)
         self._warmth = WorkerWarmth(self.slots.warm_up)
         self._loop = CleaningLoop(env.clock, self._pause_ms, self._cycle)
         self._has_begun = False
-        """True if a round has begun since the cycle has."""
+        """True if a round has begun during the current cycle."""
 
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self, unopened: Collection[TopicPartition] = ()) -> None:
-        """Read the checkpoints and begin. A file that cannot be read counts as empty: everything is cleaned again.
+        """Read the checkpoints and begin. An unreadable file counts as empty: everything is cleaned again.
 
-        `unopened` are logs that are not in `logs` now, but may be at the next start: their checkpoints stay in the file.
+        `unopened` are logs that are missing from `logs` but may return at the next start: the file keeps their checkpoints.
         """
         await self._checkpoints.read()
         if self._prompt is not None:
@@ -132,13 +132,13 @@ class CleanerService:
             try:
                 self._hash_key = await in_thread(self.blocking, kept_hash_key, self._env, self._directory)
             except OSError as error:
-                logger.warning("the key of hashes cannot be kept, another one serves until the next start: %s", error)
+                logger.warning("the hash key cannot be stored; a temporary key is used until the next start: %s", error)
             self.rounds.settings = self.settings.for_rounds(self._hash_key)
         self.states.keep_only({*self._logs, *unopened})
         self._loop.start()
 
     async def stop(self) -> None:
-        """End the rounds in progress, whose finished groups stay, and write the checkpoints. Twice is harmless."""
+        """Stop the rounds in progress, whose finished groups remain, and write the checkpoints. Idempotent."""
         if self.states.is_stopping:
             return
         self.states.is_stopping = self.callers.is_stopping = True
@@ -152,14 +152,14 @@ class CleanerService:
         await self._checkpoints.close()
         await asyncio.to_thread(self.blocking.shutdown)
 
-    # -- what others ask for -------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------
 
     def request(self, partition: TopicPartition, request: RoundRequest = PLAIN) -> asyncio.Future[RoundReport]:
-        """Clean a partition as soon as a slot is free, due or not, by a round that begins after this call.
+        """Clean a partition, due or not, in a round that begins after this call, as soon as a slot is free.
 
-        The answer comes when the round is over and its checkpoint on disk; a failure is in the report. What may not be
-        cleaned yet (active segment, open transactions, `min.compaction.lag.ms`) is not. All who wait for the same round
-        get the same report. Cancelled when the service stops. Raises UnknownPartition.
+        The future resolves when the round has ended and its checkpoint is on disk; the report holds any failure. The active
+        segment, open transactions, and records younger than `min.compaction.lag.ms` are not cleaned. All waiters of a round
+        get the same report. The future is cancelled when the service stops. Raises UnknownPartition.
         """
         future = self.callers.request(partition, request)
         if self._loop.is_started:
@@ -167,14 +167,14 @@ class CleanerService:
         return future
 
     async def settled(self) -> None:
-        """Have everything looked at, now, and wait until at this time of the clock nothing is left to be done."""
+        """Examine all logs now, and wait until nothing is left to do at the current time of the clock."""
         self.picker.forget()
         await self._loop.settled()
 
     async def abort_and_pause(self, partition: TopicPartition) -> None:
         """Stop cleaning a partition until `resume`; returns when no round is in progress there.
 
-        If it does not return because the caller is cancelled, or the service stops, nothing is to be resumed.
+        If the caller is cancelled or the service stops in the meantime, the pause is undone: do not call `resume`.
         """
         if self.states.abort_and_pause(partition):
             return
@@ -186,14 +186,14 @@ class CleanerService:
             raise
 
     def resume(self, partition: TopicPartition) -> None:
-        """Take back one `abort_and_pause`."""
+        """Undo one `abort_and_pause`."""
         self.states.resume(partition)
         self._loop.look_now()
 
-    # -- what others see -----------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------
 
     def status(self) -> CleanerStatus:
-        """Return what metrics show. Looks at no log."""
+        """Return the status for metrics. Examines no log."""
         return self._metrics.status(
             (partition for partition, log in self._logs.items() if log.config.is_compacted),
             self.states,
@@ -205,26 +205,26 @@ class CleanerService:
         )
 
     def quarantined(self, partition: TopicPartition) -> tuple[str, ...]:
-        """Return what of a partition cannot be read and is left out: file, position and reason of each."""
+        """Return the unreadable segments of a partition, which rounds leave out: file, position and reason of each."""
         return tuple(map(str, self._quarantined(partition)))
 
     def _quarantined(self, partition: TopicPartition) -> Sequence[CorruptSegment]:
         return () if self._prompt is None else self._prompt.quarantined(partition)
 
     def view(self, log: Log) -> CleanerView:
-        """Return what is known of a log, whether it is compacted or not. Looks at no file."""
+        """Return the cleaner's view of a log, compacted or not. Reads no file."""
         known = None if self._prompt is None or not log.config.is_compacted else self._prompt.of(log)
         now_ms, hold = self._env.clock.now_ms(), self.picker.holds(log)
         return CleanerView.of(log, self.settings, self.states, known, self._hash_key, now_ms, hold)
 
     def facts(self, log: Log, end_offset: int) -> list[SegmentFacts]:
-        """Return what is known of the closed segments that end at `end_offset` or before; nothing in mode kafka."""
+        """Return the known facts of the closed segments that end at or before `end_offset`; empty in mode kafka."""
         return [] if self._prompt is None else self._prompt.of(log).facts.of(log, end_offset)
 
-    # -- what others tell ----------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------
 
     def reconfigure(self, settings: ServiceSettings) -> None:
-        """Use new settings from the next round on; the limit of bytes per second at once for rounds in this process."""
+        """Use new settings from the next round on. The byte rate limit also applies to rounds in progress in this process."""
         if settings == self.settings:
             return
         if settings.io_max_bytes_per_second != self.settings.io_max_bytes_per_second:
@@ -237,9 +237,9 @@ class CleanerService:
             self._look_now()
 
     def config_changed(self, log: Log, before: LogConfig) -> None:
-        """Apply a log's new configuration: one that is no longer compacted is released at once.
+        """Apply a log's new configuration. If it is no longer compacted, abort its round and end its watches.
 
-        In mode prompt a log that could not be cleaned is tried again, and everything is looked at.
+        In mode prompt, also retry the log if it is uncleanable, and start a new scan.
         """
         if before == log.config:
             return
@@ -254,11 +254,11 @@ class CleanerService:
             self._look_now()
 
     def forget(self, log: Log) -> None:
-        """Forget the name of a log that is new, or being deleted: a round in progress there ends without effect."""
+        """Drop all state under the name of a log that is new or being deleted. A round in progress ends without effect."""
         partition = log.topic, log.partition
         self.states.forget(partition)
         if self._loop.is_started and not self.states.is_stopping:
-            # Soon: what the file says of a log must not be taken for another one's of its name.
+            # Soon: a later log of the same name must not get this checkpoint.
             self._checkpoints.write_soon()
         self._metrics.forget(partition)
         if self._prompt is not None:
@@ -286,8 +286,8 @@ class CleanerService:
         return max(self.settings.backoff_ms, MIN_PAUSE_MS)
 
     async def _cycle(self, is_settling: bool) -> bool:
-        """Begin what there is to do and slots for; return True if nothing is left to do at this time."""
-        # What ends while this looks on may leave something to be done: the look that it asks for tells.
+        """Begin as many due rounds as there are slots; return True if nothing is left to do at this time."""
+        # A round that ends during this cycle may leave work, and starts another cycle: this one must not report True.
         self._has_begun = self._is_busy
         self._begin_requested()
         while self.settings.is_enabled and self._free_slot() is not None:
@@ -301,7 +301,7 @@ class CleanerService:
             await self._retention.run()
         await self._checkpoints.write()
         deadline_ms = self.picker.next_deadline_ms
-        # One that went by while all slots were busy is met by the look that follows their rounds.
+        # A deadline that passed while all slots were busy needs no alarm: a cycle follows each round.
         if deadline_ms is not None and deadline_ms > self._env.clock.now_ms():
             self._loop.look_by(deadline_ms)
         if self._prompt is not None and not self._prompt.is_learning and not self.states.is_stopping:
@@ -314,9 +314,9 @@ class CleanerService:
         return self.slots.is_busy or (self._prompt is not None and self._prompt.is_learning)
 
     def _is_retention_due(self, *, is_settling: bool) -> bool:
-        """Tell whether compacted logs are to be looked at for segments that go as a whole.
+        """Return whether to apply retention to compacted logs now.
 
-        Kafka's threads do that after each round, so not without the cleaner, nor while all of them are busy.
+        Kafka's cleaner threads do so after each round: not with a disabled cleaner, nor while all of them are busy.
         """
         if self.states.is_stopping:
             return False
@@ -330,7 +330,7 @@ class CleanerService:
         return None if self.states.is_stopping else self.slots.free(self.settings.threads)
 
     def _begin_requested(self) -> None:
-        """Begin rounds that were asked for, as far as there are slots and their logs are free."""
+        """Begin requested rounds as long as a slot and their log are free."""
         while (slot := self._free_slot()) is not None:
             partition = next((one for one in self.callers.requests if self.states.is_free(one)), None)
             if partition is None:
@@ -343,7 +343,7 @@ class CleanerService:
         slot.task = asyncio.get_running_loop().create_task(self._round(slot, log))
 
     async def _round(self, slot: CleanerSlot, log: Log) -> None:
-        """Run a round at a log that was acquired, and tell all that wait for it."""
+        """Run a round at a log that was acquired, and report it to all waiters."""
         partition = log.topic, log.partition
         requests = self.callers.take(partition)
         try:

@@ -1,4 +1,4 @@
-"""The settings of the cleaner as a whole, and the share of them that each round has."""
+"""The settings of the whole cleaner, and the share of each round."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ HASH_KEY_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """The broker's configuration of the cleaner, `log.cleaner.*` with Kafka's defaults, and its mode."""
+    """The cleaner's mode and the broker's configuration `log.cleaner.*`, with Kafka's defaults."""
 
     mode: str = PROMPT
     is_enabled: bool = True
-    """If not, nothing is cleaned but on request; in mode kafka retention of compacted logs rests, too."""
+    """False: logs are cleaned only on request. In mode kafka this also disables retention of compacted logs."""
     threads: int = 1
     backoff_ms: int = 15_000
     dedupe_buffer_bytes: int = 134_217_728
-    """For all threads together, as are the other amounts."""
+    """For all threads together, like the other amounts."""
     load_factor: float = 0.9
     io_buffer_bytes: int = 524_288
     io_max_bytes_per_second: float = math.inf
 
     def for_rounds(self, hash_key: bytes) -> CleanerSettings:
-        """Return what goes into each round's plan: a thread's share."""
+        """Return the settings for each round's plan: the share of one thread."""
         return CleanerSettings(
             mode=self.mode,
             map_max_entries=kafka_map_entries(self.dedupe_buffer_bytes, self.load_factor, self.threads),
@@ -50,9 +50,9 @@ def new_hash_key() -> bytes:
 
 
 def kept_hash_key(env: Env, directory: str) -> bytes:
-    """Return the key of the hashes of record keys in a log directory, made if there is none; blocks for the disk.
+    """Return the secret key for hashes of record keys in a log directory, creating it if needed. Blocks for the disk.
 
-    An attacker who knows it could make up keys that collide.
+    An attacker who knows it could construct colliding keys.
     """
     path = f"{directory}/{HASH_KEY_FILE}"
     try:
