@@ -92,6 +92,7 @@ class _Output:
         self.path = path
         self._files = files
         self._name = location.name
+        self._is_local = location.is_local
         self._size = 0
         self._crc = 0
         self._stream = location.open_output()
@@ -104,6 +105,10 @@ class _Output:
 
     def size(self) -> int:
         return self._size
+
+    def fileno(self) -> int | None:
+        descriptor: int | None = self._stream.fileno() if self._is_local else None
+        return descriptor
 
     def close(self) -> None:
         self._stream.close()
