@@ -1,10 +1,10 @@
-"""The cleaner as a part of the broker: its loading, its settings from the configuration, its events.
+"""The cleaner as a part of the broker: loading, settings from the configuration, events.
 
 Topics report new, deleted and reconfigured logs to it; the broker reports rolled segments, appends to compacted logs
 and changed `log.cleaner.*`. It reports cleaned logs and deleted segments, for pending fetches, checkpoints and the
 removal of files.
 
-It is loaded with the first compacted log: a broker without one starts some 50 ms sooner and stays smaller.
+The first compacted log loads it: a broker without one starts some 50 ms faster and uses less memory.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ logger = logging.getLogger(__name__)
 
 
 class NodeCleaner:
-    """The broker's cleaner, once it is needed."""
+    """The broker's cleaner, loaded on demand."""
 
     def __init__(self, node: Node, holds: TombstoneHolds, watch: ExpiryWatch) -> None:
-        """`holds` tells which tombstones wait for consumer groups; `watch` sees which ones go."""
+        """`holds`: the tombstones that wait for consumer groups. `watch`: observes removed tombstones."""
         self._node = node
         self._holds = holds
         self._watch = watch
@@ -58,21 +58,21 @@ class NodeCleaner:
 
     @property
     def is_loaded(self) -> bool:
-        """True once the cleaner runs."""
+        """Whether the cleaner runs."""
         return self._service is not None
 
     async def start(self) -> None:
-        """Load the cleaner if there is work for it: a compacted log, or a checkpoint of one, which a deletion must forget."""
+        """Load the cleaner if it has work: a compacted log, or a checkpoint entry of one that was deleted."""
         checkpoint = f"{self._node.directory.path}/{names.CLEANER_CHECKPOINT}"
         is_needed = any(log.config.is_compacted for log in self._node.directory.logs.values())
         if is_needed or self._node.env.exists(checkpoint):
             await self.service()
         if self._node.config.diamant_cleaner_spark_staging and isinstance(self._node.env, RealEnv):
-            # Values of topics that are long deleted may lie there, if an earlier run was killed.
+            # A killed run may have left values there of topics deleted since.
             self._sweeping = asyncio.create_task(self._sweep_staging())
 
     async def service(self) -> CleanerService:
-        """The cleaner, started."""
+        """Return the running cleaner; load it if necessary."""
         if self._service is not None:
             return self._service
         if self._loading is None:
@@ -80,7 +80,7 @@ class NodeCleaner:
         return await asyncio.shield(self._loading)
 
     async def settled(self) -> None:
-        """Wait until there is nothing to clean at this time of the clock; at once if there is no cleaner."""
+        """Wait until nothing is left to clean at this time of the clock. Without a cleaner, return at once."""
         if self._loading is not None:
             await asyncio.wait({self._loading})
         if self._service is not None:
@@ -88,7 +88,7 @@ class NodeCleaner:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """Time at which the clock alone makes work due; None if no such work is known."""
+        """The next time at which work becomes due by the clock alone; None if unknown."""
         return None if self._service is None else self._service.picker.next_deadline_ms
 
     async def _load(self) -> CleanerService:
@@ -101,7 +101,7 @@ class NodeCleaner:
         return service
 
     async def stop(self) -> None:
-        """Stop it, if it runs."""
+        """Stop the cleaner if it runs."""
         self._stopping.set()
         if self._loading is not None:
             await asyncio.wait({self._loading})
@@ -111,7 +111,7 @@ class NodeCleaner:
             await asyncio.wait({self._sweeping})
 
     async def _sweep_staging(self) -> None:
-        """Remove what is left there; what is too young for that, when it is older."""
+        """Remove leftovers from the staging place. Repeat later for those that are too young to remove."""
         staging = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.spark.clean.staging")
         module = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.spark.runner.staging_sweep")
         config = self._node.config
@@ -128,18 +128,18 @@ class NodeCleaner:
         stopping.cancel()
 
     def status(self) -> CleanerStatus:
-        """The cleaner's status; empty until the cleaner is loaded."""
+        """Return the cleaner's status; empty until the cleaner is loaded."""
         from diamant.cleaner.service.metrics import CleanerStatus
 
         return CleanerStatus() if self._service is None else self._service.status()
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Take over changed `log.cleaner.*`."""
+        """Apply changed `log.cleaner.*`."""
         if self._service is not None:
             self._service.reconfigure(cleaner_settings(config))
 
     def _forget(self, log: Log) -> None:
-        """A log is new, or about to be deleted: what was known under its name does not hold."""
+        """Discard what is known under a log's name: the log is new, or about to be deleted."""
         if self._service is not None:
             self._service.forget(log)
         elif not log.is_deleted:
@@ -163,7 +163,7 @@ def _tell_failure(loading: asyncio.Task[CleanerService]) -> None:
 
 
 def cleaner_settings(config: BrokerConfig) -> ServiceSettings:
-    """Return what the configuration says to the cleaner."""
+    """Return the cleaner's settings from the configuration."""
     from diamant.cleaner.service.settings import ServiceSettings
 
     rate = config.log_cleaner_io_max_bytes_per_second
@@ -182,7 +182,7 @@ def cleaner_settings(config: BrokerConfig) -> ServiceSettings:
 def make_service(
     node: Node, service: type[CleanerService], holds: TombstoneHolds, watch: ExpiryWatch
 ) -> CleanerService:
-    """Return the broker's cleaner, which is to be started once the logs are loaded."""
+    """Return the broker's cleaner. Start it once the logs are loaded."""
 
     def retained(log: Log) -> None:
         node.log_events.changed(log)
@@ -204,7 +204,7 @@ def make_service(
 
 
 def _process_runners(env: Env) -> Callable[[], Runner] | None:
-    """A maker of runners with worker processes; None if other processes cannot see the files."""
+    """Return a factory of runners with worker processes; None if other processes cannot see the files."""
     if not isinstance(env, RealEnv):
         return None
 
@@ -221,7 +221,7 @@ def _offload_from_bytes(config: BrokerConfig) -> float:
 
 
 def _spark_runners(node: Node) -> Callable[[Runner], Runner] | None:
-    """A maker of runners on Spark, given the runner for rounds that fail there; None as for processes."""
+    """Return a factory of runners on Spark, given the fallback for failed rounds; None as for processes."""
     if not isinstance(node.env, RealEnv):
         return None
     turns: SparkTurns | None = None

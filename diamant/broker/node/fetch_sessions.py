@@ -1,12 +1,12 @@
 """Fetch sessions (KIP-227): remembered requests, so that a consumer sends only changes, and receives only changes.
 
-A session knows which of its partitions to look at: those that the client named, those whose log has changed since, and
-those with more data than the last answer could hold. All others cost nothing, neither when a fetch comes nor while it
+A session knows which of its partitions to read: those that the client named, those whose log has changed since, and
+those with more data than the last answer could hold. The others cost nothing, neither when a fetch arrives nor while it
 waits.
 
 Bounds: `max.incremental.fetch.session.cache.slots` sessions and MAX_CACHED_PARTITIONS partitions in all of them, at about
-0.5 KB each. When the slots are taken, a session that was silent for EVICTION_S makes room, or one that is older than that
-and smaller than the new one; otherwise the client gets no session and sends full requests, as it always may.
+0.5 KB each. When all slots are taken, the new session replaces one that was silent for EVICTION_S, or one that is older than
+EVICTION_S and smaller than the new one. Otherwise the client gets no session and sends full requests.
 
 Source: FetchSession, FetchSessionCache, FetchManager.
 """
@@ -25,15 +25,15 @@ from diamant.storage.log.log import Log
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
-"""In a request: please open a session."""
+"""In a request: open a session."""
 FINAL_EPOCH = -1
-"""In a request: no session, or no longer."""
+"""In a request: use no session, or close the present one."""
 
 EVICTION_S = 120.0
 """`FetchSession.EVICTION_MS` (`BrokerServer`, MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
 
 MAX_CACHED_PARTITIONS = 200_000
-"""Of all sessions together. Kafka has no such limit."""
+"""The limit over all sessions. Kafka has no such limit."""
 
 FIRST_WITH_TOPIC_ID = 13
 _MAX_INT = (1 << 31) - 1
@@ -45,7 +45,7 @@ Wanted: TypeAlias = tuple[str | None, UUID | None, FetchPartition]
 
 
 class SessionPartition:
-    """A partition of a session: what is wanted of it, and what the client was last told."""
+    """A partition of a session: the client's request for it, and the offsets last sent to the client."""
 
     __slots__ = ("high_watermark", "key", "log", "log_start_offset", "topic_name", "wanted")
 
@@ -54,12 +54,12 @@ class SessionPartition:
         self.wanted = wanted
         self.log: Log | None = None
         self.topic_name: str | None = None
-        """The name of the topic when there last was one."""
+        """The last known name of the topic."""
         self.high_watermark = -1
         self.log_start_offset = -1
 
     def is_news(self, result: FetchPartitionResult) -> bool:
-        """True if the client has to be told; notes what it then knows (`CachedPartition.maybeUpdateResponseData`)."""
+        """Return whether the answer must include this result; record it as sent (`CachedPartition.maybeUpdateResponseData`)."""
         is_news = result.records_size > 0 or result.diverging_epoch is not None
         if result.high_watermark != self.high_watermark:
             self.high_watermark = result.high_watermark
@@ -68,7 +68,7 @@ class SessionPartition:
             self.log_start_offset = result.log_start_offset
             is_news = True
         if result.error_code:
-            # So that the next answer without an error is told in any case.
+            # Forces the next result without an error into an answer.
             self.high_watermark = -1
             is_news = True
         return is_news
@@ -113,13 +113,13 @@ class FetchSession:
             self._due = dict(self.partitions)
 
     def seen_by(self, access_key: object) -> None:
-        """Look at everything again if the client may see other topics than with its last request."""
+        """Read all partitions again if the client's permissions differ from those of its last request."""
         if access_key != self._seen_by:
             self._seen_by = access_key
             self._due = dict(self.partitions)
 
     def put(self, key: PartitionKey, wanted: FetchPartition) -> SessionPartition:
-        """Add or change one partition; it has to be looked at."""
+        """Add or change one partition, and mark it to be read."""
         partition = self.partitions.get(key)
         if partition is None:
             partition = self.partitions[key] = SessionPartition(key, wanted)
@@ -135,7 +135,7 @@ class FetchSession:
             self.track(partition, None)
 
     def track(self, partition: SessionPartition, log: Log | None) -> None:
-        """Note a partition's present log: None if it does not exist, another one if its topic was recreated."""
+        """Record a partition's present log: None if it does not exist, a different one if its topic was recreated."""
         before = partition.log
         if log is before:
             return
@@ -149,23 +149,23 @@ class FetchSession:
             self.watch.add(log)
 
     def take_due(self) -> list[SessionPartition]:
-        """The partitions to look at. They stay due until `looked_at`, so that nothing is lost with an answer that is never
-        sent.
+        """Return the partitions to read. They stay due until `looked_at`, so that an answer that is never sent loses
+        nothing.
         """
         if self.watch.dirty:
             self.changed(self.watch.take_dirty())
         return list(self._due.values())
 
     def changed(self, logs: Iterable[Log]) -> list[SessionPartition]:
-        """The partitions of these logs have to be looked at."""
+        """Mark the partitions of these logs to be read, and return them."""
         partitions = [self._by_log[log] for log in logs if log in self._by_log]
         for partition in partitions:
             self._due.setdefault(partition.key, partition)
         return partitions
 
     def looked_at(self, partition: SessionPartition, result: FetchPartitionResult) -> None:
-        """An answer was made of what was read of a partition. It stays due if there may be more; one that gave records
-        goes behind the others, which get their turn.
+        """Record that a partition's result went into an answer. It stays due if there may be more data. A partition that
+        returned records moves behind the others.
         """
         if self.partitions.get(partition.key) is not partition:
             return
@@ -180,7 +180,7 @@ class FetchSession:
             self._due[partition.key] = partition
 
     def close(self) -> None:
-        """Forget everything; a fetch that waits is answered."""
+        """Drop all partitions, and answer a waiting fetch."""
         self.watch.close()
         self.partitions.clear()
         self._due.clear()
@@ -188,10 +188,10 @@ class FetchSession:
 
 
 class FetchSessions:
-    """All sessions of a broker, the one used longest ago first."""
+    """All sessions of a broker, the least recently used first."""
 
     def __init__(self, purgatory: Purgatory, clock: Callable[[], float], max_partitions: int) -> None:
-        """`clock` is real time, in seconds: sessions end by their clients' silence."""
+        """`clock`: real time in seconds. Sessions expire when their clients are silent."""
         self._purgatory = purgatory
         self._clock = clock
         self._max_partitions = max_partitions
@@ -200,13 +200,13 @@ class FetchSessions:
         self.partition_count = 0
         """Partitions in all sessions."""
         self.eviction_count = 0
-        """Sessions that had to make room for others."""
+        """Sessions evicted to make room for others."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def find(self, session_id: int) -> FetchSession | None:
-        """A session, without using it."""
+        """Return a session without marking it as used."""
         return self._sessions.get(session_id)
 
     def open(
@@ -217,7 +217,7 @@ class FetchSessions:
         uses_topic_ids: bool,
         isolation_level: int,
     ) -> FetchSession | None:
-        """A new session with these partitions, or None if there is no room for one."""
+        """Return a new session with these partitions; None if there is no room for it."""
         now_s = self._clock()
         size = len(wanted)
         if slots <= 0 or not self._make_room(size, slots, now_s):
@@ -234,10 +234,10 @@ class FetchSessions:
         return session
 
     def continued(self, request: FetchRequest, version: int) -> FetchSession:
-        """The session that an incremental request belongs to, with its changes made.
+        """Return the session of an incremental request, with the request's changes applied.
 
         Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, or FETCH_SESSION_TOPIC_ID_ERROR if it
-        began with names and continues with ids, or the other way.
+        began with names and continues with ids, or vice versa.
         """
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -252,7 +252,7 @@ class FetchSessions:
                 ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, f"fetch session {request.session_id} began with the other"
             )
         if session.watch.waiter is not None:
-            session.watch.complete()  # this is a second request of the session, from another connection
+            session.watch.complete()  # a second request of the session, from another connection
         if request.topics or request.forgotten_topics or request.isolation_level != session.isolation_level:
             before = session.size
             session.update(request)
@@ -268,7 +268,7 @@ class FetchSessions:
         return session
 
     def close(self, session_id: int) -> None:
-        """End a session, if there is one of this id."""
+        """End the session with this id, if it exists."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.partition_count -= session.size

@@ -1,8 +1,8 @@
-"""fsync of logs, off the loop: what `flush.messages`, `flush.ms` and rolled segments ask for.
+"""fsync of logs off the loop, for `flush.messages`, `flush.ms` and rolled segments.
 
-The owner takes a plan of what to sync, a thread runs it, the owner moves the recovery point. One plan at a time: fsyncs
-of one disk gain nothing in parallel. A failed fsync is final for its log: the page cache may have dropped what could
-not be written. So is a flush that failed for any other reason (no memory, no thread): its data may not be on disk.
+The owner makes a flush plan, a thread runs it, the owner moves the recovery point. One plan runs at a time: parallel
+fsyncs of one disk gain nothing. A failed fsync is final for its log: the page cache may have dropped the unwritten data.
+So is a flush that failed for any other reason (no memory, no thread): its data may not be on disk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Flush(NamedTuple):
 
 
 class Flusher:
-    """Logs waiting for their fsync. Bound: one entry per log, and one for each that could not be synced."""
+    """Logs that wait for their fsync. Bound: one entry per log, and one for each log that could not be synced."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -36,14 +36,14 @@ class Flusher:
         self._running: _Flush | None = None
         self._task: asyncio.Task[None] | None = None
         self.owed: set[Log] = set()
-        """Logs to which a coordinator has appended what must be on disk before the request is answered (`flush.messages`)."""
+        """Logs whose appends by a coordinator must be on disk before the request is answered (`flush.messages`)."""
         self._failed: set[Log] = set()
-        """Logs of which something could not be synced."""
+        """Logs with a failed sync."""
 
     def request(self, log: Log) -> asyncio.Future[None]:
-        """Schedule a sync of all that `log` holds now, and return its end. If it fails, appends are refused from then on.
+        """Schedule a sync of everything in `log` and return its future. If it fails, the log refuses further appends.
 
-        The future is shared with others, who are not to cancel it.
+        The future is shared: do not cancel it.
         """
         future = self._due.get(log)
         if future is None:
@@ -53,9 +53,9 @@ class Flusher:
         return future
 
     def _covering(self, log: Log) -> asyncio.Future[None]:
-        """Return the end of a flush of all that `log` holds now: the one in progress, if nothing came since it began.
+        """Return the future of a flush of everything in `log`: the one in progress if nothing was appended since it began.
 
-        The future is the caller's own: who cancels it takes nothing from others.
+        The future is the caller's own: cancelling it does not affect others.
         """
         running = self._running
         if running is not None and running.log is log and running.end_offset == log.log_end_offset:
@@ -63,37 +63,37 @@ class Flusher:
         return asyncio.shield(self.request(log))
 
     def pending(self, log: Log) -> asyncio.Future[None] | None:
-        """Return the flush to await before `flush.messages` lets clients see what `log` holds now; None for none.
+        """Return the flush to await before clients may see everything in `log` (`flush.messages`); None if none is needed.
 
-        Then it is on disk, or the log has failed. The future is the caller's own.
+        After it, the data is on disk or the log has failed. The future is the caller's own.
         """
         return self._covering(log) if log.is_flush_wanted else None
 
     def owe(self, log: Log) -> None:
-        """Make the answer to the present request wait for `log`, if `flush.messages` says so."""
+        """Make the answer to the present request wait for `log`, if `flush.messages` requires it."""
         if log.config.flush_messages != LONG_MAX and log.is_flush_wanted:
             self.owed.add(log)
 
     def owe_under_way(self) -> None:
-        """Make the answer to the present request wait for all flushes that `flush.messages` wants, also failed ones.
+        """Make the answer to the present request wait for all flushes that `flush.messages` requires, including failed ones.
 
-        For answers that repeat the outcome of an earlier request: the logs which that one wrote to are not remembered.
+        For answers that repeat the outcome of an earlier request: the logs that it wrote to are no longer known.
         """
         self._failed = {log for log in self._failed if not log.is_deleted}
         for log in (*self._due, *self._failed, *(() if self._running is None else (self._running.log,))):
             self.owe(log)
 
     async def flushed(self, logs: Iterable[Log]) -> None:
-        """Wait until what these logs hold now is on disk, or they have failed."""
+        """Wait until everything in these logs is on disk, or they have failed."""
         for future in [self._covering(log) for log in logs]:
             await future
 
     async def stop(self) -> None:
-        """Wait for what has been requested."""
+        """Wait for the requested flushes."""
         await self.settled()
 
     async def settled(self) -> None:
-        """Wait until nothing is left that has been requested."""
+        """Wait until no requested flush is left."""
         while self._task is not None:
             await asyncio.wait({self._task})
 
@@ -137,7 +137,7 @@ class Flusher:
 
 
 def _as_os_error(error: BaseException) -> OSError:
-    """Return an error of another kind as the cause of an OSError, which is what a log fails with."""
+    """Return the error as an OSError, the kind with which a log fails; any other error becomes its cause."""
     if isinstance(error, OSError):
         return error
     failure = OSError(f"the flush was not finished: {type(error).__name__}: {error}")
@@ -146,9 +146,9 @@ def _as_os_error(error: BaseException) -> OSError:
 
 
 def after_flush(flusher: Flusher, answer: Answer) -> Coroutine[Any, Any, Any]:
-    """The answer of a coordinator, once what it has appended in this turn of the loop is on disk (`flush.messages`).
+    """Return a coordinator's answer once its appends of this turn of the loop are on disk (`flush.messages`).
 
-    Awaiting it raises CloseConnection if the sync fails: the client must not believe that its data is safe.
+    Awaiting it raises CloseConnection if the sync fails: the client must not take its data as safe.
     """
     logs, flusher.owed = flusher.owed, set()
     return _when_synced(flusher, answer, logs)
@@ -162,7 +162,7 @@ async def _when_synced(flusher: Flusher, answer: Answer, logs: Collection[Log]) 
 
 
 def check_synced(logs: Collection[Log]) -> None:
-    """CloseConnection if a flush of one of these has failed."""
+    """Raise CloseConnection if a flush of one of these logs has failed."""
     failed = [f"{log.topic}-{log.partition}" for log in logs if log.write_failure is not None]
     if failed:
-        raise CloseConnection(f"what was to be answered could not be synced to disk: {', '.join(failed)}")
+        raise CloseConnection(f"the data to be acknowledged could not be synced to disk: {', '.join(failed)}")

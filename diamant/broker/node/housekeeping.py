@@ -1,6 +1,6 @@
 """Periodic work on a broker's logs: retention, checkpoints, timed flushes, expiry, removal of files.
 
-Work that the disk refuses is retried soon; trouble with one log holds up no other.
+Failed disk work is retried soon. A failure in one log does not delay the others.
 Source: Kafka's LogManager and ProducerStateManager.
 """
 
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_INTERVAL_MS = 5_000
-"""`replica.high.watermark.checkpoint.interval.ms` of Kafka; the other checkpoints go along if they changed."""
+"""Kafka's `replica.high.watermark.checkpoint.interval.ms`. Changed checkpoints of other kinds are written with it."""
 
 METADATA_SNAPSHOT_CHECK_MS = 600_000
 
 LOGS_PER_TURN = 64
-"""Partitions that a pass over all of them looks at before others get their turn."""
+"""The partitions that a pass checks in one turn of the loop."""
 
 
 class Housekeeping:
     """The jobs of one broker, on its loop."""
 
     def __init__(self, node: Node, *, retry_s: float = 5.0) -> None:
-        """`retry_s`: the pause before a retry of checkpoints that were not written, and of files that were not removed."""
+        """`retry_s`: the pause before failed writes of checkpoints and failed removals of files are retried."""
         self._node = node
         self._retry_s = retry_s
         self._changed_since_ms: int | None = None
         self._asked_ms: dict[Log, int] = {}
         """Time of the last flush request, for each log with `flush.ms`."""
         self._timed_flush_ms: int | None = None
-        """Time at which the scheduler expects the next of them."""
+        """Time at which the scheduler expects the next timed flush."""
         self._troubles = RepeatedErrors()
         node.log_events.subscribe(self.on_change)
 
     def schedule(self) -> None:
-        """Schedule all jobs; they run from the scheduler's start on."""
+        """Schedule all jobs. They run once the scheduler starts."""
         node, config = self._node, self._node.config
         every, add = node.scheduler.every, node.scheduler.add
         every("retention", config.log_retention_check_interval_ms, self.retain, config.log_initial_task_delay_ms)
@@ -62,11 +62,11 @@ class Housekeeping:
 
     @property
     def has_changes(self) -> bool:
-        """True if the checkpoints lack a change, and no write of them is in progress."""
+        """Whether the checkpoints lack a change and are not being written."""
         return self._changed_since_ms is not None
 
     def on_change(self, log: Log) -> None:
-        """Checkpoint the offsets of a log that has changed, and flush it if it has `flush.ms`, in time."""
+        """Schedule a checkpoint for a changed log, and its timed flush if it has `flush.ms`."""
         self.request_checkpoints()
         if log.config.flush_ms != LONG_MAX:
             self._on_timed_append(log)
@@ -78,7 +78,7 @@ class Housekeeping:
             self._node.scheduler.poke()
 
     async def write_checkpoints(self) -> None:
-        """Write those that have changed. OSError or what a lack of memory or threads gives; then it is tried again."""
+        """Write the changed checkpoints. Raises OSError, or the error of a lack of memory or threads; then it is retried."""
         self._changed_since_ms = None
         directory = self._node.directory
         try:
@@ -91,7 +91,7 @@ class Housekeeping:
         return None if self._changed_since_ms is None else self._changed_since_ms + CHECKPOINT_INTERVAL_MS
 
     def _try_again(self, what: Callable[[], object]) -> None:
-        """Schedule a retry of a failed job, by the system's clock: a manual one may stand, or hurry."""
+        """Schedule a retry of a failed job by the system clock: a manual clock may be stopped or jump."""
 
         def retry() -> None:
             what()
@@ -102,14 +102,14 @@ class Housekeeping:
     # -- retention and removal -------------------------------------------------------------------------------------------
 
     async def retain(self) -> None:
-        """Delete segments that retention no longer keeps; compacted logs are the cleaner's."""
+        """Delete segments that retention no longer keeps. Compacted logs are left to the cleaner."""
         now_ms = self._node.env.clock.now_ms()
         logs = self._node.directory.logs
         self._troubles.keep_only(logs)
         for count, (partition, log) in enumerate(list(logs.items()), start=1):
             try:
                 self._retain_log(log, now_ms)
-            except Exception as error:  # whatever it is, the others have their turn
+            except Exception as error:  # the other logs continue after any error
                 self._troubles.tell(partition, "retention failed", error, level=logging.ERROR)
             else:
                 self._troubles.is_over(partition, "retention failed")
@@ -124,7 +124,7 @@ class Housekeeping:
             freed = delete_oldest(log, segments)
             logger.info("%s-%d: %d bytes deleted by retention", log.topic, log.partition, freed)
         finally:
-            self._node.log_events.changed(log)  # some may have gone before one could not
+            self._node.log_events.changed(log)  # some segments may be deleted before one fails
 
     async def _remove_files(self) -> None:
         directory = self._node.directory
@@ -161,7 +161,7 @@ class Housekeeping:
         return [log for log in logs if log.log_end_offset > log.recovery_point and log.write_failure is None]
 
     def _flush_due_ms(self, log: Log) -> int:
-        # With 0 it is the next millisecond, else this would be due again and again while a flush is in progress.
+        # With 0 it is due in the next millisecond: otherwise it would be due all the time while a flush is in progress.
         return max(log.last_flush_ms, self._asked_ms.get(log, 0)) + max(log.config.flush_ms, 1)
 
     def _timed_flush_due_ms(self) -> int | None:

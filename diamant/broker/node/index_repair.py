@@ -1,12 +1,12 @@
 """Rebuilds damaged offset indexes in memory while the broker runs.
 
 Until then, each read that needs the index reads headers from further back, in the worst case from the segment's
-beginning. Only closed segments are mended, one at a time, from their `.log` files in a thread. No file is changed, so a
-swap or a removal of the segment at the same time does no harm, and the next start finds the damaged file again. If the
-`.log` file is damaged, too, the index stays: its good entries lead to what lies behind the damage.
+beginning. Only closed segments are repaired, one at a time, from their `.log` files in a thread. No file is changed, so a
+concurrent swap or removal of the segment is harmless, and the next start finds the damaged file again. If the `.log` file
+is damaged, too, the index stays: its good entries lead to the records after the damage.
 
 Bounds: `most` segments at once, with 8 bytes for each entry (2 MiB for 1 GiB at the default interval,
-`segment.index.bytes` at most); what is beyond stays slow. One thread, and one that waits for each damaged segment.
+`segment.index.bytes` at most); further segments stay slow. One thread, and one that waits for each damaged segment.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class IndexRepair:
         self._is_stopping = False
 
     def request(self, log: Log, segment: Segment) -> None:
-        """Schedule the rebuild of a closed segment's offset index, if there is room for it."""
+        """Schedule the rebuild of a closed segment's offset index if the bound allows it."""
         segment.is_index_damaged = False
         self._mended = [one for one in self._mended if not one.is_deleted]
         if self._is_stopping or len(self._mended) >= self._most or segment in self._mended:
@@ -49,7 +49,7 @@ class IndexRepair:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def __len__(self) -> int:
-        """The number of segments whose index was rebuilt, or is about to be."""
+        """The number of segments whose index was rebuilt, or will be."""
         return len(self._mended)
 
     async def stop(self) -> None:
@@ -59,7 +59,7 @@ class IndexRepair:
             await asyncio.wait({self._task})
 
     async def settled(self) -> None:
-        """Wait until nothing is being mended."""
+        """Wait until no repair is in progress."""
         if self._task is not None:
             await asyncio.shield(self._task)
 
@@ -69,7 +69,7 @@ class IndexRepair:
                 log, segment = self._waiting.popleft()
                 try:
                     await self._mend(log, segment)
-                except CorruptLog as error:  # it stays among the mended, so that it is not read in full again
+                except CorruptLog as error:  # it counts as repaired, so that it is not read in full again
                     logger.warning(
                         "%s stays as it is, since the .log file is damaged: %s", segment.offset_index.file.path, error
                     )
@@ -83,7 +83,7 @@ class IndexRepair:
         if segment.is_deleted:
             return
         index, config = segment.offset_index, log.config
-        # The file stays open as long as it is referenced here, whatever becomes of the segment.
+        # The file stays open while it is referenced here, even if the segment is removed.
         entries = await asyncio.to_thread(
             self._rebuild,
             segment.file,

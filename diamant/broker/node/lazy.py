@@ -1,4 +1,4 @@
-"""A part that is made with its first use, since most brokers never need it."""
+"""A part created on first use, since most brokers never need it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Lazy(Generic[T]):
-    """`part()` returns the part and makes it with the first call, from any thread; `part.made` is None until then."""
+    """`part()` returns the part; the first call creates it, from any thread. `part.made` is None until then."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make

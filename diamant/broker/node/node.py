@@ -1,4 +1,4 @@
-"""The node: the parts that a broker runs on, joined together. Knows no API, no coordinator and no HTTP."""
+"""The node: the assembled parts that a broker runs on. Knows no API, no coordinator and no HTTP."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ BATCH_CHECKERS = 2
 
 
 class Node:
-    """The basis of a broker. Belongs to the thread of the event loop in which it is made."""
+    """The basis of a broker. Belongs to the thread of the event loop that creates it."""
 
     def __init__(
         self, config: BrokerConfig, env: Env, directory: LogDirectory, metadata: MetadataLog, addresses: Addresses
     ) -> None:
-        """`config` as given at the start; `self.config` has what the metadata log says beside it.
+        """`config`: as given at the start. `self.config` adds the dynamic configurations of the metadata log.
 
-        The directory and the metadata log are open, and closed by `close`.
+        The directory and the metadata log are passed open; `close` closes them.
         """
         self.loop = asyncio.get_running_loop()
         self._static_config = config
@@ -63,11 +63,11 @@ class Node:
         self.config = self._dynamic_config()
         self.is_stopping = False
         self.authorizer, self.acls = _open_authorizer(self.config, metadata)
-        """None without `authorizer.class.name`: everybody may do everything."""
+        """None without `authorizer.class.name`: every client may do everything."""
         self.tls: TlsListeners | None = None
-        """None without a listener that has TLS."""
+        """None without a TLS listener."""
         self.started_s: float | None = None
-        """Time at which it was ready, on the monotonic clock."""
+        """Time at which the node was ready, on the monotonic clock."""
         self.on_reconfigured: list[Callable[[BrokerConfig], None]] = []
         self.scheduler = Scheduler(env.clock)
         self.purgatory = Purgatory(self.loop)
@@ -86,11 +86,11 @@ class Node:
 
     @property
     def cluster_id(self) -> str:
-        """The id in meta.properties, the same for the directory's whole life."""
+        """The id in meta.properties, which never changes for a directory."""
         return self.metadata.cluster_id
 
     async def load(self) -> None:
-        """Open the partitions, and log what was found wrong."""
+        """Open the partitions, and log the problems found."""
         expected = self.topics.expected_partitions()
         await asyncio.to_thread(self.directory.load_logs, expected, threads=self.config.num_recovery_threads)
         self.adopt_loaded()
@@ -101,7 +101,7 @@ class Node:
         self.adopt_loaded()
 
     def adopt_loaded(self) -> None:
-        """Take over the partitions that were opened, and log what was found wrong."""
+        """Adopt the opened partitions, and log the problems found."""
         of_kafka = kept_for_kafka(
             self.metadata.image,
             self.config.node_id,
@@ -120,13 +120,13 @@ class Node:
         self.topics.adopt_loaded()
 
     async def stop(self) -> None:
-        """End all work in the background. The scheduler has been stopped."""
+        """End all background work. The scheduler must be stopped before."""
         await self.flusher.stop()
         await self.index_mender.stop()
         self.batch_checkers.shutdown(wait=False)
 
     def close(self, *, is_kept: bool = True) -> None:
-        """Flush everything, if it `is_kept`, and release the directory. Blocks."""
+        """Flush everything if the data is to be kept, and release the directory. Blocks."""
         if not is_kept:
             self.metadata.close(clean=False)
             self.directory.close(is_clean=False)
@@ -134,7 +134,7 @@ class Node:
         try:
             self.metadata.close()
         except OSError as error:
-            # It fences our registration in the log, which Kafka's next start replaces anyway: no reason to stop here.
+            # Closing fences our registration in the log. Kafka's next start replaces it anyway, so continue.
             self.directory.messages.append(f"the metadata log could not be closed in order: {error}")
         if self.config.clock != SYSTEM_CLOCK:
             from diamant.storage.checkpoints.manual_clock_file import keep_clock
@@ -143,19 +143,19 @@ class Node:
                 keep_clock(self.env, self.config.data_dir)
             except OSError as error:
                 self.directory.messages.append(
-                    f"where the clock stands could not be written, an earlier time is kept: {error}"
+                    f"the clock's time could not be written, an earlier time is kept: {error}"
                 )
         self.directory.close(broker_epoch=self.metadata.broker_epoch, threads=self.config.num_recovery_threads)
 
     def apply_dynamic_config(self) -> None:
-        """Take over broker configurations that were changed over the wire."""
+        """Apply broker configurations that clients have changed."""
         self.config = self._dynamic_config()
         self.topics.apply_configs(broker_config=self.config)
         for listener in self.on_reconfigured:
             listener(self.config)
 
     def config_with_own(self, own: Mapping[str, str]) -> BrokerConfig:
-        """What the configuration would be with these texts set for this broker over the wire."""
+        """Return the configuration as if a client had set these texts for this broker."""
         return self._static_config.with_dynamic(self.metadata.image.configs.get((BROKER_RESOURCE, ""), {}), own)
 
     def _make_fetch_sessions(self) -> FetchSessions:
@@ -170,7 +170,7 @@ class Node:
         )
 
     def _flush_due(self, log: Log) -> None:
-        """A segment was rolled, or `flush.messages` is reached."""
+        """Flush a log that has rolled a segment or reached `flush.messages`."""
         self.flusher.request(log)
         self.log_events.rolled(log)
 
@@ -200,7 +200,7 @@ def _open_authorizer(config: BrokerConfig, metadata: MetadataLog) -> tuple[Autho
 
 
 def open_clock(env: Env, config: BrokerConfig) -> None:
-    """Set a manual clock to where it stood in this directory; warn if another clock was used here. Blocks."""
+    """Set a manual clock to its last time in this directory; warn if another clock was used here. Blocks."""
     directory = config.data_dir
     if config.clock == SYSTEM_CLOCK:
         if env.exists(f"{directory}/{names.MANUAL_CLOCK}"):

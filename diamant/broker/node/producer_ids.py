@@ -1,4 +1,4 @@
-"""Producer ids, unique over restarts: handed out from blocks that the metadata log has recorded (Kafka's
+"""Producer ids, unique across restarts, allocated from blocks recorded in the metadata log (Kafka's
 ProducerIdManager).
 """
 
@@ -22,8 +22,8 @@ BLOCK_SIZE = 1000
 class ProducerIds:
     """The current block.
 
-    `next_block_start()` is the metadata image's next id, `commit(end)` records that ids below `end` are taken and
-    returns once that is on disk: an id must not be handed out before.
+    `next_block_start()` is the metadata image's next id. `commit(end)` records that ids below `end` are taken, and
+    returns once that is on disk: no id may be allocated before.
     """
 
     def __init__(self, next_block_start: Callable[[], int], commit: Callable[[int], Awaitable[None]]) -> None:
@@ -36,8 +36,8 @@ class ProducerIds:
     def give(
         self, use: Callable[[int], _Result], without: Callable[[], _Result]
     ) -> _Result | Coroutine[Any, Any, _Result]:
-        """Return `use(producer_id)` of a new id, or a coroutine of it where a block of ids must be recorded first; `without()`
-        if that fails. `use` is called in the last turn of the loop that the coroutine takes.
+        """Return `use(producer_id)` for a new id, or a coroutine of it if a block must be recorded first; `without()` if that
+        fails. The coroutine calls `use` in its last turn of the loop.
         """
         producer_id = self.take()
         return self._give_slowly(use, without) if producer_id is None else use(producer_id)
@@ -51,7 +51,7 @@ class ProducerIds:
         return use(producer_id)
 
     def take(self) -> int | None:
-        """The next id, or None if the block is used up: then `await take_slowly()`."""
+        """Return the next id; None if the block is used up: then `await take_slowly()`."""
         if self._next >= self._end:
             return None
         producer_id = self._next
@@ -59,7 +59,7 @@ class ProducerIds:
         return producer_id
 
     async def take_slowly(self) -> int:
-        """The next id, with a new block if need be."""
+        """Return the next id, from a new block if necessary."""
         while (producer_id := self.take()) is None:
             async with self._lock:
                 if self._next >= self._end:

@@ -1,17 +1,17 @@
 """Fetches that wait for data (Kafka's DelayedFetch and its purgatory).
 
-A waiter keeps what it has read so far. An append to one of its logs marks that log dirty and, once per turn of the
-loop, only the dirty ones are read again. So a consumer of a thousand partitions costs one read per append, and
+A waiter keeps the data read so far. An append to one of its logs marks that log dirty. Once per turn of the
+loop, only the dirty logs are read again. So a consumer of a thousand partitions costs one read per append, and
 several appends within one turn cost one check. A producer without consumers pays one dictionary lookup.
 
-Who waits does so on a `Watch` of logs. That of a fetch session stays from one fetch to the next and remembers what changed in
-between, so that waiting once more does not cost anything per log.
+A waiter waits on a `Watch` of logs. The watch of a fetch session lasts from one fetch to the next and remembers the changes in
+between, so that the next wait costs nothing per log.
 
-Ends of waits are rounded up by a 25th of the wait and 20 ms at most, so that many idle consumers share timers and turns of the
-loop: what one turn answers comes back together, too.
+Deadlines are rounded up, by at most a 25th of the wait and at most 20 ms. So many idle consumers share timers and turns of the
+loop, and clients answered in one turn also return together.
 
-After a notification a session gets no other for that log until it has read it. So appends cost
-nothing for a session whose client is gone or slow: each of its logs notifies it once.
+A notified session gets no further notification for that log until it has read it. So appends cost
+nothing for a session whose client has left or is slow: each of its logs notifies it once.
 
 Bounds: one waiter per connection, since a connection's requests are handled one after the other; one watch per waiter or session.
 """
@@ -36,7 +36,7 @@ class DelayedOperation(Protocol):
         ...
 
     def encode(self) -> Body:
-        """The answer with what there is now."""
+        """Return the answer with the data read so far."""
         ...
 
 
@@ -46,7 +46,7 @@ MAX_TICK_S = 0.02
 
 
 class Watch:
-    """Logs that are waited for: again and again if `Purgatory.watch` made it, else once."""
+    """A set of watched logs: lasting if `Purgatory.watch` created it, else for one wait."""
 
     __slots__ = ("_answer", "_is_for_once", "_purgatory", "deadline_s", "dirty", "logs", "waiter")
 
@@ -55,11 +55,11 @@ class Watch:
         self._is_for_once = is_for_once
         self.logs: set[Log] = set()
         self.dirty: set[Log] = set()
-        """Logs that changed since they were last looked at."""
+        """Logs that changed since they were last read."""
         self.waiter: DelayedOperation | None = None
         self._answer: PendingAnswer | None = None
         self.deadline_s: float | None = None
-        """The end of the wait, in the loop's time, until it has come."""
+        """The deadline of the wait in the loop's time; None after it."""
 
     def add(self, log: Log) -> None:
         """Watch one more log."""
@@ -67,7 +67,7 @@ class Watch:
         self._purgatory.add_log(self, log)
 
     def remove(self, log: Log) -> None:
-        """Watch a log no longer."""
+        """Stop watching a log."""
         self.logs.discard(log)
         self.dirty.discard(log)
         self._purgatory.remove_log(self, log)
@@ -82,7 +82,7 @@ class Watch:
         return dirty
 
     def wait(self, waiter: DelayedOperation, max_wait_ms: int) -> Answer:
-        """The answer of `waiter` after a change that is enough for it, or after `max_wait_ms`. Only one waits at a time."""
+        """Return the answer of `waiter` once a change completes it, or after `max_wait_ms`. One waiter at a time."""
         assert self.waiter is None
         if self._purgatory.is_closed:
             return waiter.encode()
@@ -92,7 +92,7 @@ class Watch:
         return answer
 
     def complete(self) -> None:
-        """Answer the waiter, if there is one, with what it has."""
+        """Answer the waiter, if there is one, with its data so far."""
         waiter, answer = self.waiter, self._answer
         if waiter is None or answer is None:
             return
@@ -105,7 +105,7 @@ class Watch:
             answer.give(body)
 
     def refresh(self) -> None:
-        """Let the waiter look at the change; without a waiter the change is remembered."""
+        """Let the waiter read the changed logs. Without a waiter, the changes are remembered."""
         waiter, answer = self.waiter, self._answer
         if waiter is None or answer is None:
             return
@@ -119,7 +119,7 @@ class Watch:
             self.complete()
 
     def close(self) -> None:
-        """Watch nothing from now on; pending waiters are answered."""
+        """Stop watching, and answer pending waiters."""
         self.complete()
         for log in list(self.logs):
             self.remove(log)
@@ -133,14 +133,14 @@ class Watch:
 
 
 class Purgatory:
-    """Watches by the logs that they watch. Everything runs on the loop thread."""
+    """All watches, by log. Everything runs on the loop thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._by_log: dict[Log, set[Watch]] = {}
         self._dirty: set[Watch] = set()
         self._expiring: dict[float, tuple[set[Watch], asyncio.TimerHandle]] = {}
-        """Watches with a waiter by the ends of their waits, in the loop's time, each with its timer."""
+        """Watches with a waiter, with their timer, by deadline in the loop's time."""
         self.is_closed = False
 
     def __len__(self) -> int:
@@ -155,15 +155,15 @@ class Purgatory:
         return watch.wait(waiter, max_wait_ms)
 
     def watch(self) -> Watch:
-        """A watch on no log yet; to be closed."""
+        """Return a lasting watch without logs. The caller closes it."""
         return Watch(self, is_for_once=False)
 
     def add_log(self, watch: Watch, log: Log) -> None:
-        """Tell `watch` of the next change of a log."""
+        """Notify `watch` of the next change of a log."""
         self._by_log.setdefault(log, set()).add(watch)
 
     def remove_log(self, watch: Watch, log: Log) -> None:
-        """Stop telling `watch` of a log."""
+        """Stop notifying `watch` of a log."""
         watching = self._by_log.get(log)
         if watching is not None:
             watching.discard(watch)
@@ -171,7 +171,7 @@ class Purgatory:
                 del self._by_log[log]
 
     def wake(self, log: Log) -> None:
-        """Something changed in `log`: more data, a moved start, deletion."""
+        """Notify the watches of a changed `log`: more data, a moved start, deletion."""
         watching = self._by_log.pop(log, None)
         if watching is None:
             return
@@ -182,18 +182,18 @@ class Purgatory:
         self._dirty |= watching
 
     def is_watched(self, log: Log) -> bool:
-        """True if a change of this log would notify a watch."""
+        """Return whether a change of this log would notify a watch."""
         return log in self._by_log
 
     def close(self) -> None:
-        """Complete every waiter, and those that come later at once."""
+        """Complete every waiter; complete later ones at once."""
         self.is_closed = True
         for watches, _ in list(self._expiring.values()):
             for watch in list(watches):
                 watch.complete()
 
     def expire_later(self, watch: Watch, wait_s: float) -> None:
-        """Complete the waiter of `watch` after `wait_s`, unless `forget_deadline` comes before."""
+        """Complete the waiter of `watch` after `wait_s`, unless `forget_deadline` is called before."""
         tick_s = min(max(MIN_TICK_S, wait_s / TICKS_OF_A_WAIT), MAX_TICK_S)
         deadline_s = watch.deadline_s = tick_s * ceil((self._loop.time() + wait_s) / tick_s)
         expiring = self._expiring.get(deadline_s)
@@ -202,12 +202,12 @@ class Purgatory:
         expiring[0].add(watch)
 
     def forget_deadline(self, watch: Watch, deadline_s: float) -> None:
-        """The wait of `watch` is over before its end."""
+        """Drop the deadline of `watch`, whose wait has ended early."""
         watch.deadline_s = None
         watches, timer = self._expiring[deadline_s]
         watches.remove(watch)
         if not watches:
-            # A client chooses how long it waits, and may leave at once: what it asked for must not stay.
+            # A client chooses the deadline, and may disconnect at once: its timer must not stay.
             timer.cancel()
             del self._expiring[deadline_s]
 

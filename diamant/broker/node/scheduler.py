@@ -1,8 +1,8 @@
-"""One timer for everything that the broker does by the clock: retention, checkpoints, removals, expiry.
+"""One timer for all jobs that follow the clock: retention, checkpoints, removals, expiry.
 
-A job says when it is due next, in the milliseconds of the `Env` clock, or that it is not. Jobs run one after the
-other. While nothing is due nothing runs, and a user who moves the clock
-(`operations.running.clock` decides at which deadlines it stops) has the due jobs run at once.
+A job returns its next due time, in milliseconds of the `Env` clock, or None. Jobs run one after the
+other. Nothing runs while nothing is due. When a user moves the clock
+(`operations.running.clock` decides at which deadlines it stops), due jobs run at once.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from diamant.storage.env.clock import Clock, SettableClock, is_frozen
 logger = logging.getLogger(__name__)
 
 MAX_SLEEP_S = 24 * 3600.0
-"""Longest time to the next look at the jobs, so that a due time far in the future fits every timer."""
+"""The longest sleep before due times are checked again, so that a time far in the future fits every timer."""
 
 FAILED_JOB_DELAY_S = 1.0
-"""A job that failed is tried again no sooner than this: most say that they are still due."""
+"""The shortest pause before a failed job is retried: most stay due."""
 
 
 class ScheduledTask(NamedTuple):
-    """`due_ms()` gives the time of the next run (None: none for now); `run` does it and must move that time.
+    """`due_ms()` returns the time of the next run (None: none for now). `run` runs the job and must move that time.
 
-    `look_now` makes a job due that otherwise looks at intervals only (None: it is due exactly when there is something to do).
+    `look_now` makes an interval job due at once (None: the job is due exactly when it has work).
     """
 
     name: str
@@ -64,7 +64,7 @@ class Scheduler:
         self._wake = asyncio.Event()
         self._settling: list[asyncio.Future[list[str]]] = []
         self._told: dict[str, str] = {}
-        """Jobs whose last run failed, and what was logged of it."""
+        """Jobs whose last run failed, with the logged text."""
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -91,7 +91,7 @@ class Scheduler:
         self._task = self._loop.create_task(self._run())
 
     async def stop(self) -> None:
-        """Let the job in progress end, start no other."""
+        """Let the job in progress finish, and start no other."""
         if isinstance(self._clock, SettableClock) and self._clock_moved in self._clock.on_change:
             self._clock.on_change.remove(self._clock_moved)
         task, self._task = self._task, None
@@ -104,7 +104,7 @@ class Scheduler:
     async def settled(self) -> list[str]:
         """Run every job regardless of its interval, and wait until nothing is due at this time of the clock.
 
-        Returns the names of jobs that failed, which are not waited for. Cancelled by `stop`.
+        Returns the names of failed jobs; it does not wait for their retries. Cancelled by `stop`.
         """
         future: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         for job in self.jobs:
@@ -118,12 +118,12 @@ class Scheduler:
 
     @property
     def is_due(self) -> bool:
-        """True while a job waits for its turn at this time of the clock."""
+        """Whether a job is due at this time of the clock."""
         now_ms = self._clock.now_ms()
         return any(_is_due(job, now_ms) for job in self.jobs)
 
     def poke(self) -> None:
-        """Look at the due times again."""
+        """Check the due times again."""
         self._wake.set()
 
     def _clock_moved(self) -> None:
@@ -145,7 +145,7 @@ class Scheduler:
                 else:
                     self._told.pop(job.name, None)
             if due and not failed:
-                self._settling = settling + self._settling  # what ran may have made other jobs due
+                self._settling = settling + self._settling  # this run may have made other jobs due
             else:
                 _tell(settling, failed)
             if failed:
@@ -156,7 +156,7 @@ class Scheduler:
                 await self._sleep(self._until_next_s())
 
     def _tell_failure(self, name: str, error: Exception) -> None:
-        """Log a failure, with its traceback if it is none of the disk's; the same of the same job once, until it has run."""
+        """Log a failure, with its traceback unless it is an OSError. A repeated failure is logged once until the job succeeds."""
         text = f"{type(error).__name__}: {error}"
         if self._told.get(name) != text:
             self._told[name] = text
@@ -164,7 +164,7 @@ class Scheduler:
 
     def _until_next_s(self) -> float:
         if is_frozen(self._clock):
-            return MAX_SLEEP_S  # who moves the clock wakes us; else what is due in 1 ms would have us look all the time
+            return MAX_SLEEP_S  # moving the clock wakes us; else a job due in 1 ms would keep us busy
         now_ms = self._clock.now_ms()
         times = [due_ms - now_ms for job in self.jobs if (due_ms := job.due_ms()) is not None]
         return min(max(min(times, default=1 << 40), 1) / 1000, MAX_SLEEP_S)

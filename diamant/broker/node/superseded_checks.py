@@ -1,11 +1,11 @@
 """Checks for superseded records in logs whose dirty part is old, and their results.
 
 Nothing is read until the oldest dirty record is older than three quarters of `diamant.erasure.deadline.ms`. A result
-holds until a round has cleaned the log. Records appended after a check come near the deadline no sooner than that long
+holds until a round has cleaned the log. Records appended after a check reach that age no sooner than the same time
 after it. So a log without superseded records is checked again only then; others after `PAUSE_MS` of the broker's clock.
 
-Bounds: a check reads at most `MAX_BYTES` of a log. One call begins no further check after so many bytes of all logs;
-the logs that it leaves stay unknown until the next call.
+Bounds: a check reads at most `MAX_BYTES` of a log. After the same number of bytes over all logs, a call begins no further
+check; the remaining logs stay unknown until the next call.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Told:
     """The result for one log."""
 
     oldest_ms: int | None
-    """Since when something superseded is there, or since a moment before; None: nothing is."""
+    """The time since which a superseded record exists, or an earlier bound; None: there is none."""
     is_certain: bool
-    """False: it may be that nothing is."""
+    """False: there may be none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class _Seen:
 
 
 class SupersededChecks:
-    """Of all logs of a broker; its loop thread's."""
+    """The checks of all logs of a broker. Belongs to the loop thread."""
 
     def __init__(self, *, max_bytes: int = MAX_BYTES, max_keys: int = MAX_KEYS) -> None:
-        """The bounds of one check."""
+        """`max_bytes`, `max_keys`: the bounds of one check."""
         self._max_bytes = max_bytes
         self._max_keys = max_keys
         self._seen: dict[Log, _Seen] = {}
@@ -57,10 +57,10 @@ class SupersededChecks:
     async def tell(
         self, service: CleanerService, logs: dict[Log, tuple[int, int]], now_ms: int, patience_ms: int
     ) -> dict[Log, Told]:
-        """Tell of each of some logs whether something in it is superseded.
+        """Return for each log whether it holds superseded records.
 
-        `logs`: where the dirty part of each begins, and since when its oldest record is there; `patience_ms`: what is younger
-        counts as superseded and needs no look. Other logs are forgotten.
+        `logs`: the first dirty offset of each, and the time of its oldest dirty record. `patience_ms`: records younger than this
+        count as superseded without a check. Results of other logs are dropped.
         """
         async with self._turn:
             self._seen = {log: seen for log, seen in self._seen.items() if log in logs}
@@ -106,7 +106,7 @@ class SupersededChecks:
         except OSError:  # A round or retention has replaced a segment since.
             told, read = Told(oldest_ms, False), 0
         except CorruptLog:
-            # A damaged segment may supersede records, and there is no proof that those are gone.
+            # A damaged segment may supersede records; there is no proof that those were removed.
             told, read = Told(oldest_ms, True), 0
         else:
             found_ms = report.oldest_ms

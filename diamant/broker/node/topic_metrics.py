@@ -1,6 +1,6 @@
-"""Traffic per topic, as plain counters that the handlers add to (Kafka's BrokerTopicMetrics).
+"""Traffic per topic, as plain counters incremented by the handlers (Kafka's BrokerTopicMetrics).
 
-Counts begin at zero with the broker and only grow. Those of a deleted topic go into the sums over all topics.
+Counts begin at 0 with the broker and only grow. The counts of a deleted topic are added to the sums over all topics.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _FIRST_PRUNING = 64
 
 
 class TopicCounts:
-    """One topic's; the loop thread adds to them."""
+    """The counts of one topic. The loop thread increments them."""
 
     __slots__ = ("bytes_in", "bytes_out", "messages_in")
 
@@ -32,7 +32,7 @@ class TopicCounts:
 
 
 class BrokerTopicMetrics:
-    """All topics'. `exists` tells whether there still is a topic of that name.
+    """The counts of all topics. `exists` returns whether a topic of that name exists.
 
     Bound: one small object for each existing topic, and as many again of deleted ones.
     """
@@ -41,14 +41,14 @@ class BrokerTopicMetrics:
         self.no_key_compacted_topic_records = 0
         """Records without a key that producers sent to compacted topics, all refused."""
         self.errors: Counter[tuple[int, int]] = Counter()
-        """Partitions that Produce and Fetch answered an error for, by (API key, error code)."""
+        """Partitions that Produce and Fetch answered with an error, by (API key, error code)."""
         self._exists = exists
         self._by_topic: dict[str, TopicCounts] = {}
         self._deleted = TopicCounts()
         self._prune_at = _FIRST_PRUNING
 
     def topic(self, name: str) -> TopicCounts:
-        """The counts of a topic, to be added to at once: they may be replaced when other topics come."""
+        """Return the counts of a topic. Increment them at once: they may be replaced when other topics appear."""
         counts = self._by_topic.get(name)
         if counts is None:
             if len(self._by_topic) >= self._prune_at:
@@ -58,20 +58,20 @@ class BrokerTopicMetrics:
         return counts
 
     def refused(self, record_errors: Iterable[tuple[int, str | None]]) -> None:
-        """Count what a Produce was refused for. `record_errors`: index and message of each record at fault."""
+        """Count the reasons for refusing a Produce. `record_errors`: index and message of each invalid record."""
         self.no_key_compacted_topic_records += sum(message == NO_KEY for _, message in record_errors)
 
     def count_error(self, api_key: int, code: int) -> None:
-        """Count a partition that is answered by an error."""
+        """Count a partition answered with an error."""
         self.errors[api_key, int(code)] += 1
 
     def by_topic(self) -> dict[str, TopicCounts]:
-        """The counts of every topic that exists and was used."""
+        """Return the counts of every existing topic that was used."""
         self.prune()
         return dict(self._by_topic)
 
     def all_topics(self) -> TopicCounts:
-        """The sums over all topics, deleted ones included."""
+        """Return the sums over all topics, including deleted ones."""
         total = TopicCounts()
         total.add(self._deleted)
         for counts in self._by_topic.values():
@@ -79,6 +79,6 @@ class BrokerTopicMetrics:
         return total
 
     def prune(self) -> None:
-        """Move what belongs to deleted topics into the sums."""
+        """Move the counts of deleted topics into the sums."""
         for name in [name for name in self._by_topic if not self._exists(name)]:
             self._deleted.add(self._by_topic.pop(name))

@@ -1,1 +1,1 @@
-"""Parts that operations share: the progress of a call, work in threads, the way between two loops."""
+"""Shared parts of operations: the progress of a call, work in threads, calls between two loops."""

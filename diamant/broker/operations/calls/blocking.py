@@ -1,4 +1,4 @@
-"""Blocking work of a coroutine: work that comes to its end although the coroutine is cancelled, and work that ends with it."""
+"""Blocking work of a coroutine: work that completes although the coroutine is cancelled, and work that stops with it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """Ends what a thread does for a caller that is gone."""
+    """Stops the work of a thread whose caller has left."""
 
 
 async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Wait for what was begun, even if the caller is cancelled.
+    """Complete the work, even if the caller is cancelled.
 
-    So what is on the disk and what is known of it stay the same, and no other job takes up its files.
+    So memory stays consistent with the disk, and no other job touches the same files.
     """
     task = asyncio.get_running_loop().create_task(work)
     try:
@@ -30,7 +30,7 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def in_thread(work: Callable[[Callable[[], object]], T]) -> T:
-    """Run `work` in a thread. It gets a function to call now and then, which raises once no caller waits."""
+    """Run `work` in a thread. It is passed a function to call now and then, which raises Stopped once no caller waits."""
     is_over = threading.Event()
 
     def check() -> None:

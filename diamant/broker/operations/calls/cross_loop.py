@@ -1,4 +1,4 @@
-"""Calls of a broker's operations from any place: its own loop, another loop, or a thread without one.
+"""Calls of a broker's operations from anywhere: its own loop, another loop, or a thread without one.
 
 State belongs to the broker's loop thread. `on_loop` runs a coroutine there and waits for it in the caller's loop;
 `call` waits for it in a thread that has none.
@@ -6,7 +6,7 @@ State belongs to the broker's loop thread. `on_loop` runs a coroutine there and 
     report = await broker.compact("t")              # from any event loop
     report = call(loop, broker.compact("t"))        # from a thread
 
-`waiting` makes methods that wait of those that are awaited, for a class that wraps another.
+`waiting` turns an awaited method into a blocking one, for a class that wraps another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Awaited_co = TypeVar("Awaited_co", covariant=True)
 
 
 async def on_loop(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on `loop`. Cancelling the wait cancels it."""
+    """Run a coroutine on `loop`. Cancelling the wait cancels the coroutine."""
     if asyncio.get_running_loop() is loop:
         return await coroutine
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
@@ -33,7 +33,7 @@ async def on_loop(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any
 def call(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
     """Run a coroutine on `loop` from another thread and return its result.
 
-    TimeoutError after `timeout_s`: it is cancelled. RuntimeError on the loop's own thread, which would wait for itself.
+    TimeoutError after `timeout_s`; the coroutine is cancelled. RuntimeError on the loop's own thread, which would deadlock.
     """
     if asyncio._get_running_loop() is loop:
         coroutine.close()
@@ -47,7 +47,7 @@ def call(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], tim
 
 
 class Wraps(Protocol[Awaited_co]):
-    """A class for threads without an event loop, around one whose methods are awaited."""
+    """A blocking wrapper, for threads without an event loop, around a class with awaited methods."""
 
     @property
     def awaited(self) -> Awaited_co: ...
@@ -59,7 +59,7 @@ class Wraps(Protocol[Awaited_co]):
 def waiting(
     method: Callable[Concatenate[Awaited, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Wraps[Awaited], P], T]:
-    """Return the method of the wrapping class that calls `method` and waits for its result."""
+    """Return the wrapper's method, which calls `method` and waits for its result."""
 
     def wait(self: Wraps[Awaited], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return call(self.loop, method(self.awaited, *args, **kwargs))

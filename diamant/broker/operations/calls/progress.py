@@ -1,4 +1,4 @@
-"""The progress of a long call. The worker writes it, on the loop thread or on one other; any thread may read it."""
+"""The progress of a long call. One thread writes it, the loop's or a worker's; any thread may read it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 from diamant.cleaner.rules.pace import pace
 
 Measure: TypeAlias = Callable[[], tuple[int, int]]
-"""Returns how much is done, and of how much; on the loop thread."""
+"""Returns the amounts done and in total. Called on the loop thread."""
 
 
 class Progress:
-    """`stage` is what is being done, in a few words without keys or values; `done` of `total` are counted in `unit`.
+    """`stage` names the current step in a few words, without keys or values. `done` of `total` are counted in `unit`.
 
     A `total` of None: not known yet. `on_change` is called after each change, in the thread that made it.
-    `job_id`: once there is one, the id of the erasure or redaction, which continues without the call.
+    `job_id`: the id of the erasure or redaction, once there is one; such a job continues without the call.
     """
 
     __slots__ = ("_began_s", "_measure", "done", "job_id", "on_change", "stage", "total", "unit")
@@ -38,25 +38,25 @@ class Progress:
         self._tell()
 
     def advance(self, count: int = 1) -> None:
-        """Count so much more as done."""
+        """Add `count` to the amount done."""
         self.done += count
         self._tell()
 
     def move_to(self, done: int, total: int | None = None) -> None:
-        """Say how much is done altogether, and of how much if that is known now."""
+        """Set the amount done, and the total if it is known now."""
         self.done = done
         if total is not None:
             self.total = total
         self._tell()
 
     def end_measure(self) -> None:
-        """Keep what was measured last."""
+        """Keep the last measured amounts and stop measuring."""
         self._look()
         self._measure = None
         self._tell()
 
     def to_fields(self) -> dict[str, Any]:
-        """As JSON has it. `rate_per_s` (in `unit`) and `left_s` are those of this stage, in real time; None if not known."""
+        """Return the JSON fields. `rate_per_s` (in `unit`) and `left_s` concern this stage, in real time; None if not known."""
         self._look()
         rate, left_s = pace(self.done, self.total, time.monotonic() - self._began_s)
         return {
@@ -71,7 +71,7 @@ class Progress:
     def _look(self) -> None:
         if self._measure is not None:
             done, self.total = self._measure()
-            self.done = max(self.done, done)  # a round that follows another begins at nothing
+            self.done = max(self.done, done)  # each further round starts at 0
 
     def _tell(self) -> None:
         if self.on_change is not None:

@@ -1,1 +1,1 @@
-"""Compactions on request: by a call, by a configuration; how far they are, and what topics show of them."""
+"""Compactions on request: by a call or a configuration; their progress, and figures of topics."""

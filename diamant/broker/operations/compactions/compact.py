@@ -1,7 +1,7 @@
 """Compact and wait: the operation behind `Broker.compact`.
 
-Partitions are compacted in parallel, each up to the end that it had when the call came to it. Calls at the same time
-share their rounds. Rounds continue when their caller stops waiting (timeout, cancelled): a later call joins them.
+Partitions are compacted in parallel, each up to its end when the call reached it. Concurrent calls share
+their rounds. Rounds continue when their caller stops waiting (timeout, cancelled): a later call joins them.
 
 Bound: `MAX_CALLS` at once; each holds a few hundred bytes per partition.
 """
@@ -40,16 +40,16 @@ MAX_CALLS = 256
 """Calls that may wait at the same time."""
 
 MAX_TIMEOUT_MS = 366 * 24 * 3_600_000
-"""Of a call: a year."""
+"""The longest timeout of a call: a year."""
 
 PARTITIONS_PER_TURN = 2
-"""Active segments that are closed before others get their turn: each takes a millisecond or two."""
+"""Active segments to close in one turn of the loop: each takes a millisecond or two."""
 
 _STATUS = {DELETED: 404, NOT_COMPACTED: 409, STOPPING: 503}
 
 
 class CompactionFailed(VerbError):
-    """Partitions could not be compacted. `report` says which and why, and what was done with the others."""
+    """Partitions could not be compacted. `report` names them with the reasons, and the results of the others."""
 
     def __init__(self, report: CompactionReport) -> None:
         first, *others = report.failed
@@ -61,14 +61,14 @@ class CompactionFailed(VerbError):
 
 
 class BrokerStopping(VerbError):
-    """The broker stops; after its next start the call can be made again."""
+    """The broker stops. The call can be repeated after its next start."""
 
     status = 503
     code = STOPPING
 
 
 class Compactions:
-    """All calls of one broker; made with the first one. Belongs to the loop thread."""
+    """All compaction calls of one broker. Created with the first one. Belongs to the loop thread."""
 
     def __init__(self, node: Node, cleaning: NodeCleaner) -> None:
         self._node = node
@@ -79,7 +79,7 @@ class Compactions:
         self._running: set[asyncio.Task[CompactionReport]] = set()
 
     async def compact(self, request: CompactRequest, progress: Progress | None = None) -> CompactionReport:
-        """Compact what the request names, and return what was done; see `Broker.compact`."""
+        """Compact the partitions of a request and return a report; see `Broker.compact`."""
         _check(request)
         if self._is_stopping:
             raise BrokerStopping("the broker is stopping")
@@ -119,14 +119,14 @@ class Compactions:
         return self._compactor
 
     async def figures(self) -> TopicFigures:
-        """The figures that DescribeConfigs shows of topics."""
+        """Return the figures of topics for DescribeConfigs."""
         compactor = await self.compactor()
         from diamant.broker.operations.compactions.topic_figures import TopicFigures
 
         return TopicFigures(self._node, compactor.service, compactor.counts)
 
     async def _partitions(self, request: CompactRequest, progress: Progress) -> CompactionReport:
-        """Compact the partitions beside each other."""
+        """Compact the partitions in parallel."""
         start_s, started_ms = self._loop.time(), self._node.env.clock.now_ms()
         topic = request.topic
         await self._node.topics.settled([topic])
@@ -176,7 +176,7 @@ class Compactions:
         return report
 
     def _logs(self, name: str, partition: int | None) -> Sequence[Log]:
-        """The logs that are meant, ascending. Raises VerbError if there are none such, or they are not compacted."""
+        """Return the requested logs, ascending. Raises VerbError if they do not exist or are not compacted."""
         topic = self._node.topics.by_name.get(name)
         if topic is None:
             raise NotFound(f"there is no topic {name!r}")
@@ -203,12 +203,12 @@ def _check(request: CompactRequest) -> None:
 
 
 def check_engine(engine: str | None) -> None:
-    """Raise BadArgument for a runner that there is not."""
+    """Raise BadArgument for an unknown engine."""
     if engine is not None and engine not in ENGINES:
         raise BadArgument(f"engine is {engine!r}, expected one of {', '.join(ENGINES)}")
 
 
 def not_compacted_text(name: str, log: Log) -> str:
-    """Why a topic cannot be compacted, and which setting says so."""
+    """Return why a topic is not compacted, and the setting to change."""
     policy = ",".join(sorted(log.config.cleanup_policy)) or "empty"
     return f"{name} is not compacted: its cleanup.policy is {policy}. Set cleanup.policy=compact or compact,delete to compact it"

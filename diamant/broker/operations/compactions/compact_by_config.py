@@ -1,12 +1,12 @@
-"""`diamant.compact=now` by IncrementalAlterConfigs: compact, wait for a bounded time, answer with an error code of Kafka's.
+"""`diamant.compact=now` by IncrementalAlterConfigs: compact, wait for a bounded time, answer with one of Kafka's error codes.
 
 The wait ends after `diamant.compact.wait.max.ms` with REQUEST_TIMED_OUT, while the compaction continues. A further
 request on the same connection joins it and waits for its end, which covers everything written before the first request:
 otherwise a topic with constant writes would never be done. Any other request begins a new compaction, and covers
 everything written before it.
 
-Bounds: `RATE_PER_S` new compactions in the long run, `BURST` at once, later ones wait for their turn within their time;
-those without a caller count among `compact.MAX_CALLS`.
+Bounds: `RATE_PER_S` new compactions in the long run, `BURST` at once. Further ones wait for their turn within their time
+limit. Compactions without a waiting caller count towards `compact.MAX_CALLS`.
 
 | error | when |
 |---|---|
@@ -52,7 +52,7 @@ _CODES = {
 
 
 class Allowance:
-    """A bucket of tokens that fills with time (`now_s` is the loop's)."""
+    """A token bucket (`now_s`: the loop's time)."""
 
     def __init__(self, rate_per_s: float, burst: int) -> None:
         self._rate_per_s = rate_per_s
@@ -61,7 +61,7 @@ class Allowance:
         self._at_s = 0.0
 
     def take(self, now_s: float, longest_s: float) -> float | None:
-        """Take one; the time to wait until it is there, None (and nothing is taken) if that is longer than `longest_s`."""
+        """Take a token; return the seconds until it is available. None, and nothing is taken, if longer than `longest_s`."""
         self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._rate_per_s)
         self._at_s = now_s
         wait_s = max(0.0, (1 - self._tokens) / self._rate_per_s)
@@ -77,14 +77,14 @@ class _Running:
 
     task: asyncio.Task[CompactionReport]
     timed_out: set[str] = field(default_factory=set)
-    """Connections that were told to try again."""
+    """Connections whose request timed out: a further one joins."""
 
 
 class CompactByConfig:
-    """The compactions that such requests have begun. Belongs to the loop thread."""
+    """The compactions begun by such requests. Belongs to the loop thread."""
 
     def __init__(self, node: Node, compactions: Lazy[Compactions], allowance: Allowance | None = None) -> None:
-        """`allowance`: of new compactions; None: `RATE_PER_S`."""
+        """`allowance`: the rate limit of new compactions; None: `RATE_PER_S`."""
         self._node = node
         self._compactions = compactions
         self._running: dict[str, list[_Running]] = {}
@@ -103,7 +103,7 @@ class CompactByConfig:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, not_compacted_text(topic, log))
 
     async def compact(self, topics: Sequence[str], peer: str) -> dict[str, KafkaError | None]:
-        """Compact topics beside each other; for each the error, if there is one. `peer` names the connection."""
+        """Compact topics in parallel; return each topic's error, or None. `peer` names the connection."""
         deadline_s = asyncio.get_running_loop().time() + self._node.config.diamant_compact_wait_max_ms / 1000
         results = await asyncio.gather(*[self._one(topic, peer, deadline_s) for topic in topics])
         return dict(zip(topics, results, strict=True))
@@ -149,7 +149,7 @@ class CompactByConfig:
 
     def _end(self, topic: str, running: _Running) -> None:
         if not running.task.cancelled():
-            running.task.exception()  # its caller may be gone
+            running.task.exception()  # mark it as seen: its caller may have left
         left = self._running[topic]
         left.remove(running)
         if not left:

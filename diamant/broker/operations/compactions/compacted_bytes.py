@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class CompactedBytes:
-    """Sizes are those at the beginning. Partitions that are over count as a whole, the others as far as their rounds are."""
+    """Uses the sizes at the beginning. Finished partitions count in full, the others by the progress of their rounds."""
 
     def __init__(self, service: CleanerService, logs: Iterable[Log], progress: Progress) -> None:
         self._service = service
@@ -23,11 +23,11 @@ class CompactedBytes:
         self._done = 0
 
     def begin(self, stage: str) -> None:
-        """Begin a stage of their progress."""
+        """Begin a stage of the caller's progress."""
         self._progress.begin(stage, self._total, "bytes", measure=self._measure)
 
     def is_over(self, topic: str, partition: int, *, rounds: int = 1) -> None:
-        """Count a partition. One that needed no round was no work: it would make the rest look quick."""
+        """Count a finished partition. One without a round is excluded: it took no time and would inflate the rate."""
         size = self._waiting.pop((topic, partition))
         if rounds:
             self._done += size

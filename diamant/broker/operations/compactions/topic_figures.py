@@ -1,8 +1,8 @@
-"""Figures that DescribeConfigs shows beside the configurations of a compacted topic: how clean it is.
+"""Figures of a compacted topic that DescribeConfigs shows beside its configurations, such as its dirty ratio.
 
-The rows are in `config/virtual_topic_table.py`. Figures are of this moment, except those that would take long to
-compute: one request reads at most `MAX_COUNTED_BYTES` that were not counted before, and with more than `MAX_SEGMENTS`
-segments it shows the result of the cleaner's last scan. Otherwise `unknown`.
+The rows are in `config/virtual_topic_table.py`. Figures are current unless they take long to compute: one request reads
+at most `MAX_COUNTED_BYTES` not counted before, and with more than `MAX_SEGMENTS` segments it shows the result of the
+cleaner's last scan. Otherwise a figure is `unknown`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from diamant.cleaner.service.service import CleanerService
 
 MAX_COUNTED_BYTES = 16 * 1024 * 1024
-"""For one request, whatever number of topics it names."""
+"""Per request, over all its topics."""
 MAX_SEGMENTS = 2_000
 MAX_NAMED = 5
-"""Partitions that are named where there may be many."""
+"""The most partitions that a figure names."""
 
 UNKNOWN = "unknown"
 
 
 class TopicFigures:
-    """The figures of any number of topics at one moment."""
+    """The figures of topics within one request."""
 
     def __init__(self, node: Node, service: CleanerService, counts: CountedLogs) -> None:
         self._node = node
@@ -48,7 +48,7 @@ class TopicFigures:
         }
 
     async def describe(self, topic: str) -> list[DescribedConfig]:
-        """The entries of one topic; none if it is gone, or not compacted."""
+        """Return the entries of one topic; none if it does not exist or is not compacted."""
         await asyncio.sleep(0)  # a request may name thousands
         found = self._node.topics.by_name.get(topic)
         logs = [] if found is None else [log for _, log in sorted(found.logs.items()) if log.config.is_compacted]
@@ -90,7 +90,7 @@ class TopicFigures:
     async def _count(
         self, logs: Sequence[Log], starts: Sequence[int]
     ) -> tuple[SegmentCounts | None, SegmentCounts | None]:
-        """Counts of the clean parts and of the dirty parts; None where counting would take too long."""
+        """Return the counts of the clean and of the dirty parts; None where counting would take too long."""
         clean, dirty = SegmentCounts(), SegmentCounts()
         for log, start in zip(logs, starts, strict=True):
             counted = self._counts.of(log)
@@ -121,7 +121,7 @@ class TopicFigures:
 
 
 def _uncleanable(logs: Sequence[Log], statuses: Mapping[tuple[str, int], PartitionStatus]) -> str:
-    """The number of uncleanable partitions, with the first reasons; paths are file names in the partition only."""
+    """Return the number of uncleanable partitions with the first reasons. Paths are reduced to file names."""
     named = []
     for log in logs:
         one = statuses.get((log.topic, log.partition))

@@ -1,1 +1,1 @@
-"""Figures of the records in partitions for those who look: when `cleaner/queries` counts them, and what it found last."""
+"""Figures of the records in partitions for the page: counts by `cleaner/queries`, scheduled and cached."""

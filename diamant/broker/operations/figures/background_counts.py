@@ -1,7 +1,7 @@
-"""Counts partitions that are looked at, in the background: one at a time, as long as a page shows them.
+"""Background counts of the partitions that a page shows, one at a time, while the page is open.
 
-All of it takes a hundredth of a core: a count takes a tenth of one while it reads, and then there is a pause. Of partitions that
-were never counted the smallest comes first, then the one whose count is oldest.
+Counting takes 1 % of a core in total: 10 % while a partition is read, then a pause. The smallest partition without a count
+comes first, then the one with the oldest count.
 
 Bounds: one count, of partitions up to `MAX_BYTES`; larger ones are counted on request only.
 """
@@ -23,34 +23,34 @@ logger = logging.getLogger(__name__)
 
 MAX_BYTES = 4 * 1024**3
 SHARE = 0.1
-"""Of a core, while a partition is read."""
+"""Share of a core while a partition is read."""
 SLICE_S = 0.005
-"""So long the thread works before it rests."""
+"""The time that the thread works between rests."""
 WANTED_S = 30.0
-"""A count ends if no page has shown anything for so long."""
+"""A count ends if no page has shown anything for this time."""
 RETRY_S = 60.0
-"""After a failure."""
+"""The pause after a failure."""
 
 
 class BackgroundCounts:
-    """Of one broker; made on first use. On the loop thread."""
+    """The background counts of one broker. Created on first use. Belongs to the loop thread."""
 
     def __init__(self, figures: SegmentFigures) -> None:
         self._figures = figures
         self._task: asyncio.Task[None] | None = None
         self._from_s = 0.0
-        """No count begins before."""
+        """No count begins before this time."""
         self._wanted_until_s = 0.0
         self._failed: dict[Log, float] = {}
-        """Since when; only of logs that were looked at last."""
+        """The time of the failure, for logs of the last `look`."""
 
     @property
     def is_counting(self) -> bool:
-        """True while a partition is being read."""
+        """Whether a partition is being read."""
         return self._task is not None and not self._task.done()
 
     def look(self, logs: Iterable[Log]) -> None:
-        """Say that a page shows these; one of them is counted if that is due. Called now and then."""
+        """Note that a page shows these logs; begin to count one of them if due. Called repeatedly."""
         now_s = time.monotonic()
         self._wanted_until_s = now_s + WANTED_S
         if self.is_counting or now_s < self._from_s:
@@ -60,7 +60,7 @@ class BackgroundCounts:
             self._task = asyncio.get_running_loop().create_task(self._count(chosen))
 
     async def stop(self) -> None:
-        """End what is being counted."""
+        """End the count in progress."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -108,7 +108,7 @@ class BackgroundCounts:
 
 
 class _Pace:
-    """Has a thread rest most of the time."""
+    """Makes a thread rest most of the time."""
 
     def __init__(self, counts: BackgroundCounts) -> None:
         self._counts = counts

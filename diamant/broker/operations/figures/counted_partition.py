@@ -1,4 +1,4 @@
-"""The records of a partition by kind, as they were counted at one moment, and what is remembered of that for longer."""
+"""The records of a partition by kind, counted at one moment, and the sums that are kept for longer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CountedPartition:
     counted_s: float
     """On the monotonic clock."""
     took_s: float
-    """Of a thread's processor."""
+    """CPU time of the counting thread."""
 
     @property
     def by_base_offset(self) -> dict[int, SegmentRecords]:
@@ -33,17 +33,17 @@ class CountedPartition:
 
     @property
     def is_current(self) -> bool:
-        """True if nothing was written or removed since."""
+        """Whether nothing was written or removed since."""
         return self.log_start_offset == self.log.log_start_offset and self.sizes == sizes_of(self.log)
 
 
 def sizes_of(log: Log) -> tuple[tuple[int, int], ...]:
-    """Return base offset and size of each segment that has any record."""
+    """Return base offset and size of each segment that is not empty."""
     return tuple((segment.base_offset, segment.size) for segment in log.segments if segment.size)
 
 
 class CountedSums(NamedTuple):
-    """The sums of a partition: a few numbers, which are kept for far more partitions than all of its counts."""
+    """The sums of a partition: a few numbers, kept for far more partitions than full counts."""
 
     log: Log
     bytes: int
@@ -56,7 +56,7 @@ class CountedSums(NamedTuple):
 
     @classmethod
     def of(cls, counted: CountedPartition, end_offset: int) -> CountedSums:
-        """Return those of a count."""
+        """Return the sums of a count."""
         return cls(
             counted.log,
             sum(size for _, size in counted.sizes),
@@ -69,28 +69,28 @@ class CountedSums(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """True if nothing was written or removed since, as far as its size tells."""
+        """Whether nothing was written or removed since, judged by end offset and size."""
         return (self.bytes, self.end_offset) == (self.log.size, self.log.log_end_offset)
 
 
 class SupersededShare(NamedTuple):
-    """Of several partitions together, as they were counted last."""
+    """The share of superseded records in several partitions, by their last counts."""
 
     partitions: int
-    """Those that hold anything."""
+    """The number of partitions that are not empty."""
     counted: int
-    """Those of them that were counted."""
+    """The number of those that were counted."""
     records: int
     superseded: int
 
     @property
     def ratio(self) -> float | None:
-        """From 0 to 1; None as long as not all are counted, or if there is no record."""
+        """From 0 to 1; None until all are counted, or if there are no records."""
         return self.superseded / self.records if self.records and self.counted == self.partitions else None
 
 
 def share_of(sums: Iterable[CountedSums | None]) -> SupersededShare:
-    """Return the share of partitions that hold anything; None stands for one that was not counted."""
+    """Return the share of partitions that are not empty. A None stands for a partition that was not counted."""
     partitions = counted = records = superseded = 0
     for one in sums:
         partitions += 1

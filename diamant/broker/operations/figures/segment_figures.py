@@ -1,7 +1,7 @@
-"""The records of partitions by kind and segment, counted from time to time for the page.
+"""The records of partitions by kind and segment, counted occasionally for the page.
 
-The files of one moment are read in a thread, as `explain` reads them, while writing and cleaning continue. Counts are kept until
-a segment they are of is replaced; those of segments that grew are told as such.
+A thread reads the files of one moment, as for `explain`, while writing and cleaning continue. Counts are kept until one of
+their segments is replaced; counts of segments that have grown are marked as outdated.
 
 Bounds: two counts at a time, one of them of a partition above `UNASKED_BYTES`, each with the memory of `segment_census`; the
 counts of `MAX_KEPT` partitions, 200 bytes for each segment; the sums of `MAX_SUMS` partitions, 200 bytes each.
@@ -36,11 +36,11 @@ MAX_SUMS = 20_000
 UNASKED_BYTES = 64 * 1024 * 1024
 """Larger partitions are counted in the background, or on request."""
 PAUSE = 100
-"""A count is repeated on its own only after this multiple of its duration: at most one percent of a core."""
+"""A count is repeated automatically only after this multiple of its duration: at most 1 % of a core."""
 
 
 class SegmentFigures:
-    """The counts of one broker; made on first use. On the loop thread."""
+    """The counts of one broker. Created on first use. Belongs to the loop thread."""
 
     def __init__(self, explaining: ExplainOperation) -> None:
         self._explaining = explaining
@@ -50,33 +50,33 @@ class SegmentFigures:
         self._lock = asyncio.Lock()
         self._large_lock = asyncio.Lock()
         self._counting: dict[Log, asyncio.Future[CountedPartition | None]] = {}
-        """Counts that `soon` has begun and not seen the end of."""
+        """Counts in progress that `soon` has begun."""
         self._progress: dict[Log, Progress] = {}
 
     def known(self, log: Log) -> CountedPartition | None:
-        """Return what was counted last, which may be out of date; None if nothing was."""
+        """Return the last counts, which may be outdated; None if there are none."""
         found = self._known.get((log.topic, log.partition))
         return found if found is not None and found.log is log else None
 
     def sums(self, log: Log) -> CountedSums | None:
-        """Return the sums of the last count, which may be out of date; None if there was none."""
+        """Return the sums of the last count, which may be outdated; None if there are none."""
         found = self._sums.get((log.topic, log.partition))
         return found if found is not None and found.log is log else None
 
     def share(self, logs: Iterable[Log]) -> SupersededShare:
-        """Return the superseded share of partitions, as they were counted last."""
+        """Return the superseded share of partitions, by their last counts."""
         return share_of(self.sums(log) for log in logs if log.log_start_offset < log.log_end_offset)
 
     def share_known(self) -> SupersededShare:
-        """Return the share of all compacted partitions that were counted and are still there."""
+        """Return the share over all compacted partitions that were counted and still exist."""
         return share_of(one for one in self._sums.values() if one.log.config.is_compacted and not one.log.is_deleted)
 
     def progress(self, log: Log) -> Progress | None:
-        """Return how far the count of a partition is; None if it is not being counted."""
+        """Return the progress of a partition's count; None if it is not being counted."""
         return self._progress.get(log)
 
     async def refreshed(self, log: Log) -> CountedPartition | None:
-        """Return present counts if they are cheap, else the last ones. VerbError."""
+        """Return current counts if they are cheap, otherwise the last ones. VerbError."""
         found = self.known(log)
         if log.size > self.unasked_bytes:
             return found
@@ -87,7 +87,7 @@ class SegmentFigures:
         return await self.count(log)
 
     async def soon(self, log: Log, wait_s: float) -> CountedPartition | None:
-        """As `refreshed`, but what is known if that takes longer than `wait_s`: it continues, and others wait for it, too."""
+        """Return as `refreshed` does; after `wait_s` return the last counts. The count continues, and later calls join it."""
         counting = self._counting.get(log)
         if counting is None:
             counting = self._counting[log] = asyncio.ensure_future(self.refreshed(log))
@@ -100,7 +100,7 @@ class SegmentFigures:
     async def count(
         self, log: Log, progress: Progress | None = None, pace: Callable[[], None] = lambda: None
     ) -> CountedPartition:
-        """Count now. `pace` is called between the pieces, in the thread that reads them, and may wait. VerbError, Stopped."""
+        """Count now. The reading thread calls `pace` between pieces; it may block. VerbError, Stopped."""
         async with self._large_lock if log.size > self.unasked_bytes else self._lock:
             progress = self._progress[log] = progress or Progress()
             progress.begin("counting", log.size, "bytes")
@@ -122,7 +122,7 @@ class SegmentFigures:
     async def _counted(self, log: Log, progress: Progress, pace: Callable[[], None]) -> tuple[CountedPartition, int]:
         explaining = self._explaining
         taken, files = await explaining.open(log)
-        # After the wait for other counts the log may have been replaced.
+        # While this call waited for other counts, the log may have been replaced.
         start = taken.state.log_start_offset
         is_begun = False
 
@@ -134,7 +134,7 @@ class SegmentFigures:
 
             nonlocal is_begun
             is_begun = True
-            with files:  # here: the thread still reads them when its caller has gone
+            with files:  # closed in the thread, which may outlive its caller
                 started_s = time.thread_time()
                 census = count_by_segment(
                     log.env,

@@ -1,11 +1,11 @@
 """`broker.count`: counts the records of a topic, by kind (`cleaner/queries/record_count.py`).
 
-The quick answer has bounds, from the headers of batches; nothing else is read. The exact count runs in a thread, over
-the files of one moment, as `explain` has them, while writing and cleaning continue.
+The quick answer gives bounds, from batch headers alone. The exact count runs in a thread, over the files of one moment,
+as for `explain`, while writing and cleaning continue.
 
-Bounds: `MAX_AT_ONCE` counts; for each the descriptors of `log_files.LogFiles` and the memory of `record_count.py`. The
-quick answer reads headers in at most `MAX_COUNTED_BYTES` of each partition that were not counted before; of a larger one
-only the number of its offsets is known.
+Bounds: `MAX_AT_ONCE` counts, each with the descriptors of `log_files.LogFiles` and the memory of `record_count.py`. The
+quick answer reads headers in at most `MAX_COUNTED_BYTES` per partition that were not counted before; for a larger
+partition it gives only the number of offsets.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PartitionRecords:
     partition: int
     count: RecordCount
     problems: tuple[str, ...] = ()
-    """Files that could not be read, and were not counted."""
+    """Files that could not be read and were not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class TopicRecords:
 
     @property
     def total(self) -> RecordCount:
-        """Of all partitions together: a key counts once in each that has it."""
+        """The sum over all partitions. A key counts once in each partition that holds it."""
         return reduce(RecordCount.plus, (one.count for one in self.partitions), RecordCount())
 
     def to_fields(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the fields of its JSON object."""
         return {
             "topic": self.topic,
             "is_exact": self.is_exact,
@@ -67,7 +67,7 @@ class TopicRecords:
 
 
 class CountOperation:
-    """The verb of one broker; made on first use. Everything is called on the loop thread."""
+    """The operation `count` of one broker. Created on first use. Belongs to the loop thread."""
 
     def __init__(self, cleaning: NodeCleaner, explaining: ExplainOperation, compactions: Compactions) -> None:
         self._cleaning = cleaning
@@ -111,7 +111,7 @@ class CountOperation:
         counted = (await self._compactions.compactor()).counts.of(log)
         start = (await self._cleaning.service()).states.first_dirty(log) if log.config.is_compacted else 0
         segments = list(log.segments)
-        # What a compaction has not been over is dirty; that segment as a whole, if it ends in one.
+        # Everything past the last compaction is dirty, including all of a segment that it ends in.
         clean = [one for one, after in pairwise(segments) if after.base_offset <= start]
         dirty = segments[len(clean) :]
         if counted.unknown_bytes(segments) <= MAX_COUNTED_BYTES and not log.is_exchanging:

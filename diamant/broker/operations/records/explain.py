@@ -1,12 +1,12 @@
-"""`broker.explain`: why records are still on the disk, when they go, and what would remove them now.
+"""`broker.explain`: why records are still on disk, when they will be removed, and what would remove them now.
 
-The loop takes the log's state in one turn; a thread opens the files of that moment and, if the cleaner has replaced
-none of them since, reads what the filters of keys do not rule out. So the answer is of one moment, however long reading
-takes, and holds up neither writers nor the cleaner. Files that the log has released are read as well, since they are
-still on the disk (`log_files.py`).
+The loop takes the log's state in one turn. A thread opens the files of that moment and, if the cleaner has replaced none
+of them since, reads the segments that key filters do not rule out. So the answer is consistent, however long reading
+takes, and blocks neither writers nor the cleaner. Files that the log has released are read, too: they are still on disk
+(`log_files.py`).
 
-Bounds: `MAX_AT_ONCE` explanations; `MAX_OPEN_FILES` descriptors for each, beyond which a log is read only if the
-cleaner leaves it alone for that long; records and tombstones as in `cleaner/explain/scans.py`.
+Bounds: `MAX_AT_ONCE` explanations, `MAX_OPEN_FILES` descriptors each. A log with more files is read only if the cleaner
+replaces none during that time. Limits of records and tombstones: `cleaner/explain/scans.py`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 MAX_AT_ONCE = 4
 MAX_ATTEMPTS = 5
-"""The most attempts to take a log's state and to open its files before the cleaner replaces one."""
+"""The most attempts to open the files of one moment: an attempt fails if the cleaner replaces a file first."""
 EXCHANGE_PAUSE_S = 0.002
 EXCHANGE_TIMEOUT_S = 60.0
 MAX_SHOWN_TOMBSTONES = 1_000
@@ -62,7 +62,7 @@ class Explanation:
     topic: str
     now_ms: int
     key: bytes | None
-    """That was asked for, or that the record at the offset asked for has."""
+    """The requested key, or the key of the record at the requested offset."""
     partitions: tuple[PartitionExplanation, ...]
     asked_offset: int | None = None
 
@@ -72,7 +72,7 @@ class Explanation:
         return sum(len(one.records) + one.records_left_out for one in self.partitions)
 
     def to_fields(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the fields of its JSON object."""
         return {
             "topic": self.topic,
             "now_ms": self.now_ms,
@@ -84,24 +84,24 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class ExplainRequest:
-    """A question about records: what keeps each on the disk, and when it goes.
+    """A question about records: what keeps each on disk, and when it will be removed.
 
-    With none of `key`, `offset` and `is_tombstones` it is about the partitions as a whole.
+    Without `key`, `offset` and `is_tombstones` it concerns whole partitions.
     """
 
     topic: str
     partition: int | None = None
-    """One partition; all without this."""
+    """One partition; None: all."""
     key: bytes | str | None = None
     """Every record of this key."""
     offset: int | None = None
-    """The record at this offset, which needs a partition, and all of its key."""
+    """The record at this offset, and all records of its key. Requires `partition`."""
     is_tombstones: bool = False
     """Every tombstone, and the groups that have not passed it."""
 
 
 class ExplainOperation:
-    """The verb of one broker; made on first use. Everything is called on the loop thread."""
+    """The operation `explain` of one broker. Created on first use. Belongs to the loop thread."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class ExplainOperation:
         return Explanation(topic, self._node.env.clock.now_ms(), key, tuple(found), offset)
 
     def logs(self, topic: str, partition: int | None) -> list[Log]:
-        """Return the logs that are meant, ascending. Raises NotFound."""
+        """Return the requested logs, ascending. Raises NotFound."""
         known = self._node.topics.by_name.get(topic)
         if known is None:
             raise NotFound(f"there is no topic {topic[:249]!r}")
@@ -229,7 +229,7 @@ class ExplainOperation:
             return await self.read(read)
 
     async def read(self, read: Callable[[], T]) -> T:
-        """Run a reader of the files of one moment in a thread."""
+        """Run `read`, which reads the files of one moment, in a thread."""
         try:
             return await asyncio.to_thread(read)
         except Changed:
@@ -245,11 +245,11 @@ class ExplainOperation:
     # -- a moment ------------------------------------------------------------------------------------------------
 
     async def open(self, log: Log, key: bytes | None = None) -> tuple[Taken, LogFiles]:
-        """Take the state of a log and open its files; for a key without those that cannot hold it."""
+        """Take the state of a log and open its files; for a key, skip files that cannot hold it."""
         for _ in range(MAX_ATTEMPTS):
             async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
                 while log.is_exchanging:  # noqa: ASYNC110  (some turns of the loop, and no event tells its end)
-                    # Until then the files of new segments have other names.
+                    # Until the exchange ends, files of new segments have other names.
                     await asyncio.sleep(EXCHANGE_PAUSE_S)
             taken = await self._take(log)
             try:

@@ -1,7 +1,7 @@
-"""The files of a log at one moment. Open descriptors keep them.
+"""The files of a log at one moment, preserved by open descriptors.
 
-Segments beyond `MAX_OPEN_FILES` are opened when it is their turn; `Changed` says that one of them was replaced since.
-Files that the log has released come last, one at a time, as long as they are there.
+Segments beyond `MAX_OPEN_FILES` are opened when they are read; `Changed` is raised if one of them was replaced since.
+Files that the log has released come last, one at a time, if they still exist.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Changed(Exception):
 
 
 class LogFiles(Iterable[OpenSegment]):
-    """The files of a moment: the first `MAX_OPEN_FILES` are open, the others are opened when it is their turn."""
+    """The files of one moment: the first `MAX_OPEN_FILES` are open, the others are opened when they are read."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
@@ -36,7 +36,7 @@ class LogFiles(Iterable[OpenSegment]):
         self._aside = 0
 
     def add(self, segment: Segment, base_offset: int, size: int) -> None:
-        """Take a segment, ascending."""
+        """Add a segment, in ascending order."""
         if len(self._open) < MAX_OPEN_FILES:
             opened = OpenSegment.of(self._env, segment.path, base_offset, size)
             self._stack.callback(opened.file.close)
@@ -45,7 +45,7 @@ class LogFiles(Iterable[OpenSegment]):
             self._later.append((segment, base_offset, size))
 
     def add_other(self, path: str) -> None:
-        """Take a further file of the directory if the log has released it; others with records are only counted."""
+        """Add another file of the directory if the log has released it. Other files with records are only counted."""
         name = path.rpartition("/")[2]
         parsed = names.parse_segment_file(name)
         if name.startswith(names.STAGING_PREFIX):
@@ -58,7 +58,7 @@ class LogFiles(Iterable[OpenSegment]):
             self._unread += 1
 
     def with_unread(self, found: PartitionExplanation) -> PartitionExplanation:
-        """Add a note for each kind of file that was not looked at."""
+        """Add a note for each kind of file that was not read."""
         problems = []
         if self._unread:
             problems.append(
@@ -73,7 +73,7 @@ class LogFiles(Iterable[OpenSegment]):
         return replace(found, problems=(*found.problems, *problems)) if problems else found
 
     def present(self) -> Iterator[OpenSegment]:
-        """Yield those that the log has not released."""
+        """Yield the segments that the log has not released."""
         yield from self._open
         for segment, base_offset, size in self._later:
             try:
@@ -88,7 +88,7 @@ class LogFiles(Iterable[OpenSegment]):
                 opened.file.close()
 
     def around(self, offset: int) -> list[OpenSegment]:
-        """Return the segment that may have an offset: the last one that begins at or below it."""
+        """Return the segment that may hold an offset: the last one that begins at or below it."""
         later = [one for one in self._later if one[1] <= offset]
         if not later:
             return [one for one in self._open if one.base_offset <= offset][-1:]
@@ -105,7 +105,7 @@ class LogFiles(Iterable[OpenSegment]):
     def __iter__(self) -> Iterator[OpenSegment]:
         yield from self.present()
         for path, base_offset in self._removed:
-            # One that is gone when its turn comes is no longer on the disk.
+            # A file that no longer exists is no longer on disk.
             try:
                 opened = OpenSegment.of(self._env, path, base_offset, self._env.file_size(path), is_removed=True)
             except FileNotFoundError:
@@ -116,7 +116,7 @@ class LogFiles(Iterable[OpenSegment]):
                 opened.file.close()
 
     def close(self) -> None:
-        """Close them all."""
+        """Close all files."""
         self._stack.close()
 
     def __enter__(self) -> LogFiles:

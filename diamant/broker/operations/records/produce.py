@@ -1,7 +1,7 @@
 """Topics and records by hand: `broker.create_topic` and `broker.produce`, for tests and small programs in the same process.
 
-What clients get by CreateTopics and Produce holds here, too: the checks, and KafkaError with Kafka's code. Each record is a batch
-of its own; a client sends many in one.
+The checks and error codes are those of CreateTopics and Produce. `produce` writes one batch per record; a client sends many
+records in one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_BATCH_BYTES = 512 * 1024
 _MAX_OVERHEAD = 32
-"""The most bytes that a record, or a header, has beside its data: lengths, deltas and attributes."""
+"""The most bytes of a record or header beyond its data: lengths, deltas and attributes."""
 
 Data: TypeAlias = "bytes | str | None"
 """A key or a value. Text is encoded as UTF-8."""
@@ -34,7 +34,7 @@ Headers: TypeAlias = "Mapping[str, Data] | Iterable[tuple[str, Data]]"
 
 
 class Produced(NamedTuple):
-    """The place of a record that was written."""
+    """The location of a written record."""
 
     topic: str
     partition: int
@@ -42,7 +42,7 @@ class Produced(NamedTuple):
 
 
 class ProduceOperation:
-    """The verb of one broker; made on first use, called on the loop thread."""
+    """The operation `produce` of one broker. Created on first use. Belongs to the loop thread."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -51,7 +51,7 @@ class ProduceOperation:
     async def create_topic(self, name: str, partitions: int | None, configs: Mapping[str, object]) -> None:
         """Create a topic, with the broker's number of partitions if `partitions` is None. KafkaError.
 
-        `configs` are Kafka's names with underscores, and Python values.
+        `configs`: Kafka's names with underscores, and Python values.
         """
         topics = self._node.topics
         texts = {
@@ -64,10 +64,10 @@ class ProduceOperation:
     async def produce(
         self, topic: str, value: Data, key: Data, partition: int | None, headers: Headers, timestamp_ms: int | None
     ) -> Produced:
-        """Append one record; returns once it is in the log. KafkaError, and nothing is stored then.
+        """Append one record; return once it is in the log. On a KafkaError nothing is stored.
 
-        Without `partition` the key decides as in Kafka's producer (BuiltInPartitioner); records without one take turns. A
-        missing topic is created if the broker does so for clients.
+        Without `partition`, the key decides as in Kafka's producer (BuiltInPartitioner); records without a key use the
+        partitions in turn. A missing topic is created if the broker does so for clients.
         """
         node = self._node
         found = await self._topic(topic)
@@ -81,9 +81,9 @@ class ProduceOperation:
         return Produced(topic, chosen, result.base_offset)
 
     async def produce_all(self, records: Sequence[RecordLine]) -> int:
-        """Append records, in their order within each partition; returns how many, once they are in the log.
+        """Append records, keeping their order within each partition; return their number once they are in the log.
 
-        All are checked before one is stored: KafkaError, whose text begins with the number of the record, the first being 1.
+        All are checked before any is stored. The text of a KafkaError begins with the record's number, counted from 1.
         """
         placed: dict[Log, list[tuple[int, Record]]] = {}
         now_ms = self._node.env.clock.now_ms()
@@ -146,7 +146,7 @@ class ProduceOperation:
 
 
 def _batches(log: Log, numbered: Sequence[tuple[int, Record]]) -> Iterator[list[tuple[int, Record]]]:
-    """Yield records in batches that are small enough for the log, or of one record."""
+    """Yield the records in batches that fit the log's limit, or that hold one record."""
     most = min(MAX_BATCH_BYTES, log.config.max_message_bytes) - HEADER_SIZE
     batch: list[tuple[int, Record]] = []
     size = 0

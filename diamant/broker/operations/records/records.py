@@ -1,9 +1,9 @@
-"""Records of a topic as a stream: the committed ones (`broker.records`), the latest of each key (`broker.latest`), what matches.
+"""Records of a topic as a stream: committed ones (`broker.records`), the latest of each key (`broker.latest`), matching ones.
 
-The files of one moment are read in a thread, a page at a time, and only when the caller asks for the next page: writing
-and cleaning continue, and a slow reader holds up only itself.
+A thread reads the files of one moment, a page at a time, and only when the caller asks for the next page. Writing and
+cleaning continue, and a slow reader delays only itself.
 
-Bounds: `MAX_AT_ONCE` readers; for each the map of `latest_records.py`, the descriptors of `log_files.LogFiles`, and a
+Bounds: `MAX_AT_ONCE` readers, each with the map of `latest_records.py`, the descriptors of `log_files.LogFiles`, and one
 page.
 """
 
@@ -35,14 +35,14 @@ T = TypeVar("T")
 MAX_AT_ONCE = 2
 PAGE_RECORDS = 1_000
 PAGE_BYTES = 256 * 1024
-"""A page ends with the record that reaches it."""
+"""A page ends with the record that reaches this size."""
 FOUND_S = 0.25
-"""A page of what was found ends after so long."""
+"""A page of search results ends after this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordPage:
-    """Some records of a partition, in the order of their offsets."""
+    """Some records of a partition, by ascending offset."""
 
     partition: int
     records: tuple[Record, ...]
@@ -50,7 +50,7 @@ class RecordPage:
 
 @dataclass(frozen=True, slots=True)
 class FoundPage:
-    """Some records of a partition that match, and how far the search is."""
+    """Some matching records of a partition, and the progress of the search."""
 
     partition: int
     found: tuple[Record | SearchStep, ...]
@@ -58,7 +58,7 @@ class FoundPage:
 
 Check: TypeAlias = Callable[[], None]
 Query: TypeAlias = "Callable[[Taken, LogFiles, Check], Generator[T]]"
-"""Which records of a partition's files are wanted; runs in a thread, and calls the check now and then."""
+"""Yields the wanted records of a partition's files. Runs in a thread and calls the check now and then."""
 
 
 def _all(taken: Taken, files: LogFiles, check_done: Callable[[], None]) -> Generator[Record]:
@@ -81,7 +81,7 @@ def _latest(
 
 
 class RecordsOperation:
-    """The verb of one broker; made on first use. Pages are read on the loop thread, `records` anywhere."""
+    """The operation `records` of one broker. Created on first use. Request pages on the loop thread, `records` anywhere."""
 
     def __init__(self, explaining: ExplainOperation, loop: asyncio.AbstractEventLoop) -> None:
         self._explaining = explaining
@@ -91,19 +91,19 @@ class RecordsOperation:
     def latest_pages(
         self, topic: str, partition: int | None = None, *, with_tombstones: bool = False
     ) -> AsyncGenerator[RecordPage, None]:
-        """Yield pages of the latest record of each key; as `pages`."""
+        """Yield pages of the latest record of each key, as `pages` does."""
         return self.pages(topic, partition, partial(_latest, with_tombstones=with_tombstones))
 
     async def pages(
         self, topic: str, partition: int | None = None, query: Query[Record] = _all
     ) -> AsyncGenerator[RecordPage, None]:
-        """Yield pages, partition by partition; a caller that stops early closes it. Raises VerbError."""
+        """Yield pages, partition by partition. A caller that stops early closes the generator. Raises VerbError."""
         async with aclosing(self._pages(topic, partition, query, _page)) as pages:
             async for number, page in pages:
                 yield RecordPage(number, page)
 
     async def found(self, topic: str, partition: int | None, wanted: Wanted) -> AsyncGenerator[FoundPage, None]:
-        """Yield what matches, committed or not, and how much was read; as `pages`."""
+        """Yield matching records, committed or not, and the amount read, as `pages` does."""
 
         def query(taken: Taken, files: LogFiles, check_done: Check) -> Generator[Record | SearchStep]:
             from diamant.cleaner.queries.matching_records import matching_records
@@ -145,7 +145,7 @@ class RecordsOperation:
             self._running -= 1
 
     async def records(self, pages: AsyncGenerator[RecordPage, None]) -> AsyncGenerator[tuple[int, Record], None]:
-        """Yield each record with its partition, in whatever event loop this is called; the broker's reads the pages."""
+        """Yield each record with its partition, in any event loop. The broker's loop reads the pages."""
 
         async def next_page() -> RecordPage | None:
             return await anext(pages, None)
@@ -163,7 +163,7 @@ class RecordsOperation:
     async def _next(
         self, records: Iterator[T], is_over: Event, page_of: Callable[[Iterator[T]], tuple[T, ...]]
     ) -> tuple[T, ...]:
-        """Return the next page, an empty one at the end. After this the thread no longer uses the files."""
+        """Return the next page, empty at the end. When this returns, the thread no longer uses the files."""
         reading = asyncio.ensure_future(self._explaining.read(lambda: page_of(records)))
         try:
             return await asyncio.shield(reading)

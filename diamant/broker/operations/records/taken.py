@@ -1,4 +1,4 @@
-"""A log at one moment, and the questions to it that threads answer."""
+"""The state of a log at one moment, and the queries on it that run in threads."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Taken:
         )
 
     def open(self, key: bytes | None) -> LogFiles:
-        """Open the files, released ones included. Changed if one is gone."""
+        """Open the files, including released ones. Changed if one no longer exists."""
         state = self.state
         aborted: set[AbortedTxn] = set()
         sizes = [(one.base_offset, one.size) for one in state.segments]
@@ -99,7 +99,7 @@ class Taken:
 
 
 def _counted(files: Iterable[OpenSegment], progress: Progress) -> Iterator[OpenSegment]:
-    """Yield them; what is read of files that the log has released is more than the logs' sizes."""
+    """Yield the files; add the sizes of released ones to the total, which covers only the log so far."""
     for one in files:
         if one.is_removed and progress.total is not None:
             progress.total += one.size

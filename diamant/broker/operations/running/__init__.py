@@ -1,1 +1,1 @@
-"""The broker as it runs: its clock, which is moved from deadline to deadline, its status, its history."""
+"""The running broker: its clock, which can be moved from deadline to deadline, its status, its history."""

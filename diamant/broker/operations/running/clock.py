@@ -1,18 +1,18 @@
 """Moving the broker's clock: `broker.clock`.
 
-    await broker.clock.advance("8d")        # returns once everything that is due then has happened
+    await broker.clock.advance("8d")        # returns once all work due by then is done
 
-Only a clock that was made to be moved can be: `--clock manual` (`diamant.clock=manual`), or an `Env` with a settable clock in a
-test. It goes forward only.
+Only a manual clock can be moved: `--clock manual` (`diamant.clock=manual`), or an `Env` with a settable clock in a test. It
+moves forward only.
 
-What follows the clock: segments rolled by age, retention, compaction lags and horizons, LogAppendTime, timeouts of transactions,
-expiry of producers, transactional ids and offsets, file.delete.delay.ms. What has its interval in Kafka looks at once, whatever
-is left of the interval. Sessions of group members, rebalances, waiting fetches and connections stay on real time, except that
-with `sessions` the timers of groups advance, too.
+These follow the clock: segment rolls by age, retention, compaction lags and horizons, LogAppendTime, transaction timeouts,
+expiry of producers, transactional ids and offsets, file.delete.delay.ms. Jobs with an interval in Kafka run at once, ahead of
+their interval. Sessions of group members, rebalances, waiting fetches and connections stay on real time; with `sessions`, the
+timers of groups advance, too.
 
-An advance does not jump over the cleaner's work on the way: it stops at each known deadline (mode prompt), waits for
-all work due there, and continues. So a tombstone whose round falls into the first of eight days is gone after eight
-days if its horizon is one day. Bounds: `MAX_STOPS` on the way, then it goes straight to the end.
+An advance does not skip the cleaner's work on the way: it stops at each known deadline (mode prompt), waits for all work
+due there, and continues. So after eight days, a tombstone with a horizon of one day whose round falls into the first day
+is gone. Bound: `MAX_STOPS` on the way; then the clock moves straight to the end.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from diamant.broker.transactions.coordinator import TransactionCoordinator
 
 MAX_STOPS = 1_000
-"""Deadlines on the way that one call stops at."""
+"""The most deadlines at which one call stops."""
 
 MAX_PASSES = 100
-"""Times that one moment is looked at again because something done there made something else due."""
+"""The most passes at one moment: a job may make another one due."""
 
 DEFAULT_TIMEOUT_MS = 600_000
 
@@ -55,7 +55,7 @@ class ClockReport:
     """A reading of the clock. Times in milliseconds since the epoch."""
 
     kind: str
-    """`system`, or `manual`: one that can be moved."""
+    """`system`, or `manual` for a clock that can be moved."""
     now_ms: int
     real_ms: int
     is_frozen: bool
@@ -79,11 +79,11 @@ class MoveReport:
     from_ms: int
     to_ms: int
     stops: int
-    """Moments at which everything due was let happen, the last one included."""
+    """Moments at which the due work was done, including the last one."""
     duration_ms: int
     """Of real time."""
     problems: tuple[str, ...]
-    """Names of jobs that failed on the way; the broker's log says why."""
+    """Names of jobs that failed on the way. The reasons are in the broker's log."""
 
     def to_fields(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -98,10 +98,10 @@ class MoveReport:
 
 
 class HasSettled(Protocol):
-    """Something that does work when the clock says so."""
+    """A part whose work follows the clock."""
 
     async def settled(self) -> None:
-        """Wait until it has done what is due."""
+        """Wait until the due work is done."""
         ...
 
 
@@ -117,7 +117,7 @@ class _Journey:
         self._progress = progress
 
     def note(self, failed: list[str], reached_ms: int | None = None) -> None:
-        """Everything due has happened at one moment; `reached_ms` None: where the move began."""
+        """Record that the work due at one moment is done. `reached_ms` None: the moment at which the move began."""
         self.problems.update(dict.fromkeys(failed))
         if reached_ms is not None:
             self.stops += 1
@@ -135,7 +135,7 @@ class BrokerClock:
         transactions: Lazy[TransactionCoordinator],
         jobs: Callable[[], Iterable[HasSettled]],
     ) -> None:
-        """`jobs()` returns what else goes by the clock, as far as it has been used."""
+        """`jobs()` returns the other parts that follow the clock, if they were used."""
         self._node = node
         self._cleaning = cleaning
         self._groups = groups
@@ -167,10 +167,10 @@ class BrokerClock:
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         progress: Progress | None = None,
     ) -> MoveReport:
-        """Move forward by milliseconds, or by a text like `8d`; returns once everything due has happened.
+        """Move forward by milliseconds, or by a text like `8d`; return once all due work is done.
 
-        VerbError: NotAllowed without a clock that can be moved; BadArgument for what is not forward; TimedOut after
-        `timeout_ms` of real time, when the clock has been moved but not everything due has happened: `advance(0)` waits on.
+        VerbError: NotAllowed without a manual clock; BadArgument for a negative duration; TimedOut after `timeout_ms` of real
+        time: the clock has moved, but due work is not done; `advance(0)` continues to wait.
         """
         try:
             delta_ms = parse_duration_ms(duration)
@@ -188,11 +188,11 @@ class BrokerClock:
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         progress: Progress | None = None,
     ) -> MoveReport:
-        """Move forward to a time in milliseconds since the epoch; else as `advance`."""
+        """Move forward to a time in milliseconds since the epoch; otherwise as `advance`."""
         return await on_loop(self._loop, self._move(None, to_ms, sessions, timeout_ms, progress))
 
     async def settled(self, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> list[str]:
-        """Wait until everything has happened that is due now, with any clock. Names of jobs that failed; or TimedOut."""
+        """Wait until all work due now is done, with any clock; return the names of failed jobs. TimedOut."""
 
         async def settle() -> list[str]:
             async with _deadline(timeout_ms):
@@ -201,11 +201,11 @@ class BrokerClock:
         return await on_loop(self._loop, settle())
 
     async def freeze(self) -> ClockReport:
-        """Let the clock stand still until it is moved or resumed. VerbError: NotAllowed."""
+        """Stop the clock until it is moved or resumed. VerbError: NotAllowed."""
         return await on_loop(self._loop, self._run_or_stand(is_frozen=True))
 
     async def resume(self) -> ClockReport:
-        """Let the clock run with real time again, from where it stands. VerbError: NotAllowed."""
+        """Let the clock run with real time again, from its present time. VerbError: NotAllowed."""
         return await on_loop(self._loop, self._run_or_stand(is_frozen=False))
 
     # -- the broker's loop -----------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class BrokerClock:
         if not isinstance(clock, ManualClock):
             raise NotAllowed("this clock moves only on request, and cannot be made to run")
         async with self._turn:
-            # Between the two it runs on a little; the file holds the earlier time, and the way in which it continues.
+            # The clock runs a little between the two steps: the file holds the earlier time, and the new state.
             await self._keep(clock, clock.now_ms(), is_frozen=is_frozen)
             if is_frozen:
                 now_ms = clock.freeze()
@@ -258,14 +258,14 @@ class BrokerClock:
 
     async def _travel(self, clock: SettableClock, journey: _Journey) -> None:
         target_ms, sessions = journey.target_ms, journey.with_sessions
-        # What is due already comes first: later deadlines count from it, and only a look finds them.
+        # Overdue work comes first: later deadlines count from it, and are known only after it.
         journey.note(await self._settle())
         while journey.stops < MAX_STOPS and (stop_ms := self._next_stop_ms(clock, target_ms, sessions)) is not None:
             journey.note(await self._go(clock, stop_ms, sessions), clock.now_ms())
         journey.note(await self._go(clock, target_ms, sessions), target_ms)
 
     def _next_stop_ms(self, clock: SettableClock, target_ms: int, sessions: bool) -> int | None:
-        """The next moment on the way at which something is due that later things count from."""
+        """Return the next moment on the way with due work that later deadlines count from."""
         times = [self._cleaning.next_deadline_ms]
         if self._transactions.made is not None:
             times.append(self._transactions.made.store.next_timeout_ms)
@@ -276,19 +276,19 @@ class BrokerClock:
         return min((due_ms for due_ms in times if due_ms is not None and now_ms < due_ms < target_ms), default=None)
 
     async def _go(self, clock: SettableClock, to_ms: int, sessions: bool) -> list[str]:
-        """Move to one moment and let happen what is due there. A running clock may be there by itself."""
+        """Move to one moment and do the work due there. A running clock may reach it by itself."""
         before_ms = clock.now_ms()
         delta_ms = max(to_ms - before_ms, 0)
         if sessions:
             for timers in self._timers():
                 timers.advance_ms(delta_ms)
         if delta_ms:
-            with suppress(ValueError):  # it runs, and has passed that moment by itself just now
+            with suppress(ValueError):  # a running clock has just passed that moment by itself
                 clock.set_ms(to_ms)
         return await self._settle()
 
     async def _settle(self) -> list[str]:
-        """Let everything happen that is due at this moment; the names of jobs that failed."""
+        """Do all work due at this moment; return the names of failed jobs."""
         node = self._node
         if self._groups.made is not None:
             await self._groups.made.loaded()
@@ -306,7 +306,7 @@ class BrokerClock:
         return list(failed)
 
     def _timers(self) -> list[Timers]:
-        """The timers of groups, of those that have any."""
+        """Return the timers of the group coordinator, if there are any."""
         groups = self._groups.made
         if groups is None:
             return []
@@ -327,7 +327,7 @@ class BrokerClock:
         return clock
 
     async def _keep(self, clock: SettableClock, now_ms: int, *, is_frozen: bool) -> None:
-        """Write down where the clock is about to be, before anything can be stamped with that time."""
+        """Store the time to which the clock is about to move, before any record can have that time."""
         if self._node.config.clock != "manual":
             return
         state = ClockState(now_ms, now_ms - _real_clock.now_ms(), is_frozen)
@@ -335,7 +335,7 @@ class BrokerClock:
 
 
 class BlockingClock:
-    """The clock for threads without an event loop: each method of `BrokerClock` waits here."""
+    """`BrokerClock` for threads without an event loop: each method blocks."""
 
     def __init__(self, awaited: BrokerClock, loop: asyncio.AbstractEventLoop) -> None:
         self.awaited = awaited

@@ -1,10 +1,10 @@
-"""History: figures of the last 24 hours, of the broker and of its largest topics, in memory, from the first use on.
+"""Figures of the broker and its largest topics over the last 24 hours, in memory. Sampling begins with the first use.
 
-A sample is taken every `INTERVAL_S` in real time: counters become rates, latencies the 99th percentile of the interval. It is
-lost with the process, and with a reset to a snapshot.
+A sample is taken every `INTERVAL_S` in real time: counters become rates, latencies the 99th percentile of the interval. The
+history is lost with the process, and with a reset to a snapshot.
 
 Memory: 8 bytes for each of `KEPT` samples of a series, so 350 kB for the broker and 138 kB for each of `MAX_TOPICS` topics. The
-rounds that are over are remembered by the cleaner (`metrics.MAX_FINISHED`).
+cleaner remembers the finished rounds (`metrics.MAX_FINISHED`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TOPIC_SERIES = (
     "records_removed_per_s",
 )
 MAX_ROUNDS = 100
-"""Of those that are over, in one answer."""
+"""The most finished rounds in one answer."""
 BROKER_SERIES = (
     *TOPIC_SERIES, "records_in_per_s", "produce_p99_ms", "fetch_p99_ms", "memory_bytes",
     *(f"removed_{reason.replace('-', '_')}_per_s" for reason in REASONS),
@@ -54,18 +54,18 @@ _real_clock = SystemClock()
 
 
 class Rings:
-    """The last `KEPT` values of some series; NaN where nothing was known."""
+    """The last `KEPT` values of some series; NaN for unknown values."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._values = {name: array("d", [math.nan]) * KEPT for name in names}
 
     def put(self, at: int, values: Mapping[str, float]) -> None:
-        """Set the values of sample `at`; those that are not given are not known."""
+        """Set the values of sample `at`; missing series become unknown."""
         for name, ring in self._values.items():
             ring[at % KEPT] = values.get(name, math.nan)
 
     def take(self, samples: range) -> dict[str, list[float | None]]:
-        """Return the values of these samples, as JSON has them."""
+        """Return the values of these samples for JSON: None for unknown values."""
         return {
             name: [None if math.isnan(value := ring[at % KEPT]) else round(value, 4) for at in samples]
             for name, ring in self._values.items()
@@ -78,7 +78,7 @@ class FigureHistory:
     def __init__(
         self, node: Node, server: Server, cleaning: NodeCleaner, superseded: Callable[[str | None], float | None]
     ) -> None:
-        """`superseded` tells the share of superseded records in a topic, or in all; None where it is not known."""
+        """`superseded` returns the share of superseded records in a topic, or in all topics; None if not known."""
         self._superseded = superseded
         self._node = node
         self._server = server
@@ -92,12 +92,12 @@ class FigureHistory:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Take samples from now on."""
+        """Begin to take samples."""
         if self._task is None:
             self._task = self._node.loop.create_task(self._run())
 
     async def stop(self) -> None:
-        """Take no more."""
+        """Stop taking samples."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -135,17 +135,17 @@ class FigureHistory:
         return math.nan if found is None else found
 
     def means(self, samples: int) -> dict[str, float]:
-        """Return the means of the broker's last samples, of those that are known."""
+        """Return the means of the broker's last samples, over known values."""
         taken = self._broker.take(range(max(0, self._count - min(samples, KEPT)), self._count))
         known = {name: [value for value in values if value is not None] for name, values in taken.items()}
         return {name: sum(values) / len(values) for name, values in known.items() if values}
 
     def topics(self) -> list[str]:
-        """Return the topics that there is a history of."""
+        """Return the topics that have a history."""
         return sorted(self._topics)
 
     def to_fields(self, topic: str | None, since_ms: int) -> Mapping[str, Any] | None:
-        """Return the series from a time on, as JSON has them; None if there are none of that topic."""
+        """Return the series since a time, as JSON fields; None if the topic has no history."""
         rings = self._broker if topic is None else self._topics.get(topic)
         if rings is None:
             return None
@@ -161,13 +161,13 @@ class FigureHistory:
         }
 
     def rounds(self, topic: str | None) -> list[FinishedRound]:
-        """Return the last rounds that are over, of the broker or of one topic; the latest last."""
+        """Return the last finished rounds of the broker or of one topic, the latest last."""
         found = [one for one in self._cleaning.status().finished if topic in (None, one.topic)]
         return found[-MAX_ROUNDS:]
 
 
 class _Counters:
-    """What only grows, at one moment."""
+    """The cumulative counters at one moment."""
 
     def __init__(self, node: Node, server: Server, cleaning: NodeCleaner) -> None:
         self.at_s = time.monotonic()
@@ -189,7 +189,7 @@ class _Counters:
             self.dirty[one.topic] = max(self.dirty.get(one.topic, 0.0), one.dirty_ratio)
 
     def of_broker(self, before: _Counters | None) -> dict[str, float]:
-        """Return the values of now, and the rates since."""
+        """Return the present values, and the rates since `before`."""
         found: dict[str, float] = {
             "memory_bytes": _memory_bytes(),
             "dirty_ratio": max(self.dirty.values(), default=0.0),
@@ -209,7 +209,7 @@ class _Counters:
         return found
 
     def of_topic(self, name: str, before: _Counters | None) -> dict[str, float]:
-        """Return the same of a topic."""
+        """Return the same for one topic."""
         found = {"dirty_ratio": self.dirty.get(name, math.nan)}
         if before is None:
             return found
@@ -223,7 +223,7 @@ class _Counters:
 
 
 def _p99_ms(before: Sequence[int], now: Sequence[int]) -> float:
-    """Return the end of the bucket that has the 99th percentile of what came since; NaN without any."""
+    """Return the upper bound of the bucket with the 99th percentile of the requests since `before`; NaN without any."""
     counts = [after - earlier for earlier, after in zip(before, now, strict=True)]
     total = sum(counts)
     seen = 0
@@ -235,7 +235,7 @@ def _p99_ms(before: Sequence[int], now: Sequence[int]) -> float:
 
 
 def _memory_bytes() -> int:
-    """Return the resident memory of the process; where the system does not say (macOS), the most that it was."""
+    """Return the resident memory of the process; on systems without that figure (macOS), its peak."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * resource.getpagesize()

@@ -1,7 +1,7 @@
 """The state of a broker in one answer: its identity, its clock, and its cleaner by partition (`diamant status`).
 
-Computed from numbers in memory: it reads no log. Bound: `MAX_PARTITIONS` partitions are listed, those in trouble or
-late first; the totals are of all.
+Computed from numbers in memory, without reading a log. Bound: at most `MAX_PARTITIONS` partitions are listed, failed
+and late ones first; the totals cover all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class BrokerStatus:
     topics: int
     partitions: int
     offline: tuple[str, ...]
-    """Partitions that could not be opened or refuse writes, the first `MAX_PARTITIONS`."""
+    """Partitions that could not be opened or that refuse writes, at most `MAX_PARTITIONS`."""
     clock: ClockReport
     cleaner_mode: str
     is_cleaner_enabled: bool
@@ -74,7 +74,7 @@ class BrokerStatus:
 
 
 def broker_status(node: Node, cleaner: CleanerStatus, clock: ClockReport) -> BrokerStatus:
-    """Return how a broker is. On its loop thread."""
+    """Return the status of a broker. On its loop thread."""
     addresses, started_s = node.addresses, node.started_s
     logs = node.directory.logs
     offline = [f"{failure.topic}-{failure.partition}" for failure in node.directory.failures]
