@@ -1,1 +1,1 @@
-"""Security: who a client is, what it may do, and how much of it."""
+"""Security: authentication, authorization, quotas, TLS and the audit log."""

@@ -1,1 +1,1 @@
-"""The audit log: a line for every request that changes data, whichever port it came to."""
+"""The audit log: a line for every request that changes data, on any port."""

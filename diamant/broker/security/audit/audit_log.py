@@ -1,18 +1,18 @@
-"""The audit log: a line of JSON for every request that changes data, or that hands out records over HTTP.
+"""The audit log: a line of JSON for every request that changes data or returns records over HTTP.
 
     {"time": "2026-11-26T12:00:00.000Z", "who": "User:alice", "from": "10.0.0.7", "what": "POST /v1/erase", "topics": ["users"],
      "job": "3", "outcome": "done"}
     {"time": "2026-11-26T12:00:01.000Z", "who": "User:bob", "from": "10.0.0.8", "what": "DeleteGroups", "names": ["group g"],
      "outcome": "denied"}
 
-`outcome` is `begun` of a job whose end has a line of its own, `done`, `validated` of what was only tried, `denied`, or the word
-of the error. A line holds no key, no value, no password, and of a configuration only its name. It goes to the logger
-`diamant.audit`, and to `diamant.audit.file` if that is set: mode 0600. A thread of its own makes and writes the lines.
+`outcome` is `begun` for a job, whose end has a second line; `done`; `validated` for a dry run; `denied`; or the error's name.
+A line never holds a key, a value or a password, and of a configuration only its name. Lines are written to the logger
+`diamant.audit`, and to `diamant.audit.file` if it is set (mode 0600). A dedicated thread builds and writes them.
 
-Bounds: the file has `MAX_FILE_BYTES` at most and a line more, and one file of before, with `.1`. A line has `MAX_NAMES` names of
-each kind, of `MAX_NAME_LETTERS`. A minute has `DENIALS_PER_MINUTE` lines of denials at most, or they would push out what others
-did; the next line says how many were left out. Requests wait for their line before they are answered, so lines on their way to
-the file are no more than requests and jobs.
+Bounds: the file exceeds `MAX_FILE_BYTES` by one line at most; one older file is kept, with the suffix `.1`. A line has at most
+`MAX_NAMES` names of each kind, of `MAX_NAME_LETTERS` each. At most `DENIALS_PER_MINUTE` denials are written per minute, so that
+they cannot displace other lines; the next line has the number left out. A request waits for its line before its response is sent,
+so pending lines are bounded by the requests and jobs.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ DONE, VALIDATED, DENIED, FAILED = "done", "validated", "denied", "failed"
 
 
 class Deed(NamedTuple):
-    """Something that was asked for: who, from where, what, and about which topics and other things."""
+    """One audited request: the client, its address, the action, and the topics and other resources affected."""
 
     who: str
     host: str
     what: str
-    """The method and path of a row of HTTP, or the name of Kafka's API."""
+    """The method and path of an HTTP route, or the name of a Kafka API."""
     topics: tuple[str, ...] = ()
     job: str | None = None
     names: tuple[str, ...] = ()
-    """What else it was about, with its kind: `group billing`."""
+    """Other resources, each with its kind: `group billing`."""
     configs: tuple[str, ...] = ()
-    """The names of the configurations that it was to change."""
+    """The names of the configurations to change."""
 
 
 Lines: TypeAlias = Iterable[tuple[Deed, str]]
@@ -57,31 +57,31 @@ Lines: TypeAlias = Iterable[tuple[Deed, str]]
 
 
 class AuditLog:
-    """The audit log of a broker; all but `is_wanted` on its loop thread."""
+    """The audit log of a broker. Belongs to the loop thread, except `is_wanted`."""
 
     def __init__(
         self, path: str | None, now_s: Callable[[], float] = time.time, max_file_bytes: int = MAX_FILE_BYTES
     ) -> None:
-        """`path` of the file; None for none."""
+        """`path`: the file; None writes no file."""
         self._path = path
         self._max_file_bytes = max_file_bytes
         self._now_s = now_s
-        self._writer = ThreadPoolExecutor(1, "audit")  # its thread is started with the first line
+        self._writer = ThreadPoolExecutor(1, "audit")  # the first line starts its thread
         self._minute = 0
         self._denials = 0
         self._left_out = 0
 
     @property
     def is_wanted(self) -> bool:
-        """False if nothing reads the lines, so none need be made."""
+        """False if no file or logger takes the lines, so that none need be built."""
         return self._path is not None or audit.isEnabledFor(logging.INFO)
 
     def tell(self, make: Callable[[], Lines]) -> Future[None] | None:
-        """Have the lines made and written, in the order of the calls; `make` is called in the writing thread."""
+        """Queue lines for writing, in the order of the calls. `make` is called in the writing thread."""
         return self._writer.submit(self._write, make, self._now_s()) if self.is_wanted else None
 
     async def written(self, make: Callable[[], Lines]) -> None:
-        """As `tell`, and wait for it. Cancelled, it has the lines written nevertheless."""
+        """Like `tell`, but wait until the lines are written. Cancelling the wait does not cancel the writing."""
         writing = self.tell(make)
         if writing is not None:
             await asyncio.shield(asyncio.wrap_future(writing))
@@ -91,7 +91,7 @@ class AuditLog:
         await self.written(lambda: ((deed, outcome),))
 
     def close(self) -> None:
-        """Have all lines in the file."""
+        """Write all queued lines and stop the thread."""
         self._writer.shutdown()
 
     # -- in the thread ------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class AuditLog:
                 if outcome != DENIED or self._has_room_for_denial(now_s):
                     self._append(self._line(deed, outcome, now_s))
         except Exception:
-            logger.exception("a line of the audit log could not be made")
+            logger.exception("a line of the audit log could not be built")
 
     def _line(self, deed: Deed, outcome: str, now_s: float) -> str:
         now = datetime.fromtimestamp(now_s, UTC)
@@ -143,4 +143,4 @@ class AuditLog:
             if size >= self._max_file_bytes:
                 os.replace(self._path, f"{self._path}.1")
         except OSError as error:
-            logger.error("the audit log %s cannot be written, this is missing there: %s (%s)", self._path, line, error)
+            logger.error("the audit log %s cannot be written; it lacks this line: %s (%s)", self._path, line, error)

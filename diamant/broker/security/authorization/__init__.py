@@ -1,1 +1,1 @@
-"""Authorization: ACLs, what each API needs, and the decisions of Kafka's StandardAuthorizer."""
+"""Authorization: ACLs, the permissions that each API needs, and the decisions of Kafka's StandardAuthorizer."""

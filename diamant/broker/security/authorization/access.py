@@ -1,4 +1,4 @@
-"""Access: what a handler asks before it does something for a client, within the needs that its row of the table declares."""
+"""Access: a handler's permission checks for one client, restricted to the needs that its API declares in the table."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 
 class Access(Protocol):
-    """The decisions about one client's requests of one API."""
+    """The authorization of one client for one API."""
 
     @property
     def is_open(self) -> bool:
-        """True if everything is allowed, as there is no authorizer; saves asking about many things one by one."""
+        """True if there is no authorizer and everything is allowed. Handlers can then skip checking each item."""
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for requests that may see the same: part of the key of cached answers."""
+        """Equal for requests with the same permissions; part of the key of cached responses."""
 
     def allows(self, need: Need, name: str = CLUSTER_NAME, *, is_asked: bool = True) -> bool:
-        """True if the client may. Not `is_asked`: nothing is refused if it may not, so a denial is not logged."""
+        """True if the client has the permission. `is_asked` False: a missing permission refuses nothing and is not logged."""
 
     def allows_any(self, need: Need) -> bool:
-        """True if the client may with a resource of any name (KIP-679)."""
+        """True if the client has the permission for a resource of any name (KIP-679)."""
 
     def operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """What the client may with a resource, bit n for operation n (KIP-430)."""
+        """The client's operations on a resource, bit n for operation n (KIP-430)."""
 
 
 _ALL_OPERATIONS = {
@@ -41,7 +41,7 @@ _ALL_OPERATIONS = {
 
 
 class OpenAccess:
-    """Everything is allowed: there is no authorizer."""
+    """The access without an authorizer: everything is allowed."""
 
     is_open = True
     key: tuple[object, ...] = ()
@@ -60,11 +60,11 @@ OPEN = OpenAccess()
 
 
 class UndeclaredNeed(Exception):
-    """A handler asked for what its row of the table does not declare; a bug of ours."""
+    """A handler checked a need that its API does not declare in the table; a bug in Diamant."""
 
 
 class ClientAccess:
-    """What the authorizer says of one principal at one host. Valid until the authorizer's `generation` changes."""
+    """The authorizer's decisions for one principal at one host. Valid until the authorizer's `generation` changes."""
 
     is_open = False
 
@@ -73,7 +73,7 @@ class ClientAccess:
     def __init__(
         self, authorizer: Authorizer, client: tuple[Principal, str], needs: Collection[Need], of_row: object
     ) -> None:
-        """`of_row`: what to name if a need is asked for that is none of `needs`."""
+        """`of_row`: the API to name in the error if a handler checks a need that is not among `needs`."""
         self._authorizer = authorizer
         self._client = client
         self._of_row = of_row
@@ -102,12 +102,12 @@ class ClientAccess:
 
 
 def check(access: Access, need: Need, name: str = CLUSTER_NAME, message: str = "") -> None:
-    """Raise the need's KafkaError unless the client may."""
+    """Raise the need's KafkaError unless the client has the permission."""
     if not access.allows(need, name):
         raise KafkaError(need.denial, message)
 
 
 def allowed_names(access: Access, need: Need, names: Iterable[str], *, is_asked: bool = True) -> set[str]:
-    """Those of `names` with which the client may; each is asked about once."""
+    """The resources among `names` for which the client has the permission; each name is checked once."""
     unique = set(names)
     return unique if access.is_open else {name for name in unique if access.allows(need, name, is_asked=is_asked)}

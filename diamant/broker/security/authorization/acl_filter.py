@@ -1,4 +1,4 @@
-"""Filters of ACLs, as DescribeAcls and DeleteAcls take them.
+"""The ACL filters of DescribeAcls and DeleteAcls.
 
 Source: ResourcePatternFilter and AccessControlEntryFilter (KIP-290).
 """
@@ -18,7 +18,7 @@ from diamant.broker.client.acl import (
 
 
 class AclFilter(NamedTuple):
-    """The ACLs that agree in every field; ANY, and None for a text, agree with all."""
+    """Matches the ACLs that agree in every field. ANY, and None for a text, match any value."""
 
     resource_type: ResourceType = ResourceType.ANY
     resource_name: str | None = None
@@ -29,7 +29,7 @@ class AclFilter(NamedTuple):
     permission: Permission = Permission.ANY
 
     def matches(self, acl: Acl) -> bool:
-        """True for an ACL that the filter means."""
+        """True if the filter matches the ACL."""
         return (
             self.resource_type in (ResourceType.ANY, acl.resource_type)
             and self._matches_name(acl)

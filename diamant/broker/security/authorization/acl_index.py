@@ -1,11 +1,11 @@
-"""The ACLs of a broker, ready for questions: which decide about an operation on a resource.
+"""The index of a broker's ACLs, which decides about an operation on a resource.
 
-Theory of operation. A question touches the patterns that cover the resource, and of these only the entries of the principal
-and of `User:*`. The patterns are found by name: the literal one, the wildcard, and one prefix for each length that any prefixed
-pattern of that type has. So a question costs the number of different lengths of prefixes (at most that of the name), however
-many ACLs there are.
+Theory of operation. A lookup visits the patterns that cover the resource, and in each only the entries of the principal and of
+`User:*`. It finds the patterns by name: the literal one, the wildcard, and one prefix for each length that any prefixed pattern
+of the resource type has. The cost of a lookup is the number of distinct prefix lengths, at most the length of the name. It does
+not depend on the number of ACLs.
 
-Memory: about 1 KiB an ACL.
+Memory: about 1 KiB per ACL.
 
 Source: StandardAuthorizerData.findAclRule and findResult; Authorizer.authorizeByResourceType (KIP-679).
 """
@@ -31,7 +31,7 @@ _IMPLIED_BY = {
     ),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.ALL}),
 }
-"""The operations whose ALLOW covers one; a DENY covers its own operation only."""
+"""The operations whose ALLOW implies the key. A DENY covers its own operation only."""
 
 Pattern: TypeAlias = tuple[ResourceType, PatternType, str]
 
@@ -48,7 +48,7 @@ class AclIndex:
             self.add(acl)
 
     def add(self, acl: Acl) -> None:
-        """Take an ACL in; harmless if it is there."""
+        """Add an ACL. Idempotent."""
         pattern = _pattern(acl)
         entries = self._entries[pattern, acl.principal]
         if acl in entries:
@@ -60,7 +60,7 @@ class AclIndex:
             self._prefix_lengths[acl.resource_type][len(acl.resource_name)] += 1
 
     def remove(self, acl: Acl) -> None:
-        """Take an ACL out; harmless if it is not there."""
+        """Remove an ACL. Idempotent."""
         pattern = _pattern(acl)
         entries = self._entries.get((pattern, acl.principal), set())
         if acl not in entries:
@@ -79,9 +79,9 @@ class AclIndex:
     def decision(
         self, principals: Sequence[str], hosts: Sequence[str], operation: Operation, resource: ResourceType, name: str
     ) -> bool | None:
-        """True if allowed, False if denied; None if no ACL of anybody is about this resource.
+        """True if allowed, False if denied, None if no ACL of any principal covers this resource.
 
-        `principals` and `hosts` are all that an entry may have to concern the client, wildcards among them.
+        `principals` and `hosts`: all values of an entry that match the client, wildcards included.
         """
         is_allowed = has_acls = False
         covering = _IMPLIED_BY.get(operation, (operation, Operation.ALL))
@@ -102,7 +102,7 @@ class AclIndex:
     def allows_any(
         self, principals: Sequence[str], hosts: Sequence[str], operation: Operation, resource: ResourceType
     ) -> bool:
-        """True if there is a resource of this type, whatever its name, on which the operation is allowed."""
+        """True if the operation is allowed on a resource of this type with any name."""
         allowed: set[tuple[PatternType, str]] = set()
         denied: set[tuple[PatternType, str]] = set()
         for principal in principals:

@@ -1,4 +1,4 @@
-"""The ACLs that there are: found, made and removed in the metadata log, and told to the authorizer.
+"""The store of ACLs: finds, creates and deletes them in the metadata log, and notifies the authorizer.
 
 Source: AclControlManager and AclApis.
 """
@@ -25,7 +25,7 @@ from diamant.storage.kraft.metadata_log import MAX_RECORDS_PER_BATCH, MetadataLo
 
 
 def acls_of(image: MetadataImage) -> dict[Acl, uuid.UUID]:
-    """The ACLs of the metadata log, and the id of each. What a later Kafka has is left out: it decides nothing here."""
+    """The ACLs of the metadata log with their ids. ACLs of kinds that only a later Kafka knows are left out."""
     found = {}
     for acl_id, record in image.acls.items():
         try:
@@ -36,7 +36,7 @@ def acls_of(image: MetadataImage) -> dict[Acl, uuid.UUID]:
 
 
 class AclStore:
-    """All ACLs by value. A change is in the metadata log and in force when a method returns; the caller syncs the log."""
+    """All ACLs. When a method returns, its change is written to the metadata log and in force; the caller syncs the log."""
 
     def __init__(self, metadata: MetadataLog, authorizer: Authorizer) -> None:
         self._metadata = metadata
@@ -48,11 +48,11 @@ class AclStore:
         return len(self._ids)
 
     def find(self, wanted: AclFilter) -> list[Acl]:
-        """Those that a filter means."""
+        """The ACLs that match a filter."""
         return [acl for acl in self._ids if wanted.matches(acl)]
 
     def create(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
-        """Make those that there are not; the error of each that cannot be. Errors of the metadata log as its `append`."""
+        """Create the missing ACLs; return an error for each invalid one. Raises the errors of the metadata log's `append`."""
         results: list[KafkaError | None] = []
         made: dict[Acl, uuid.UUID] = {}
         for acl in acls:
@@ -61,7 +61,7 @@ class AclStore:
             if error is None and acl not in self._ids and acl not in made:
                 made[acl] = uuid.uuid4()
         records: list[MetadataRecord] = [_record_of(acl, acl_id) for acl, acl_id in made.items()]
-        # Not atomic, as in Kafka: more than fits into one batch is written in several.
+        # Not atomic, as in Kafka: records that do not fit into one batch are written in several.
         for start in range(0, len(records), MAX_RECORDS_PER_BATCH):
             self._metadata.append(records[start : start + MAX_RECORDS_PER_BATCH])
         self._ids |= made
@@ -70,9 +70,9 @@ class AclStore:
         return results
 
     def delete(self, filters: Iterable[AclFilter]) -> list[list[Acl]]:
-        """Remove, at once, what any of the filters means; what each has found, the same ACL more than once if need be.
+        """Delete the ACLs that match any filter, atomically. Return the matches of each filter; an ACL can occur in several.
 
-        KafkaError POLICY_VIOLATION if it is more than one batch of the metadata log can hold; nothing is removed then.
+        KafkaError POLICY_VIOLATION if one batch of the metadata log cannot hold the change; nothing is deleted then.
         """
         found = [self.find(wanted) for wanted in filters]
         gone = dict.fromkeys(acl for acls in found for acl in acls)
@@ -110,7 +110,7 @@ def _record_of(acl: Acl, acl_id: uuid.UUID) -> AccessControlEntryRecord:
 
 
 def _error_of(acl: Acl) -> KafkaError | None:
-    """The reason why an ACL cannot be (AclApis.handleCreateAcls, AclControlManager.validateNewAcl)."""
+    """The error of an invalid ACL (AclApis.handleCreateAcls, AclControlManager.validateNewAcl)."""
     reason = ""
     if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
         reason = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"

@@ -1,8 +1,8 @@
-"""The one table of what every API needs, and of how a denial is answered. Nothing is carried out that is not in it.
+"""The table of the permissions that each API needs, and of the responses to a denial. An API without a row is not executed.
 
-`ApiRow.whole` is asked before the handler is called; if it is denied the request is answered with the code of the need, as by
-Kafka's `getErrorResponse`. What concerns single things of a request (`ApiRow.items`) is asked by the handler, through an `Access`
-that knows the needs of its row and no other. tests/broker/security/authorization holds every API of the broker to its row.
+The needs in `ApiRow.whole` are checked before the handler is called; the response to a denial has the error code of the need, as
+with Kafka's `getErrorResponse`. The handler checks the needs of single items (`ApiRow.items`) through an `Access`, which knows
+only the needs of its row. tests/broker/security/authorization compares every API with its row.
 
 Source: KafkaApis, ControllerApis, AclApis, ConfigHelper of Kafka 4.3.
 """
@@ -21,26 +21,26 @@ class Whole(NamedTuple):
 
     need: Need
     field: str = ""
-    """The field of the request that names the resource; "" for the cluster. A request in which it is null does not need this."""
+    """The request field that names the resource; "" for the cluster. If the field is null, the need does not apply."""
     or_need: Need | None = None
-    """A need that will do as well, on the same resource."""
+    """An alternative need on the same resource."""
     first_version: int = 0
     last_version: int = 1000
-    """The versions that need it."""
+    """The range of versions to which the need applies."""
 
 
 class ApiRow(NamedTuple):
-    """What one API needs."""
+    """The needs of one API."""
 
     whole: tuple[Whole, ...] = ()
     items: Mapping[Need, str] = {}
-    """What the handler asks about, and how it answers a denial."""
+    """The needs that the handler checks, each with the response to a denial."""
     is_open: str = ""
-    """The reason why an answer may come without any need, or with none of `items`; "" if it may not."""
+    """The reason why a response is allowed without any need, or with none of `items`; "" if it is not."""
 
     @property
     def needs(self) -> frozenset[Need]:
-        """All that is declared."""
+        """All declared needs."""
         of_whole = {need for whole in self.whole for need in (whole.need, whole.or_need) if need is not None}
         return frozenset(of_whole | self.items.keys())
 

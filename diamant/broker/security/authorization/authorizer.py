@@ -1,8 +1,8 @@
 """The authorizer: Kafka's StandardAuthorizer over the ACLs of the metadata log.
 
-A super user may do everything. For others a DENY that matches wins over every ALLOW; where no ACL of anybody is about the
-resource, `allow.everyone.if.no.acl.found` decides. Decisions are remembered by client (principal and host), need and name until
-an ACL changes: at most MAX_DECISIONS in all, then all are forgotten.
+A super user may do everything. For other users a matching DENY overrides every ALLOW; if no ACL covers the resource,
+`allow.everyone.if.no.acl.found` decides. Decisions are cached by client (principal and host), need and name until an ACL changes.
+Bound: MAX_DECISIONS; a full cache is cleared.
 
     authorizer.allows((principal, host), READ_TOPIC, "users")
 
@@ -27,43 +27,43 @@ from diamant.broker.security.authorization.needs import Need
 from diamant.broker.security.identity.principal import USER, Principal
 
 MAX_DECISIONS = 100_000
-"""Remembered decisions of all clients together, about 20 MB with names of 100 letters."""
+"""The most cached decisions of all clients together: about 20 MB with names of 100 letters."""
 
 Client: TypeAlias = tuple[Principal, str]
-"""A principal and the address that it comes from, without port."""
+"""A principal and its address, without the port."""
 
 ANY_USER = f"{USER}:{WILDCARD}"
 Known: TypeAlias = "dict[str | None, bool]"
-"""Remembered decisions by name; under None that for a resource of any name."""
+"""Cached decisions by resource name; under None the decision for a resource of any name."""
 
 
 class Authorizer:
-    """Decides. Belongs to the loop thread.
+    """Decides and caches the decisions. Belongs to the loop thread.
 
-    `generation` grows whenever decisions are forgotten: what was made of them is out of date then.
+    `generation` grows whenever the cache is cleared; everything derived from older decisions is then out of date.
     """
 
     def __init__(self, super_users: Iterable[str], *, allows_by_default: bool, acls: Iterable[Acl] = ()) -> None:
-        """`super_users`: principals as `User:alice`. `allows_by_default`: `allow.everyone.if.no.acl.found`."""
+        """`super_users`: principals such as `User:alice`. `allows_by_default`: `allow.everyone.if.no.acl.found`."""
         self.super_users = frozenset(super_users)
         self.allows_by_default = allows_by_default
         self.index = AclIndex(acls)
         self.generation = 0
         self.on_denial: Callable[[Client, Need, str], object] | None = None
-        """Told of every denial of what a client has asked for, also of one that was remembered."""
+        """Called for every denied request of a client, even one denied by a cached decision."""
         self._decisions: dict[Client, dict[Need, Known]] = {}
         self._count = 0
 
     # -- changes -------------------------------------------------------------------------------------------------
 
     def add(self, acls: Iterable[Acl]) -> None:
-        """Take ACLs in."""
+        """Add ACLs."""
         for acl in acls:
             self.index.add(acl)
         self._forget()
 
     def remove(self, acls: Iterable[Acl]) -> None:
-        """Take ACLs out."""
+        """Remove ACLs."""
         for acl in acls:
             self.index.remove(acl)
         self._forget()
@@ -71,20 +71,20 @@ class Authorizer:
     # -- questions -----------------------------------------------------------------------------------------------
 
     def allows(self, client: Client, need: Need, name: str = CLUSTER_NAME) -> bool:
-        """True if the client may; a denial is told to `on_denial`."""
+        """True if the client has the permission; reports a denial to `on_denial`."""
         is_allowed = self.would_allow(client, need, name)
         if not is_allowed:
             self.denied(client, need, name)
         return is_allowed
 
     def would_allow(self, client: Client, need: Need, name: str = CLUSTER_NAME) -> bool:
-        """As `allows`, where nothing is refused if the client may not: no denial is told."""
+        """Like `allows`, but reports no denial, for callers that refuse nothing."""
         known = self.decisions(client, need)
         is_allowed = known.get(name)
         return self.decide(client, need, name, known) if is_allowed is None else is_allowed
 
     def operations(self, client: Client, resource: ResourceType, name: str) -> int:
-        """What the client may with a resource, bit n for operation n (KIP-430)."""
+        """The client's operations on a resource, bit n for operation n (KIP-430)."""
         return sum(
             1 << operation
             for operation in SUPPORTED_OPERATIONS[resource]
@@ -94,7 +94,7 @@ class Authorizer:
     # -- for `ClientAccess` --------------------------------------------------------------------------------------
 
     def decisions(self, client: Client, need: Need) -> Known:
-        """The remembered decisions, by name of the resource."""
+        """The cached decisions, by resource name."""
         by_need = self._decisions.get(client)
         if by_need is None:
             by_need = self._decisions[client] = {}
@@ -106,16 +106,16 @@ class Authorizer:
         return known
 
     def decide(self, client: Client, need: Need, name: str, known: Known) -> bool:
-        """Decide, and remember it in `known`, which is one of `decisions`."""
+        """Decide and cache the decision in `known`, a result of `decisions`."""
         is_allowed = self._is_allowed(client, need.operation, need.resource, name)
         self._remember(known, name, is_allowed)
         return is_allowed
 
     def decide_any(self, client: Client, need: Need, known: Known) -> bool:
-        """As `decide`, for a resource of any name."""
+        """Like `decide`, for a resource of any name."""
         is_allowed = known.get(None)
         if is_allowed is None:
-            # Kafka asks for a name that no topic has, for super users and allow.everyone.if.no.acl.found.
+            # Kafka authorizes a name that no topic has, to apply super users and allow.everyone.if.no.acl.found.
             is_allowed = self._is_allowed(client, need.operation, need.resource, "hardcode") or self.index.allows_any(
                 _principals(client), _hosts(client), need.operation, need.resource
             )
@@ -123,7 +123,7 @@ class Authorizer:
         return is_allowed
 
     def denied(self, client: Client, need: Need, name: str) -> None:
-        """Tell of a denial."""
+        """Report a denial to `on_denial`."""
         if self.on_denial is not None:
             self.on_denial(client, need, name)
 
@@ -150,7 +150,7 @@ def _principals(client: Client) -> tuple[str, str]:
 
 
 def _hosts(client: Client) -> tuple[str, ...]:
-    """What an ACL may say for the client's address: Java writes all eight groups of an IPv6 address, people do not."""
+    """The hosts of ACLs that match the client's address. Java writes all eight groups of an IPv6 address; people shorten it."""
     host = client[1]
     if ":" not in host:
         return host, WILDCARD

@@ -1,8 +1,8 @@
-"""The log of what the authorizer has denied: a line for each address and minute, and how many it has left out.
+"""The log of denied requests: one line per address and minute, with the number of denials left out.
 
-Bounds: `MAX_ADDRESSES`; those beyond share a line.
+Bounds: `MAX_ADDRESSES`; further addresses share a line.
 
-Source: StandardAuthorizerData.logAuditMessage, which has a line for every denial.
+Source: StandardAuthorizerData.logAuditMessage, which logs every denial.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ OTHERS = "other addresses"
 
 
 class DenialLog:
-    """The log of one authorizer, which calls it as `on_denial`. Belongs to the loop thread."""
+    """The denial log of one authorizer, set as its `on_denial`. Belongs to the loop thread."""
 
     def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
         self._now_s = now_s
         self._lines: dict[str, tuple[float, int]] = {}
-        """By address: when it has had its line, and how many were left out since."""
+        """By address: the time of its last line, and the number of denials left out since."""
 
     def __call__(self, client: Client, need: Need, name: str) -> None:
         principal, address = client
@@ -42,5 +42,5 @@ class DenialLog:
             return
         self._lines[address] = now_s, 0
         more = f"; {left_out} more were denied since the line before" if left_out else ""
-        # Clients choose these names: escaped, and cut, or they would write lines of their own.
+        # Clients choose these names. Escaping and truncation prevent them from forging log lines.
         logger.info("%s: denied: %.260r needs %s %.260r%s", address, str(principal), need, name, more)

@@ -1,4 +1,4 @@
-"""Needs: an operation on a kind of resource, and the error code of a client that may not carry it out."""
+"""Needs: an operation on a resource type, and the error code of its denial."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _DENIALS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Need:
-    """One need. There is one object for each, which is compared and hashed by identity: it is asked with every request."""
+    """One need. Each exists once and is compared and hashed by identity, since every request checks needs."""
 
     operation: Operation
     resource: ResourceType
 
     @property
     def denial(self) -> ErrorCode:
-        """The error code that names what was denied."""
+        """The error code of a denial of this resource type."""
         return _DENIALS[self.resource]
 
     def __str__(self) -> str:

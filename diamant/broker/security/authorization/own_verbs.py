@@ -1,6 +1,6 @@
-"""The needs of Diamant's own verbs, in Kafka's operations: over HTTP, and where a configuration stands for a verb.
+"""The needs of Diamant's own verbs, as Kafka operations: for HTTP, and for configurations that act as verbs.
 
-Compactions, the clock, faults, snapshots and resets change the whole broker. Reading keys and values is reading the topic.
+Verbs that change the whole broker need ALTER on the cluster. Showing keys or values needs READ on the topic.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ VERB_NEEDS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
         "metrics": (needs.DESCRIBE_CLUSTER,),
         "certificates": (needs.DESCRIBE_CLUSTER,),
         "verify": (needs.DESCRIBE_CLUSTER,),
-        "verify keys": (needs.ALTER_CLUSTER,),  # tests guesses of what was erased, from whatever topics
-        "job": (needs.ALTER_CLUSTER,),  # of others: who began a job may see and end it
+        "verify keys": (needs.ALTER_CLUSTER,),  # tests guesses of erased keys, from any topic
+        "job": (needs.ALTER_CLUSTER,),  # jobs of others: the owner of a job may see and end it
         "group": (needs.DESCRIBE_GROUP,),
         "configs": (needs.DESCRIBE_CONFIGS_TOPIC,),
         "set configs": (needs.ALTER_CONFIGS_TOPIC,),
@@ -42,4 +42,4 @@ VERB_NEEDS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
         "redact now": (needs.DELETE_TOPIC, needs.ALTER_CLUSTER),
     }
 )
-"""By verb: all of its needs must be met, those on topics for each topic that the request is about."""
+"""The needs of each verb. All must be met; needs on topics are checked for each topic of the request."""

@@ -1,1 +1,1 @@
-"""Principals: the names that authentication gives to clients, and that authorization and quotas look at."""
+"""Principals: the identities that authentication assigns to clients, for authorization and quotas."""

@@ -1,4 +1,4 @@
-"""Counts of how clients of one listener have authenticated: by SASL, and by the handshake where TLS is all that there is."""
+"""The authentication counts of one listener: by SASL, or by TLS handshake on a listener without SASL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class AuthenticationCounts:
-    """As Kafka counts (SelectorMetrics of `org.apache.kafka.common.network.Selector`, SocketServer)."""
+    """Kafka's counts (SelectorMetrics of `org.apache.kafka.common.network.Selector`, SocketServer)."""
 
     successful: int = 0
     failed: int = 0
@@ -15,4 +15,4 @@ class AuthenticationCounts:
     """Re-authentications (KIP-368)."""
     failed_again: int = 0
     expired: int = 0
-    """Connections that were closed as their session had ended, and the client had not authenticated again."""
+    """Connections closed because their session expired without re-authentication."""

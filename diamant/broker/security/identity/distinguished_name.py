@@ -1,9 +1,9 @@
-"""The subject of a certificate as Java prints it, which is what principals, rules and ACLs of Kafka are written with.
+"""The subject of a certificate in Java's text form, which Kafka's principals, mapping rules and ACLs use.
 
     Name = SEQUENCE of SET of SEQUENCE { OID, value }      the most significant part first
     text = the parts from the last to the first, joined by commas; a part of several attributes joins them by plus signs
 
-An attribute of RFC 2253 is `CN=alice`, any other `1.2.840.113549.1.9.1=#1611…`, its value in DER as hexadecimal digits.
+An attribute of RFC 2253 is written `CN=alice`. Any other is `1.2.840.113549.1.9.1=#1611…`, its value in DER as hexadecimal.
 
 Source: X500Principal.getName() of OpenJDK (AVA.toRFC2253String).
 """
@@ -35,7 +35,7 @@ _ESCAPED = frozenset(',=+<>#;"\\')
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject's text; `certificate` is in DER. ValueError if it cannot be read."""
+    """The subject of a certificate in DER, as text. ValueError if it cannot be read."""
     from cryptography.x509 import load_der_x509_certificate
 
     return text_of(load_der_x509_certificate(certificate).subject.public_bytes())
@@ -79,7 +79,7 @@ def _dotted(oid: bytes) -> str:
 
 
 def _elements(der: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """The elements in `der`, one after the other: tag, contents, all of it."""
+    """The elements in `der`, in order: tag, contents, whole element."""
     position = 0
     while position < len(der):
         start, tag, size = position, der[position], der[position + 1]

@@ -1,10 +1,10 @@
-r"""The rules of `ssl.principal.mapping.rules`: from the name in a client's certificate to the name of its principal.
+r"""The rules of `ssl.principal.mapping.rules`, which map the subject of a client's certificate to the name of its principal.
 
     rules = rule { "," rule }
     rule  = "DEFAULT" | "RULE:" pattern "/" replacement "/" [ "L" | "U" ]
 
-The first rule whose pattern fits the whole name counts; `$1` in the replacement is what the first group of the pattern fits, L
-and U make letters small or large. DEFAULT leaves the name as it is. A slash in a pattern is written `\/`.
+The first rule whose pattern matches the whole name applies. `$1` in the replacement stands for the first group of the pattern; L
+and U convert to lower and upper case. DEFAULT returns the name unchanged. A slash in a pattern is written `\/`.
 
 Source: SslPrincipalMapper (KIP-371).
 """
@@ -23,7 +23,7 @@ _JAVAS_NAMED_GROUP = re.compile(r"\(\?<(?![=!])")
 
 
 class NoRuleApplies(Exception):
-    """No rule fits a name."""
+    """No rule matches a name."""
 
 
 class _Rule(NamedTuple):
@@ -33,14 +33,14 @@ class _Rule(NamedTuple):
 
 
 class MappingRules:
-    """Rules from their text; ValueError if that is none."""
+    """Parsed rules; ValueError for an invalid text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._rules = [rule for part in _RULES.finditer(text.strip()) for rule in _parsed(part[1])]
 
     def name_of(self, distinguished_name: str) -> str:
-        """The principal's name for that of a certificate; raises NoRuleApplies."""
+        """Map the name in a certificate to that of the principal; raises NoRuleApplies."""
         for rule in self._rules:
             if rule is None:
                 return distinguished_name
@@ -51,7 +51,7 @@ class MappingRules:
 
 
 def _parsed(text: str) -> list[_Rule | None]:
-    """Yield one rule, None for DEFAULT; nothing for an empty text."""
+    """Parse one rule: [rule], [None] for DEFAULT, [] for an empty text."""
     match = _WHOLE_RULE.match(text)
     if match is None or match.end() != len(text) or (text and match[1] is None and match[2] is None):
         raise ValueError(f"{text!r} is no rule: expected DEFAULT or RULE:pattern/replacement/ with L or U at the end")
@@ -74,9 +74,9 @@ def _expanded(replacement: str, match: re.Match[str]) -> str:
             return match[name] or ""
         groups = len(match.groups())
         if int(digit) > groups:
-            return reference[0]  # as it stands: Kafka escapes references to groups that there are not
+            return reference[0]  # unchanged: Kafka escapes references to missing groups
         number = int(digit)
-        for position, further in enumerate(more):  # as many digits as make the number of a group
+        for position, further in enumerate(more):  # take more digits while they form the number of a group
             if number * 10 + int(further) > groups:
                 return (match[number] or "") + more[position:]
             number = number * 10 + int(further)

@@ -1,4 +1,4 @@
-"""Principals, as Kafka names them: a type and a name, `User:alice`.
+"""Principals in Kafka's form: a type and a name, `User:alice`.
 
 Source: KafkaPrincipal, SecurityUtils.parseKafkaPrincipal.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 USER = "User"
-"""The type of every principal that Kafka's own mechanisms give."""
+"""The type of every principal that Kafka's own mechanisms assign."""
 
 
 class Principal(NamedTuple):
-    """One principal. The name may hold colons, commas and any letter."""
+    """One principal. The name may hold any characters, colons and commas included."""
 
     type: str
     name: str
@@ -22,4 +22,4 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = Principal(USER, "ANONYMOUS")
-"""Clients of listeners without authentication."""
+"""The principal of clients on listeners without authentication."""

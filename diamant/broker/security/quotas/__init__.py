@@ -1,1 +1,1 @@
-"""Quotas: how much of the broker a client may take, and how long it has to wait when it takes more."""
+"""Quotas: limits on the use of the broker, and the throttle time of clients that exceed them."""

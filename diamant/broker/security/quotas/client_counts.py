@@ -1,7 +1,7 @@
-"""Counts of what clients have taken, each against a limit: one count for all who share a limit.
+"""Usage counts of clients, each with its limit. Clients that share a limit share a count.
 
-Bounds: `MAX_COUNTS` counts, and as many pairs of user and client id whose count is known. A count that was not used for
-`IDLE_MS` goes; if there are too many, those go that were used longest ago. A client whose count has gone begins with a new one.
+Bounds: `MAX_COUNTS` counts, and as many cached pairs of user and client id. A count unused for `IDLE_MS` is dropped. When the
+table is full, the least recently used counts are dropped. A client whose count was dropped starts with a new one.
 
 Source: ClientQuotaManager (sensors by metric tags, InactiveSensorExpirationTimeSeconds).
 """
@@ -39,14 +39,14 @@ class ClientCount(Generic[M]):
         self._throttles: Rate | None = None
 
     def throttled(self, throttle_time_ms: int, now_ms: float) -> None:
-        """Note that a client had to wait."""
+        """Record that a client was throttled."""
         if self._throttle_ms is None or self._throttles is None:
             self._throttle_ms, self._throttles = Rate(_THROTTLE_WINDOWS), Rate(_THROTTLE_WINDOWS)
         self._throttle_ms.record(throttle_time_ms, now_ms)
         self._throttles.record(1, now_ms)
 
     def throttle_time_ms(self, now_ms: float) -> float:
-        """The average wait in the last minute; 0 without one."""
+        """The average throttle time in the last minute; 0 if no client was throttled."""
         if self._throttle_ms is None or self._throttles is None:
             return 0.0
         count = self._throttles.per_second(now_ms)
@@ -57,7 +57,7 @@ class ClientCounts(Generic[M]):
     """The counts of one kind of quota."""
 
     def __init__(self, name: str, make_meter: Callable[[], M]) -> None:
-        """`name`: of the limit, as `producer_byte_rate`."""
+        """`name`: the limit's name, such as `producer_byte_rate`."""
         self._name = name
         self._make_meter = make_meter
         self._limits = ClientLimits(name, {})
@@ -72,7 +72,7 @@ class ClientCounts(Generic[M]):
         return iter(self._counts.values())
 
     def set_limits(self, quotas: StoredQuotas) -> None:
-        """Take over limits. Who keeps one keeps its count."""
+        """Replace the limits. Clients whose limit remains keep their count."""
         self._limits = ClientLimits(self._name, quotas)
         self._of_client.clear()
         for shared in list(self._counts):
@@ -83,7 +83,7 @@ class ClientCounts(Generic[M]):
                 self._counts[shared].limit = found[1]
 
     def of(self, user: str, client_id: str, now_ms: float) -> ClientCount[M] | None:
-        """The count of a client, which it is about to use; None if it has no limit."""
+        """The count of a client, marked as used now; None if the client has no limit."""
         key = (user, client_id)
         if key in self._of_client:
             count = self._of_client[key]

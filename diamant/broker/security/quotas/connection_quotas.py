@@ -1,10 +1,10 @@
-"""Limits on connections: how many are made per second, in all, on a listener and from an address, and how many an address has.
+"""Limits on connections: the creation rate of the broker, a listener and an address, and the open connections of an address.
 
-Too many in all, or on a listener: accepting waits. Too many from one address: the connection is accepted, left unread for as long
-as its address has to wait, then closed, so that a client that connects again and again costs little (KIP-612). More than an
-address may have: it is closed at once.
+If the rate of the broker or of a listener is exceeded, accepting pauses. If the rate of an address is exceeded, the connection is
+accepted, left unread for the throttle time and then closed, so that a client that reconnects in a loop costs little (KIP-612). If
+an address has too many open connections, the new one is closed at once.
 
-Bounds: as `client_counts.py` for the rates of addresses; the server counts the connections.
+Bounds: those of `client_counts.py` for the rates of addresses. The server counts the open connections.
 
 Source: SocketServer.ConnectionQuotas.
 """
@@ -25,14 +25,14 @@ NO_LIMIT = (1 << 31) - 1
 
 
 class Admittance(NamedTuple):
-    """The decision about a new connection: it and others are taken after `wait_ms`, or it is refused after `refused_ms`."""
+    """The decision about a new connection: accepting resumes after `wait_ms`, or the connection is closed after `refused_ms`."""
 
     wait_ms: int = 0
     refused_ms: int = 0
 
 
 class NewConnectionLimits(NamedTuple):
-    """All limits; addresses are as sockets give them."""
+    """All limits. Addresses have the form that sockets report."""
 
     per_second: int = NO_LIMIT
     per_second_of_any: int = NO_LIMIT
@@ -40,11 +40,11 @@ class NewConnectionLimits(NamedTuple):
     at_once_of_any: int = NO_LIMIT
     at_once_of: Mapping[str, int] = {}
     per_second_of_listener: Mapping[str, int] = {}
-    """By name; beside `per_second`, which counts those of all listeners."""
+    """By listener name, in addition to `per_second`, which covers all listeners."""
 
     @property
     def has_any(self) -> bool:
-        """True if there is a limit at all."""
+        """True if any limit is set."""
         rates = (self.per_second, self.per_second_of_any, self.at_once_of_any)
         return any(limit != NO_LIMIT for limit in rates) or bool(
             self.per_second_of or self.at_once_of or self.per_second_of_listener
@@ -52,7 +52,7 @@ class NewConnectionLimits(NamedTuple):
 
 
 def rates_by_host(quotas: StoredQuotas) -> dict[str | None, int]:
-    """The quotas `connection_creation_rate` by address or name; None: any address."""
+    """The `connection_creation_rate` quotas by address or host name; None stands for any address."""
     return {
         entity[0].entity_name: int(limits[CONNECTION_CREATION_RATE])
         for entity, limits in quotas.items()
@@ -61,7 +61,7 @@ def rates_by_host(quotas: StoredQuotas) -> dict[str | None, int]:
 
 
 def plain_address(text: str) -> str | None:
-    """An address as sockets give it; None if the text is a name."""
+    """An address in the form that sockets report; None if the text is a host name."""
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
@@ -69,13 +69,13 @@ def plain_address(text: str) -> str | None:
 
 
 class ConnectionQuotas:
-    """The rates of new connections, and all limits. Everything runs on the loop thread."""
+    """The connection limits and the measured rates. Runs on the loop thread only."""
 
     def __init__(self, windows: RateWindows, now_s: Callable[[], float]) -> None:
-        """`now_s`: real time that does not go back."""
+        """`now_s`: monotonic real time."""
         self.limits = NewConnectionLimits()
         self.throttled = 0
-        """Connections that were held up or refused for the rate of their address, or of all."""
+        """Connections delayed or refused because of a creation rate."""
         self._windows = windows
         self._now_s = now_s
         self._all = Rate(windows)
@@ -97,7 +97,7 @@ class ConnectionQuotas:
             rate = self._rate_of(host, now_ms)
             refused_ms = self._record(rate, limit, now_ms)
             if refused_ms:
-                # It is not taken, so it does not count.
+                # A refused connection does not count towards the rates.
                 for each in (rate, *counted):
                     each.record(-1, now_ms)
                 self.throttled += 1
@@ -106,7 +106,7 @@ class ConnectionQuotas:
         return Admittance(wait_ms=wait_ms)
 
     def may_have(self, host: str, count: int) -> bool:
-        """True if an address may have so many connections at once."""
+        """True if an address may have `count` open connections."""
         return count <= self.limits.at_once_of.get(host, self.limits.at_once_of_any)
 
     def _record(self, rate: Rate, limit: int, now_ms: float) -> int:
@@ -123,7 +123,7 @@ class ConnectionQuotas:
         return rate
 
     def _sweep(self, now_ms: float) -> None:
-        """Make room: drop the addresses that were idle for an hour, or else the tenth that was idle longest."""
+        """Make room: drop the addresses idle for an hour; if there are none, the tenth of all that was idle longest."""
         by_age = sorted(self._last_ms, key=self._last_ms.__getitem__)
         idle = [host for host in by_age if now_ms - self._last_ms[host] >= IDLE_MS]
         for host in idle or by_age[: MAX_COUNTS // 10]:

@@ -1,7 +1,7 @@
-"""One fetch of a client that may have a limit.
+"""The throttling of one fetch.
 
-A fetch that exceeds it is answered without records, and nothing of them is counted: the client asks again when its time is over.
-No fetch reads more than its client could take at once, or it would wait for ever.
+A fetch that exceeds its client's quota is answered without records, and its bytes are not counted: the client fetches again after
+the throttle time. A fetch never reads more than the quota allows in one burst, since such a fetch could never succeed.
 
 Source: KafkaApis.handleFetchRequest.
 """
@@ -14,14 +14,14 @@ from diamant.broker.security.quotas.rate_quota import NETWORK_S, PERCENT, RateQu
 
 
 class FetchThrottle:
-    """The limits on one fetch, from its beginning to its answer."""
+    """The quotas applied to one fetch, from its start to its response."""
 
     __slots__ = ("_busy_s", "_bytes", "_client_id", "_now_s", "_since_s", "_time", "_user")
 
     def __init__(
         self, rates: tuple[RateQuota, RateQuota], now_s: Callable[[], float], user: str, client_id: str | None
     ) -> None:
-        """`rates`: of bytes and of time."""
+        """`rates`: the quota of bytes and the quota of request time."""
         self._bytes, self._time = rates
         self._now_s = now_s
         self._user = user
@@ -30,16 +30,16 @@ class FetchThrottle:
         self._busy_s: float | None = None
 
     def max_bytes(self, max_bytes: int) -> int:
-        """The number of bytes that it may read, `max_bytes` at most."""
+        """The number of bytes that the fetch may read, at most `max_bytes`."""
         allowed = self._bytes.max_at_once(self._user, self._client_id, self._since_s * 1000)
         return max_bytes if allowed is None else int(min(max_bytes, allowed))
 
     def wait(self) -> None:
-        """It waits for records from now on, which takes no time of the broker's thread."""
+        """Stop the clock of request time: the fetch now waits for records, which takes no time of the broker's thread."""
         self._busy_s = self._now_s() - self._since_s
 
     def throttle_time_ms(self, size: int) -> int:
-        """How long the client has to wait; 0: its answer of `size` bytes may go out."""
+        """Charge for a response of `size` bytes; return the throttle time. 0: the response may be sent as it is."""
         user, client_id = self._user, self._client_id
         now_s = self._now_s()
         now_ms = now_s * 1000

@@ -1,12 +1,12 @@
-"""The limit that holds for a client: of all that match its user and its client id, the most specific one.
+"""The limit that applies to a client: the first of these that is set, the most specific one.
 
     user and client id; user and any client id; user
     any user and client id; any user and any client id; any user
     client id; any client id
 
-Clients share a limit and what they took of it by what the limit names: a limit for users counts all clients of a user together,
-one for client ids all users of a client id, one for both each pair. "Any" joins none: each user or client id has its own count.
-A client without an id is matched by limits for users alone.
+A limit on a user counts all clients of that user together, a limit on a client id all users of that id, and a limit on both each
+pair. A default limit ("any") is not shared: each user or client id has its own count. A client without an id matches only the
+limits on users.
 
 Source: ClientQuotaManager.DefaultQuotaCallback (quotaMetricTags, quotaLimit).
 """
@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeAlias
 from diamant.protocol.kraft.records import QuotaEntity
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
-"""The kinds of entities."""
+"""The entity types of quotas."""
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"
 CONSUMER_BYTE_RATE = "consumer_byte_rate"
@@ -29,14 +29,14 @@ CONNECTION_CREATION_RATE = "connection_creation_rate"
 
 
 StoredQuotas: TypeAlias = Mapping[tuple[QuotaEntity, ...], Mapping[str, float]]
-"""All limits by entity, then by name, as the metadata log has them."""
+"""All limits by entity, then by name, as the metadata log stores them."""
 
 _Entity: TypeAlias = tuple[tuple[str | None, ...], tuple[str | None, ...]]
-"""User and client id; empty: the entity has no such part, None: any."""
+"""User and client id. An empty tuple: the entity has no such part. None: the default entity."""
 
 
 class Shared(NamedTuple):
-    """Those who share a limit and one count: a user, a client id, or both. Empty: not named by it (Kafka's metric tags)."""
+    """The clients that share a count: those of a user, a client id, or both. An empty part is not set (Kafka's metric tags)."""
 
     user: str
     client_id: str
@@ -58,7 +58,7 @@ class ClientLimits:
         return bool(self._by_entity)
 
     def find(self, user: str, client_id: str) -> tuple[Shared, float] | None:
-        """The limit of a client, and who shares it; None if it has none."""
+        """The limit of a client and the clients that share it; None if it has no limit."""
         for entity, shared in _candidates(user, client_id):
             limit = self._by_entity.get(entity)
             if limit is not None:

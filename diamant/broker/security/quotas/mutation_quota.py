@@ -1,7 +1,7 @@
 """Limits on changes of topics: partitions created and deleted per second, with bursts (KIP-599).
 
-Tokens come in at the limit's rate; the bucket holds as many as come in during all windows. A request takes what it needs, and may
-leave a debt. While there is one, strict requests are refused, older versions are carried out and their clients wait.
+The bucket refills at the limit's rate and holds the tokens of all windows. A request takes the tokens it needs and may leave the
+bucket negative. While it is negative, strict requests are refused; older versions are executed and their clients throttled.
 
 Source: ControllerMutationQuotaManager, StrictControllerMutationQuota, PermissiveControllerMutationQuota, TokenBucket.
 """
@@ -18,7 +18,7 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 
 
 class TokenBucket:
-    """One bucket; full to begin with. Times are milliseconds of any clock that does not go back."""
+    """One bucket, full at first. Times are in milliseconds of any monotonic clock."""
 
     __slots__ = ("_last_ms", "_tokens", "_windows")
 
@@ -28,7 +28,7 @@ class TokenBucket:
         self._last_ms: float | None = None
 
     def tokens(self, limit: float, now_ms: float) -> float:
-        """The tokens that there are; negative: a debt."""
+        """Refill the bucket and return its tokens; negative while the client is in debt."""
         burst = limit * self._windows.samples * self._windows.window_ms / 1000
         if self._last_ms is None:
             self._tokens = burst
@@ -38,13 +38,13 @@ class TokenBucket:
         return self._tokens
 
     def take(self, count: float, limit: float, now_ms: float) -> float:
-        """Take tokens; return what is left."""
+        """Take tokens and return the rest."""
         self._tokens = self.tokens(limit, now_ms) - count
         return self._tokens
 
 
 class MutationQuota:
-    """The limits `controller_mutation_rate`."""
+    """The `controller_mutation_rate` limits and the bucket of each client."""
 
     def __init__(self, windows: RateWindows, now_s: Callable[[], float]) -> None:
         self.counts: ClientCounts[TokenBucket] = ClientCounts(CONTROLLER_MUTATION_RATE, lambda: TokenBucket(windows))
@@ -55,7 +55,7 @@ class MutationCharge:
     """The charge of one request that changes topics."""
 
     def __init__(self, quota: MutationQuota | None, user: str, client_id: str | None, *, is_strict: bool) -> None:
-        """`quota` None: nothing is charged. `is_strict`: the request's version knows THROTTLING_QUOTA_EXCEEDED."""
+        """`quota`: None charges nothing. `is_strict`: the request's version supports THROTTLING_QUOTA_EXCEEDED."""
         self._quota = quota
         self._user = user
         self._client_id = client_id or ""
@@ -64,7 +64,7 @@ class MutationCharge:
         self._charged_ms = 0.0
 
     def take(self, partitions: int) -> None:
-        """Charge for partitions that are created or deleted. KafkaError(THROTTLING_QUOTA_EXCEEDED) if they must not be."""
+        """Charge for partitions to create or delete. KafkaError(THROTTLING_QUOTA_EXCEEDED) refuses a strict request."""
         if self._quota is None:
             return
         now_ms = self._quota.now_s() * 1000
@@ -80,7 +80,7 @@ class MutationCharge:
             self._waits(left, count.limit, now_ms)
 
     def throttle_time_ms(self) -> int:
-        """Return how long the client has to wait from now on."""
+        """The throttle time that remains, for the response."""
         if self._quota is None or not self._wait_ms:
             return 0
         now_ms = self._quota.now_s() * 1000

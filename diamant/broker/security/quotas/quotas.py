@@ -1,8 +1,8 @@
-"""The quotas of a broker for users and client ids, and what they make of its answers.
+"""The quotas of a broker for users and client ids, applied to its responses.
 
-An answer goes out at once and says how long its client is to wait; so long the connection is left alone, which makes clients wait
-that do not do so by themselves (KIP-219). A fetch, and what changes topics, has been measured by its handler: its answer says the
-time already.
+A response is sent at once and carries the throttle time. The broker does not read the connection during that time, which also
+throttles clients that ignore it (KIP-219). The handlers of fetches and of topic changes do their own accounting: their responses
+already carry the throttle time.
 
 Source: KafkaApis (handleProduceRequest, sendResponseMaybeThrottle), RequestHandlerHelper.
 """
@@ -28,20 +28,20 @@ from diamant.protocol.wire.throttle_time import Body, first_throttle_time_ms, wi
 WRITE_TXN_MARKERS = 27
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 _EXEMPT = frozenset([SASL_HANDSHAKE, SASL_AUTHENTICATE, WRITE_TXN_MARKERS])
-"""Who is not known yet, and what brokers ask of each other."""
+"""Requests of clients that are not authenticated yet, and requests between brokers."""
 
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
 _MEASURED_BY_HANDLERS = frozenset([FETCH, CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS])
 
 _HEADER_BYTES = 10
-"""Of a request, without its client id."""
+"""The size of a request header without its client id."""
 
 
 class Quotas:
-    """All limits and what has been taken. Everything runs on the loop thread."""
+    """All limits and usage counts. Runs on the loop thread only."""
 
     def __init__(self, windows: RateWindows, mutation_windows: RateWindows, now_s: Callable[[], float]) -> None:
-        """`now_s`: real time that does not go back; the broker's clock, which can be moved, is not meant."""
+        """`now_s`: monotonic real time, not the broker's clock, which can be moved."""
         self.now_s = now_s
         self.produce = RateQuota(PRODUCER_BYTE_RATE, windows)
         self.fetch = RateQuota(CONSUMER_BYTE_RATE, windows)
@@ -53,21 +53,21 @@ class Quotas:
         return any((self.produce.counts, self.fetch.counts, self.request.counts, self.mutations.counts))
 
     def set_limits(self, quotas: StoredQuotas) -> None:
-        """Take over all limits; what has been taken stays counted."""
+        """Replace all limits; the usage counted so far remains."""
         for quota in (self.produce, self.fetch, self.request):
             quota.counts.set_limits(quotas)
         self.mutations.counts.set_limits(quotas)
 
     def throttle(self, user: str, client_id: str | None) -> FetchThrottle | None:
-        """The limits on a fetch that begins now; None if there are none on fetches."""
+        """The throttle of a fetch that starts now; None if no quota concerns fetches."""
         if not (self.fetch.counts or self.request.counts):
             return None
         return FetchThrottle((self.fetch, self.request), self.now_s, user, client_id)
 
     def answer(self, user: str, request: Request, body: Body | None, busy_s: float) -> tuple[Body | None, int]:
-        """An answer as it goes out (None: none does), and for how many ms its connection is left alone.
+        """The response to send (None: no response), and the time in ms for which its connection is not read.
 
-        `busy_s`: the time that the loop's thread was at work on it.
+        `busy_s`: the time that the loop thread spent on the request.
         """
         key = request.api_key
         if key in _EXEMPT:

@@ -1,8 +1,8 @@
-"""A rate over the last seconds, measured as Kafka does: what it says decides how long clients wait.
+"""A rate over the last seconds, measured as in Kafka, since it determines the throttle time.
 
-Time is cut into windows that begin with the first record after the end of the one before; a window counts until `samples` windows
-have passed since its last record. The rate is the sum divided by the time since the oldest window began, and by `samples` - 1
-windows at least: so a client that has just begun is not taken for a fast one.
+Time is divided into windows. A window starts with the first record after the end of the previous window, and counts until
+`samples` windows have passed since its last record. The rate is the sum divided by the time since the start of the oldest window,
+and by at least `samples` - 1 windows, so that a client that has just started is not measured as a fast one.
 
 Source: SampledStat, WindowedSum and Rate.
 """
@@ -31,9 +31,9 @@ class _Sample:
 
 
 class Rate:
-    """A rate per second. Times are milliseconds of any clock that does not go back.
+    """A rate per second. Times are in milliseconds of any monotonic clock.
 
-    Bounds: `samples` + 1 windows; the one more is the one that lies half in the time that counts.
+    Bounds: `samples` + 1 windows; the additional one is the oldest, which is only partly in range.
     """
 
     __slots__ = ("_current", "_samples", "_windows")
@@ -44,7 +44,7 @@ class Rate:
         self._current = 0
 
     def record(self, value: float, now_ms: float) -> None:
-        """Add to the present window; a negative value takes back what was added."""
+        """Add to the current window; a negative value undoes an earlier one."""
         samples = self._samples
         if not samples:
             samples.append(_Sample(now_ms))
@@ -55,12 +55,12 @@ class Rate:
         sample.last_ms = now_ms
 
     def per_second(self, now_ms: float) -> float:
-        """The rate at this time."""
+        """The rate at `now_ms`."""
         elapsed_ms = self.elapsed_ms(now_ms)
         return sum(sample.total for sample in self._samples) / (elapsed_ms / 1000)
 
     def elapsed_ms(self, now_ms: float) -> float:
-        """The time that the rate is about (`Rate.windowSize`); windows that no longer count are emptied."""
+        """The time span of the rate (`Rate.windowSize`). Clears the windows that have expired."""
         count, window_ms = self._windows
         oldest_ms = now_ms
         for sample in self._samples:

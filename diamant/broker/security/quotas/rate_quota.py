@@ -1,6 +1,6 @@
 """Limits on rates: bytes produced, bytes fetched, time of the broker's thread.
 
-Nothing is refused. A client that took more than its limit waits for as long as brings its rate back to it.
+No request is refused. A client that exceeds its limit is throttled until its rate is back at the limit.
 
 Source: ClientQuotaManager, ClientRequestQuotaManager, QuotaUtils.throttleTime.
 """
@@ -11,28 +11,28 @@ from diamant.broker.security.quotas.client_counts import ClientCounts
 from diamant.broker.security.quotas.rate import Rate, RateWindows
 
 PERCENT = 100.0
-"""Of one second of the thread: what limits on time count."""
+"""One second of the thread, in the unit of limits on time."""
 
 NETWORK_S = 20e-6
-"""What reading a request and writing its answer takes of the thread, beside the handling, which is measured: about as much as was
-measured on two cores. Kafka measures its network threads, too.
+"""An estimate of the thread's time for reading a request and writing its response, measured on two cores. The handling of each
+request is measured. Kafka also measures its network threads.
 """
 
 MAX_THROTTLE_TIME_MS = (1 << 31) - 1
-"""The largest that an answer can say."""
+"""The largest value of the field in a response."""
 
 
 class RateQuota:
-    """One kind of limit. Times are milliseconds of a clock that does not go back."""
+    """One kind of limit. Times are in milliseconds of a monotonic clock."""
 
     def __init__(self, name: str, windows: RateWindows, max_throttle_ms: int = MAX_THROTTLE_TIME_MS) -> None:
-        """`name`: of the limit. `max_throttle_ms`: no wait is longer."""
+        """`name`: the limit's name. `max_throttle_ms`: the longest throttle time."""
         self._windows = windows
         self._max_throttle_ms = max_throttle_ms
         self.counts: ClientCounts[Rate] = ClientCounts(name, lambda: Rate(windows))
 
     def record(self, user: str, client_id: str, value: float, now_ms: float) -> int:
-        """Count what a client has taken; return how long it has to wait now, in ms."""
+        """Count a client's usage; return its throttle time in ms."""
         count = self.counts.of(user, client_id, now_ms)
         if count is None:
             return 0
@@ -40,19 +40,19 @@ class RateQuota:
         return throttle_time_ms(count.meter, count.limit, now_ms, self._max_throttle_ms)
 
     def add(self, user: str, client_id: str, value: float, now_ms: float) -> None:
-        """Count without asking for the wait; a negative value takes back what was counted."""
+        """Count usage without computing a throttle time; a negative value undoes an earlier one."""
         count = self.counts.of(user, client_id, now_ms)
         if count is not None:
             count.meter.record(value, now_ms)
 
     def throttled(self, user: str, client_id: str, throttle_time_ms: int, now_ms: float) -> None:
-        """Note that a client waits because of this limit."""
+        """Record that this limit throttles a client."""
         count = self.counts.of(user, client_id, now_ms)
         if count is not None:
             count.throttled(throttle_time_ms, now_ms)
 
     def max_at_once(self, user: str, client_id: str, now_ms: float) -> float | None:
-        """What a client may take at once without having to wait, if it took nothing lately; None if it has no limit."""
+        """The largest burst of an idle client that is not throttled; None if the client has no limit."""
         count = self.counts.of(user, client_id, now_ms)
         if count is None:
             return None
@@ -60,7 +60,7 @@ class RateQuota:
 
 
 def throttle_time_ms(rate: Rate, limit: float, now_ms: float, max_ms: int) -> int:
-    """The wait that brings a rate back to its limit; 0 if it is not above."""
+    """The time after which a rate is back at its limit; 0 if it is not above it."""
     observed = rate.per_second(now_ms)
     if observed <= limit:
         return 0

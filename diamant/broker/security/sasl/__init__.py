@@ -1,1 +1,1 @@
-"""SASL: clients prove who they are. Mechanisms are state machines of bytes, without sockets and clocks of their own."""
+"""SASL: the authentication of clients. Mechanisms are state machines over bytes, without sockets or clocks."""

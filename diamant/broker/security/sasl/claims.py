@@ -1,4 +1,4 @@
-"""The claims that a token of OAUTHBEARER must make: its user, and the time for which it holds.
+"""The required claims of an OAUTHBEARER token: its user and its validity period.
 
 Source: OAuthBearerValidationUtils, BrokerJwtValidator.
 """
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from diamant.broker.security.sasl.oauthbearer import TokenRefused
 
 MAX_SECONDS = 1 << 40
-"""A claim of time beyond it is no time; it bounds the arithmetic."""
+"""The largest valid time claim; a bound for the arithmetic."""
 
 
 def user_of(claims: Mapping[str, object], claim: str) -> str:
-    """The user that a claim names; TokenRefused if there is none."""
+    """The user named by a claim; TokenRefused if it names none."""
     user = claims.get(claim)
     if not isinstance(user, str) or not user.strip():
         raise TokenRefused(f"the claim {claim} names no user")
@@ -22,17 +22,19 @@ def user_of(claims: Mapping[str, object], claim: str) -> str:
 
 
 def time_ms(claims: Mapping[str, object], claim: str, *, is_required: bool) -> int | None:
-    """A claim of seconds since 1970 in milliseconds; TokenRefused if it is none, or is missing and required."""
+    """A claim in seconds since 1970, returned in milliseconds; TokenRefused if it is invalid, or required and missing."""
     value = claims.get(claim)
     if value is None and not is_required:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_SECONDS:
-        raise TokenRefused(f"the claim {claim} is no time" if value is not None else f"there is no claim {claim}")
+        raise TokenRefused(
+            f"the claim {claim} is not a valid time" if value is not None else f"there is no claim {claim}"
+        )
     return int(value * 1000)
 
 
 def check_times(claims: Mapping[str, object], now_ms: int, skew_ms: int, *, is_issue_required: bool) -> int:
-    """The end of a token in milliseconds; TokenRefused if it does not hold now."""
+    """The expiry time of a token in milliseconds; TokenRefused if the token is not valid now."""
     expires_ms = time_ms(claims, "exp", is_required=True)
     assert expires_ms is not None
     time_ms(claims, "iat", is_required=is_issue_required)
@@ -40,5 +42,5 @@ def check_times(claims: Mapping[str, object], now_ms: int, skew_ms: int, *, is_i
     if now_ms - skew_ms >= expires_ms:
         raise TokenRefused(f"it expired {now_ms - expires_ms} ms ago")
     if begins_ms is not None and begins_ms > now_ms + skew_ms:
-        raise TokenRefused(f"it holds in {begins_ms - now_ms} ms only (nbf)")
+        raise TokenRefused(f"it becomes valid in {begins_ms - now_ms} ms (nbf)")
     return expires_ms

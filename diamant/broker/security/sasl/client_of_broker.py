@@ -1,4 +1,4 @@
-"""Configurations for clients of a running broker: a listener that suits, a mechanism that it offers, a password it knows."""
+"""Client configurations for a running broker: a suitable listener, an enabled mechanism and the user's password."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from diamant.broker.config.sasl_table import USERS, parse_users
 def client_of_broker(
     config: BrokerConfig, addresses: Addresses, user: str | None, password: str | None, mechanism: str | None
 ) -> ClientConfig:
-    """The configuration of a user, or of a client that does not log in, without TLS. ValueError if no listener suits."""
+    """The configuration of a client with or without a login; TLS settings are left out. ValueError if no listener fits."""
     if user is None:
         listener = addresses.kafka[0]
         return ClientConfig(listener.address, listener.security_protocol)
     with_sasl = [one for one in addresses.kafka if one.security_protocol in SASL_PROTOCOLS]
     if not with_sasl:
-        raise ValueError("no listener asks for a login: BrokerConfig(users={...}) opens one that does")
+        raise ValueError("no listener requires a login: BrokerConfig(users={...}) opens one that does")
     listener = with_sasl[0]
     if password is None:
         users = parse_users(USERS, str(config[USERS])) if config[USERS] else {}
         if user not in users:
-            raise ValueError(f"{user!r} is none of the broker's users (users={{...}}): give its password")
+            raise ValueError(f"{user!r} is not among the broker's users (users={{...}}): give its password")
         password = users[user]
     return ClientConfig(
         bootstrap_servers=listener.address,
@@ -35,11 +35,11 @@ def client_of_broker(
 
 
 def _strongest(config: BrokerConfig, listener: Listener) -> str:
-    """The strongest mechanism with passwords that the listener offers; with users and no mechanisms set that is SCRAM."""
+    """The strongest password mechanism of the listener; SCRAM if users are set and mechanisms are not."""
     _, offered = config.of_listener(listener.name, "sasl.enabled.mechanisms")
     if not config.is_set("sasl.enabled.mechanisms", listener.name):
         return PREFERRED[0]
     for mechanism in PREFERRED:
         if isinstance(offered, list) and mechanism in offered:
             return mechanism
-    raise ValueError(f"the listener {listener.name} offers no mechanism with passwords")
+    raise ValueError(f"the listener {listener.name} offers no password mechanism")

@@ -1,10 +1,10 @@
-r"""JAAS texts, as `sasl.jaas.config` has them: a login module, a flag and options.
+r"""The parser of JAAS texts, the values of `sasl.jaas.config`: a login module, a flag and options.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret" user_bob='hush';
 
-Words end at blanks, `=`, `;` and quotes; quoted values may hold anything, with `\` before a quote, and `//`, `/* */` comment.
+Blanks, `=`, `;` and quotes end a word. Quoted values may hold any character; `\` escapes a quote. Comments are `//` and `/* */`.
 
-Errors name the line and the column, and never show a value: it may be a password.
+Errors name the line and the column, never a value, which may be a password.
 
 Source: JaasConfig (java.io.StreamTokenizer with its rules).
 """
@@ -31,7 +31,7 @@ _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v
 
 
 class LoginModule(NamedTuple):
-    """The one module of a text."""
+    """The login module of a text."""
 
     class_name: str
     options: Mapping[str, str]
@@ -44,7 +44,7 @@ class _Token(NamedTuple):
 
 
 def parse_jaas(name: str, text: str) -> LoginModule:
-    """The module of a text; ConfigError, which begins with the name of the configuration, if it is none, or several."""
+    """Parse a text with one login module. ConfigError begins with `name`, the name of the configuration."""
     tokens = _tokens(name, text)
     module = next(tokens)
     if module.kind not in ("word", "quoted"):
@@ -55,7 +55,7 @@ def parse_jaas(name: str, text: str) -> LoginModule:
     options: dict[str, str] = {}
     while (key := next(tokens)).text != ";" or key.kind != "sign":
         if key.kind == "end":
-            _fail(name, text, key, "expected an option or a semicolon, which ends the text")
+            _fail(name, text, key, "expected an option, or a semicolon at the end")
         if key.kind == "sign":
             _fail(name, text, key, "expected the name of an option or a semicolon")
         equals = next(tokens)
@@ -63,11 +63,11 @@ def parse_jaas(name: str, text: str) -> LoginModule:
             _fail(name, text, equals, f"expected = after the option {key.text if key.kind == 'word' else 'in quotes'}")
         value = next(tokens)
         if value.kind not in ("word", "quoted"):
-            _fail(name, text, value, f"expected a value for the option {key.text}; one with = or ; needs quotes")
+            _fail(name, text, value, f"expected a value for the option {key.text}; put a value with = or ; in quotes")
         options[key.text] = value.text
     rest = next(tokens)
     if rest.kind != "end":
-        _fail(name, text, rest, "expected nothing after the semicolon: one login module is all that a text may have")
+        _fail(name, text, rest, "expected nothing after the semicolon: a text has one login module")
     return LoginModule(module.text, options)
 
 
@@ -81,7 +81,7 @@ def _tokens(name: str, text: str) -> Iterator[_Token]:
                 _fail(name, text, here, f"the quote {text[position]} is not closed on its line")
             if text.startswith("/*", position):
                 _fail(name, text, here, "the comment /* has no end")
-            _fail(name, text, here, "a slash begins a comment; a value that has one needs quotes")
+            _fail(name, text, here, "a slash starts a comment; put a value that contains one in quotes")
         kind = str(found.lastgroup)
         if kind != "blank":
             word = found.group()
@@ -100,4 +100,4 @@ def _fail(name: str, text: str, token: _Token, reason: str) -> NoReturn:
     before = text[: token.position]
     line, column = before.count("\n") + 1, token.position - (before.rfind("\n") + 1) + 1
     where = "at the end" if token.kind == "end" else f"line {line}, column {column}"
-    raise ConfigError(f"{name}: no JAAS text ({where}): {reason}")
+    raise ConfigError(f"{name}: invalid JAAS text ({where}): {reason}")

@@ -1,4 +1,4 @@
-"""The mechanisms of each listener with SASL, made of the configuration; sessions of connections are begun here.
+"""The SASL listeners: their mechanisms, built from the configuration, and the sessions of new connections.
 
 Source: SaslChannelBuilder; names of classes are Kafka's.
 """
@@ -55,10 +55,10 @@ _USER_OPTION = "user_"
 
 
 class SaslListeners:
-    """The listeners with SASL. Raises ConfigError if one cannot be served as it is configured.
+    """The listeners with SASL. Raises ConfigError for a configuration that cannot be served.
 
-    `find` looks up SCRAM credentials, `usual_iterations` is for those that there are not, and `now_ms` is the clock; all may be
-    replaced while sessions are open.
+    `find` looks up SCRAM credentials, `usual_iterations` gives the iterations of made-up ones, and `now_ms` is the clock. All
+    three may be replaced while sessions are open.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -78,7 +78,7 @@ class SaslListeners:
         self.counts = {name: AuthenticationCounts() for name in self._mechanisms}
 
     def session(self, listener: str) -> SaslSession:
-        """The session of a new connection; KeyError for listeners without SASL."""
+        """Create the session of a new connection; KeyError for a listener without SASL."""
         return SaslSession(self._mechanisms[listener], lambda: self.now_ms(), self.counts[listener])
 
     # -- from the configuration ---------------------------------------------------------------------------------------
@@ -89,29 +89,29 @@ class SaslListeners:
         if names == [GSSAPI] and not self._config.is_set("sasl.enabled.mechanisms", listener):
             if not self._users:
                 raise ConfigError(
-                    f"listener {listener} asks for SASL, and sasl.enabled.mechanisms is not set. Kafka's default is GSSAPI "
-                    f"(Kerberos), which Diamant does not have: set one or several of {', '.join(MECHANISMS)}"
+                    f"listener {listener} uses SASL, and sasl.enabled.mechanisms is not set. Kafka's default is GSSAPI "
+                    f"(Kerberos), which Diamant does not support: set one or more of {', '.join(MECHANISMS)}"
                 )
             names = [PLAIN, SCRAM_SHA_256, SCRAM_SHA_512]
         mechanisms = {}
         for name in names:
             if name not in MECHANISMS:
                 kerberos = " (Kerberos)" if name == GSSAPI else ""
-                raise ConfigError(f"{setting}: there is no {name}{kerberos} here, there are {', '.join(MECHANISMS)}")
+                raise ConfigError(f"{setting}: Diamant does not support {name}{kerberos}, only {', '.join(MECHANISMS)}")
             _, max_reauth_ms = self._config.of_listener(listener, "connections.max.reauth.ms", name)
             mechanisms[name] = Mechanism(self._begin(listener, name), int(str(max_reauth_ms)))
         if not mechanisms:
-            raise ConfigError(f"{setting}: listener {listener} asks for SASL and needs one of {', '.join(MECHANISMS)}")
+            raise ConfigError(f"{setting}: listener {listener} uses SASL and needs one of {', '.join(MECHANISMS)}")
         return mechanisms
 
     def _begin(self, listener: str, mechanism: str) -> Callable[[], Exchange]:
-        """The function that begins an exchange."""
+        """The function that starts an exchange."""
         module = self._login_module(listener, mechanism)
         if mechanism == OAUTHBEARER:
             return self._begin_oauthbearer(listener, module)
         setting, handler = self._config.of_listener(listener, _HANDLER, mechanism)
         if handler not in (None, _OWN_HANDLERS[mechanism]):
-            raise ConfigError(f"{setting}: Diamant runs no Java, so it is {_OWN_HANDLERS[mechanism]} or not set")
+            raise ConfigError(f"{setting}: Diamant runs no Java: expected {_OWN_HANDLERS[mechanism]} or no value")
         if mechanism != PLAIN:
             return partial(
                 ScramExchange,
@@ -128,7 +128,7 @@ class SaslListeners:
         }
         if not passwords and not self._users:
             raise ConfigError(
-                f"listener {listener} offers PLAIN, and there are no users. Set listener.name.{listener.lower()}.plain."
+                f"listener {listener} offers PLAIN, and no users are set. Set listener.name.{listener.lower()}.plain."
                 f'sasl.jaas.config={_LOGIN_MODULES[PLAIN]} required user_alice="...";'
             )
         return partial(PlainExchange, {**self._users, **passwords})
@@ -140,7 +140,7 @@ class SaslListeners:
         full = f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
         if setting != full:
             raise ConfigError(
-                f"{setting} is for clients. A broker has one for each listener and mechanism, as in Kafka: {full}"
+                f"{setting} is for clients. A broker sets it for each listener and mechanism, as in Kafka: {full}"
             )
         module = parse_jaas(setting, str(text))
         if module.class_name != _LOGIN_MODULES[mechanism]:
@@ -168,7 +168,7 @@ class SaslListeners:
                 {} if module is None else module.options, lambda: self.now_ms(), f"listener {listener}"
             )
         if handler not in (None, *_SECURED):
-            raise ConfigError(f"{setting}: Diamant runs no Java, so it is {_SECURED[0]} or {_UNSECURED}")
+            raise ConfigError(f"{setting}: Diamant runs no Java: expected {_SECURED[0]} or {_UNSECURED}")
         if url is None:
             raise ConfigError(
                 f"listener {listener} offers OAUTHBEARER: set sasl.oauthbearer.jwks.endpoint.url to the file with the issuer's "

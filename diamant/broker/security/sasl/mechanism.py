@@ -1,4 +1,4 @@
-"""One exchange of a SASL mechanism, as the broker sees it: tokens of the client in, tokens for the client out.
+"""The broker's side of a SASL exchange: takes the client's tokens and returns its own.
 
 Source: javax.security.sasl.SaslServer as Kafka's SaslServerAuthenticator uses it.
 """
@@ -14,7 +14,7 @@ OAUTHBEARER = "OAUTHBEARER"
 GSSAPI = "GSSAPI"
 
 MECHANISMS = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
-"""Those that there are, by the names that clients ask for."""
+"""The supported mechanisms, by the names that clients request."""
 
 
 class Identity(NamedTuple):
@@ -22,13 +22,13 @@ class Identity(NamedTuple):
 
     user: str
     expires_ms: int | None = None
-    """Time, on the broker's clock, up to which the proof holds; None for ever."""
+    """The expiry time of the proof on the broker's clock; None if it does not expire."""
 
 
 class AuthenticationFailed(Exception):
-    """An exchange that is over without a proof.
+    """The failure of an exchange.
 
-    `told` is for the client and must say nothing about users; None stands for Kafka's general text. `str()` is for the log.
+    `told` is sent to the client and must not reveal which users exist; None stands for Kafka's general text. `str()` is logged.
     """
 
     def __init__(self, reason: str, told: str | None = None) -> None:
@@ -37,11 +37,11 @@ class AuthenticationFailed(Exception):
 
 
 class Exchange(Protocol):
-    """One attempt to authenticate, to be used once."""
+    """One attempt to authenticate; not reusable."""
 
     identity: Identity | None
     """None until the proof is complete."""
 
     def respond(self, token: bytes) -> bytes:
-        """Take the client's next token, return the answer, perhaps an empty one. AuthenticationFailed ends the exchange."""
+        """Take the client's next token; return the response, which may be empty. AuthenticationFailed ends the exchange."""
         ...

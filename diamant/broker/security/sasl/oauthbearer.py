@@ -1,10 +1,10 @@
-"""OAUTHBEARER: a client shows a token that an issuer has signed.
+"""OAUTHBEARER: the client presents a token signed by an issuer.
 
     client: n,[a=AUTHZID],^Aauth=Bearer TOKEN^A[NAME=VALUE^A]...^A
 
-Behaviour: a token that is not accepted is answered with `{"status":"invalid_token"}` and no error; the client sends ^A, and
-fails.
-Deviation from Kafka: after such an answer nothing else is accepted; Kafka takes another token, as often as one likes.
+Behaviour: the response to a refused token is `{"status":"invalid_token"}` without an error code; the client sends ^A, and the
+exchange fails.
+Deviation from Kafka: a client cannot try another token after a refusal; Kafka accepts any number of them.
 
 Source: RFC 7628; OAuthBearerSaslServer, OAuthBearerClientInitialResponse.
 """
@@ -23,7 +23,7 @@ _AUTH = re.compile(rb"(?P<scheme>\w+) +(?P<token>[-_.a-zA-Z0-9]+)")
 
 
 class TokenRefused(Exception):
-    """A token that is not accepted; `str()` is for the log. `status` and `scope` are told to the client."""
+    """The refusal of a token. `str()` is logged; `status` and `scope` are sent to the client."""
 
     def __init__(self, reason: str, status: str = "invalid_token", scope: str | None = None) -> None:
         super().__init__(reason)
@@ -32,22 +32,22 @@ class TokenRefused(Exception):
 
 
 class AcceptedToken(NamedTuple):
-    """What a token says."""
+    """The user and the expiry time of a valid token."""
 
     principal_name: str
     expires_ms: int
 
 
 class TokenValidator(Protocol):
-    """Decides about tokens."""
+    """Validates tokens."""
 
     def validate(self, token: str) -> AcceptedToken:
-        """Raises TokenRefused."""
+        """Validate a token; raises TokenRefused."""
         ...
 
 
 class OAuthBearerExchange:
-    """One attempt."""
+    """One attempt to authenticate."""
 
     def __init__(self, validator: TokenValidator) -> None:
         self.identity: Identity | None = None
@@ -55,7 +55,7 @@ class OAuthBearerExchange:
         self._refusal: tuple[str, str] | None = None  # for the log, for the client
 
     def respond(self, token: bytes) -> bytes:
-        """Check the token, or take the client's word that it has heard of a refusal."""
+        """Check the token, or take the client's acknowledgement of a refusal."""
         if self._refusal is not None:
             reason, told = self._refusal
             raise AuthenticationFailed(reason, told if token == b"\x01" else None)
@@ -78,7 +78,7 @@ class OAuthBearerExchange:
 
 
 def _parse(message: bytes) -> tuple[str, str]:
-    """Authorization id and token of a first message."""
+    """The authorization id and the token of a first message."""
     found = _INITIAL.fullmatch(message)
     if found is None:
         raise AuthenticationFailed("OAUTHBEARER: not a client's first message")

@@ -1,10 +1,10 @@
-"""PLAIN: a user and a password, compared with those of the configuration.
+"""PLAIN: a user and a password, compared with the configured ones.
 
     token = [authorization id] NUL user NUL password          in UTF-8
 
-Behaviour: the authorization id is empty or the user. A user that is not known takes the same path as one that is.
+Behaviour: the authorization id is empty or equals the user. Known and unknown users take the same code path.
 
-Source: RFC 4616; PlainSaslServer and PlainServerCallbackHandler, whose texts clients get.
+Source: RFC 4616; PlainSaslServer and PlainServerCallbackHandler, whose error texts are sent to clients.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from collections.abc import Mapping
 from diamant.broker.security.sasl.mechanism import AuthenticationFailed, Identity
 
 _NO_PASSWORD = secrets.token_bytes(32)
-"""In place of the password of a user that there is not. No client can send it: it is no text."""
+"""The password of unknown users. No client can send it, since it is not text."""
 
 
 class PlainExchange:
-    """One attempt. `passwords` by user."""
+    """One attempt to authenticate. `passwords` is by user."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self.identity: Identity | None = None
         self._passwords = passwords
 
     def respond(self, token: bytes) -> bytes:
-        """Check the one token that there is."""
+        """Check the only token of the exchange."""
         parts = token.decode("utf-8", "replace").split("\0")
         if len(parts) != 3:
             raise _failed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
@@ -37,7 +37,7 @@ class PlainExchange:
         if not password:
             raise _failed("Authentication failed: password not specified")
         expected = self._passwords.get(user)
-        # Digests are compared, so that the time tells nothing about lengths either.
+        # Comparing digests hides the lengths from timing.
         wanted = _NO_PASSWORD if expected is None else expected.encode()
         is_right = hmac.compare_digest(_digest(password.encode()), _digest(wanted))
         if not is_right:

@@ -5,10 +5,10 @@
 
 Commas in names are =2C, equal signs =3D. Salt, header, proof and signature are base64.
 
-Behaviour: without channel binding, header `n`; extensions are ignored but for mandatory ones (`m=`), which are refused.
-Deviations from Kafka: a user that there is not gets a salt and iterations as others do and fails with the proof; Kafka fails at
-once, and so tells who is a user. Names may have letters beyond ASCII, as the RFC says. Delegation tokens (`tokenauth=true`) there
-are none.
+Behaviour: no channel binding, header `n`. Mandatory extensions (`m=`) are refused, others ignored.
+Deviations from Kafka: an unknown user gets a salt and iterations like any other and fails at the proof; Kafka fails at once,
+which reveals the names of users. Names may hold letters beyond ASCII, as the RFC allows. Delegation tokens (`tokenauth=true`) are
+not supported.
 
 Source: RFC 5802; ScramSaslServer, ScramMessages.
 """
@@ -46,7 +46,7 @@ _TOKEN_AUTH = re.compile(r",tokenauth=true(?:,|$)", re.IGNORECASE)
 
 
 class _Begun(NamedTuple):
-    """The facts of the first half that the second needs."""
+    """The state between the first and the second message."""
 
     user: str
     credential: UserScramCredentialRecord
@@ -54,11 +54,11 @@ class _Begun(NamedTuple):
     header: str
     nonce: str
     messages: str
-    """The client's first message without its header, and the answer, with a comma between."""
+    """The client's first message without its header, a comma, and the broker's response."""
 
 
 class ScramExchange:
-    """One attempt. `secret` is the broker's own: salts of unknown users are made of it."""
+    """One attempt to authenticate. `secret`: the broker's, from which the salts of unknown users are derived."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class ScramExchange:
         self._begun: _Begun | None = None
 
     def respond(self, token: bytes) -> bytes:
-        """Answer the first or the second message."""
+        """Respond to the first or the second message."""
         try:
             message = token.decode()
         except UnicodeDecodeError:
@@ -92,7 +92,9 @@ class ScramExchange:
             raise AuthenticationFailed(f"{self._mechanism.name}: a delegation token, of which there are none")
         user = _unescaped(found["name"])
         iterations = self._usual_iterations(self._mechanism.number)
-        invented = invented_credential(self._secret, self._mechanism, user, iterations)  # always: it takes its time
+        invented = invented_credential(
+            self._secret, self._mechanism, user, iterations
+        )  # for known users too, so that timing reveals nothing
         credential = self._find(self._mechanism.number, user)
         if found["authzid"] is not None and _unescaped(found["authzid"]) != user:
             text = "Authentication failed: Client requested an authorization id that is different from username"
@@ -130,7 +132,7 @@ def _unescaped(name: str) -> str:
 
 
 def _decoded(text: str, size: int) -> bytes:
-    """A proof of `size` bytes; one of another size proves nothing."""
+    """Decode a proof of `size` bytes. One that is malformed or of another size is replaced by zeros, which are never valid."""
     try:
         proof = base64.b64decode(text, validate=True)
     except binascii.Error:

@@ -1,13 +1,13 @@
-"""The traces of a password that a broker keeps for SCRAM: salt, iterations, and two keys.
+"""SCRAM credentials, which a broker stores in place of passwords: salt, iterations, and two keys.
 
     salted password = PBKDF2(hash, password, salt, iterations)
     stored key      = hash(HMAC(salted password, "Client Key"))
     server key      = HMAC(salted password, "Server Key")
 
-Deriving takes some 2 ms for 4096 iterations and up to 10 ms for 16384: never on the event loop. Checking a login takes no
-iterations.
+Deriving a salted password takes about 2 ms for 4096 iterations and up to 10 ms for 16384, so it never runs on the event loop.
+Checking a login derives nothing.
 
-Source: RFC 5802; ScramFormatter and ScramMechanism, with their limits of iterations and their form of salts.
+Source: RFC 5802; ScramFormatter and ScramMechanism, with their limits on iterations and their form of salts.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from diamant.broker.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
 from diamant.protocol.kraft.records import UserScramCredentialRecord
 
 MIN_ITERATIONS = 4096
-"""Also what a credential gets if nothing else is said, as with `kafka-configs`."""
+"""The minimum and the default of a credential, as in `kafka-configs`."""
 MAX_ITERATIONS = 16_384
 
 _SALT_BITS = 130
 
 
 class ScramMechanism(NamedTuple):
-    """A mechanism of the family."""
+    """A mechanism of the SCRAM family."""
 
     name: str
     number: int
-    """In requests and in records of the metadata log."""
+    """The number of the mechanism in requests and in records of the metadata log."""
     hash_name: str
 
 
@@ -44,19 +44,19 @@ SCRAM_MECHANISMS = {
 """By name."""
 
 FindCredential = Callable[[int, str], UserScramCredentialRecord | None]
-"""From the number of a mechanism and a user to the credential, if there is one."""
+"""Maps the number of a mechanism and a user to the credential, or None."""
 
 FindIterations = Callable[[int], int]
-"""From the number of a mechanism to the iterations that an invented credential says."""
+"""Maps the number of a mechanism to the iterations of a made-up credential."""
 
 
 def new_salt() -> bytes:
-    """A salt as Kafka makes them: 130 random bits, in letters."""
+    """A new salt in Kafka's form: 130 random bits, as letters and digits."""
     return _letters(secrets.randbits(_SALT_BITS)).encode()
 
 
 def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """The slow step; off the event loop. A password counts as its bytes in UTF-8, unprepared, as in Kafka."""
+    """Derive the salted password, the slow step; runs off the event loop. The password's UTF-8 is not normalized, as in Kafka."""
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
 
 
@@ -69,7 +69,7 @@ def keys_of(hash_name: str, salted: bytes) -> tuple[bytes, bytes]:
 def make_credential(
     mechanism: ScramMechanism, user: str, password: str, iterations: int = MIN_ITERATIONS
 ) -> UserScramCredentialRecord:
-    """The record of a password; off the event loop."""
+    """Create the record of a password; runs off the event loop."""
     salt = new_salt()
     stored_key, server_key = keys_of(mechanism.hash_name, salted_password(mechanism, password, salt, iterations))
     return UserScramCredentialRecord(
@@ -83,7 +83,7 @@ def make_credential(
 
 
 def is_of(credential: UserScramCredentialRecord, mechanism: ScramMechanism, password: str) -> bool:
-    """True if the credential was made of this password; off the event loop."""
+    """True if the credential belongs to this password; runs off the event loop."""
     salted = salted_password(mechanism, password, credential.salt, credential.iterations)
     return hmac.compare_digest(keys_of(mechanism.hash_name, salted)[0], credential.stored_key)
 
@@ -91,7 +91,7 @@ def is_of(credential: UserScramCredentialRecord, mechanism: ScramMechanism, pass
 def invented_credential(
     secret: bytes, mechanism: ScramMechanism, user: str, iterations: int = MIN_ITERATIONS
 ) -> UserScramCredentialRecord:
-    """A credential for a user that there is not: the same for each attempt, and no password opens it."""
+    """A made-up credential for an unknown user: the same at each attempt, and valid for no password."""
     hash_name = mechanism.hash_name
     seed = hmac.digest(secret, f"{mechanism.name},{user}".encode(), "sha512")
     bits = int.from_bytes(seed[:32], "big") >> (256 - _SALT_BITS)
@@ -107,7 +107,7 @@ def invented_credential(
 
 
 def _letters(number: int) -> str:
-    """A number in base 36, as Java's `BigInteger.toString(36)`."""
+    """A number in base 36, like Java's `BigInteger.toString(36)`."""
     digits = "0123456789abcdefghijklmnopqrstuvwxyz"
     found = []
     while number:
@@ -117,14 +117,14 @@ def _letters(number: int) -> str:
 
 
 def new_nonce() -> str:
-    """The broker's part of a nonce, as Kafka's."""
+    """The broker's part of a nonce, in Kafka's form."""
     return _letters(secrets.randbits(_SALT_BITS))
 
 
 def changed_credentials(users: Mapping[str, str], find: FindCredential) -> list[UserScramCredentialRecord]:
-    """The records that let users log in with these passwords, by both mechanisms; what is so already is left out.
+    """The records that let users log in with these passwords, by both mechanisms. Unchanged credentials are left out.
 
-    Off the event loop: some 5 ms for each user.
+    Runs off the event loop: about 5 ms per user.
     """
     records = []
     for user, password in users.items():

@@ -1,17 +1,17 @@
-"""The authentication of one connection: which requests it may send, and who it is by now.
+"""The SASL session of one connection: its principal, and the requests that it may send.
 
-    BEGINS        ApiVersions and SaslHandshake are served, nothing else
-    AUTHENTICATES a mechanism is agreed on; SaslAuthenticate brings its tokens (after SaslHandshake v0: frames without header)
-    COMPLETE      the client is known; everything is served until the session expires
-    FAILED        the answer says so, and the connection is closed with it
+    BEGINS        only ApiVersions and SaslHandshake are served
+    AUTHENTICATES the mechanism is agreed; SaslAuthenticate carries its tokens (after SaslHandshake v0: frames without header)
+    COMPLETE      the client is authenticated; all requests are served until the session expires
+    FAILED        the response reports the failure, and the connection is closed
 
-A session that expires (`connections.max.reauth.ms`, the end of a token) begins again with a handshake, for the same principal
-and the same mechanism. Until its end everything is served; a request after the end closes the connection (KIP-368).
+A session expires after `connections.max.reauth.ms`, or with its token. The client renews it with a handshake, for the same
+principal and mechanism. Requests are served until the session expires; a later request closes the connection (KIP-368).
 
-Knows no sockets. Memory: one exchange, which holds one token at most.
+The session uses no sockets. Memory: one exchange, which holds one token at most.
 
 Source: SaslServerAuthenticator, KafkaChannel.maybeBeginServerReauthentication; texts as Kafka 4.3.1 sends them. Deviations:
-ApiVersions may be asked more than once, and a request of another API during authentication gets no answer, since it is not read.
+ApiVersions may be sent more than once, and a request of another API during authentication gets no response, as it is not read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MIN_REAUTHENTICATION_INTERVAL_MS = 1_000
 
 
 class SaslState(Enum):
-    """The states of a session; see above."""
+    """The states of a session, described above."""
 
     BEGINS = 1
     AUTHENTICATES = 2
@@ -46,11 +46,11 @@ class Mechanism(NamedTuple):
 
     begin: Callable[[], Exchange]
     max_reauth_ms: int
-    """The most that a session lasts; 0: no end."""
+    """The longest lifetime of a session; 0: unlimited."""
 
 
 class Reply(NamedTuple):
-    """The answer to a token."""
+    """The response to a token."""
 
     code: ErrorCode
     message: str = ""
@@ -64,18 +64,18 @@ ALREADY_AUTHENTICATED = Reply(
 
 
 class SaslSession:
-    """Of one connection. `now_ms` is the broker's clock."""
+    """The session of one connection. `now_ms` is the broker's clock."""
 
     def __init__(
         self, mechanisms: Mapping[str, Mechanism], now_ms: Callable[[], int], counts: AuthenticationCounts | None = None
     ) -> None:
-        """`counts`: where to count how it goes."""
+        """`counts`: the listener's counts of successes and failures."""
         self.state = SaslState.BEGINS
         self.principal: Principal | None = None
         self.failure = ""
-        """The reason for the log, once it has failed."""
+        """The reason of a failure, for the log."""
         self.sends_bare_tokens = False
-        """True after SaslHandshake v0: tokens come without a header, and are answered so."""
+        """True after SaslHandshake v0: tokens and their responses have no header."""
         self._mechanisms = mechanisms
         self._now_ms = now_ms
         self._counts = AuthenticationCounts() if counts is None else counts
@@ -88,7 +88,7 @@ class SaslSession:
     # -- which requests are served ------------------------------------------------------------------------------------
 
     def refusal(self, api_key: int) -> str:
-        """The reason to close the connection instead of serving this request; empty if it is to be served."""
+        """The reason to close the connection instead of serving this request; empty if the request may be served."""
         if self.state is SaslState.COMPLETE:
             if self._expires_ms is None or self._now_ms() <= self._expires_ms or self._may_reauthenticate(api_key):
                 return ""
@@ -107,7 +107,7 @@ class SaslSession:
         return self.state is SaslState.AUTHENTICATES
 
     def fail(self, reason: str) -> None:
-        """The end: whatever the reason, nothing more is served."""
+        """End the session: no further request is served."""
         if self.state is SaslState.AUTHENTICATES or self.state is SaslState.BEGINS:
             if self.principal is None:
                 self._counts.failed += 1
@@ -118,7 +118,7 @@ class SaslSession:
     # -- its two requests ---------------------------------------------------------------------------------------------
 
     def handshake(self, version: int, mechanism: str) -> tuple[ErrorCode, list[str]]:
-        """Agree on a mechanism: the code, and the mechanisms that there are."""
+        """Agree on a mechanism; return the error code and the enabled mechanisms."""
         if self.state is SaslState.COMPLETE:
             if not self._may_reauthenticate(SASL_HANDSHAKE):
                 return ErrorCode.ILLEGAL_SASL_STATE, []
@@ -139,7 +139,7 @@ class SaslSession:
         return ErrorCode.NONE, known
 
     def authenticate(self, token: bytes) -> Reply:
-        """Take a token."""
+        """Pass a token to the exchange."""
         if self._exchange is None:
             return ALREADY_AUTHENTICATED
         try:
@@ -192,7 +192,7 @@ class SaslSession:
             raise AuthenticationFailed(text, text)
 
     def _begin_session(self, proof_expires_ms: int | None) -> int:
-        """Set the end of the session; the milliseconds until then, 0 for no end."""
+        """Set the end of the session; return its lifetime in milliseconds, 0 if unlimited."""
         now_ms, max_ms = self._now_ms(), self._mechanisms[self._mechanism].max_reauth_ms
         lifetimes = [] if proof_expires_ms is None else [proof_expires_ms - now_ms]
         if max_ms > 0:

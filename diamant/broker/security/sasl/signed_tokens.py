@@ -1,11 +1,11 @@
-"""Signed tokens (JSON Web Tokens), held against the keys of their issuer, which stand in a file (a JSON Web Key Set).
+"""The validation of signed tokens (JSON Web Tokens) with the issuer's keys, read from a file (a JSON Web Key Set).
 
-Accepted are signatures of RSA, elliptic curves and Ed25519; `none`, and secrets that both sides know (HS256), never.
+RSA, elliptic curve and Ed25519 signatures are accepted; `none` and shared secrets (HS256) never are.
 
-The file is looked at with an authentication, at most once a second, and read again when it has changed. One that cannot be read
-is reported, and the keys that were read before stay. Bounds: MAX_KEYS_BYTES of the file, MAX_KEYS keys.
+An authentication checks the file at most once a second and reloads it if it has changed. If it cannot be read, a warning is
+logged and the previous keys stay in use. Bounds: MAX_KEYS_BYTES of the file, MAX_KEYS keys.
 
-Source: BrokerJwtValidator, JwksFileVerificationKeyResolver; PyJWT does the cryptography, and is imported with this module.
+Source: BrokerJwtValidator, JwksFileVerificationKeyResolver. PyJWT does the cryptography; only this module imports it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _ONLY_THE_SIGNATURE: jwt.types.Options = {
 
 
 class Expectations(NamedTuple):
-    """The claims that are wanted, beside a signature."""
+    """The expected claims, in addition to a valid signature."""
 
     audiences: tuple[str, ...] = ()
-    """Any of them; none: no audience is asked for."""
+    """The accepted audiences; empty: the audience is not checked."""
     issuer: str | None = None
     clock_skew_ms: int = 0
     sub_claim: str = "sub"
@@ -60,7 +60,7 @@ class _Keys(NamedTuple):
 
 
 class SignedTokens:
-    """Checks tokens. `url` is a file:// URL, `name` the configuration it comes from; ConfigError if its keys cannot be read."""
+    """Validates tokens. `url`: a file:// URL; `name`: its configuration. ConfigError if the keys cannot be read."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class SignedTokens:
             raise ConfigError(f"{name}: {self._path}: {_text(error)}") from None
 
     def validate(self, token: str) -> AcceptedToken:
-        """Raises TokenRefused."""
+        """Validate a token; raises TokenRefused."""
         self._look()
         try:
             header = jwt.get_unverified_header(token)
@@ -100,7 +100,7 @@ class SignedTokens:
         return AcceptedToken(user, expires_ms)
 
     def _verified(self, token: str, algorithm: str, key_id: object) -> dict[str, object]:
-        """The claims, once a key has verified the signature."""
+        """The claims of a token whose signature one of the keys has verified."""
         keys = self._keys.by_type.get(_KEY_TYPES[algorithm[:2]], [])
         wanted = [key for key in keys if key_id is None or key.key_id == key_id]
         if not wanted:
@@ -112,7 +112,7 @@ class SignedTokens:
                 continue
             except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
                 raise TokenRefused(f"no token: {error}") from None
-        raise TokenRefused("its signature is none of the keys'")
+        raise TokenRefused("its signature matches none of the keys")
 
     def _check_issuer_and_audience(self, claims: dict[str, object]) -> None:
         expected = self._expected
@@ -125,7 +125,7 @@ class SignedTokens:
                 raise TokenRefused(f"its audience is {audience!r:.80}")
 
     def _look(self) -> None:
-        """Read the file again if it has changed."""
+        """Reload the file if it has changed."""
         now_s = monotonic()
         if now_s - self._looked_s < self._look_interval_s:
             return
@@ -133,9 +133,9 @@ class SignedTokens:
         try:
             if _stamp(self._path) != self._keys.stamp:
                 self._keys = self._read()
-                logger.info("%s: read again", self._path)
+                logger.info("%s: keys reloaded", self._path)
         except (OSError, ValueError) as error:
-            logger.warning("%s: %s; the keys that were read before stay", self._path, _text(error))
+            logger.warning("%s: %s; the previous keys stay in use", self._path, _text(error))
 
     def _read(self) -> _Keys:
         stamp = _stamp(self._path)
@@ -152,7 +152,7 @@ class SignedTokens:
         for number, entry in enumerate(entries):
             kind = entry.get("kty") if isinstance(entry, dict) else None
             if kind not in _KEY_TYPES.values():
-                continue  # a secret, or a kind of another program
+                continue  # a shared secret, or a type that is not supported
             try:
                 by_type.setdefault(str(kind), []).append(jwt.PyJWK(entry))
             except (jwt.PyJWTError, ValueError, TypeError, KeyError) as error:

@@ -1,4 +1,4 @@
-"""Tokens without a signature (`alg` none): anybody can make one, so they are for tests, and accepted only where asked for.
+"""The validation of tokens without a signature (`alg` none). Anybody can make one: for tests, accepted only if configured.
 
 Options of the login module: unsecuredValidatorPrincipalClaimName, ...ScopeClaimName, ...RequiredScope, ...AllowableClockSkewMs.
 
@@ -20,7 +20,7 @@ _OPTION = "unsecuredValidator"
 
 
 class UnsecuredTokens:
-    """Believes what a token says. `name` is that of the configuration with the options."""
+    """Trusts the claims of a token. `name`: the configuration that holds the options."""
 
     def __init__(self, options: Mapping[str, str], now_ms: Callable[[], int], name: str) -> None:
         self._now_ms = now_ms
@@ -35,7 +35,7 @@ class UnsecuredTokens:
         self._skew_ms = int(skew)
 
     def validate(self, token: str) -> AcceptedToken:
-        """Raises TokenRefused."""
+        """Validate a token; raises TokenRefused."""
         parts = token.split(".")
         if len(parts) != 3 or parts[2]:
             raise TokenRefused("expected header.claims. without a signature")
@@ -67,5 +67,5 @@ def _object(part: str, what: str) -> dict[str, object]:
     except (binascii.Error, ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise TokenRefused(f"its {what} is no JSON object in base64")
+        raise TokenRefused(f"its {what} is not a JSON object in base64")
     return found

@@ -1,4 +1,4 @@
-"""The iterations that most SCRAM credentials have: an invented one says the same, so that it looks like them."""
+"""The most common iteration count of SCRAM credentials. A made-up credential uses it, so that it looks real."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from diamant.protocol.kraft.records import UserScramCredentialRecord
 
 
 class UsualIterations:
-    """The usual iterations of each mechanism. The first login after a change counts again: 10 ms for 100,000 credentials."""
+    """The usual iterations of each mechanism. The first login after a change recounts: 10 ms for 100,000 credentials."""
 
     def __init__(
         self, credentials: Callable[[], Iterable[UserScramCredentialRecord]], version: Callable[[], int]
     ) -> None:
-        """`version` gives another number whenever `credentials` may have changed."""
+        """`version` returns a different number whenever `credentials` may have changed."""
         self._credentials = credentials
         self._version = version
         self._counted_version = -1
         self._usual: dict[int, int] = {}
 
     def of(self, mechanism: int) -> int:
-        """Return those of a mechanism: the lowest of equally frequent ones; `MIN_ITERATIONS` without credentials."""
+        """The usual iterations of a mechanism: the lowest of equally common ones, `MIN_ITERATIONS` without credentials."""
         version = self._version()
         if version != self._counted_version:
             counts = Counter((one.mechanism, one.iterations) for one in self._credentials())
             rarest_first = sorted(counts, key=lambda kind: (counts[kind], -kind[1]))
-            self._usual = dict(rarest_first)  # of each mechanism the last one stays
+            self._usual = dict(rarest_first)  # the last entry of each mechanism wins
             self._counted_version = version
         return self._usual.get(mechanism, MIN_ITERATIONS)

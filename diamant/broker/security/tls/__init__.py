@@ -1,1 +1,1 @@
-"""TLS: keys and certificates, the handshakes of a broker, and connections that speak it."""
+"""TLS: keys and certificates, handshakes, and encrypted connections."""

@@ -1,6 +1,6 @@
-"""Cipher suites by their standard names, as Java and Kafka write them, and by OpenSSL's.
+"""The translation of cipher suites from their standard names, which Java and Kafka use, to OpenSSL's names.
 
-`TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384` is `ECDHE-RSA-AES256-GCM-SHA384` there; those of TLS 1.3 are called the same.
+OpenSSL calls `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384` `ECDHE-RSA-AES256-GCM-SHA384`; the suites of TLS 1.3 have the same names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class OpenSslCiphers(NamedTuple):
 
 
 def openssl_ciphers(suites: Sequence[str]) -> OpenSslCiphers:
-    """The names of `ssl.cipher.suites`, standard or OpenSSL's; ConfigError for one that this OpenSSL does not have."""
+    """OpenSSL's names of `ssl.cipher.suites`, given by either name; ConfigError for a suite that this OpenSSL lacks."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers("ALL")
     known = {cipher["name"]: cipher["protocol"] for cipher in context.get_ciphers()}
@@ -35,7 +35,7 @@ def openssl_ciphers(suites: Sequence[str]) -> OpenSslCiphers:
 
 
 def allowed_names(suites: Sequence[str]) -> frozenset[str]:
-    """OpenSSL's names of the suites that are allowed; empty if all are."""
+    """OpenSSL's names of the allowed suites; empty if all are allowed."""
     return frozenset().union(*openssl_ciphers(suites)) if suites else frozenset()
 
 

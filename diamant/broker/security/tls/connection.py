@@ -1,15 +1,13 @@
-"""One connection with TLS: between asyncio's transport of the socket, whose protocol it is, and a protocol, whose transport it
-is.
+"""One TLS connection. It is the protocol of asyncio's socket transport, and the transport of the protocol above it.
 
-Not asyncio's own TLS: that takes 350 KiB for a connection that has sent a ClientHello, stops for good with a write buffer limit
+It replaces asyncio's own TLS, which takes 350 KiB for a connection that has sent a ClientHello, stalls with a write buffer limit
 of zero, and computes handshakes on the loop (CPython 3.11).
 
     socket → transport below → `buffer_updated` → OpenSSL → buffer of the protocol above
     `write` → OpenSSL → transport below → socket
 
-The protocol above is made when the handshake is done, so it never sees a peer that does not belong. Bytes are read through one
-buffer that all connections share; what is not decrypted, because the protocol has paused reading, is one read of the socket at
-most.
+The protocol above is created after the handshake, so it never sees a peer that was not admitted. All connections share one
+read buffer. While the protocol has paused reading, a connection holds at most one socket read of encrypted bytes.
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ logger = logging.getLogger(__name__)
 
 
 class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
-    """A server's side of a connection. `make` makes the protocol above, a BufferedProtocol or one that takes `data_received`.
+    """The server's side of a connection. `make` creates the protocol above, a BufferedProtocol or a Protocol.
 
-    `doorkeeper`: None where addresses may have as many connections as they like.
+    `doorkeeper`: None if the connections of an address are not limited.
     """
 
     def __init__(
@@ -44,7 +42,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._below: asyncio.Transport | None = None
         self._protocol: asyncio.BaseProtocol | None = None
         self._is_buffered = False
-        self._ssl: ssl.SSLObject | None = None  # made when the first bytes are there
+        self._ssl: ssl.SSLObject | None = None  # created with the first bytes
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._is_agreed = False
@@ -63,7 +61,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self.address = peer[0] if peer else ""
         self._peer = f"{peer[0]}:{peer[1]}" if peer else "unknown peer"
         if self._doorkeeper is not None and not self._doorkeeper.arrived(self.address, self._peer):
-            self.give_up("")  # the doorkeeper has told of it
+            self.give_up("")  # the doorkeeper has logged it
         elif not self._tls.handshakes.begin(self):
             self.give_up("too many TLS handshakes at the same time")
 
@@ -95,7 +93,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         if self._protocol is not None:
             self._deliver()
         elif self._below is not None:
-            self._below.pause_reading()  # OpenSSL's state belongs to the thread until it is done
+            self._below.pause_reading()  # the thread owns OpenSSL's state until the step is done
             self._tls.handshakes.step(self)
 
     def eof_received(self) -> bool:
@@ -114,7 +112,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     # The handshake
 
     def advance(self) -> None:
-        """Compute one step; in the thread of handshakes."""
+        """Compute one step. Runs in the handshake thread."""
         assert self._ssl is not None
         try:
             self._ssl.do_handshake()
@@ -125,7 +123,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._error = error
 
     def advanced(self) -> None:
-        """Go by what `advance` has found."""
+        """Act on the result of `advance`."""
         below = self._below
         if below is None or self._is_closing:
             return
@@ -140,7 +138,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             below.resume_reading()
 
     def give_up(self, reason: str) -> None:
-        """Close the connection after what is in its buffer, an alert for instance; tell of it if there is a reason."""
+        """Send what is buffered, such as an alert, and close the connection. Logs `reason` unless it is empty."""
         self._tls.handshakes.end(self)
         self._is_closing = True
         if reason:
@@ -149,7 +147,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._below.close()
 
     def _begin(self) -> None:
-        """The peer belongs: make the protocol above."""
+        """Admit the peer and create the protocol above."""
         assert self._ssl is not None
         self._tls.handshakes.end(self)
         try:
@@ -166,7 +164,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     # Bytes
 
     def _deliver(self) -> None:
-        """Decrypt what is there, until it ends or the protocol above pauses."""
+        """Decrypt the received bytes until they are used up or the protocol above pauses."""
         try:
             if self._is_buffered:
                 self._fill_buffers(cast(asyncio.BufferedProtocol, self._protocol))
@@ -179,7 +177,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._send()
             self.abort()
             return
-        self._send()  # TLS answers by itself at times: a change of keys, an alert
+        self._send()  # TLS has responses of its own: key updates, alerts
 
     def _fill_buffers(self, protocol: asyncio.BufferedProtocol) -> None:
         assert self._ssl is not None
@@ -196,7 +194,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                         break
                     filled += cast(int, count)
                     if not (self._incoming.pending or pending()):
-                        return  # an SSLWantReadError would say the same, and costs more than a small request
+                        return  # cheaper than an SSLWantReadError, which costs more than a small request
             finally:
                 if filled:
                     protocol.buffer_updated(filled)
@@ -214,7 +212,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             protocol.data_received(data)
 
     def _end(self) -> None:
-        """The peer has said that nothing more will come."""
+        """Handle the peer's close_notify."""
         self.eof_received()
         self.close()
 
@@ -232,7 +230,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     # What the protocol above calls: a transport
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Encrypt all of `data` and have it sent."""
+        """Encrypt `data` and send it."""
         if self._is_closing or self._below is None or not data:
             return
         assert self._ssl is not None
@@ -245,7 +243,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._below.write(self._outgoing.read())
 
     def close(self) -> None:
-        """Say that nothing more will come, and close when it is sent."""
+        """Send close_notify and close the connection once it is sent."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -253,7 +251,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             try:
                 self._ssl.unwrap()
             except OSError:
-                pass  # the peer's own word is not waited for
+                pass  # does not wait for the peer's close_notify
             self._send()
         if self._below is not None:
             self._below.close()
@@ -294,7 +292,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         return self._protocol
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Also `principal`, `ssl_object` and `sslcontext`."""
+        """The socket's information, and `principal`, `ssl_object` and `sslcontext`."""
         if name == "principal":
             return self._principal
         if name == "ssl_object":

@@ -1,7 +1,7 @@
-"""From settings to what OpenSSL needs: a context for the handshakes of a listener.
+"""The OpenSSL context of a listener's handshakes, built from its settings.
 
-Kafka's choices: the versions in `ssl.enabled.protocols`, the suites in `ssl.cipher.suites` by their standard names, anything in a
-trust store is trusted as it stands. Beyond Kafka's: no renegotiation, and no client certificates without a trust store.
+As in Kafka, `ssl.enabled.protocols` sets the versions, `ssl.cipher.suites` the suites by their standard names, and every
+certificate in a trust store is trusted. Stricter than Kafka: no renegotiation, no client certificates without a trust store.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required
 
 
 def server_context(settings: TlsSettings, material: KeyMaterial) -> ssl.SSLContext:
-    """The context of a listener's handshakes, with the key of its key store. Reads its trust store; raises ConfigError."""
+    """Build the context of a listener's handshakes with the key of its key store. Reads its trust store; raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     _allow_versions(context, settings)
@@ -74,7 +74,7 @@ def _load_problem(error: ssl.SSLError, material: KeyMaterial) -> str:
     if reason == "KEY_VALUES_MISMATCH":
         return "the key does not belong to the first certificate; the broker's own certificate comes first, then those above it"
     if material.certificate and b"-----BEGIN ENCRYPTED" in material.pem:
-        return "its key cannot be decrypted: ssl.key.password is not right"
+        return "its key cannot be decrypted: ssl.key.password is wrong"
     if not material.certificate or b" PRIVATE KEY-----" not in material.pem:
         return "expected a certificate and a private key in PEM (-----BEGIN CERTIFICATE, -----BEGIN PRIVATE KEY)"
     return f"its key and certificates cannot be used: {reason or error}"
@@ -84,8 +84,8 @@ def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
     store = settings.trust_store
     if not store.is_given:
         raise ConfigError(
-            f"{store.name}: {settings.where} has ssl.client.auth={settings.client_auth}, and nothing says whose certificates to "
-            "trust; it names a PEM or PKCS12 file, or ssl.truststore.certificates is PEM"
+            f"{store.name}: {settings.where} has ssl.client.auth={settings.client_auth} and no trust store; set this to a PEM or "
+            "PKCS12 file, or ssl.truststore.certificates to PEM"
         )
     certificates = trusted_certificates(store)
     try:
@@ -93,5 +93,5 @@ def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(f"{store.name}: expected certificates in PEM (-----BEGIN CERTIFICATE): {error}") from error
     if not context.get_ca_certs() and not context.cert_store_stats()["x509"]:
-        raise ConfigError(f"{store.name}: there is no certificate in it")
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java what is in the store needs no signer
+        raise ConfigError(f"{store.name}: no certificate found")
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, a certificate in the store needs no issuer

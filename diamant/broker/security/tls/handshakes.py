@@ -1,12 +1,11 @@
-"""The TLS handshakes of a broker that have begun and are not done: their thread, their number, their time.
+"""The TLS handshakes in progress: their thread, their limit and their timeout.
 
-A handshake with an RSA key takes a processor half a millisecond and more, and clients come back all at once when a broker has
-been restarted. So handshakes are computed in one thread of their own (OpenSSL releases the interpreter's lock); the loop only
-moves bytes.
+A handshake with an RSA key takes at least half a millisecond of a processor, and all clients reconnect at once after a restart of
+the broker. So one thread computes the handshakes (OpenSSL releases the interpreter's lock), and the loop only moves bytes.
 
-Bounds: `MAX_HANDSHAKES`, some 40 KiB each. With more, one that waits for its peer has to go: of the address that has most of
-these, so that one address cannot push out others, the one that has waited longest. Those that wait for us never do, so that many
-honest clients at the same time get through. `HANDSHAKE_TIMEOUT_S` for each as a whole.
+Bounds: `MAX_HANDSHAKES` of about 40 KiB each, and `HANDSHAKE_TIMEOUT_S` for a whole handshake. Beyond the limit, a handshake that
+waits for its peer is evicted: the oldest of the address with the most waiting handshakes, so that one address cannot evict
+others. A handshake that waits for the broker is never evicted, so that a rush of honest clients gets through.
 """
 
 from __future__ import annotations
@@ -17,41 +16,41 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 MAX_HANDSHAKES = 1000
-"""At the same time, of all listeners."""
+"""The most handshakes in progress, of all listeners together."""
 
 HANDSHAKE_TIMEOUT_S = 30.0
-"""From the connection to the end of its handshake."""
+"""The time from accepting a connection to the end of its handshake."""
 
 
 class Handshake(Protocol):
-    """One connection that is not secured yet."""
+    """A connection whose handshake is in progress."""
 
     address: str
-    """Its peer's, without the port."""
+    """The address of the peer, without the port."""
 
     def advance(self) -> None:
-        """Compute the next step; in the thread of handshakes."""
+        """Compute the next step. Runs in the handshake thread."""
 
     def advanced(self) -> None:
-        """Go by what `advance` found; on the loop."""
+        """Act on the result of `advance`. Runs on the loop."""
 
     def give_up(self, reason: str) -> None:
-        """Close the connection; on the loop."""
+        """Close the connection. Runs on the loop."""
 
 
 class Handshakes:
-    """Of one broker; its loop thread's."""
+    """The handshakes of one broker. Belongs to the loop thread."""
 
     def __init__(self, *, most: int = MAX_HANDSHAKES, timeout_s: float = HANDSHAKE_TIMEOUT_S) -> None:
         self._most = most
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._deadlines: dict[Handshake, float] = {}
-        """Every one, the oldest first; by the loop's clock."""
+        """All handshakes, oldest first. Deadlines are on the loop's clock."""
         self._waiting: dict[str, dict[Handshake, None]] = {}
-        """Those that wait for their peers, by address; the one that has waited longest first. No address is without one."""
+        """The handshakes that wait for their peers, by address, longest wait first. Every address has at least one."""
         self._due: deque[Handshake] = deque()
-        """Those that wait for the thread."""
+        """The handshakes that wait for the thread."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tls")
         self._is_working = False
         self._is_closed = False
@@ -61,7 +60,7 @@ class Handshakes:
         return len(self._deadlines)
 
     def begin(self, handshake: Handshake) -> bool:
-        """Take in a new connection; False if there is no room, even without those that wait for their peers."""
+        """Register a new connection. False if the limit is reached and no handshake can be evicted."""
         if self._is_closed:
             return False
         if len(self._deadlines) >= self._most:
@@ -70,7 +69,7 @@ class Handshakes:
             of_address = max(self._waiting.values(), key=len)  # 25 µs at worst, with as many addresses as handshakes
             longest = next(iter(of_address))
             self.end(longest)
-            longest.give_up(f"its TLS handshake has to give way: more than {self._most} at the same time")
+            longest.give_up(f"its TLS handshake was evicted: more than {self._most} at the same time")
         self._deadlines[handshake] = self._loop.time() + self._timeout_s
         self.wait(handshake)
         if self._timer is None:
@@ -78,24 +77,24 @@ class Handshakes:
         return True
 
     def step(self, handshake: Handshake) -> None:
-        """Bytes of its peer are there: have the next step computed."""
+        """Schedule the next step, after bytes of the peer have arrived."""
         self._wait_no_more(handshake)
         self._due.append(handshake)
         if not (self._is_working or self._is_closed):
             self._work()
 
     def wait(self, handshake: Handshake) -> None:
-        """It needs more bytes of its peer."""
+        """Record that a handshake needs more bytes of its peer."""
         if handshake in self._deadlines:
             self._waiting.setdefault(handshake.address, {})[handshake] = None
 
     def end(self, handshake: Handshake) -> None:
-        """It is done or given up; harmless a second time."""
+        """Remove a handshake that is done or given up. Idempotent."""
         self._deadlines.pop(handshake, None)
         self._wait_no_more(handshake)
 
     def close(self) -> None:
-        """Give up all of them, and take no more."""
+        """Give up all handshakes, and accept no more."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -118,7 +117,7 @@ class Handshakes:
         self._loop.run_in_executor(self._thread, self._compute).add_done_callback(self._has_worked)
 
     def _compute(self) -> None:
-        """In the thread: steps until there are none."""
+        """Compute steps until none is due. Runs in the handshake thread."""
         while True:
             try:
                 handshake = self._due.popleft()
@@ -130,7 +129,7 @@ class Handshakes:
     def _has_worked(self, working: asyncio.Future[None]) -> None:
         self._is_working = False
         working.result()
-        if self._due and not self._is_closed:  # came after the thread had looked for more
+        if self._due and not self._is_closed:  # added after the thread's last look
             self._work()
 
     def _end_late(self) -> None:

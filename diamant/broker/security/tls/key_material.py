@@ -1,7 +1,7 @@
-"""Keys and certificates from where an operator keeps them: PEM in a file or in the configuration, or a PKCS12 file.
+"""The reading of keys and certificates: PEM in a file or in the configuration, or a PKCS12 file.
 
-A file is known by its contents, as Java knows it: one whose type is not set (Kafka's default is JKS) may be PKCS12 or PEM.
-JKS files are refused, with the command that converts them.
+As in Java, the contents decide the format: a file whose type is not set (Kafka's default is JKS) may be PKCS12 or PEM.
+JKS files are refused with the command that converts them.
 
 Source: DefaultSslEngineFactory (KIP-651).
 """
@@ -15,7 +15,7 @@ from diamant.broker.security.tls.settings import StoreSettings
 from diamant.storage.input_file import read_input
 
 MAX_STORE_BYTES = 4 * 1024 * 1024
-"""Of a file with keys or certificates."""
+"""The largest file of keys or certificates."""
 
 PEM, PKCS12, JKS = "PEM", "PKCS12", "JKS"
 
@@ -24,7 +24,7 @@ _JKS_STARTS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 
 
 class KeyMaterial(NamedTuple):
-    """A private key and its certificate with those that lead to its CA, in PEM; what opens the key, if it is encrypted."""
+    """A private key and its certificate chain, in PEM, and the password of an encrypted key."""
 
     pem: bytes
     password: str | None
@@ -37,12 +37,12 @@ class KeyMaterial(NamedTuple):
 
 
 def key_material(store: StoreSettings) -> KeyMaterial:
-    """The key of a key store; raises ConfigError that names the setting, never a password."""
+    """Read the key of a key store. ConfigError names the setting, never a password."""
     if store.location is None:
         if not (store.key and store.certificates):
             raise ConfigError(
-                f"{store.name}: there is no key; it names a PEM or PKCS12 file, or ssl.keystore.key and "
-                "ssl.keystore.certificate.chain are PEM"
+                f"{store.name}: there is no key; set this to a PEM or PKCS12 file, or ssl.keystore.key and "
+                "ssl.keystore.certificate.chain to PEM"
             )
         return KeyMaterial(f"{store.certificates}\n{store.key}\n".encode(), store.key_password)
     data = _read(store)
@@ -52,7 +52,7 @@ def key_material(store: StoreSettings) -> KeyMaterial:
 
 
 def trusted_certificates(store: StoreSettings) -> str:
-    """The certificates of a trust store, in PEM; raises ConfigError."""
+    """Read the certificates of a trust store, in PEM. Raises ConfigError."""
     if store.location is None:
         return store.certificates or ""
     data = _read(store)
@@ -74,7 +74,7 @@ def _read(store: StoreSettings) -> bytes:
         raise ConfigError(f"{store.name}: {store.location}: {reason}") from error
     if data.startswith(_JKS_STARTS):
         raise ConfigError(
-            f"{store.name}: {store.location} is a JKS file, which only Java reads. Convert it, and name the new file: "
+            f"{store.name}: {store.location} is a JKS file, which only Java reads. Convert it, and set this to the new file: "
             f"keytool -importkeystore -srckeystore {store.location} "
             f"-destkeystore {_renamed(store.location)} -deststoretype PKCS12"
         )
@@ -88,12 +88,10 @@ def _renamed(location: str) -> str:
 def _is_pem(store: StoreSettings, data: bytes) -> bool:
     is_pem = b"-----BEGIN " in data
     if store.type == PEM and not is_pem:
-        raise ConfigError(
-            f"{store.name}: {store.location} is not PEM, which its type says: there is no line -----BEGIN"
-        )
+        raise ConfigError(f"{store.name}: {store.location}: its type is PEM, but it has no line -----BEGIN")
     if is_pem and store.password:
         raise ConfigError(
-            f"{store.name}: {store.location} is PEM, which has no password of a store; an encrypted key has ssl.key.password"
+            f"{store.name}: {store.location} is PEM, which has no store password; set ssl.key.password for an encrypted key"
         )
     return is_pem
 

@@ -1,4 +1,4 @@
-"""TLS of one listener: what its handshakes go by, which can be replaced while it is open."""
+"""TLS of one listener: the context of its handshakes, which can be replaced while the listener is open."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from diamant.broker.security.tls.settings import TlsSettings
 logger = logging.getLogger(__name__)
 
 SCRATCH_BYTES = 256 * 1024
-"""Of the buffer that all connections of a listener are read through."""
+"""The size of the read buffer that all connections of a listener share."""
 
 
 class NotAdmitted(Exception):
-    """A connection is closed although its handshake has succeeded; the text says why."""
+    """The refusal of a client whose handshake succeeded; the text gives the reason."""
 
 
 class Doorkeeper(Protocol):
-    """Counts the connections of each address from when they are accepted, as Kafka does (SocketServer.Acceptor)."""
+    """Counts the connections of each address from their acceptance, as Kafka does (SocketServer.Acceptor)."""
 
     def arrived(self, address: str, peer: str) -> bool:
-        """Count one; False if its address has too many. `peer` names it in the log."""
+        """Count a new connection; False if its address has too many. `peer` names the connection in the log."""
 
     def left(self, address: str) -> None:
-        """One that has arrived is gone, admitted or not."""
+        """Stop counting a connection that has closed, whether it was admitted or not."""
 
 
 class NewStores:
-    """The stores that a listener is to have from now on: read, checked, and not in use yet."""
+    """Replacement stores of a listener: read and checked, but not in use yet."""
 
     def __init__(self, tls: ListenerTls, settings: TlsSettings, config: BrokerConfig) -> None:
-        """Reads the files; ConfigError if they cannot be used, if there was no trust store, or if the certificate is another
-        broker's and that is not allowed.
+        """Read the files. ConfigError if they cannot be used, if the settings add a trust store to a listener without one, or
+        if the certificate is another broker's and that is not allowed.
 
-        As in Kafka all but the stores stays as it was when the listener was opened.
+        As in Kafka, everything but the stores remains as it was when the listener was opened.
         """
         if settings.trust_store.is_given and not tls.settings.trust_store.is_given:
             raise ConfigError(
@@ -67,28 +67,28 @@ class NewStores:
         )
 
     def use(self) -> None:
-        """Have connections from now on be secured by them; on the loop."""
+        """Use the stores for new connections. Runs on the loop."""
         self._tls.settings, self._tls.context, self._tls.certificate = self._settings, self._context, self._certificate
         logger.info(
-            "%s has its key and trust stores read again; its certificate is that of %s",
+            "%s: key and trust stores reloaded; the certificate is that of %s",
             self._settings.where,
             self._names,
         )
 
 
 class ListenerTls:
-    """Of one listener; its loop thread's. `tell(peer, reason)` logs why a connection was closed."""
+    """TLS of one listener. Belongs to the loop thread. `tell(peer, reason)` logs why a connection was closed."""
 
     def __init__(self, settings: TlsSettings, handshakes: Handshakes, tell: Callable[[str, str], None]) -> None:
-        """Reads the files that `settings` name; raises ConfigError."""
+        """Read the files named by `settings`. Raises ConfigError."""
         self.settings = settings
         material = key_material(settings.key_store)
         self.certificate = material.certificate
-        """The broker's own, in PEM."""
+        """The broker's certificate, in PEM."""
         self.context = server_context(settings, material)
-        """Of new connections; a later one does not concern those that are open."""
+        """The context of new connections. Replacing it does not affect open ones."""
         self.choose: Callable[[ListenerTls, str], ssl.SSLContext | None] | None = None
-        """For faults: the context of one connection, by its peer; None for the usual one."""
+        """For fault injection: returns the context of a connection, given its peer, or None for the usual context."""
         self.handshakes = handshakes
         self.tell = tell
         self.counts = AuthenticationCounts()
@@ -102,9 +102,9 @@ class ListenerTls:
         return self.context if chosen is None else chosen
 
     def admit(self, secured: ssl.SSLObject) -> Principal:
-        """The client of a handshake that has succeeded, by its certificate, ANONYMOUS without one; raises NotAdmitted."""
+        """The principal of the client's certificate after a handshake; ANONYMOUS without a certificate. Raises NotAdmitted."""
         cipher = secured.cipher()
-        # Python's `ssl` has no choice among the suites of TLS 1.3: what was not allowed is refused here.
+        # Python's `ssl` cannot restrict the suites of TLS 1.3, so a suite that is not allowed is refused here.
         if self._cipher_names and cipher is not None and cipher[0] not in self._cipher_names:
             raise NotAdmitted(f"{cipher[0]} is not among ssl.cipher.suites")
         certificate = secured.getpeercert(binary_form=True)

@@ -1,4 +1,4 @@
-"""TLS of all that a broker opens: the listeners that have it, by name, and the thread that they share."""
+"""TLS of all listeners of a broker, and of its HTTP port, with the handshake thread that they share."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 
 
 class TlsListeners:
-    """Of one broker; its loop thread's. `tell(peer, reason)` logs why a connection was closed."""
+    """TLS of one broker. Belongs to the loop thread. `tell(peer, reason)` logs why a connection was closed."""
 
     def __init__(self, tell: Callable[[str, str], None]) -> None:
         self._handshakes = Handshakes()
         self._tell = tell
         self.by_name: dict[str, ListenerTls] = {}
-        """Of Kafka's protocol, by the names of listeners."""
+        """The listeners of Kafka's protocol, by name."""
 
         self.authority: ThrowAwayCa | None = None
-        """The CA of a test, with `diamant.tls`."""
+        """The throw-away CA, if `diamant.tls` is set."""
         self.http: ListenerTls | None = None
 
     def open(self, config: BrokerConfig, listener: Listener) -> ListenerTls:
-        """TLS of a listener of Kafka's protocol. Reads its files; raises ConfigError."""
+        """Set up TLS of a listener of Kafka's protocol. Reads its files; raises ConfigError."""
         tls = self._made(config, listener)
         self.by_name[listener.name] = tls
         return tls
 
     def check(self, config: BrokerConfig) -> None:
-        """Raise ConfigError if a start with `config` could not open a listener that is open. Reads files."""
+        """Raise ConfigError if `config` could not open, at the next start, a listener that is open now. Reads files."""
         for listener in config.listeners:
             if listener.name in self.by_name:
                 self._made(config, listener)
@@ -54,7 +54,7 @@ class TlsListeners:
         return ListenerTls(settings, self._handshakes, self._tell)
 
     def _with_throw_away(self, settings: TlsSettings, config: BrokerConfig) -> TlsSettings:
-        """Fill in the stores that are not given."""
+        """Fill in missing stores from the throw-away CA."""
         from diamant.broker.security.tls.throw_away import ThrowAwayCa
 
         if self.authority is None:
@@ -69,18 +69,18 @@ class TlsListeners:
         return settings
 
     def faulty_context(self, listener: ListenerTls, config: BrokerConfig, *, is_expired: bool) -> ssl.SSLContext:
-        """A listener's context with a certificate that has expired, or else with that of another host."""
+        """A listener's context with a faulty certificate: expired, or else issued for another host."""
         assert self.authority is not None
         hosts = hosts_of(config) if is_expired else ["wrong-host.invalid"]
         issued = self.authority.issue("diamant", hosts=hosts, is_expired=is_expired)
         return server_context(listener.settings, KeyMaterial(f"{issued.certificate}{issued.key}".encode(), None))
 
     def open_http(self, config: BrokerConfig) -> None:
-        """TLS of the HTTP port. Reads its files; raises ConfigError."""
+        """Set up TLS of the HTTP port. Reads its files; raises ConfigError."""
         self.http = ListenerTls(TlsSettings.of_http(config), self._handshakes, self._tell)
 
     def read_stores(self, config: BrokerConfig, listeners: Collection[str], *, with_http: bool) -> list[NewStores]:
-        """What listeners of these names (in capitals), and HTTP, would have by `config`. Reads files; raises ConfigError."""
+        """The stores that `config` gives the named listeners (in capitals) and HTTP. Reads files; raises ConfigError."""
         stores = [
             NewStores(self.by_name[listener.name], TlsSettings.of_listener(config, listener), config)
             for listener in config.listeners
@@ -91,10 +91,10 @@ class TlsListeners:
         return stores
 
     def completed(self, config: ClientConfig, certificate: str | None) -> ClientConfig:
-        """A client's configuration with what the throw-away CA has for it; ValueError without one, if a certificate is wanted."""
+        """Add the throw-away CA, and a client certificate if one is named; ValueError if it is named and there is no CA."""
         if self.authority is None:
             if certificate is not None:
-                raise ValueError("certificates of clients are made with BrokerConfig(tls=True) only")
+                raise ValueError("client certificates are issued only with BrokerConfig(tls=True)")
             return config
         if config.security_protocol not in TLS_PROTOCOLS:
             return config
@@ -110,7 +110,7 @@ class TlsListeners:
 
 
 def hosts_of(config: BrokerConfig) -> list[str]:
-    """The names and addresses by which clients reach a broker: those of this machine, and those it tells them."""
+    """The names and addresses of a broker: those of this machine, and those of its listeners, advertised or not."""
     told = [listener.host for listener in (*config.listeners, *config.advertised_listeners)]
     hosts = ["localhost", "127.0.0.1", "::1", socket.gethostname(), *told]
     return list(dict.fromkeys(host for host in hosts if host not in META_ADDRESSES))

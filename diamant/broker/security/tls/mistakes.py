@@ -1,17 +1,17 @@
-"""The words for handshakes that fail: the mistake that clients and operators make, and what to do about it."""
+"""The error texts of failed handshakes: the likely mistake of the client or operator, and its remedy."""
 
 from __future__ import annotations
 
 import ssl
 
 _HANDSHAKE = 0x16
-"""The type of the TLS record that a ClientHello comes in."""
+"""The type of the TLS record that holds a ClientHello."""
 
 _HTTP_METHODS = (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN")
 
 
 def no_client_hello(received: bytes | memoryview) -> str | None:
-    """Why the first bytes of a connection begin no TLS; None if they may begin a ClientHello."""
+    """The mistake if the first bytes of a connection are not TLS; None if they may start a ClientHello."""
     if received[0] == _HANDSHAKE:
         return None
     start = bytes(received[:8])
@@ -42,7 +42,7 @@ _REASONS = {
 
 
 def failed_handshake(error: OSError) -> str:
-    """Say in one line why a handshake has failed; empty if the peer has only gone away."""
+    """The reason for a failed handshake, in one line; empty if the peer only closed the connection."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):

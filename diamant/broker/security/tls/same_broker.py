@@ -1,4 +1,4 @@
-"""A certificate that replaces another one has to be the same broker's, unless it is said that it need not.
+"""The check that a replacement certificate belongs to the same broker. A setting turns it off.
 
 Source: SslFactory.CertificateEntries.ensureCompatible (KIP-226).
 """
@@ -22,7 +22,7 @@ class BrokerNames(NamedTuple):
 
 
 def names_of_broker(pem: bytes) -> BrokerNames:
-    """The names in the first certificate of some PEM."""
+    """The names in the first certificate of a PEM text."""
     from cryptography.x509 import ExtensionNotFound, SubjectAlternativeName, load_pem_x509_certificate
 
     certificate = load_pem_x509_certificate(pem)
@@ -34,10 +34,10 @@ def names_of_broker(pem: bytes) -> BrokerNames:
 
 
 def check_same_broker(old: BrokerNames, new: BrokerNames, *, dn_changes: bool, san_changes: bool) -> None:
-    """Raise ConfigError if the subject has changed, or alternative names are missing, and that is not allowed."""
+    """Raise ConfigError if the subject has changed or alternative names are missing, and the setting does not allow it."""
     if not dn_changes and old.subject != new.subject:
         raise ConfigError(
-            f"the new certificate is that of {new.subject}, the present one that of {old.subject}; "
+            f"the subject of the new certificate is {new.subject}, of the present one {old.subject}; "
             "ssl.allow.dn.changes=true allows it"
         )
     missing = old.alternative - new.alternative

@@ -1,4 +1,4 @@
-"""The settings of TLS of one listener, or of the HTTP port, as one value.
+"""The TLS settings of one listener, or of the HTTP port, as one value.
 
 Source: SslConfigs, BrokerSecurityConfigs, SaslChannelBuilder (client authentication beside SASL, KIP-684).
 """
@@ -16,7 +16,7 @@ from diamant.broker.config.listeners import SASL_SSL, Listener
 from diamant.broker.config.ssl_table import HTTP_PREFIX
 
 Lookup: TypeAlias = Callable[[str], tuple[str, Value]]
-"""From a setting's name (`ssl.client.auth`) to the full name that it is set by and its value."""
+"""Maps a setting's name (`ssl.client.auth`) to the full name of the configuration that sets it, and its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +29,19 @@ class StoreSettings:
     password: str | None
     key_password: str | None
     key: str | None
-    """PEM, of a key store."""
+    """The private key of a key store, in PEM."""
     certificates: str | None
-    """PEM: the chain of a key store, or what a trust store trusts."""
+    """The chain of a key store or the certificates of a trust store, in PEM."""
 
     @property
     def is_given(self) -> bool:
-        """True if there is a file, or PEM."""
+        """True if the configuration names a file or holds PEM."""
         return bool(self.location or self.key or self.certificates)
 
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """What a listener's TLS is made of. `where` names the listener in messages."""
+    """The TLS settings of a listener. `where` names the listener in messages."""
 
     where: str
     key_store: StoreSettings
@@ -53,19 +53,19 @@ class TlsSettings:
 
     @classmethod
     def of_listener(cls, config: BrokerConfig, listener: Listener) -> TlsSettings:
-        """Those of a Kafka listener: its own (`listener.name.NAME.ssl.*`), else the broker's."""
+        """The settings of a Kafka listener: its own (`listener.name.NAME.ssl.*`), else the broker's."""
 
         def lookup(setting: str) -> tuple[str, Value]:
             name, value = config.of_listener(listener.name, setting)
             if setting == "ssl.client.auth" and listener.security_protocol == SASL_SSL and name == setting:
-                return name, "none"  # beside SASL only the listener's own counts
+                return name, "none"  # with SASL, only the listener's own setting counts
             return name, value
 
         return _settings(str(listener), lookup)
 
     @classmethod
     def of_http(cls, config: BrokerConfig) -> TlsSettings:
-        """Those of the HTTP port (`diamant.http.ssl.*`), which has TLS if it has a key store."""
+        """The settings of the HTTP port (`diamant.http.ssl.*`), which uses TLS if it has a key store."""
 
         def lookup(setting: str) -> tuple[str, Value]:
             name = f"{HTTP_PREFIX}{setting}"

@@ -1,6 +1,6 @@
-"""A certificate authority for a test: its key lives in memory, and what it signs is valid for a month.
+"""A certificate authority for tests. Its key exists in memory only, and its certificates are valid for 30 days.
 
-Keys are ECDSA on P-256: a CA and a certificate are made within a few milliseconds, and a handshake costs a tenth of RSA's.
+Keys are ECDSA on P-256: a CA and a certificate take a few milliseconds to create, and a handshake costs a tenth of one with RSA.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class ThrowAwayCa:
         builder = _builder(self._name, self._name, self._key.public_key(), is_expired=False)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         self.certificate = builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
-        """In PEM: what clients, and brokers with client authentication, are to trust."""
+        """The CA certificate in PEM, for the trust stores of clients and of brokers with client authentication."""
 
     def issue(self, common_name: str, *, hosts: Sequence[str] = (), is_expired: bool = False) -> Issued:
-        """Sign a certificate of a broker, reached as one of `hosts` (names or addresses), or of a client."""
+        """Issue a certificate for a client, or for a broker reached as one of `hosts` (names or addresses)."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(common_name), self._name, key.public_key(), is_expired=is_expired)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -69,7 +69,7 @@ def test_a_module_and_its_options(text: str, options: dict[str, str]) -> None:
         ("a.B required user_a='hush\n';", "line 1, column 21", "the quote ' is not closed"),
         ("a.B required user_a=hu/sh;", "line 1, column 23", "a slash begins a comment"),
         ("a.B required /* hush", "line 1, column 14", "the comment /* has no end"),
-        ('a.B required; c.D required user_a="hush";', "line 1, column 15", "one login module is all"),
+        ('a.B required; c.D required user_a="hush";', "line 1, column 15", "a text has one login module"),
     ],
 )
 def test_an_error_says_where_it_is(text: str, where: str, reason: str) -> None:
@@ -77,6 +77,6 @@ def test_an_error_says_where_it_is(text: str, where: str, reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_jaas("listener.name.x.plain.sasl.jaas.config", text)
     message = str(caught.value)
-    assert message.startswith(f"listener.name.x.plain.sasl.jaas.config: no JAAS text ({where}): ")
+    assert message.startswith(f"listener.name.x.plain.sasl.jaas.config: invalid JAAS text ({where}): ")
     assert reason in message
     assert "hush" not in message

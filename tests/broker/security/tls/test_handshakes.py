@@ -47,7 +47,7 @@ async def test_the_one_that_has_waited_longest_for_its_peer_gives_way() -> None:
     assert handshakes.begin(waiting)
     handshakes.step(due)
     assert handshakes.begin(late)
-    assert waiting.said == ["its TLS handshake has to give way: more than 2 at the same time"]
+    assert waiting.said == ["its TLS handshake was evicted: more than 2 at the same time"]
     await wait_until(lambda: due.said == ["advance", "advanced"])
     assert len(handshakes) == 2
     handshakes.close()
@@ -118,7 +118,7 @@ async def test_silent_peers_cost_others_nothing(tmp_path: Path, caplog: pytest.L
             writer.close()
         await wait_until(lambda: len(handshakes) == 0)
         handshakes.close()
-    assert "has to give way" in caplog.records[0].getMessage()
+    assert "was evicted" in caplog.records[0].getMessage()
 
 
 def client_hello(context: ssl.SSLContext) -> bytes:
@@ -241,4 +241,4 @@ async def test_thousands_of_half_open_handshakes(tmp_path: Path, caplog: pytest.
         await wait_until(lambda: len(handshakes) == 0)
         handshakes.close()
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 2
-    assert "has to give way" in caplog.text or "too many TLS handshakes" in caplog.text
+    assert "was evicted" in caplog.text or "too many TLS handshakes" in caplog.text
