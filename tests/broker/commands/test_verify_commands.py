@@ -193,7 +193,7 @@ def test_files_that_cannot_be_locked(broker: Broker, issued: Issued, monkeypatch
 def test_options_that_mean_nothing_are_refused(broker: Broker, issued: Issued) -> None:
     """Of the other kind of certificate, or beside another option: exit code 2 and one line."""
     for arguments, words in (
-        (["--key", "customer-42", *on(broker)], "certificate of a redaction: it is about a description of records"),
+        (["--key", "customer-42", *on(broker)], "certificate of a redaction: verify it with a description of records"),
         (["--key-hex", "00", "--data", issued.data], "certificate of a redaction"),
         (["--offline", "--where", WHERE], "--offline checks the signature only"),
         (["--offline", "--data", issued.data], "--offline checks the signature only"),
@@ -210,7 +210,7 @@ def test_a_secret_that_is_none_is_called_what_it_is(broker: Broker, issued: Issu
     result = run(issued, *data, issued.public)
     assert (result.exit_code, "chmod" in result.output) == (1, False), result.output
     assert "expected the secret of the digests" in result.output
-    assert "this is a key in PEM" in result.output
+    assert "got a key in PEM" in result.output
     os.chmod(issued.secret, 0o644)
     result = run(issued, *data, issued.secret)
     assert (result.exit_code, "chmod 600 it" in result.output) == (1, True), result.output

@@ -1,11 +1,11 @@
-"""Files beside the logs in which the broker keeps names and ids of its own: what a scan looks for may stand there as one of them.
+"""The broker's own files beside the logs. Their names and ids may contain what a scan looks for.
 
     *-checkpoint       names of topics, with numbers
     meta.properties    the ids of cluster and directory
 
-There is no room for a record in them, and no one can remove them. So what is found there as (part of) a name or id is
-named (`ScanReport.elsewhere`), and stands in the way of nothing. A file of another form, or with something besides, is
-any file.
+These files have no room for a record, and their names and ids cannot be removed. So a finding within a name or id is listed
+(`ScanReport.elsewhere`) and does not block a certificate. The exemption does not cover files of another form or with other
+content.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 """A legal name (Kafka's Topic.validate)."""
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Of such a file: a line for each partition."""
+"""Limit of such a file, which has one line per partition."""
 
 NOT_COVERED = (
-    "Names of topics, and ids of the cluster and its directory, in files of the broker's own beside the logs: bytes of what is "
-    "gone are part of one. They are listed under elsewhere."
+    "Names of topics, and ids of the cluster and its directory, in the broker's own files beside the logs: some contain bytes of "
+    "what is gone. They are listed under elsewhere."
 )
 
 
 def set_names_aside(report: ScanReport, env: Env, directory: str, needles: Needles) -> bool:
-    """Have what was found in names and ids listed as `elsewhere`; return whether there was any. Blocks.
+    """List findings within names and ids as `elsewhere`; return whether there were any. Blocks.
 
     Memory: one such file, of `MAX_BYTES` at most, and its entries.
     """
@@ -54,7 +54,7 @@ def set_names_aside(report: ScanReport, env: Env, directory: str, needles: Needl
 
 
 def not_covered(report: ScanReport) -> list[str]:
-    """Return what a certificate says of it, one sentence or none."""
+    """Return the sentence that a certificate adds about these names and ids, or none."""
     return [NOT_COVERED] if any(one.topic is None and one.file in _FILES for one in report.elsewhere) else []
 
 
@@ -64,12 +64,12 @@ def _is_in_names_only(env: Env, directory: str, file: str, needles: Needles) -> 
         if env.file_size(path) > MAX_BYTES:
             return False
         if file in CHECKPOINTS:
-            # The rest is numbers, or it could not be read.
+            # Topics apart the file holds numbers; with anything else reading would have failed.
             return all(_TOPIC.fullmatch(topic) for topic, _ in read_offset_checkpoint(env, path))
         text = env.read_bytes(path).decode("latin-1")
     except (OSError, StorageError):
         return False
-    # The last line with a name is the one that counts.
+    # A later line overrides an earlier one of the same name.
     properties = parse_properties(text)
     ids = {f"{name}={properties.get(name)}" for name in ("cluster.id", "directory.id")}
     return not needles.find("\n".join(line for line in text.split("\n") if line not in ids).encode("latin-1"))

@@ -1,13 +1,12 @@
-"""Certificates of erasures: JSON that is signed, and what a signature says.
+"""Certificates of erasures and redactions: form, signature and digests.
 
-Canonical form, over which the signature goes: JSON without `signature.value`, keys sorted, no spaces, UTF-8, integers and
-text only (no floats); docs/reference/certificates.md has the details. Signed with Ed25519 (RFC 8032); the public
-key is in `signature.public_key`, in hexadecimal, and proves nothing by itself: a verifier has to have it from elsewhere
-("pinned").
+The signature covers the canonical form: JSON without `signature.value`, keys sorted, no spaces, UTF-8, integers and text only
+(no floats); docs/reference/certificates.md has the details. The algorithm is Ed25519 (RFC 8032). `signature.public_key` is the
+public key in hexadecimal. It proves nothing by itself: a verifier must have obtained the key from elsewhere ("pinned").
 
-Segments are told by SHA-256; the root over them is that of a Merkle tree as in RFC 6962: a leaf is SHA-256 of 0x00 and the
-canonical form of `{"file", "sha256", "size"}`, a node SHA-256 of 0x01 and its two children; of n leaves the left subtree has
-the greatest power of two below n. No leaf: SHA-256 of nothing.
+Segments are identified by SHA-256, and their root is that of a Merkle tree (RFC 6962). A leaf is SHA-256 of 0x00 and the
+canonical form of `{"file", "sha256", "size"}`; a node is SHA-256 of 0x01 and its two children. Of n leaves the left subtree has
+the greatest power of two below n. Without leaves the root is SHA-256 of nothing.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ TYPE = "diamant-erasure-certificate"
 REDACTION_TYPE = "diamant-redaction-certificate"
 VERSION = 1
 MAX_BYTES = 16 * 1024 * 1024
-"""Of a certificate's file."""
+"""Limit of a certificate's file."""
 
 NOTHING_MATCHED = "nothing-matched"
-"""State of a certificate: what was asked for was nowhere in the topics, so nothing was removed. A slip looks no different."""
+"""State of a certificate: nothing in the topics matched, so nothing was removed. A mistyped request gives the same state."""
 
 TRUSTED = "trusted"
 UNTRUSTED = "untrusted signer"
@@ -64,11 +63,11 @@ _CHUNK_BYTES = 4 * 1024 * 1024
 
 
 class CertificateError(StorageError):
-    """The input is no certificate of this kind."""
+    """The input is not a certificate that this version can read."""
 
 
 class WrongKind(StorageError):
-    """The input to look for is not what this kind of certificate is about."""
+    """The input to look for does not belong to this kind of certificate."""
 
 
 def canonical(fields: Mapping[str, Any]) -> bytes:
@@ -89,7 +88,7 @@ def sign_certificate(fields: Mapping[str, Any], key: SigningKey) -> dict[str, An
 def check_signature(certificate: Mapping[str, Any], pinned: bytes | None) -> str:
     """Return `TRUSTED`, `UNTRUSTED` (valid, but no key is pinned), `WRONG_SIGNER` or `INVALID`.
 
-    CertificateError for what is no certificate.
+    CertificateError if it is not a certificate.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -108,10 +107,10 @@ def check_signature(certificate: Mapping[str, Any], pinned: bytes | None) -> str
 
 
 def check_form(certificate: object) -> None:
-    """Raise CertificateError for what is no certificate that this version can read."""
+    """Raise CertificateError unless this is a certificate that this version can read."""
     if not isinstance(certificate, Mapping) or certificate.get("type") not in (TYPE, REDACTION_TYPE):
         raise CertificateError(
-            f'this is no certificate: expected a JSON object with "type": "{TYPE}" or "{REDACTION_TYPE}"'
+            f'this is not a certificate: expected a JSON object with "type": "{TYPE}" or "{REDACTION_TYPE}"'
         )
     if certificate.get("version") != VERSION:
         raise CertificateError(f"the certificate has version {certificate.get('version')!r}, expected {VERSION}")
@@ -128,24 +127,24 @@ def check_form(certificate: object) -> None:
 
 
 def check_kind(certificate: Mapping[str, Any], *, key: object = None, where: object = None) -> None:
-    """Raise WrongKind for a `key` with a certificate of a redaction, or a `where` with one of an erasure; None: not given."""
+    """Raise WrongKind if a redaction's certificate is given a `key`, or an erasure's a `where`. None: not given."""
     if certificate["type"] == REDACTION_TYPE and key is not None:
         raise WrongKind(
-            "this is the certificate of a redaction: it is about a description of records (where), and a key says nothing of it"
+            "this is the certificate of a redaction: verify it with a description of records (where), not with a key"
         )
     if certificate["type"] == TYPE and where is not None:
         raise WrongKind(
-            "this is the certificate of an erasure: it is about a key, and a description of records (where) says nothing of it"
+            "this is the certificate of an erasure: verify it with a key, not with a description of records (where)"
         )
 
 
 def is_anything_found(certificate: Mapping[str, Any]) -> bool:
-    """Tell whether anything was found that was to go: records, values or tombstones."""
+    """Tell whether the job found anything to remove: records, values or tombstones."""
     return any(one.get("records", 1) for one in certificate["found"])
 
 
 def parse_certificate(text: bytes) -> dict[str, Any]:
-    """Return a certificate from its bytes. CertificateError if it is none, or cut off."""
+    """Return a certificate from its bytes. CertificateError if it is cut off or not a certificate."""
     if len(text) > MAX_BYTES:
         raise CertificateError(f"the certificate has {len(text)} bytes, at most {MAX_BYTES} are read")
     try:
@@ -158,7 +157,7 @@ def parse_certificate(text: bytes) -> dict[str, Any]:
 
 
 def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no number here")
+    raise ValueError(f"{name} is not allowed as a number")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -170,7 +169,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_floats(value: object) -> None:
     if isinstance(value, float):
-        raise TypeError("certificates hold no floats: their text is not the same everywhere")
+        raise TypeError("certificates hold no floats: their text differs between languages")
     if isinstance(value, Mapping):
         for one in value.values():
             _refuse_floats(one)
@@ -183,7 +182,7 @@ def _refuse_floats(value: object) -> None:
 
 
 def file_digest(env: Env, path: str, size: int | None = None) -> tuple[int, str]:
-    """Return how many bytes of a file there are, up to `size`, and their SHA-256 in hexadecimal. Blocks; OSError."""
+    """Return the number of bytes read, at most `size`, and their SHA-256 in hexadecimal. Blocks; OSError."""
     digest = hashlib.sha256()
     position = 0
     file = env.open(path, read_only=True)

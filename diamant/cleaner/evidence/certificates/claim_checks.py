@@ -1,12 +1,12 @@
-"""The verdicts on a certificate's claims when everything is scanned again; the same for erasures and redactions.
+"""Verdicts on a certificate's claims after a second scan; the same for erasures and redactions.
 
-holds           the partition was read, and what the certificate says is gone is gone below the claim's end
-broken          it is there again
-cannot be told  no record was looked at, something cannot be read, it is unknown whether what was looked for is what the
-                certificate is about, or the partition is not there, or not known to be that of the certificate (`doubt_about`)
+holds           the partition was read, and nothing of what the certificate covers is left below the claim's end
+broken          something of it is there again
+cannot be told  no record was read; something is unreadable; it is unknown whether the key or description given belongs to the
+                certificate; or the partition is missing, or not known to belong to the certificate's topic (`doubt_about`)
 
-Topics are known by their ids, which are in no secret: that they are the same is looked at without a scan, too. Certificates of
-versions before have none: then names count.
+Topics are compared by their ids. Ids need no secret, so they are compared without a scan, too. Certificates of earlier versions
+have no ids: then topics are compared by name.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ BROKEN = "broken"
 CANNOT_TELL = "cannot be told"
 
 RECREATED = "topic-recreated"
-"""There is a partition of that name, of another topic."""
+"""The partition exists, but belongs to another topic of the same name."""
 UNKNOWN = "unknown"
-"""There is one, and nothing in its directory tells of which topic it is."""
+"""The partition exists, but its directory does not say which topic it belongs to."""
 
 MAX_NAMED = 5
-"""Partitions that a note names."""
+"""Limit of the partitions that one note names."""
 
 _DOUBTS = {
-    NOT_THERE: "not there. The topic was deleted since, or this is not the data directory that the certificate is about. "
-    "Nothing can be said of it.",
-    RECREATED: "of another topic now. The one that the certificate is about was deleted since, and this one has its name. "
-    "Nothing can be said of it.",
-    UNKNOWN: "it is unknown whether it is of the topic that the certificate is about: "
+    NOT_THERE: "not there. The topic was deleted since, or this is not the data directory of the certificate. "
+    "Nothing can be said about it.",
+    RECREATED: "of another topic now. The topic of the certificate was deleted, and this one has its name. "
+    "Nothing can be said about it.",
+    UNKNOWN: "it is unknown whether this is the topic of the certificate: "
     f"{names.PARTITION_METADATA} is missing, or cannot be read.",
 }
 
 Judge = Callable[[Mapping[str, Any], TopicPartition, int], tuple[str, str, int]]
-"""Gets a claim, its partition and its end; returns the verdict, the state, and how many records were written since."""
+"""Takes a claim, its partition and its end; returns the verdict, the state, and the number of records written since."""
 
 
 def check_claims(
@@ -57,9 +57,9 @@ def check_claims(
     *,
     is_bound: bool,
 ) -> list[dict[str, Any]]:
-    """Return a row for each claim, and add to the notes what has to be said. Blocks.
+    """Return a row for each claim, and add notes about doubts. Blocks.
 
-    `is_bound`: whether what was looked for is known to be what the certificate is about.
+    `is_bound`: whether the key or description given is known to be that of the certificate.
     """
     rows, matching = [], 0
     doubts: dict[str, list[TopicPartition]] = {}
@@ -81,16 +81,16 @@ def check_claims(
     notes += _notes(doubts)
     if not is_bound:
         notes.append(
-            "Without the secret it is unknown whether what was given to look for is what the certificate is about, so no claim "
+            "Without the secret it is unknown whether what you gave to look for belongs to this certificate, so no claim "
             f"is confirmed. Below the claims' ends it is in {matching} of {len(rows)} partitions."
         )
     return rows
 
 
 def disown(certificate: Mapping[str, Any], report: ScanReport, subject: Subject, env: Env, directory: str) -> None:
-    """Have a report say whose what was found is, going by a certificate's partitions and the directories in use. Blocks."""
+    """Assign the report's findings to topics, by the certificate's partitions and the directories in use. Blocks."""
     known = {partition_of(one) for name in ("claims", "not_certified") for one in certificate.get(name, ())}
-    # Of a topic that is not there any more, or is another one, no claim is confirmed anyway.
+    # A topic that is missing or was created again confirms no claim anyway.
     first = {topic: (topic, index) for topic, index in sorted(known, reverse=True)}
     gone = (NOT_THERE, RECREATED)
     there = {one for one in first if doubt_about(certificate, env, directory, first[one]) not in gone}
@@ -101,9 +101,9 @@ def disown(certificate: Mapping[str, Any], report: ScanReport, subject: Subject,
 def unscanned_claims(
     certificate: Mapping[str, Any], notes: list[str], env: Env, directory: str
 ) -> list[dict[str, Any]]:
-    """Return rows for the claims where no record was looked at: none can be told, whatever the files look like.
+    """Return rows for the claims when no record was read: `cannot be told` for all, whatever state the files are in.
 
-    `state_now` stands in those of which names and ids tell that there is nothing to look at; the notes say so. Blocks.
+    A row has `state_now` if names and ids show that there is nothing to read; the notes say so. Blocks.
     """
     rows = []
     doubts: dict[str, list[TopicPartition]] = {}
@@ -118,7 +118,7 @@ def unscanned_claims(
 
 
 def doubt_about(certificate: Mapping[str, Any], env: Env, directory: str, partition: TopicPartition) -> str:
-    """Return "" if there is a partition in use that is of the certificate's topic, else `NOT_THERE`, `RECREATED` or `UNKNOWN`."""
+    """Return "" if the directory holds that partition of the certificate's topic, else `NOT_THERE`, `RECREATED` or `UNKNOWN`."""
     path = f"{directory}/{names.partition_dir_name(*partition)}"
     if not env.is_dir(path):
         return NOT_THERE
@@ -147,7 +147,7 @@ def partition_of(claim: Mapping[str, Any]) -> TopicPartition:
 
 
 def untold(claim: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a claim that cannot be told."""
+    """Return the row of a claim with the verdict `cannot be told`."""
     return {
         "topic": claim["topic"],
         "partition": claim["partition"],

@@ -1,11 +1,11 @@
-"""The files of certificates, and the step in which the last one takes the place of its intent.
+"""The files of certificates, and the exchange of an intent for its last certificate.
 
     <data directory>/<prefix><id>.<state>.json            a certificate
-    <data directory>/<prefix><id>.<state>.json.pending    a signed one whose intent is there still
+    <data directory>/<prefix><id>.<state>.json.pending    a signed certificate whose intent still exists
 
-An intent must not outlive the certificate that says that nothing is left, and a crash must not forget an erasure. So the last
-certificate is written as a pending one, durably, then the intent goes, then the certificate gets its name. A start that finds
-a pending one gives it its name if the intent is gone; with the intent there the erasure continues, and issues another.
+An intent must not outlive the certificate that says that nothing is left, and a crash must not lose an erasure. So the last
+certificate is written durably under the pending name, then the intent is removed, then the certificate is renamed. At a start, a
+pending certificate without an intent is renamed. If the intent is still there, the erasure continues and issues another one.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from diamant.cleaner.evidence.certificates.private_files import PREFIX, REDACTIO
 from diamant.storage.env.env import Env
 
 NOT_CERTIFIED = "not-certified"
-"""State of a certificate of which no partition, or not every one, has a claim."""
+"""State of a certificate with claims for no partition, or not for all."""
 LAST_STATES = ("key-gone", "records-gone", NOTHING_MATCHED)
-"""Of certificates on which nothing follows: the intent goes with them."""
+"""States of final certificates: the intent is removed with them."""
 
 MAX_DESCRIBED = 100
-"""Certificates of which a list says what they are about, the newest: each is read for it, one after the other."""
+"""Newest certificates that a list describes. Each of them is read, one after the other."""
 
 _UNDESCRIBED: Mapping[str, Any] = {"issued_ms": None, "topics": None, "reference": None, "check": None}
 
 GENUINE = "signed"
-"""In a list, `check` of a certificate that is as it was signed; else why it is not."""
+"""Value of `check`, in a list, for a certificate as its broker signed it; any other value is a reason."""
 
 Check = Callable[[Mapping[str, Any], str, str], str]
-"""Returns why a certificate is not what its broker has signed, for the id and the state that its name has; "" if it is."""
+"""Takes a certificate, and the id and state in its file's name. Returns why it is not what its broker signed, or ""."""
 
 PENDING = ".pending"
 _JSON = ".json"
@@ -47,7 +47,7 @@ _TEMPORARY = ".tmp"
 
 
 def certificate_path(directory: str, erasure_id: str, state: str, prefix: str = PREFIX) -> str:
-    """Return where a certificate lies."""
+    """Return the path of a certificate."""
     return f"{directory}/{prefix}{erasure_id}.{state}{_JSON}"
 
 
@@ -70,10 +70,10 @@ def list_certificates(env: Env, directory: str) -> list[dict[str, Any]]:
 
 
 class CertificateList:
-    """Says what the certificates in a directory are about, and whether they are as they were signed. Any thread.
+    """Describes the certificates in a directory, and checks their signatures. Any thread.
 
-    Each is read every time, and looked into once: what is known of it is known by all its bytes. Memory: what is said of
-    `MAX_DESCRIBED` certificates, some 200 bytes and its topics each.
+    Each call reads the files; a file with the same bytes as before is not parsed again. Memory: the descriptions of
+    `MAX_DESCRIBED` certificates, some 200 bytes and the topics each.
     """
 
     def __init__(self) -> None:
@@ -81,11 +81,11 @@ class CertificateList:
         """By path and SHA-256."""
 
     def describe(self, env: Env, directory: str, check: Check | None = None) -> list[dict[str, Any]]:
-        """Return what `list_certificates` does, the file that was written last at the end, with what they are about.
+        """Return the rows of `list_certificates`, the file written last at the end, with descriptions. Blocks.
 
-        That is `written_ms` (of the file), `issued_ms`, `topics`, `reference` and `check`: `GENUINE`, or why it is not. The last
-        four are None of all but the last `MAX_DESCRIBED`; of what cannot be read `check` says so. Without `check` there is no key
-        to check with. Blocks.
+        A row gets `written_ms` (of the file), `issued_ms`, `topics`, `reference` and `check`: `GENUINE`, or the reason why it is
+        not. Before the last `MAX_DESCRIBED` rows the last four are None. `check` is also the place for read errors, and is None
+        if there is no key to check with.
         """
         found = []
         for one in list_certificates(env, directory):
@@ -104,7 +104,7 @@ class CertificateList:
                 file = one["path"], hashlib.sha256(text).digest()
                 known[file] = before[file] if file in before else _described(text, one["id"], one["state"], check)
                 one |= known[file]
-        # Without a key nothing was checked.
+        # Without a key no signature was checked.
         self._known = {} if check is None else known
         return found
 
@@ -113,7 +113,7 @@ _UNREADABLE = "it cannot be read as a certificate"
 
 
 def _described(text: bytes, job_id: str, state: str, check: Check | None) -> Mapping[str, Any]:
-    """Return what a certificate is about, and whether it is as it was signed."""
+    """Return the description of a certificate, with the result of its check."""
     try:
         fields = parse_certificate(text)
         request = fields["request"]
@@ -131,7 +131,7 @@ def conclude(env: Env, path: str, text: bytes, remove_intent: Callable[[], None]
     directory, name = os.path.split(path)
     front = f"{name.partition('.')[0]}."
     for name in env.list_dir(directory):
-        # Of an attempt before, whose intent could not be removed: the next start would give it its name.
+        # Left by an earlier attempt that could not remove the intent. The next start would rename it.
         if name.startswith(front) and name.endswith(PENDING) and f"{directory}/{name}" != path + PENDING:
             env.remove(f"{directory}/{name}", missing_ok=True)
     env.sync_dir(directory)
@@ -141,10 +141,10 @@ def conclude(env: Env, path: str, text: bytes, remove_intent: Callable[[], None]
 
 
 def name_pending(env: Env, directory: str, erasure_id: str, prefix: str = PREFIX) -> str | None:
-    """Give a certificate its name whose intent is gone, after a `conclude` that came no further; return its path.
+    """Rename a pending certificate whose intent is gone, after a `conclude` that was interrupted; return its path.
 
-    Blocks; OSError. None if there is none. Only for the code that ends this one: while its intent is there it is to
-    stay pending.
+    Blocks; OSError. None if there is none. Only for the code that ends the job: while the intent exists the certificate
+    must stay pending.
     """
     found = [
         name for name in env.list_dir(directory) if name.startswith(f"{prefix}{erasure_id}.") and name.endswith(PENDING)
@@ -158,7 +158,7 @@ def name_pending(env: Env, directory: str, erasure_id: str, prefix: str = PREFIX
 
 
 def has_traces(env: Env, directory: str) -> bool:
-    """Tell whether a data directory has certificates, or intents: they are of some key and secret. Blocks; OSError."""
+    """Tell whether a data directory has certificates or intents, which depend on a key and secret. Blocks; OSError."""
     return any(
         name.startswith((PREFIX, REDACTION_PREFIX)) and name.endswith((_JSON, PENDING, SUFFIX))
         for name in env.list_dir(directory)
@@ -166,9 +166,9 @@ def has_traces(env: Env, directory: str) -> bool:
 
 
 def tidy(env: Env, directory: str, prefix: str = PREFIX) -> list[str]:
-    """End what a crash has left of `conclude` and of writing files; return the paths of certificates that got their names.
+    """Complete what a crash interrupted in `conclude` or in writing files; return the paths of renamed certificates.
 
-    `prefix`: that of erasures, or of redactions. Blocks. At a start, before anything is resumed.
+    `prefix`: that of erasures, or of redactions. Blocks. Called at a start, before anything is resumed.
     """
     named = []
     entries = env.list_dir(directory)

@@ -1,6 +1,6 @@
-"""The parts of which intents consist, and their form as JSON: that of the certificates that tell the same.
+"""The parts of intents, and their form as JSON, which is the same in certificates.
 
-What is known of partitions is a mapping of frozen dataclasses in memory, and as JSON a list of objects with `topic` and
+In memory, facts about partitions are a mapping to frozen dataclasses; as JSON, a list of objects with `topic` and
 `partition`.
 """
 
@@ -20,17 +20,17 @@ T = TypeVar("T", bound="DataclassInstance")
 
 @dataclass(frozen=True, slots=True)
 class TopicScope:
-    """The part of a topic that a job is about, as it was at the time of the request."""
+    """The topic of a job, as it was at the time of the request."""
 
     topic_id: str
-    """As text; another topic of that name has another one."""
+    """As text. A topic that is created again under the same name has another id."""
     partitions: int
-    """Number of partitions: those that are added later are not meant."""
+    """Number of partitions; the job does not cover those added later."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileDigest:
-    """A segment as it was."""
+    """A segment's file at one moment."""
 
     file: str
     size: int
@@ -39,7 +39,7 @@ class FileDigest:
 
 
 def rows(found: Mapping[TopicPartition, DataclassInstance]) -> list[dict[str, Any]]:
-    """Return what is known of partitions as JSON has it: in the order of its fields, without those that are None."""
+    """Return facts about partitions as JSON: fields in the order of the class, without those that are None."""
     made = []
     for (topic, index), one in found.items():
         values = {field.name: _listed(getattr(one, field.name)) for field in fields(one)}
@@ -49,7 +49,7 @@ def rows(found: Mapping[TopicPartition, DataclassInstance]) -> list[dict[str, An
 
 
 def from_rows(kind: type[T], found: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, T]:
-    """Return what `rows` was given. KeyError or TypeError for anything else."""
+    """Return the mapping that `rows` was given. KeyError or TypeError for any other input."""
     made = {}
     for one in found:
         values = {name: _fixed(value) for name, value in one.items()}

@@ -1,7 +1,7 @@
-"""Places that vanish although a broker's data stays: a container's own layer, and memory. No key is made there unasked.
+"""Places that do not last as long as the data: a container's own layer, and memory. No key is made there unasked.
 
-A container whose root is an overlay loses what was written there when it is renewed, but not its volumes. Source: proc(5),
-``/proc/self/mountinfo``. Roots of containers on other file systems (Docker's storage drivers btrfs and zfs) are not recognised.
+A container whose root is an overlay loses its own layer when it is replaced, but keeps its volumes. Source: proc(5),
+``/proc/self/mountinfo``. Container roots on other file systems (Docker's storage drivers btrfs and zfs) are not recognised.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ IN_MEMORY = frozenset(["tmpfs", "ramfs"])
 
 
 def mount_table() -> str:
-    """Return the system's table of mounts; empty where there is none (not Linux). Blocks."""
+    """Return the system's table of mounts; empty if there is none (not Linux). Blocks."""
     try:
         with open(MOUNTINFO, encoding="utf-8", errors="surrogateescape") as file:
             return file.read()
@@ -25,9 +25,9 @@ def mount_table() -> str:
 
 
 def check_lasting(path: str, directory: str, mounts: str) -> None:
-    """Raise StorageError if a key that is yet to be made would be gone before the data directory is. Links are followed. Blocks.
+    """Raise StorageError if a new key would be lost before the data directory is. Follows links. Blocks.
 
-    `path`: the key's file, beside which its secret is. `mounts`: as `mount_table` returns it.
+    `path`: the key's file; its secret is beside it. `mounts`: as `mount_table` returns it.
     """
     if all(os.path.exists(file) for file in (path, f"{path}.secret")):
         return
@@ -35,14 +35,14 @@ def check_lasting(path: str, directory: str, mounts: str) -> None:
     if reason is not None and _vanishes_with(directory, mounts) is None:
         raise StorageError(
             f"{path} would vanish with {reason}, while the data in {directory} stays: without that key's secret digests "
-            "cannot be compared, and an unfinished erasure cannot continue. Let diamant.certificate.key.file name a place that "
-            "stays, in a container a volume (-v diamant-keys:/keys); diamant.certificate.key.ephemeral=true makes the "
+            "cannot be compared, and an unfinished erasure cannot continue. Set diamant.certificate.key.file to a place that "
+            "lasts, in a container a volume (-v diamant-keys:/keys); or set diamant.certificate.key.ephemeral=true to make the "
             "key nevertheless"
         )
 
 
 def _vanishes_with(path: str, mounts: str) -> str | None:
-    """The reason why what is written there does not stay; None if it does, as far as can be told."""
+    """Return why a file at `path` would not last; None if it would, as far as the mounts show."""
     point, kind = _mount_of(os.path.realpath(path), mounts)
     if kind in IN_MEMORY:
         return f"this machine's memory ({point} is a {kind})"
@@ -52,7 +52,7 @@ def _vanishes_with(path: str, mounts: str) -> str | None:
 
 
 def _mount_of(path: str, mounts: str) -> tuple[str, str]:
-    """The mount that a path without links is on: where it is and of which kind; of several at one place the last."""
+    """Return the mount point and type of a path without links; of several mounts at one point the last."""
     found = "", ""
     for line in mounts.splitlines():
         fields, _, rest = line.partition(" - ")

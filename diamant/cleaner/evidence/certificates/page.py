@@ -1,7 +1,7 @@
-"""A certificate as one HTML page for people: plain words first, then figures and digests. To be kept, mailed and printed.
+"""A certificate as one HTML page for people: plain words first, then figures and digests. Made to be kept, mailed and printed.
 
-Its reader need not know Kafka. It says what the certificate says and does not verify it. The page stands in `page.html.j2`;
-all text is escaped, and what it has no words for is shown as it is, so that a newer certificate loses nothing.
+The reader need not know Kafka. The page shows the certificate and does not verify it. Its template is `page.html.j2`, which
+escapes all text. Fields without words of their own are shown as they are, so that a newer certificate loses nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from diamant.cleaner.evidence.certificates.page_words import (
 )
 
 MAX_ROWS = 200
-"""Of a table; the certificate has them all."""
+"""Limit of a table's rows; the certificate has them all."""
 MAX_OFFSETS = 10
 
 _KINDS = {
@@ -40,7 +40,7 @@ _KINDS = {
     "diamant-redaction-certificate": "Certificate of redaction",
 }
 _ED25519_PREFIX = bytes.fromhex("302a300506032b6570032100")
-"""The bytes before the key in SubjectPublicKeyInfo (RFC 8410)."""
+"""The bytes that precede the key in SubjectPublicKeyInfo (RFC 8410)."""
 _STATES = {
     "key-gone": ("Everything stored under the key is gone", "good"),
     "values-gone": ("All values are gone; only a deletion mark still names the key", "good"),
@@ -59,8 +59,8 @@ _NOTHING_FOUND = "there is no record {}, and none was removed"
 _ENDINGS = {
     "cancelled": "It was cancelled",
     "everything-matches": "It was ended by the system",
-    "undecided-records": "There are records of which nobody can tell whether they are meant, and nobody had said what is to"
-    " become of them",
+    "undecided-records": "Some records could not be decided: they may or may not match, and the request did not say"
+    " how to treat them",
 }
 _CLOCKS = {"system": "that of the operating system", "manual": "one that can be moved by hand"}
 _CODECS = {"bytes": "other than records", "none": "records, not compressed"}
@@ -78,11 +78,11 @@ _WITH_WORDS = {
     "decompressed_bytes batches records unreadable duration_ms engine values_searched_for texts_searched_for "
     "values_not_searched_for least_bytes_of_a_searched_value segments_after_the_recorded_end",
 }
-"""The fields that the page has words for."""
+"""The fields that the page has its own words for."""
 
 
 def certificate_page(certificate: Fields, problem: str = "") -> str:
-    """Return the page. `problem`: why the certificate is not what its broker has signed."""
+    """Return the page. `problem`: the reason why the certificate is not what its broker signed."""
     coverage, found = part(certificate, "coverage"), certificate.get("found", ())
     title, mood = _STATES.get(certificate["state"], (f"State: {certificate['state']}", "warn"))
     if part(certificate, "unmatched"):
@@ -124,7 +124,7 @@ class _Missing(ChainableUndefined):
 
 
 class _Fields(Environment):
-    """Of objects only their fields can be reached: `one.values` is the field, not the method."""
+    """Reaches only the fields of objects: `one.values` is the field, not the method."""
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         if not isinstance(obj, Mapping):
@@ -157,7 +157,7 @@ def _template() -> Template:
 
 
 def _partitions(certificate: Fields) -> Iterable[tuple[Fields, Fields, Fields]]:
-    """Yield what is claimed, found and done in each partition: those in which something was found first."""
+    """Yield claim, findings and action of each partition; partitions with findings first."""
     found = {_at(one): one for one in certificate.get("found", ())}
     done = {_at(one): one for one in certificate.get("done", ())}
     for claim in sorted(certificate.get("claims", ()), key=lambda one: _at(one) not in found):
@@ -173,12 +173,12 @@ def _total(rows: Sequence[Fields], name: str) -> int:
 
 
 def _pairs(fields: object) -> list[tuple[str, Any]]:
-    """Return names and values of an object; nothing of what is none."""
+    """Return names and values of an object; nothing for any other value."""
     return list(fields.items()) if isinstance(fields, Mapping) else []
 
 
 def _unknown(fields: object, where: str) -> list[tuple[str, Any]]:
-    """Return the fields of an object that there are no words for."""
+    """Return the fields of an object that the page has no words for."""
     known = _WITH_WORDS[where].split()
     return [(name, value) for name, value in _pairs(fields) if name not in known]
 
@@ -189,7 +189,7 @@ def _sorted_files(counts: Fields) -> str:
 
 
 def _pem_line(public_key: object) -> str:
-    """Return an Ed25519 public key as the one line of its PEM; nothing for what is none."""
+    """Return an Ed25519 public key as the one line of its PEM; nothing for any other value."""
     try:
         data = bytes.fromhex(str(public_key))
     except ValueError:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 MAX_SHOWN = 600
-"""Letters of something that there are no words for."""
+"""Limit of letters shown of an unknown value."""
 
 _STATES = {
     "key-gone": "no record with the key",
@@ -20,7 +20,7 @@ _STATES = {
     "inconclusive": "could not be decided",
     "not-there": "it is not there",
     "no-tombstone": "no deletion mark could be written",
-    "unknown": "nothing tells of which topic it is",
+    "unknown": "its topic is unknown",
     "cancelled": "cancelled",
     "everything-matches": "ended, as everything matches",
     "topics-deleted": "the topic was deleted",
@@ -40,12 +40,12 @@ def part(fields: Fields, name: str) -> Fields:
 
 
 def is_redaction(certificate: Fields) -> bool:
-    """True if it is about records that matched, and not about a key."""
+    """True for a redaction, which is about matching records instead of a key."""
     return str(certificate["type"]) == "diamant-redaction-certificate"
 
 
 def topics_of(certificate: Fields) -> Sequence[str]:
-    """Return the topics that were named."""
+    """Return the topics that the request names."""
     request = part(certificate, "request")
     topics: Sequence[str] = request.get("topics") or ([request["topic"]] if "topic" in request else [])
     return topics
@@ -57,7 +57,7 @@ def state_text(state: object) -> str:
 
 
 def place_text(one: Fields) -> str:
-    """Return a partition, or a file that belongs to none."""
+    """Return the name of a partition, or of a file that belongs to none."""
     if one.get("topic") is None:
         return str(one.get("file", "-"))
     return f"{one['topic']}-{one.get('partition')}"
@@ -69,9 +69,9 @@ def spaced(name: str) -> str:
 
 
 def seen_elsewhere(certificate: Fields) -> str:
-    """Return how many records and other places there are that `elsewhere` lists, place by place; nothing if there are none.
+    """Return the counts of records and places that `elsewhere` lists, place by place; empty if it lists none.
 
-    A record is one place for each field in which something was seen, and for each copy of it in another file.
+    A record counts as one place for each field with a finding, and for each copy of it in another file.
     """
     listed, unlisted = certificate.get("elsewhere", ()), certificate.get("elsewhere_not_listed", 0)
     records, others = set(), set()
@@ -87,12 +87,12 @@ def seen_elsewhere(certificate: Fields) -> str:
 
 
 def written_since_count(certificate: Fields) -> int:
-    """Return how many records were written above the claims' ends, those included that are not listed."""
+    """Return the number of records written above the claims' ends, listed or not."""
     return len(certificate.get("written_since", ())) + int(certificate.get("written_since_not_listed", 0))
 
 
 def shown(value: object) -> str:
-    """Return what there are no words for, as it is."""
+    """Return an unknown value as it is."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str | int):
@@ -112,12 +112,12 @@ def moment(time_ms: object) -> str:
 
 
 def counted(count: object, what: str, plural: str = "") -> str:
-    """Return a number and what is counted: `1 file`, `2,000 files`."""
+    """Return a number with its noun: `1 file`, `2,000 files`."""
     return f"{number(count)} {what if count == 1 else plural or what + 's'}"
 
 
 def number(value: object) -> str:
-    """Return a number as people write it."""
+    """Return a number with separators for thousands."""
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
@@ -146,7 +146,7 @@ def span(time_ms: object) -> str:
 
 
 def setting(value: object, name: str) -> str:
-    """Return the value of a configuration; a duration in words, too."""
+    """Return the value of a configuration; a duration also in words."""
     if name.endswith(".ms") and isinstance(value, int) and value > 0:
         return "no limit" if value == _NO_LIMIT_MS else f"{span(value)} ({number(value)} ms)"
     return shown(value)

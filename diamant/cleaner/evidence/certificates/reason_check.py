@@ -1,13 +1,13 @@
-r"""Tells whether a text for a certificate names what is to be gone: it would stay there, in clear, and a scan would find it.
+r"""Refuses a text for a certificate that names what is to be removed: it would stay there, in clear, and a scan would find it.
 
-A key, or what a redaction compares with, is recognised at any length, in upper and lower case: long ones anywhere in the text,
-short ones as a whole word, as 42 is in "ticket 4711, customer 42" and not in "ticket 4211". Invisible letters count
-for nothing, and all dashes are one. So are its usual encodings: percent-encoded, quoted-printable, HTML's and JSON's escapes, up
-to three of them in one another; hexadecimal (also as 0x1a2b and \x1a\x2b), base64, base32, as a number if it is one of two, four
-or eight bytes, as a UUID if it has 16, and what it is in UTF-16. Of values only digests are known, so these are recognised byte
-by byte, as they are or encoded, from `needles.MIN_BYTES` on.
+A key, or a text that a redaction compares with, is recognised at any length, in upper and lower case: a long one anywhere in the
+text, a short one as a whole word, as 42 in "ticket 4711, customer 42" but not in "ticket 4211". Invisible letters are ignored,
+all dashes are equal. The usual encodings are recognised, too: percent-encoding, quoted-printable, escapes of HTML and JSON, up
+to three of them nested; hexadecimal (also as 0x1a2b and \x1a\x2b), base64, base32, UTF-16; a key of two, four or eight bytes as
+a number, one of 16 bytes as a UUID. Values are known by their digests only: they are recognised byte by byte, plain or encoded,
+from `needles.MIN_BYTES` bytes on.
 
-No thread, and nothing is kept. A text has 1,000 letters at most.
+Runs in no thread and keeps nothing. A text has 1,000 letters at most.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from uuid import UUID
 from diamant.cleaner.evidence.search.needles import MIN_BYTES, Needles
 
 MIN_ENCODED = 8
-"""Letters of an encoded key that was a text before: fewer are any number or abbreviation."""
+"""Shortest encoded form of a textual key, in letters: a shorter one could be any number or abbreviation."""
 
 MAX_NESTED = 3
-"""Escapes in escapes that are undone."""
+"""Nested escapes that are undone."""
 
 _WORD = re.compile(r"[\w+/=-]+")
 _NUMBER_BYTES = (2, 4, 8)
-"""Sizes of what Kafka's serializers make of a short, an int and a long."""
+"""Sizes that Kafka's serializers give to a short, an int and a long."""
 _UUID_BYTES = 16
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _SHOWN = {"Cf": None, "Pd": "-"}
-"""Replacements for letters of two categories: nothing for invisible ones, and one dash for all dashes."""
+"""Replacements for two categories of letters: none for invisible ones, one dash for all dashes."""
 _HEX_SIGN = re.compile(r"(?<!\w)(?:0x|\\x)(?=[0-9a-f]{2})")
 _HEX_JOINT = re.compile(r"(?<=x[0-9a-f]{2})[,\s]*(?:0x|\\x)(?=[0-9a-f]{2})")
 
@@ -48,12 +48,12 @@ def names_sought(text: str, sought: Sequence[bytes]) -> bool:
 
 
 def holds_value(text: str, needles: Needles) -> bool:
-    """Tell whether a text holds one of the values that are known by their digests."""
+    """Tell whether a text holds a value that is known by its digest."""
     return any(needles.find(one) for one in _decoded(text))
 
 
 def _readings(text: str) -> Iterator[str]:
-    """Yield a text without its escapes, and without the signs of hexadecimal numbers."""
+    """Yield a text without its escapes, then also without the prefixes of hexadecimal numbers."""
     for one in _plain(text):
         folded = _folded(one)
         yield folded
@@ -62,7 +62,7 @@ def _readings(text: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> set[str]:
-    """Return a text, and what it says without escapes."""
+    """Return a text, and the same text with its escapes undone."""
     found = {text}
     for _ in range(MAX_NESTED):
         for one in [*found]:
@@ -73,7 +73,7 @@ def _plain(text: str) -> set[str]:
 
 
 def _forms(key: bytes) -> Iterator[str]:
-    """Yield how a key may be written; nothing for one of blanks only, or without any bytes."""
+    """Yield the ways to write a key; nothing for a key that is blank or empty."""
     if not key.strip():
         return
     try:
@@ -82,7 +82,7 @@ def _forms(key: bytes) -> Iterator[str]:
     except UnicodeDecodeError:
         raw, is_text = key.decode("latin-1"), False
     yield _folded(raw)
-    # A file that a key is read from, or a program that writes lines, ends it with one.
+    # A file that holds a key, or a program that prints one, ends it with a line break.
     yield _folded(raw.strip(" \t\r\n"))
     for encoding in ("utf-16-le", "utf-16-be"):
         with suppress(UnicodeDecodeError):
@@ -117,14 +117,14 @@ def _stands_in(form: str, text: str) -> bool:
 def _folded(text: str) -> str:
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
-        # Of each letter once: a key may be a million long, and this is on the loop.
+        # Looked up once per distinct letter: a key may have a million letters, and this runs on the loop.
         kinds = {one: unicodedata.category(one) for one in set(text)}
         text = text.translate({ord(one): _SHOWN[kind] for one, kind in kinds.items() if kind in _SHOWN})
     return text.casefold()
 
 
 def _decoded(text: str) -> Iterator[bytes]:
-    """Yield a text's bytes, as they are and as what they may be an encoding of."""
+    """Yield a text's bytes, plain and decoded in every way that fits."""
     yield text.encode(errors="surrogatepass")
     yield unquote_to_bytes(text.encode(errors="surrogatepass"))
     for one in _plain(text):

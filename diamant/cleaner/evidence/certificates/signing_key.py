@@ -1,10 +1,10 @@
-"""The key that signs certificates, and the secret of their digests: two files of mode 0600, outside of the data directory.
+"""The key that signs certificates, and the secret of their digests: two files of mode 0600, outside the data directory.
 
     <path>            Ed25519 private key, PKCS #8 in PEM
-    <path>.secret     32 random bytes in hexadecimal: with them, and only with them, digests in certificates can be compared
+    <path>.secret     32 random bytes in hexadecimal: needed to compare digests in certificates
 
-Both are made when they are first needed, unless there are certificates or intents of others (`check_there`). A file that others
-may read is refused. `cryptography` is imported here on first use.
+Both are made on first use, unless the data directory has certificates or intents of another key (`check_there`). A file that
+others may read is refused. `cryptography` is imported here on first use.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ MAX_FILE_BYTES = 64 * 1024
 
 
 def default_path() -> str:
-    """Return where the key is unless `diamant.certificate.key.file` says otherwise. StorageError where no home is known."""
+    """Return the path of the key unless `diamant.certificate.key.file` gives one. StorageError if no home is known."""
     home = user_directory("XDG_CONFIG_HOME", ".config")
     if home is None:
         raise StorageError(
-            f"the user {os.getuid()} of the broker has no home directory that is known, in which the key would be: "
-            "let diamant.certificate.key.file say where it is to be"
+            f"the user {os.getuid()} of the broker has no known home directory for the key: "
+            "set diamant.certificate.key.file to a path"
         )
     return os.path.join(home, "diamant", "certificate.key")
 
 
 def check_outside(path: str, directory: str) -> None:
-    """Raise StorageError if the key, or its secret, lies or would lie in a broker's data directory, links followed. Blocks.
+    """Raise StorageError if the key or its secret lies, or would lie, in a broker's data directory. Follows links. Blocks.
 
-    Anyone with the data, as from a backup, could then tell whose digests stand in the certificates, read the intents
-    and sign.
+    Otherwise anyone with a copy of the data, such as a backup, could find out whose digests the certificates hold, read the
+    intents, and sign.
     """
     inside = os.path.join(os.path.realpath(directory), "")
     for file in (path, f"{path}.secret"):
         if os.path.realpath(file).startswith(inside):
             raise StorageError(
-                f"{file} is inside of the data directory {directory}, where neither the key that signs certificates nor the "
-                "secret of their digests may lie: move both files elsewhere, and let diamant.certificate.key.file say where"
+                f"{file} is inside the data directory {directory}, where neither the key that signs certificates nor the "
+                "secret of their digests may lie: move both files elsewhere, and set diamant.certificate.key.file to the new path"
             )
 
 
 def check_there(path: str) -> None:
-    """Raise StorageError if the key, or its secret, is missing where others must not be made in their place. Blocks."""
+    """Raise StorageError if the key or its secret is missing although certificates or intents depend on it. Blocks."""
     missing = [file for file in (path, f"{path}.secret") if not os.path.exists(file)]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         raise StorageError(
             f"{' and '.join(missing)} {verb} missing, and the data directory has certificates or unfinished erasures of that "
-            "key: bring it back (is its disk mounted?). If it is lost for good move diamant-erasure-* and diamant-redaction-* "
-            "out of the data directory; then a new key and secret are made, which cannot continue those, or compare "
-            "digests"
+            "key: restore it (is its disk mounted?). If it is lost, move diamant-erasure-* and diamant-redaction-* "
+            "out of the data directory; then a new key and secret are made, which cannot continue those erasures or compare "
+            "their digests"
         )
 
 
@@ -73,7 +73,7 @@ class SigningKey:
 
     @classmethod
     def load(cls, path: str) -> SigningKey:
-        """Return what the files hold; they are made if there are none. Blocks. StorageError if they cannot be used, OSError."""
+        """Return the key in the files; make both files if there are none. Blocks. StorageError if they are unusable, OSError."""
         from cryptography.hazmat.primitives import serialization as forms
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -87,7 +87,7 @@ class SigningKey:
         except (ValueError, TypeError):
             raise StorageError(f"{path}: expected an Ed25519 private key in PEM, without a password") from None
         if not isinstance(private, Ed25519PrivateKey):
-            raise StorageError(f"{path}: expected an Ed25519 key, it is of another kind")
+            raise StorageError(f"{path}: expected an Ed25519 key, got a key of another kind")
         return cls(private, load_secret(f"{path}.secret", is_made=True))
 
     def sign(self, data: bytes) -> bytes:
@@ -101,21 +101,21 @@ class SigningKey:
 
     @property
     def public_pem(self) -> str:
-        """The public key as PEM, to be pinned by a verifier."""
+        """The public key as PEM, for verifiers to pin."""
         from cryptography.hazmat.primitives import serialization as forms
 
         public = self._private.public_key()
         return public.public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo).decode("ascii")
 
     def encrypt(self, data: bytes) -> bytes:
-        """Return `data` so that only an owner of the secret can read it (AES-256-GCM, 12 bytes of nonce first)."""
+        """Encrypt `data` for owners of the secret (AES-256-GCM, 12 bytes of nonce first)."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(12)
         return nonce + AESGCM(self._intent_key()).encrypt(nonce, data, None)
 
     def decrypt(self, data: bytes) -> bytes:
-        """Return what `encrypt` got. ValueError if it is not of this secret, or damaged."""
+        """Undo `encrypt`. ValueError if the data is damaged, or encrypted with another secret."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -131,7 +131,7 @@ class SigningKey:
 
 
 def load_secret(path: str, *, is_made: bool = False) -> bytes:
-    """Return the secret in a file. StorageError if it is none, or if others may read it; OSError."""
+    """Return the secret in a file. StorageError if it holds none, or if others may read it; OSError."""
     text = _read(path, is_private=_is_secret)
     if text is None:
         if not is_made:
@@ -140,8 +140,8 @@ def load_secret(path: str, *, is_made: bool = False) -> bytes:
     if not _is_secret(text):
         what = "a key in PEM" if b"-----BEGIN" in text else "something else"
         raise StorageError(
-            f"{path}: expected the secret of the digests, {2 * SECRET_BYTES} hexadecimal digits in the file beside the signing "
-            f"key whose name ends with .secret; this is {what}"
+            f"{path}: expected the secret of the digests, {2 * SECRET_BYTES} hexadecimal digits (the file beside the signing "
+            f"key whose name ends with .secret), got {what}"
         )
     return bytes.fromhex(text.decode("ascii").strip())
 
@@ -169,12 +169,12 @@ def read_public_key(path: str) -> bytes:
         if isinstance(key, Ed25519PublicKey):
             return key.public_bytes_raw()
     except ValueError:
-        pass  # Whatever it is, it is no such key.
+        pass  # not a key; reported below
     raise StorageError(f"{path}: expected an Ed25519 public key, in PEM or as 64 hexadecimal digits")
 
 
 def _read(path: str, is_private: Callable[[bytes], bool] = bool) -> bytes | None:
-    """Return what a file holds; None if there is none. StorageError if it `is_private`, and others may read it."""
+    """Return a file's content; None if there is no file. StorageError if it `is_private` and others may read it."""
     try:
         content, mode = read_input_mode(path, MAX_FILE_BYTES)
     except FileNotFoundError:
@@ -185,7 +185,7 @@ def _read(path: str, is_private: Callable[[bytes], bool] = bool) -> bytes | None
 
 
 def _create(path: str, content: bytes) -> bytes:
-    """Write a new file; return its content, which is another process's if that was quicker."""
+    """Write a new file and return its content; if another process was quicker, return that process's content."""
     directory = os.path.dirname(path) or "."
     os.makedirs(directory, mode=0o700, exist_ok=True)
     temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
@@ -196,7 +196,7 @@ def _create(path: str, content: bytes) -> bytes:
             file.flush()
             os.fsync(file.fileno())
         try:
-            # Unlike a rename, a link never replaces what another process has made since.
+            # Unlike a rename, a link never replaces a file that another process has made since.
             os.link(temporary, path)
         except FileExistsError:
             return _read(path) or content

@@ -1,15 +1,15 @@
-"""Checks a certificate: its signature, and what the data directory holds now, against what it says.
+"""Verifies a certificate: its signature, its consistency, and its claims against the data directory as it is now.
 
     signature   trusted, untrusted signer (no pinned key), signed with another key, invalid
-    coverage    whether what the certificate says was scanned is everything that it says was there, and fits its claims
-    segments    those the erasure left: unchanged, grown, changed, gone; and the root over what was recorded
-    claims      partition by partition, if the key or the secret is given: holds, broken (there is a value again below the claim's
-                end, as after restoring a backup), cannot be told; and what was written since (`claim_checks`)
-    outcome     all of that in a word
+    coverage    whether the scan, by the certificate's own account, read everything that was there and supports the claims
+    segments    those the erasure left: unchanged, grown, changed, gone; and the root over the recorded ones
+    claims      per partition, if the key or the secret is given: holds, broken (a value is there again below the claim's end, as
+                after restoring a backup), cannot be told; and the number of records written since (`claim_checks`)
+    outcome     the result in one word
 
-Without the key and without the secret records of the key cannot be told from others: then only files are compared, and
-topics by their ids. With the key and without the secret it is unknown whether it is that of the certificate. In both
-cases no claim is confirmed: files that were given, and not looked into, confirm nothing.
+Records of the key can only be recognised with the key or the secret. Without both, only files and the ids of topics are
+compared. With the key alone it is unknown whether the certificate is about that key. In both cases no claim is confirmed, since
+a file that was not searched confirms nothing.
 """
 
 from __future__ import annotations
@@ -71,18 +71,17 @@ if TYPE_CHECKING:
     from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 
 MAX_PROBLEMS = 20
-"""Of the account of the scan that are told."""
+"""Limit of the reported problems with the account of the scan."""
 
 RECORDS_GONE = "records-gone"
-"""The claims of a redaction (`redaction/claims.py`)."""
+"""The state that a redaction claims (`redaction/claims.py`)."""
 
 IN_CERTIFICATES = (
-    "Other certificates of the same signer hold bytes of what was looked for, as in the reason or reference that was given for "
-    "them."
+    "Other certificates of the same signer hold bytes of what was looked for, for example in their reason or reference."
 )
 
 IN_NAMES = (
-    "Names of topics, or ids of the cluster and its directory, hold bytes of what was looked for, in files of the broker's own "
+    "Names of topics, or ids of the cluster and its directory, hold bytes of what was looked for, in the broker's own files "
     "beside the logs."
 )
 
@@ -94,53 +93,53 @@ NOT_VALID = "not-valid"
 UNTRUSTED_SIGNER = "untrusted"
 """No key is pinned."""
 NO_LONGER_SO = "broken"
-"""Something that it says is gone is there again."""
+"""Something that the certificate says is gone is there again."""
 NOTHING_CERTIFIED = "not-certified"
-"""It says itself that nothing, or not everything, is certified."""
+"""The certificate itself says that nothing, or not everything, is certified."""
 NOT_CONFIRMED = "not-confirmed"
-"""It cannot be told whether a claim holds."""
+"""For at least one claim it cannot be told whether it holds."""
 
 ScanAgain = Callable[[Subject], ScanReport]
 """Scans everything for a subject; blocks. StorageError if nothing can be proven."""
 
 _CLAIMING = (VALUES_GONE, KEY_GONE, RECORDS_GONE, NOTHING_MATCHED)
-"""States of certificates that claim something of every partition."""
+"""States of certificates that make a claim about every partition."""
 
 
 WhereT = TypeVar("WhereT")
 RedactionCheck: TypeAlias = Callable[
     [Mapping[str, Any], "Verification", Env, str, WhereT | None, bytes | None, ScanAgain], None
 ]
-"""Checks the claims of a certificate of a redaction, and records what it finds: `redaction.claims.check_redaction_claims`."""
+"""Checks the claims of a redaction's certificate, and records the results: `redaction.claims.check_redaction_claims`."""
 
 
 @dataclass(slots=True)
 class Verification:
-    """The result of the verification."""
+    """The result of a verification."""
 
     signature: str
     signer: str
     """The public key in the certificate, in hexadecimal."""
     state: str
-    """The claims of the certificate."""
+    """State of the certificate: its claim."""
     is_evidence: bool
     segments: list[dict[str, Any]] = field(default_factory=list)
     roots_fit: bool = True
     coverage_adds_up: bool = True
-    """True if the certificate's account of what was scanned is complete and fits its claims (`coverage`)."""
+    """True if the certificate's account of the scan is complete and supports its claims (`coverage`)."""
     claims: list[dict[str, Any]] = field(default_factory=list)
     was_scanned: bool = False
     notes: list[str] = field(default_factory=list)
-    """In plain words: what has changed since, and what could not be checked."""
+    """Sentences for people: changes since, and checks that were not possible."""
 
     @property
     def is_valid(self) -> bool:
-        """True if the signature is that of the pinned key and nothing that was checked contradicts the certificate."""
+        """True if the pinned key signed the certificate, and no check contradicts it."""
         return self.outcome == VALID
 
     @property
     def outcome(self) -> str:
-        """`VALID`, or what most of all is against that; `NOTHING_MATCHED` if nothing is, and it proves no removal."""
+        """The gravest finding, else `VALID`; `NOTHING_MATCHED` if the certificate is correct but proves no removal."""
         verdicts = {claim["verdict"] for claim in self.claims}
         if self.signature not in (TRUSTED, UNTRUSTED) or not (self.roots_fit and self.coverage_adds_up):
             return NOT_VALID
@@ -187,11 +186,11 @@ def verify_certificate(
     staging: StagingPlace | None = None,
     partitions: Partitions | None = None,
 ) -> Verification:
-    """Check a certificate, and the directory if one is given; blocks.
+    """Verify a certificate, and compare it with the directory if one is given. Blocks.
 
-    `pinned`: the public key that is trusted. `key` or `where`: what an erasure or a redaction was about; `check_redaction`
-    (`redaction.claims.check_redaction_claims`) tells whether the claims of a redaction hold. `ends` and `partitions`: those of a
-    running broker. CertificateError for what is none, WrongKind for what does not go with it.
+    `pinned`: the trusted public key. `key` or `where`: the subject of the erasure or redaction. `check_redaction`
+    (`redaction.claims.check_redaction_claims`) checks the claims of a redaction. `ends` and `partitions`: those of a running
+    broker. CertificateError if this is not a certificate, WrongKind if `key` or `where` does not fit its kind.
     """
     check_form(certificate)
     check_kind(certificate, key=key, where=where)
@@ -203,15 +202,15 @@ def verify_certificate(
         is_evidence=certificate.get("is_evidence") is True,
     )
     if signature == INVALID:
-        found.notes.append("Nothing else was checked: what a changed certificate says means nothing.")
+        found.notes.append("Nothing else was checked: the contents of a changed certificate prove nothing.")
         return found
     if signature == UNTRUSTED:
         found.notes.append(
-            "No public key was given to compare with: anybody can have signed this. Pin the broker's public key."
+            "No public key was given to compare with: anyone can have signed this. Pin the broker's public key."
         )
     if not found.is_evidence:
         found.notes.append(
-            "A manual clock was in use: the times in it, and with them the certificate, are no evidence."
+            "A manual clock was in use: the times in the certificate, and so the certificate itself, are no evidence."
         )
     try:
         _note_what_it_proves(certificate, found)
@@ -226,30 +225,30 @@ def verify_certificate(
             else:
                 _check_claims(certificate, found, env, directory, key, secret, scan)
             if staging is None and (staged := (certificate.get("coverage") or {}).get("staging")):
-                found.notes.append(f"What lies at the staging place {staged['place']} was not looked at.")
+                found.notes.append(f"The staging place {staged['place']} was not searched.")
             if not found.was_scanned:
                 unscanned = unscanned_claims(certificate, found.notes, env, directory)
                 found.claims = found.claims or unscanned
         else:
             found.notes.append(
-                "Only the signature was checked, and what the certificate says of itself: no file was looked at."
+                "Only the signature and the certificate's own statements were checked: no file was read."
             )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CertificateError(f"the certificate is signed, but not of the form that is expected: {error!r}") from None
+        raise CertificateError(f"the certificate is signed, but not in the expected form: {error!r}") from None
     return found
 
 
 def _note_what_it_proves(certificate: Mapping[str, Any], found: Verification) -> None:
     if unmatched := certificate.get("unmatched"):
         found.notes.append(
-            f"No record matched when it was issued, and nothing was removed, but {unmatched['records']} of the topic held "
-            "what was looked for in another place: the field or path may have been wrong."
+            f"No record matched when it was issued, and nothing was removed, but {unmatched['records']} records of the topic "
+            "held the text in another place: the field or path may have been wrong."
         )
     if found.state in (KEY_GONE, RECORDS_GONE, NOTHING_MATCHED) and not is_anything_found(certificate):
-        found.notes.append("Nothing was found when it was issued, so nothing was removed: it proves no removal.")
+        found.notes.append("Nothing was found when it was issued, and nothing was removed, so it proves no removal.")
     if unlisted := certificate.get("written_since_not_listed"):
         found.notes.append(
-            f"When it was issued {len(certificate['written_since']) + unlisted} records had been written above the offsets "
+            f"When it was issued, {len(certificate['written_since']) + unlisted} records had been written above the offsets "
             f"that the claims cover; {unlisted} of them are not listed in it."
         )
 
@@ -264,7 +263,7 @@ def _scan_again(
     partitions: Partitions | None,
     subject: Subject,
 ) -> ScanReport:
-    """Scan a directory; one that no broker has (`ends` is None) is not written to. StorageError if nothing can be proven."""
+    """Scan a directory. Without a running broker (`ends` is None) it is not written to. StorageError if nothing can be proven."""
     if ends is not None:
         return scan_directory(
             env, directory, subject, ends, advance=advance, check=check, staging=staging, partitions=partitions
@@ -285,17 +284,17 @@ def _check_roots(certificate: Mapping[str, Any], found: Verification) -> None:
     for which in ("before", "after"):
         if merkle_root(segments[which]) != segments[f"{which}_root"]:
             found.roots_fit = False
-            found.notes.append(f"The root over the segments {which} it was done is not that of the segments listed.")
+            found.notes.append(f"The root over the segments {which} the job does not match the segments listed.")
 
 
 def _check_coverage(certificate: Mapping[str, Any], found: Verification) -> None:
     problems = coverage_problems(certificate)
     if found.state in _CLAIMING and not certificate["claims"]:
-        problems.append("It says that something is gone, and claims that of no partition.")
+        problems.append("It says that something is gone, but has no claim for any partition.")
     found.coverage_adds_up = not problems
     found.notes += problems[:MAX_PROBLEMS]
     if len(problems) > MAX_PROBLEMS:
-        found.notes.append(f"{len(problems) - MAX_PROBLEMS} more statements about what was scanned do not add up.")
+        found.notes.append(f"{len(problems) - MAX_PROBLEMS} more statements about the scan do not add up.")
 
 
 def _check_segments(certificate: Mapping[str, Any], found: Verification, env: Env, directory: str) -> None:
@@ -307,8 +306,8 @@ def _check_segments(certificate: Mapping[str, Any], found: Verification, env: En
         found.segments.append({"file": name, "status": status})
     if changed:
         found.notes.append(
-            f"Segments that are not as they were left: {changed} of {len(found.segments)}. They were cleaned again or removed "
-            "since, as the cleaner and retention do in the ordinary course of things; or these are other files, as of a backup."
+            f"Segments that differ from the recorded ones: {changed} of {len(found.segments)}. They were cleaned again or "
+            "removed since, as cleaner and retention normally do; or these are other files, such as those of a backup."
         )
 
 
@@ -336,13 +335,11 @@ def _check_claims(
 ) -> None:
     key_digest = bytes.fromhex(certificate["request"]["key_hmac"])
     if secret is not None and key is not None and keyed_digest(secret, key) != key_digest:
-        found.notes.append("The key given is not the one of the certificate (or the secret is another one).")
+        found.notes.append("The key given is not that of the certificate, or the secret is another one.")
         found.claims = [untold(claim) for claim in certificate["claims"]]
         return
     if secret is None and key is None:
-        found.notes.append(
-            "Neither the key nor the secret was given, so records were not looked at, and no claim is confirmed."
-        )
+        found.notes.append("Neither the key nor the secret was given, so no record was read and no claim is confirmed.")
         return
     needles = Needles(b"\0" * 32 if secret is None else secret)
     if key is not None:
@@ -370,12 +367,10 @@ def _check_claims(
 
     found.claims = check_claims(certificate, report, judge, found.notes, env, directory, is_bound=secret is not None)
     if astray:
-        found.notes.append(
-            f"Files that belong to no partition in which the key is: {len({one.file for one in astray})}."
-        )
+        found.notes.append(f"Files outside all partitions that contain the key: {len({one.file for one in astray})}.")
     broken = sum(claim["verdict"] == BROKEN for claim in found.claims)
     if broken:
-        found.notes.append(f"Claims that do not hold any more: {broken}. There is a value of the key again.")
+        found.notes.append(f"Claims that no longer hold: {broken}. There is a value of the key again.")
     written = sum(claim["written_since"] for claim in found.claims)
     if written:
         found.notes.append(f"Writes of the key since, above the offsets that the claims cover: {written}.")

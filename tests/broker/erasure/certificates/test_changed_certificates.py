@@ -86,9 +86,9 @@ def no_segments(broker: Broker, fields: dict[str, Any]) -> dict[str, Any]:
         (reference_changed, "changed since it was signed"),
         (signed_by_another, "another key"),
         (of_another_id, "its file has the name of another one"),
-        (account_with_a_hole, "does not add up"),
-        (other_roots, "does not add up"),
-        (no_segments, "not of the form"),
+        (account_with_a_hole, "do not add up"),
+        (other_roots, "do not add up"),
+        (no_segments, "not in the expected form"),
     ],
 )
 async def test_it_is_refused_and_the_list_says_why(

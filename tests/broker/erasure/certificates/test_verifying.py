@@ -162,7 +162,7 @@ async def test_the_outcome_is_a_word(broker: Broker) -> None:
     await create_with_key(broker)
     certificate = (await erase(broker)).certificate
     found = verify_certificate(certificate, pinned(certificate))
-    assert (found.outcome, "no file was looked at" in found.notes[-1]) == ("valid", True)
+    assert (found.outcome, "no file was read" in found.notes[-1]) == ("valid", True)
     claims = [{"verdict": verdict} for verdict in ("holds", "cannot be told", "broken")]
     for changes, outcome in (
         ({"claims": claims[:2]}, "not-confirmed"),
@@ -179,7 +179,7 @@ async def test_what_is_looked_for_goes_with_the_kind(broker: Broker) -> None:
     """A description of records says nothing about the certificate of an erasure."""
     await create(broker)
     certificate = (await erase(broker)).certificate
-    with pytest.raises(BadArgument, match="certificate of an erasure: it is about a key"):
+    with pytest.raises(BadArgument, match="certificate of an erasure: verify it with a key"):
         await broker.services.certificates().verify(certificate, public_key=pinned(certificate), where='key == "k"')
 
 
@@ -206,7 +206,7 @@ async def test_the_key_in_a_file_of_nobody_leaves_the_claim_open(broker: Broker)
     (data_of(broker) / "notes.txt").write_bytes(b"remember " + key)
     found = await broker.services.certificates().verify(certificate, **arguments)
     assert (found.is_valid, found.claims[0]["verdict"]) == (False, "cannot be told")
-    assert "Files that belong to no partition in which the key is: 1." in found.notes
+    assert "Files outside all partitions that contain the key: 1." in found.notes
     (data_of(broker) / "notes.txt").unlink()
     (data_of(broker) / "copies" / "users").mkdir(parents=True)
     copy = build_batch([Record(0, 1000, key, PERSON)], codec=4)

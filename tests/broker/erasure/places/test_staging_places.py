@@ -145,7 +145,7 @@ async def test_a_staging_place_that_is_not_there_has_nothing_in_it(broker: Broke
     assert certificate["coverage"]["staging"]["places"] == 0
     assert f"its data directory and the staging place {root_of(broker)} holds" in certificate_page(certificate)
     found = verify_certificate(certificate, pinned(certificate), RealEnv(), str(data_of(broker)), key=KEY)
-    assert f"What lies at the staging place {root_of(broker)} was not looked at." in found.notes
+    assert f"The staging place {root_of(broker)} was not searched." in found.notes
 
 
 @pytest.mark.parametrize("is_empty_there", [False, True], ids=["no directory", "an empty mount point"])
