@@ -118,7 +118,7 @@ async def test_records_that_hold_the_text_elsewhere_are_counted(broker: Broker) 
     }
     assert ON_TOP in certificate_page(redaction.certificate)
     verified = await broker.services.certificates().verify(redaction.certificate)
-    assert "but 3 of the topic held what was looked for in another place" in " ".join(verified.notes)
+    assert "but 3 records of the topic held the text in another place" in " ".join(verified.notes)
 
 
 async def test_nothing_is_said_where_something_matched_or_is_only_elsewhere(broker: Broker) -> None:
