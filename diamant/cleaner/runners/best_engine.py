@@ -1,4 +1,4 @@
-"""The best engine: the compiled one, or the plain one where there are no kernels."""
+"""The best engine: the compiled one, or the plain one if the kernels are not built."""
 
 from __future__ import annotations
 

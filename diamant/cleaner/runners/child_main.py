@@ -1,4 +1,4 @@
-"""The main function of the processes that runners start beside the broker; `child_process` is the broker's side."""
+"""The main function of child processes that runners start; `child_process` is the broker's side."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections.abc import Callable
 from diamant.cleaner.runners.worker_messages import Message
 
 PROGRESS_INTERVAL_S = 0.5
-"""Least time between two messages of progress."""
+"""Shortest time between two progress messages."""
 
 Send = Callable[[Message], None]
-"""Tells the broker something. Any thread."""
+"""Sends a message to the broker. Any thread."""
 
 
 def run_child(run: Callable[[Send], None]) -> int:
-    """Call `run` with what tells the broker something; return the exit code."""
-    # What a library or a JVM prints must not come between the messages.
+    """Call `run` with a function that sends messages to the broker; return the exit code."""
+    # Output printed by a library or a JVM must not mix with the messages.
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)
         lock = threading.Lock()

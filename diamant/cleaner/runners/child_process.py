@@ -1,10 +1,10 @@
-"""Processes beside the broker (`child_main` is their side): how they are started, how they are heard, and what they died of.
+"""Child processes of the broker (`child_main` is their side): start, messages, and the reason of their end.
 
     worker of the cleaner     `process` and `worker`
     driver of Spark           `spark.runner.runner` and `spark.runner.driver`
 
-A child tells lines of JSON on its standard output. What it says on its standard error is logged, and the last of it is kept for
-the one that asks how it ended. When it is to end is up to the runner.
+A child writes messages to its standard output, one JSON object per line. Its standard error is logged; the last lines are
+kept for the error report. The runner decides when the child ends.
 
 Loop thread only. Memory: a `MessagePipe`, and `_KEPT_STDERR_LINES` lines.
 """
@@ -30,15 +30,15 @@ from diamant.cleaner.runners.worker_messages import Message
 logger = logging.getLogger(__name__)
 
 _PLACE = str(Path(__file__).resolve().parents[3])
-"""Directory of the package."""
+"""Directory that holds the package."""
 _KEPT_STDERR_LINES = 20
 _MAX_STDERR_LINE = 1000
 
 
 def bootstrap(module: str) -> str:
-    """Return the program of a child that is `module`: it looks for the package where this process has found it.
+    """Return the program of a child that runs `main` of `module`.
 
-    And never in the working directory first.
+    It imports the package from the same place as this process, and never from the working directory first.
     """
     return (
         "import sys; place, parent, niceness = sys.argv[1:]; place in sys.path or sys.path.insert(0, place); "
@@ -49,7 +49,7 @@ def bootstrap(module: str) -> str:
 
 
 async def swap_to_the_end(on_output: SwapOutput, output: OutputSegment) -> None:
-    """Call `on_output`; what it has begun it ends, even if the round is cancelled."""
+    """Await `on_output` to its end, even if the round is cancelled."""
 
     async def swap() -> None:
         await on_output(output)
@@ -63,7 +63,7 @@ async def swap_to_the_end(on_output: SwapOutput, output: OutputSegment) -> None:
 
 
 class ChildProcess:
-    """A child that runs, or did. `what` is what errors call it, `name` what the log does."""
+    """A child process, running or ended. `what` is its name in errors, `name` its name in the log."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, output: int, max_line_bytes: int, what: str, name: str, level: int
@@ -91,7 +91,7 @@ class ChildProcess:
         max_line_bytes: int,
         environment: Mapping[str, str] | None = None,
     ) -> ChildProcess:
-        """Start `program` (`bootstrap`) in a session of its own, with `environment` on top of this process's. OSError."""
+        """Start `program` (`bootstrap`) in a new session; `environment` is added to this process's. Raises OSError."""
         output, its_end = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -111,26 +111,26 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id, and that of its session."""
+        """Process id, and session id, of the child."""
         return self._process.pid
 
     @property
     def has_ended(self) -> bool:
-        """True if it is gone."""
+        """True if the child has exited."""
         return self._process.returncode is not None
 
     @property
     def is_silent(self) -> bool:
-        """True if it has closed its standard output, as it does at its end."""
+        """True if the child has closed its standard output, as it does when it exits."""
         return self._messages.is_at_end
 
     def send(self, message: Message) -> None:
-        """Queue a message. One that has ended hears nothing, as `receive` will tell."""
+        """Queue a message. If the child has ended the message is lost, and `receive` returns None."""
         if not self._stdin.is_closing():
             self._stdin.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     async def receive(self, timeout_s: float | None = None) -> Message | None:
-        """Return the next message, None at its end; TimeoutError if none comes in time, ValueError for what is none."""
+        """Return the next message; None if the child closed its output. Raises TimeoutError; ValueError if it is not JSON."""
         line = await self._messages.line(timeout_s)
         if line is None:
             return None
@@ -138,11 +138,11 @@ class ChildProcess:
         return message
 
     def end_input(self) -> None:
-        """Tell it to end."""
+        """Close the child's standard input, which asks it to exit."""
         self._stdin.close()
 
     def kill(self, *, with_children: bool = False) -> None:
-        """End it by SIGKILL, if it still runs; `with_children` whatever is left of its session, too."""
+        """Kill the child, if it runs (SIGKILL); `with_children`: kill all that is left of its session."""
         with suppress(ProcessLookupError):
             if with_children:
                 os.killpg(self.pid, signal.SIGKILL)
@@ -150,18 +150,18 @@ class ChildProcess:
                 self._process.kill()
 
     async def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until it is gone; TimeoutError if that takes too long."""
+        """Wait until the child has exited. Raises TimeoutError."""
         await asyncio.wait_for(self._process.wait(), timeout_s)
 
     async def read_rest(self, timeout_s: float | None = None) -> None:
-        """After its end: read all it said, and release it. Another process may hold its ends open: not for ever."""
+        """Read the rest of its standard error after its end; close the pipes. A grandchild may hold them open: set a timeout."""
         await asyncio.wait({self._stderr_reader}, timeout=timeout_s)
         self._stderr_reader.cancel()
         self._messages.close()
         self._stdin.close()
 
     def obituary(self) -> str:
-        """Return what it died of, and what it said last; after `read_rest`."""
+        """Return the reason of its end and its last lines on standard error. Call after `read_rest`."""
         code = self._process.returncode
         how = f"exited with status {code}"
         if code is not None and code < 0:
@@ -174,7 +174,7 @@ class ChildProcess:
             try:
                 line = await stream.readline()
             except ValueError:
-                continue  # a line longer than the stream's limit; what was read of it is gone
+                continue  # the line exceeds the stream's limit; its first part is lost
             if not line:
                 return
             text = line.decode(errors="replace").rstrip()[:_MAX_STDERR_LINE]

@@ -1,8 +1,8 @@
 """The contract of a runner, its errors, and the disk space that a round needs.
 
-The errors here are those of a runner; see `rules/result.py` and `storage.errors` for those of the log and the disk.
+The errors of the log and the disk are in `rules/result.py` and `storage.errors`.
 
-The disk is checked when this machine takes over a large round that was meant for others.
+The disk space is checked when this machine runs a large round that was meant for other machines.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log.moves import Moves
 
 SwapOutput: TypeAlias = Callable[[OutputSegment], Awaitable[None]]
-"""Puts an output in the place of its sources; whatever it raises ends the round."""
+"""Swaps an output for its sources. Any error it raises ends the round."""
 
 
 MAX_INLINE_BYTES = 1024 * 1024
-"""Plans up to this size are for the inline runner: about a second of work in the worst case."""
+"""Plans up to this size run inline: about a second of work in the worst case."""
 
 
 class Runner(Protocol):
-    """Carries out plans, one at a time for a partition."""
+    """Executes plans, one at a time for a partition."""
 
     name: str
     """The name in reports and metrics."""
@@ -40,14 +40,14 @@ class Runner(Protocol):
         ...
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
-        """Carry out `plan`; see the module. `check_done` is called from any thread, several times a second.
+        """Execute `plan`; see `runners.inline` for the contract. Any thread calls `check_done`, several times a second.
 
         Cancelling the task ends the round; it returns when the round has ended.
         """
         ...
 
     async def close(self) -> None:
-        """End the work in progress and release everything. May be called twice; `run` must not be called again."""
+        """Stop the work in progress and release everything. Idempotent; do not call `run` afterwards."""
         ...
 
 
@@ -61,40 +61,40 @@ class WorkerRunner(Runner, Protocol):
         ...
 
     async def warm_up(self) -> None:
-        """Make ready for work."""
+        """Start the worker and load its engine."""
         ...
 
     async def move(self, moves: Moves) -> None:
-        """Have the worker carry out moves, for `on_output` of a round.
+        """Let the worker execute moves, for `on_output` of a round.
 
-        OSError if one has failed; carried out otherwise, whatever happens, even if it is cancelled.
+        Raises OSError if a move failed. Otherwise all moves are done on return, even if the caller is cancelled.
         """
         ...
 
     async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
-        """File the facts of a segment, with its filter (`prompt.filter_making`)."""
+        """Write the facts of a segment, with its filter, to its file (`prompt.filter_making`)."""
         ...
 
 
 @runtime_checkable
 class OffloadRunner(Runner, Protocol):
-    """A runner that has plans carried out on other machines (`spark.runner.runner.SparkRunner`)."""
+    """A runner that executes plans on other machines (`spark.runner.runner.SparkRunner`)."""
 
     progress_step: str
 
     def suits(self, plan: CleanPlan) -> bool:
-        """Tell whether a plan is worth it."""
+        """Return whether a plan is worth offloading."""
         ...
 
     def takes(self, plan: CleanPlan) -> bool:
-        """Tell whether it is, and can be carried out now."""
+        """Return whether a plan is worth offloading and can run now."""
         ...
 
 
 async def wait_in_spite_of_cancelling(future: asyncio.Future[Any]) -> None:
-    """Wait until `future` is done, whatever comes of it, and retrieve its error.
+    """Wait until `future` is done, and retrieve and ignore its error.
 
-    For work that must be over before its caller returns, even if the caller is cancelled.
+    For work that must end before its caller returns, even if the caller is cancelled.
     """
     while not future.done():
         with suppress(asyncio.CancelledError):
@@ -104,9 +104,9 @@ async def wait_in_spite_of_cancelling(future: asyncio.Future[Any]) -> None:
 
 
 def remove_cleaned_files(env: Env, plan: CleanPlan) -> None:
-    """Remove the `.cleaned` files of a round that has ended; blocks for the disk.
+    """Remove the `.cleaned` files of a round that has ended. Blocks for the disk.
 
-    A file that cannot be removed goes with the next round over the same segments, or at the next start.
+    The next round over the same segments, or the next start, removes a file that cannot be removed now.
     """
     last = plan.first_uncleanable_offset
     with suppress(OSError):
@@ -117,28 +117,28 @@ def remove_cleaned_files(env: Env, plan: CleanPlan) -> None:
 
 
 class RunnerFailed(StorageError):
-    """A round could not be carried out, and the log is not at fault: the worker died, or has a bug."""
+    """A round failed through no fault of the log: the worker died, or has a bug."""
 
 
 class NoRoom(RunnerFailed):
-    """A round was not begun on this machine, because its disk may not have the room for it."""
+    """A round was not started on this machine because the disk may not have enough space."""
 
 
 class MemoryLimit(RunnerFailed):
-    """A round needed more memory than it may take."""
+    """A round exceeded its memory limit."""
 
 
 SPILL_BYTES_PER_BYTE = 0.5
-"""Disk space that a local round may need for each byte of the log, beside its outputs: 32 bytes per record of 64."""
+"""Disk space that a local round may need per byte of log, beside its outputs: 32 bytes for a record of 64 bytes."""
 
 
 def check_room(env: Env, plan: CleanPlan) -> None:
-    """Raise NoRoom if the disk has less room than a local round of this size may need at the most. OSError. Blocks."""
+    """Raise NoRoom if the disk has less free space than a local round over `plan` may need. Blocks; raises OSError."""
     size = sum(segment.size for segment in plan.segments)
     need = int(size * SPILL_BYTES_PER_BYTE) + plan.segment_bytes
     _, free = env.disk_usage(plan.directory)
     if free <= need:
         raise NoRoom(
-            f"{plan.topic}-{plan.partition}: not cleaned on this machine, where a round over {size} bytes may need {need} bytes "
-            f"of disk beside the log, and {free} are free"
+            f"{plan.topic}-{plan.partition}: not cleaned on this machine: a round over {size} bytes may need {need} bytes of "
+            f"disk space beside the log, but only {free} are free"
         )

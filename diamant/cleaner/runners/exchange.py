@@ -1,7 +1,7 @@
-"""Putting an output in the place of its sources while the loop has other things to do.
+"""The exchange of an output for its sources, without blocking the loop.
 
-What has to be renamed is renamed by the worker that has written the output: a loop that does it, or a thread that shares its
-interpreter, is felt by those who wait for an answer. Without a worker the loop does it, a few files in each turn.
+The worker that wrote the output also renames the files: renames by the loop, or by a thread of its interpreter, would delay
+the answers to clients. Without a worker the loop renames, a few files in each turn.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ async def exchange(
     check_done: CheckDone,
     blocking: Executor,
 ) -> None:
-    """Exchange segments of `log`, of which the sources had `source_sizes` when the plan was made, on disk and in memory.
+    """Exchange segments of `log` on disk and in memory; `source_sizes` are the sources' sizes in the plan, in bytes.
 
-    Loop thread; what has begun is ended even if the task is cancelled. Raises what `Replacement.steps` and `check_done` raise.
+    Loop thread. Once begun it completes, even if cancelled. Raises the errors of `Replacement.steps` and `check_done`.
     """
     loop = asyncio.get_running_loop()
     replacement = Replacement(
@@ -71,7 +71,7 @@ async def _by_worker(log: Log, replacement: Replacement, runner: WorkerRunner) -
     moves = next(steps, None)
     while moves is not None:
         try:
-            # Until memory follows, in the turn in which this ends, files are found under both names.
+            # Until memory is updated, in the turn in which this ends, files are found under both names.
             with log.env.renamed_elsewhere(moves.renames):
                 await let_others_go()
                 await runner.move(moves)
@@ -79,7 +79,7 @@ async def _by_worker(log: Log, replacement: Replacement, runner: WorkerRunner) -
         except OSError as error:
             moves = steps.throw(error)
         except asyncio.CancelledError:
-            # What the worker has done of it stays done.
+            # Moves that the worker has done remain done.
             for _ in in_turns(EnvDirectory(log.env, log.path), steps, moves):
                 pass
             raise
@@ -88,9 +88,9 @@ async def _by_worker(log: Log, replacement: Replacement, runner: WorkerRunner) -
 
 
 async def let_others_go() -> None:
-    """Have the loop look at its sockets, and serve those that have something, before this task continues.
+    """Let the loop poll its sockets, and serve those that are ready, before this task continues.
 
-    A task that waits for one turn is served before what a socket has brought in that turn.
+    One turn is not enough: the loop resumes the task before it serves the sockets polled in that turn.
     """
     await asyncio.sleep(0)
     await asyncio.sleep(0)

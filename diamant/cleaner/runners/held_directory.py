@@ -1,6 +1,6 @@
-"""The directory of a partition, held by a descriptor: files are renamed in this one, whatever its path leads to by now.
+"""The directory of a partition, held by a descriptor: renames apply to this directory, even if its path has changed.
 
-Another process may be deleting the partition, and a new one may have its name.
+At the same time another process may delete the partition and create a new one of that name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class HeldDirectory:
         self._fd = fd
 
     def exists(self, name: str) -> bool:
-        """Tell whether there is a file of that name."""
+        """Return whether a file of that name exists."""
         try:
             os.stat(name, dir_fd=self._fd)
         except FileNotFoundError:
@@ -29,7 +29,7 @@ class HeldDirectory:
         os.rename(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
     def remove(self, name: str) -> None:
-        """Remove a file; no error if there is none."""
+        """Remove a file, if it exists."""
         try:
             os.unlink(name, dir_fd=self._fd)
         except FileNotFoundError:
@@ -42,7 +42,7 @@ class HeldDirectory:
 
 @contextmanager
 def held(path: str) -> Iterator[HeldDirectory]:
-    """Hold a directory. OSError."""
+    """Hold a directory. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield HeldDirectory(fd)

@@ -1,10 +1,10 @@
-"""The runner that carries out a plan in a thread of the broker.
+"""The runner that executes a plan in a thread of the broker.
 
-A runner gives each finished output to `on_output`, on the loop thread and one after the other, in the order of their
-offsets; it continues with the next when that has swapped it in (see `segment_swap`). A round that fails, is cancelled
-or told to stop by `check_done` leaves no `.cleaned` files; outputs that were swapped stay so. Its error has the same
-type from every runner: CleaningAborted, CorruptLog, OutputOverflow, OSError (FileNotFoundError if retention has removed
-a source), or what `on_output` raised. A worker process adds MemoryLimit and RunnerFailed.
+The contract of all runners: a runner passes each finished output to `on_output`, on the loop thread, one at a time and in
+offset order. It continues after `on_output` has swapped the output in (see `segment_swap`). A round that fails, is cancelled
+or stopped by `check_done` leaves no `.cleaned` files; earlier swaps remain. Every runner raises the same errors:
+CleaningAborted, CorruptLog, OutputOverflow, OSError (FileNotFoundError if retention has removed a source), and the errors of
+`on_output`. A worker process adds MemoryLimit and RunnerFailed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from diamant.storage.env.env import Env
 
 
 class InlineRunner:
-    """Works in a thread of the broker, with the plain engine: at once, for small plans, without another process."""
+    """Runs small plans at once, in a thread of the broker, with the plain engine."""
 
     name = "inline"
 
     def __init__(self, env: Env, throttle: Throttle | None = None) -> None:
-        """`throttle` is shared by all that work in this process."""
+        """`throttle` is shared by all rounds in this process."""
         self._env = env
         self._throttle = Throttle() if throttle is None else throttle
         self.progress_bytes = 0
@@ -34,7 +34,7 @@ class InlineRunner:
         self._rounds: set[asyncio.Future[CleanResult]] = set()
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
-        """Carry out `plan` in a thread."""
+        """Execute `plan` in a thread."""
         loop = asyncio.get_running_loop()
         stop = threading.Event()
         self._throttle.bytes_per_second = plan.io_max_bytes_per_second

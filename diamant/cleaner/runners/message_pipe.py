@@ -1,7 +1,7 @@
-"""The broker's end of the pipe into which a child writes its messages, a line each.
+"""The broker's end of the pipe into which a child writes its messages, one per line.
 
-The loop reads it directly: a stream of asyncio takes three more turns of the loop for each message, and messages come while
-others wait for answers.
+The loop reads it directly: an asyncio stream takes three more turns of the loop per message, which would delay the answers
+to clients.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ READ_BYTES = 64 * 1024
 
 
 class MessagePipe:
-    """Lines that another process writes into a pipe, whose descriptor is this object's from now on. Loop thread only.
+    """Reads the lines that another process writes into a pipe. Owns the descriptor. Loop thread only.
 
-    Memory: a line of `max_line_bytes`, and `READ_BYTES` of what is behind it. Nothing is read while there is as much.
+    Memory: a line of `max_line_bytes`, and `READ_BYTES` beyond it. Reading pauses while the buffer is full.
     """
 
     def __init__(self, descriptor: int, max_line_bytes: int) -> None:
         self.is_at_end = False
-        """True if the other end is closed, and everything was read; or after `close`."""
+        """True after `close`, or if the other end is closed and everything was read."""
         self._descriptor = descriptor
         self._max_line_bytes = max_line_bytes
         self._unread = bytearray()
         self._searched = 0
-        """Bytes of `_unread` in which no line ends."""
+        """Length of the prefix of `_unread` known to hold no line end, in bytes."""
         self._is_paused = False
         self._arrival: asyncio.Future[None] | None = None
-        """Of the caller that waits."""
+        """Future of the waiting caller."""
         self._loop = asyncio.get_running_loop()
         os.set_blocking(descriptor, False)
         self._loop.add_reader(descriptor, self._read)
 
     async def line(self, timeout_s: float | None) -> bytes | None:
-        """Return the next line without its end, None at the end.
+        """Return the next line without its terminator; None at the end.
 
-        TimeoutError if none comes in time, ValueError for a line that is too long.
+        Raises TimeoutError if none arrives in time, ValueError if the line is too long.
         """
         while (end := self._unread.find(b"\n", self._searched)) < 0:
             self._searched = len(self._unread)
@@ -59,7 +59,7 @@ class MessagePipe:
         return line
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading and close the descriptor."""
         if not self.is_at_end:
             self.is_at_end = True
             self._loop.remove_reader(self._descriptor)

@@ -1,11 +1,11 @@
-"""Carries out plans in a worker process (`worker`): started with the first plan, kept while there is work, gone when idle.
+"""The runner with a worker process (`worker`), which it starts with the first plan and ends when idle.
 
-One worker, one plan at a time; further plans wait. When the worker dies, for whatever reason, the current round fails
-(RunnerFailed), its `.cleaned` files are removed and the next round has a new worker. The worker of itself only ever makes
-`.cleaned` files. Its outputs are swapped in by the broker, one by one, while it continues; the renames that this takes it
-carries out when it is told to (`move`), and the broker, if it dies before it has answered.
+One worker, one plan at a time; further plans wait. If the worker dies, the current round fails (RunnerFailed), its `.cleaned`
+files are removed, and the next round starts a new worker. On its own the worker writes only `.cleaned` files. The broker swaps
+its outputs in, one by one, while the worker continues. The worker executes the necessary renames on command (`move`). If it
+dies before it has answered, the broker executes them.
 
-Everything here runs on the loop thread, apart from the removal of files.
+Everything runs on the loop thread, except the removal of files.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from diamant.storage.log.moves import EnvDirectory, Moves, carry_out
 logger = logging.getLogger(__name__)
 
 MEMORY_OVERHEAD_BYTES = 512 * 1024 * 1024
-"""Memory that a worker may take beside the map: 65 MB for the interpreter and the engine, and a batch of the largest size that
-the broker accepts (128 MiB decompressed), once read and once written."""
+"""Memory allowed to a worker beside the map: 65 MB for the interpreter and the engine, and twice (read and written) the
+largest batch that the broker accepts (128 MiB decompressed)."""
 
 IDLE_S = 60.0
-"""Time for which an idle worker is kept."""
+"""Time after which an idle worker is ended."""
 
 NICENESS = 10
 
 CANCEL_TIMEOUT_S = 5.0
-"""Time that a worker has to end a round after it was told to, before it is killed."""
+"""Time allowed to a worker to end a cancelled round, before it is killed."""
 STOP_TIMEOUT_S = 5.0
-"""Time that a worker has to exit."""
+"""Time allowed to a worker to exit."""
 START_TIMEOUT_S = 60.0
 MANY_SEGMENTS = 100
-"""The plan of as many or more is made into text by a thread."""
+"""From this number of segments on, a thread serializes the plan."""
 MOVE_TIMEOUT_S = 30.0
-"""Time that a worker has to rename the files of a few segments, before it is killed."""
+"""Time allowed to a worker to rename the files of a few segments, before it is killed."""
 POLL_S = 0.1
 """Interval between calls of `check_done`."""
 
@@ -62,18 +62,18 @@ WORKER_PROGRAM = bootstrap("diamant.cleaner.runners.worker")
 
 
 def memory_limit_bytes(plan: CleanPlan, overhead_bytes: int = MEMORY_OVERHEAD_BYTES) -> int:
-    """Return what a worker may take for a plan: twice the map, which is copied as it grows, and the overhead."""
+    """Return the memory limit of a worker for a plan: twice the map, which is copied as it grows, and the overhead."""
     map_bytes = plan.map_max_entries * KAFKA_MAP_ENTRY_BYTES if plan.is_kafka else plan.map_memory_bytes
     return 2 * map_bytes + overhead_bytes
 
 
 async def no_swap(_output: OutputSegment) -> None:
-    """Take nothing."""
+    """Ignore the output."""
 
 
 class ProcessRunner:
-    """See the module. `memory_overhead_bytes`: see `memory_limit_bytes`; `idle_s`: how long an idle worker is kept; `program`:
-    what Python runs as the worker.
+    """See the module. `memory_overhead_bytes`: see `memory_limit_bytes`; `idle_s`: see `IDLE_S`; `program`: the Python
+    source that the worker runs.
     """
 
     name = "process"
@@ -109,7 +109,7 @@ class ProcessRunner:
         return None if self._worker is None else self._worker.pid
 
     async def warm_up(self) -> None:
-        """Start a worker, if there is none: it loads its engine at once."""
+        """Start a worker, which loads its engine, if there is none."""
         async with self._turn:
             try:
                 await self._start()
@@ -117,7 +117,7 @@ class ProcessRunner:
                 self._rest()
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
-        """Carry out `plan` in the worker."""
+        """Execute `plan` in the worker."""
         self.progress_bytes = 0
         async with self._turn:
             worker = await self._start()
@@ -131,9 +131,9 @@ class ProcessRunner:
                 self._rest()
 
     async def move(self, moves: Moves) -> None:
-        """Have the worker that is at the round carry out `moves`; if it is gone or goes before, or cannot, that is done here.
+        """Let the worker of the current round execute `moves`. If it is dead, dies or lacks memory, execute them here.
 
-        They are carried out when this returns, even if it is cancelled. OSError: one of them has failed.
+        They are done on return, even if the caller is cancelled. Raises OSError if one of them failed.
         """
         worker = self._worker
         assert worker is not None, "a round is in progress"
@@ -141,7 +141,7 @@ class ProcessRunner:
         try:
             answer = await worker.answer(MOVE_TIMEOUT_S)
         except TimeoutError:
-            logger.warning("the cleaner's worker %d has not renamed files in time; it is killed", worker.pid)
+            logger.warning("the cleaner's worker %d did not rename files in time; killing it", worker.pid)
             answer = None
         except asyncio.CancelledError:
             worker.kill_at_once()
@@ -153,15 +153,15 @@ class ProcessRunner:
             return
         elif isinstance(error := error_from(answer, f"{moves.directory}: renaming files"), OSError):
             raise error
-        # It is gone, or had not the memory.
+        # The worker is dead, or lacked the memory.
         carry_out(EnvDirectory(self._env, moves.directory), moves)
 
     async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
-        """Have the worker file the facts of a segment. CorruptLog, OSError, MemoryLimit, RunnerFailed."""
+        """Let the worker write the facts of a segment to its file. Raises CorruptLog, OSError, MemoryLimit, RunnerFailed."""
         async with self._turn:
             worker = await self._start()
             try:
-                # The hashes, as much again to sort them, and the filter, once more as it is written.
+                # The hashes, as much again to sort them, and as much for the filter and its written copy.
                 limit_bytes = self._memory_overhead_bytes + 3 * 8 * MAX_KEYS
                 fields = {"type": "facts", "task": facts_task_fields(task), "memory_limit_bytes": limit_bytes}
                 what = f"{task.directory}/{task.base_offset}"
@@ -180,7 +180,7 @@ class ProcessRunner:
 
         check_done()
         limit_bytes = memory_limit_bytes(plan, self._memory_overhead_bytes)
-        # A plan of thousands of segments takes many milliseconds.
+        # Serializing a plan of thousands of segments takes many milliseconds.
         text = plan.to_json() if len(plan.segments) < MANY_SEGMENTS else await asyncio.to_thread(plan.to_json)
         fields = {"type": "clean", "plan": text, "memory_limit_bytes": limit_bytes}
         result = await self._command(worker, f"{plan.topic}-{plan.partition}", fields, swap, check_done)
@@ -189,7 +189,7 @@ class ProcessRunner:
     async def _command(
         self, worker: _WorkerProcess, what: str, fields: Message, on_output: SwapOutput, check_done: CheckDone
     ) -> Message:
-        """Have the worker carry out a command; return the fields of its result."""
+        """Let the worker execute a command; return the fields of its result."""
         self._round += 1
         worker.send({**fields, "round": self._round})
         is_over = False
@@ -221,7 +221,7 @@ class ProcessRunner:
             raise
 
     async def _next(self, worker: _WorkerProcess, check_done: CheckDone) -> Message | None:
-        """Return the worker's next message, None if it is gone; asks `check_done` while it waits."""
+        """Return the worker's next message; None at the worker's end. Polls `check_done` while it waits."""
         while True:
             check_done()
             if self._is_closed:
@@ -230,7 +230,7 @@ class ProcessRunner:
                 return await worker.receive(POLL_S)
 
     async def _end_round(self, worker: _WorkerProcess) -> None:
-        """Make the worker end its round, by force if it does not react; return when it has, even if cancelled."""
+        """Cancel the worker's round, and kill the worker if it does not react. Waits for the end even if cancelled."""
         task = asyncio.get_running_loop().create_task(self._cancel(worker))
         await wait_in_spite_of_cancelling(task)
 
@@ -242,7 +242,7 @@ class ProcessRunner:
                     if message["type"] in ("result", "error"):
                         return
         except TimeoutError:
-            logger.warning("the cleaner's worker %d does not end its round; it is killed", worker.pid)
+            logger.warning("the cleaner's worker %d did not end its round in time; killing it", worker.pid)
         await worker.kill()
 
     # -- the worker's life ---------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class ProcessRunner:
         return self._worker
 
     def _rest(self) -> None:
-        """Retire the worker if nothing comes for a while."""
+        """Schedule the end of the worker for when it has been idle for `idle_s`."""
         if self._worker is not None and not self._is_closed:
             self._idle_timer = asyncio.get_running_loop().call_later(self._idle_s, self._retire)
 
@@ -280,13 +280,13 @@ class ProcessRunner:
             self._retirement = None
 
     async def _discard(self, worker: _WorkerProcess) -> None:
-        """Kill a worker that is not to be used again, and wait until it is gone, even if cancelled."""
+        """Kill a worker for good, and wait until it has exited, even if cancelled."""
         if self._worker is worker:
             self._worker = None
         await wait_in_spite_of_cancelling(asyncio.get_running_loop().create_task(worker.kill()))
 
     async def close(self) -> None:
-        """Abort the current round and those that wait, and end the worker."""
+        """Abort the current and the waiting rounds, and end the worker."""
         self._is_closed = True
         async with self._turn:
             if self._idle_timer is not None:
@@ -300,13 +300,13 @@ class ProcessRunner:
 
 
 class _WorkerProcess:
-    """A worker that runs, or did."""
+    """A worker process, running or ended."""
 
     def __init__(self, child: ChildProcess) -> None:
         self._child = child
         self._is_at_end = False
         self._held: deque[Message] = deque()
-        """Messages that came before an answer that was waited for: of each output of the round one, at most."""
+        """Messages that arrived before an awaited answer; at most one per output of the round."""
 
     @property
     def pid(self) -> int:
@@ -317,11 +317,11 @@ class _WorkerProcess:
         return self._is_at_end or self._child.has_ended
 
     def send(self, message: Message) -> None:
-        """Queue a message; the worker reads all the time. One that is dead hears nothing, as `receive` will tell."""
+        """Queue a message; the worker reads all the time. If it is dead the message is lost, and `receive` returns None."""
         self._child.send(message)
 
     async def receive(self, timeout_s: float | None = None) -> Message | None:
-        """Return the next message, None at the worker's end; TimeoutError if none comes in time."""
+        """Return the next message; None at the worker's end. Raises TimeoutError if none arrives in time."""
         if self._held:
             return self._held.popleft()
         message = await self._child.receive(timeout_s)
@@ -330,7 +330,7 @@ class _WorkerProcess:
         return message
 
     async def answer(self, timeout_s: float) -> Message | None:
-        """Return the answer to moves, None at the worker's end; TimeoutError. What comes before it is left to `receive`."""
+        """Return the answer to moves; None at the worker's end. Raises TimeoutError. Keeps earlier messages for `receive`."""
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         while True:
             message = await self._child.receive(deadline_s - asyncio.get_running_loop().time())
@@ -339,28 +339,28 @@ class _WorkerProcess:
             self._held.append(message)
 
     async def death(self) -> str:
-        """Wait for the end of a worker whose messages have ended, and return what it died of."""
+        """Wait for the exit of a worker whose messages have ended; return the reason of its end."""
         await self.kill()
         return self._child.obituary()
 
     async def stop(self) -> None:
-        """Make the worker exit, by force if need be."""
+        """Make the worker exit; kill it after `STOP_TIMEOUT_S`."""
         self._child.end_input()
         with suppress(TimeoutError):
             await self._child.wait(STOP_TIMEOUT_S)
         await self.kill()
 
     def kill_at_once(self) -> None:
-        """Kill the worker, and block until it has stopped: some microseconds, or what its disk takes."""
+        """Kill the worker, and block until it has stopped: microseconds, or as long as its disk I/O takes."""
         self._is_at_end = True
         self._child.kill()
         with suppress(ChildProcessError):
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
 
     async def kill(self) -> None:
-        """Kill the worker, if it still runs, and wait until it is gone and all it said is read."""
+        """Kill the worker, if it still runs; wait until it has exited and its output is read."""
         self._is_at_end = True
-        # A worker that is at its end anyway may say how by itself.
+        # A worker that is already exiting may still report its own exit status.
         if not self._child.is_silent:
             self._child.kill()
         try:
@@ -389,7 +389,7 @@ async def _start_worker(program: str, niceness: int) -> _WorkerProcess:
     except BaseException as error:
         await wait_in_spite_of_cancelling(asyncio.get_running_loop().create_task(worker.kill()))
         if isinstance(error, TimeoutError):
-            raise RunnerFailed(f"the cleaner's worker {worker.pid} does not begin") from error
+            raise RunnerFailed(f"the cleaner's worker {worker.pid} was not ready in time") from error
         raise
     if ready is None:
         raise RunnerFailed(await worker.death())

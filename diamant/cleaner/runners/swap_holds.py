@@ -1,7 +1,7 @@
-"""Holds on logs whose segments are being read as they are: until a hold ends, no output takes the place of a segment.
+"""Holds on logs whose current segments are being read: until a hold ends, no output replaces a segment.
 
-Rounds run all the same, and wait with what they have written. A hold is to be short: the worker of a round that waits does no
-other work.
+Rounds run during a hold, but wait before each swap. A hold must be short: the worker of a waiting round does no other
+work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SwapHolds:
 
     @contextmanager
     def held(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
-        """Hold logs that nothing else holds."""
+        """Hold logs that are not held yet."""
         assert self._held.keys().isdisjoint(partitions), "one job at a time holds logs"
         over = asyncio.Event()
         self._held |= dict.fromkeys(partitions, over)
@@ -33,6 +33,6 @@ class SwapHolds:
                 del self._held[partition]
 
     async def released(self, partition: TopicPartition) -> None:
-        """Wait until nothing holds a log."""
+        """Wait until a log is not held."""
         while (over := self._held.get(partition)) is not None:
             await over.wait()

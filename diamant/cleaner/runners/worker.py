@@ -1,13 +1,13 @@
 """The worker process of the cleaner, started by `process`.
 
-It runs one plan at a time, at low priority for processor and disk, and within a limit of memory, so that a round neither slows
-the broker down nor takes it along when it fails. Messages are described in `worker_messages`.
+It runs one plan at a time, at low CPU and disk priority and within a memory limit. So a round neither slows the broker down
+nor crashes it. Messages are described in `worker_messages`.
 
-Threads: the main one works; a second one reads commands, so that a round can be told to stop. Limits: RLIMIT_DATA, which
-counts what the process can write to and does not share: its heap, but neither code nor mapped files.
+Threads: the main thread works; a second one reads commands, so that a round can be cancelled. Memory limit: RLIMIT_DATA, which
+counts private writable memory: the heap, but neither code nor mapped files.
 
-It ends when its standard input ends, and at once (SIGKILL) when the broker does: a worker that went on would write into
-a directory that belongs to the next broker.
+It ends when its standard input ends, and at once (SIGKILL) when the broker ends: otherwise it might write into a directory
+that belongs to the next broker.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from diamant.storage.segments.segment_files import outline_of
 from diamant.storage.segments.segment_outline import SegmentOutline
 
 NAME = "process"
-"""The runner named in results."""
+"""The runner's name in results."""
 
 
 class Worker:
@@ -56,13 +56,13 @@ class Worker:
         self._throttle = Throttle()
         self._commands: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._cancelled = -1
-        """The last round that is to end."""
+        """Number of the last cancelled round."""
         self._is_over = threading.Event()
 
     def run(self) -> None:
-        """Work until the commands end."""
+        """Execute commands until they end."""
         threading.Thread(target=self._read, name="commands", daemon=True).start()
-        # The engine's modules stay: each search through them for garbage would take 30-60 ms.
+        # Exempt the engine's modules from garbage collection: each pass over them would take 30-60 ms.
         gc.collect()
         gc.freeze()
         self._send({"type": "ready", "pid": os.getpid()})
@@ -114,7 +114,7 @@ class Worker:
             work = self._file_facts if command["type"] == "facts" else self._clean
             message: Message = {"type": "result", "round": number, "result": work(command, check_done, throttle)}
         except Exception as error:
-            # First of all, so that there is memory to tell of the lack of memory.
+            # First lift the limit, so that there is memory to report the lack of memory.
             set_memory_limit(None)
             message = {"type": "error", "round": number, **error_fields(error, limit_bytes)}
         set_memory_limit(None)
@@ -148,7 +148,7 @@ class Worker:
 
 
 def look_at_output(env: Env, directory: str, output: OutputSegment) -> SegmentOutline:
-    """Look at the `.cleaned` files of an output, which are complete. OSError, CorruptLog."""
+    """Return the outline of an output from its finished `.cleaned` files. Raises OSError, CorruptLog."""
     segment = Segment(env, directory, output.base_offset, LogConfig(), suffix=names.CLEANED_SUFFIX)
     try:
         for index in (segment.offset_index, segment.time_index):
@@ -159,7 +159,7 @@ def look_at_output(env: Env, directory: str, output: OutputSegment) -> SegmentOu
 
 
 def set_memory_limit(limit_bytes: int | None) -> None:
-    """Make allocations fail from `limit_bytes` on (None: as far as the system allows). Best effort."""
+    """Make allocations beyond `limit_bytes` fail (None: the system's own limit). Best effort."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     soft = hard if limit_bytes is None else limit_bytes
     if hard != resource.RLIM_INFINITY and (soft == resource.RLIM_INFINITY or soft > hard):
@@ -167,7 +167,7 @@ def set_memory_limit(limit_bytes: int | None) -> None:
     try:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
     except (OSError, ValueError):
-        pass  # A system without it: the round continues without a limit.
+        pass  # The system has no such limit: the round continues without one.
 
 
 def main() -> int:

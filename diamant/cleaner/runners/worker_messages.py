@@ -1,9 +1,9 @@
-"""The messages between a broker and its cleaner's worker process: lines of JSON, one message each.
+"""The messages between a broker and its cleaner's worker process, one JSON object per line.
 
     to the worker, on its standard input
       {"type": "clean", "round": 1, "plan": "<CleanPlan.to_json>", "memory_limit_bytes": 650000000}
       {"type": "facts", "round": 1, "task": {...}, "memory_limit_bytes": 900000000}     a FactsTask
-      {"type": "move", "moves": [...]}                          the fields of Moves: carry them out, a round may be in progress
+      {"type": "move", "moves": [...]}                          the fields of Moves: execute them, even during a round
       {"type": "cancel", "round": 1}                            end that round, if it is in progress
       end of file                                               end the current round, and exit
 
@@ -11,9 +11,9 @@
       {"type": "ready", "pid": 4711}                            once, when the engine is loaded
       {"type": "progress", "round": 1, "bytes": 1048576}        read and written so far; twice a second at most
       {"type": "output", "round": 1, "output": {...}}           an OutputSegment, in the order of offsets
-      {"type": "moved"}                                         the answer to a move: all is done
+      {"type": "moved"}                                         the answer to a move: all moves are done
       {"type": "not moved", "kind": "os", ...}                  the other answer; the fields are those of the error
-      {"type": "result", "round": 1, "result": {...}}           the CleanResult, its outputs left out: the end of the round;
+      {"type": "result", "round": 1, "result": {...}}           the CleanResult without its outputs: the end of the round;
                                                                 of facts: {}
       {"type": "error", "round": 1, "kind": "...", ...}         the other end of a round; the fields are those of the error
 
@@ -34,7 +34,7 @@ from diamant.storage.errors import CorruptLog
 Message: TypeAlias = dict[str, Any]
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
-"""Longest message of a worker: an output names its sources, at 20 bytes each. Plans may be longer."""
+"""Longest message of a worker: an output lists its sources, at 20 bytes each. Plans may be longer."""
 
 
 def facts_task_fields(task: FactsTask) -> Message:
@@ -43,12 +43,12 @@ def facts_task_fields(task: FactsTask) -> Message:
 
 
 def facts_task_from(fields: Message) -> FactsTask:
-    """Return the task that `facts_task_fields` took apart."""
+    """Return the task of these fields, as made by `facts_task_fields`."""
     return FactsTask(**{**fields, "hash_key": bytes.fromhex(fields["hash_key"])})
 
 
 def error_fields(error: BaseException, memory_limit_bytes: int) -> Message:
-    """Return the fields of the message that tells of `error`."""
+    """Return the fields of the message that reports `error`."""
     match error:
         case CleaningAborted():
             return {"kind": "aborted", "reason": str(error)}
@@ -65,7 +65,7 @@ def error_fields(error: BaseException, memory_limit_bytes: int) -> Message:
 
 
 def error_from(fields: Message, what: str) -> Exception:
-    """Return the error that `error_fields` took apart; `what` says whose round it was."""
+    """Return the error of these fields, as made by `error_fields`; `what` names the partition or segment."""
     match fields["kind"]:
         case "aborted":
             return CleaningAborted(fields["reason"])
@@ -77,7 +77,7 @@ def error_from(fields: Message, what: str) -> Exception:
             detail = f": {fields['reason']}" if fields["reason"] else ""
             return MemoryLimit(f"{what}: the worker needs more than its limit of {fields['limit']} bytes{detail}")
         case "os":
-            # The constructor gives the subclass that belongs to the number, such as FileNotFoundError.
+            # The constructor returns the subclass for the number, such as FileNotFoundError.
             return OSError(fields["errno"], fields["reason"], fields["path"])
         case _:
             return RunnerFailed(f"{what}: the worker failed:\n{fields['reason']}")

@@ -1,4 +1,4 @@
-"""A worker process is made ready before there is a plan for it, once compacted topics take traffic that will need one."""
+"""Early start of the worker process, once the traffic of compacted topics will need one for the next plan."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from diamant.storage.log.log import Log
 logger = logging.getLogger(__name__)
 
 WORTH_BYTES = MAX_INLINE_BYTES // 2
-"""A log whose active segment has reached this will have plans that are not for a thread of the broker."""
+"""A log whose active segment has this size will have plans that are too large for a thread of the broker."""
 
 QUIET_S = 60.0
-"""Traffic counts as new after a pause of this length. A worker that is idle for as long is gone."""
+"""Traffic counts as new after a pause of this length, in which an idle worker has ended."""
 
 
 class WorkerWarmth:
-    """`warm_up` makes the worker ready that the next plan will be for."""
+    """Calls `warm_up`, which starts the worker of the next plan, when traffic begins."""
 
     def __init__(self, warm_up: Callable[[], Awaitable[None]]) -> None:
         self._warm_up = warm_up
@@ -30,7 +30,7 @@ class WorkerWarmth:
         self._task: asyncio.Task[None] | None = None
 
     def saw_append(self, log: Log) -> None:
-        """Record an append to a compacted log; returns at once."""
+        """Record an append to a compacted log. Returns at once."""
         if log.active.size < WORTH_BYTES:
             return
         now_s = asyncio.get_running_loop().time()
@@ -45,10 +45,10 @@ class WorkerWarmth:
         except CleaningAborted:
             pass  # The cleaner stops.
         except (StorageError, OSError) as error:
-            logger.warning("a worker for cleaning cannot be warmed up: %s", error)
+            logger.warning("the cleaner's worker cannot be started early: %s", error)
 
     async def close(self) -> None:
-        """Cancel it, if it is in progress."""
+        """Cancel the start in progress, if any."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})

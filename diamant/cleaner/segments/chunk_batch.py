@@ -1,4 +1,4 @@
-"""One batch of a chunk, for code that takes batches of any kind one by one."""
+"""One batch of a chunk, for code that handles batches one by one, whatever their format."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ChunkBatch:
         payloads: SmallPayloads | None = None,
         max_bytes: int = MAX_BATCH_BYTES,
     ) -> None:
-        """`at` is the batch's place in `data`. With `payloads` small batches are decompressed the short way.
+        """`at` is the batch's position in `data`. `payloads` is a fast path that decompresses small batches.
 
         No batch may decompress to more than `max_bytes`.
         """
@@ -47,16 +47,16 @@ class ChunkBatch:
         self._control_type: int | None = _NOT_READ
 
     def view(self) -> memoryview:
-        """Return its bytes, in the chunk."""
+        """Return the batch's bytes, a view of the chunk."""
         return memoryview(self._data)[self._at : self._at + self.header.size]
 
     def check(self) -> None:
-        """Verify the checksum. CorruptLog."""
+        """Verify the checksum. Raises CorruptLog."""
         if not crc_is_valid(self._data, self._at, self.header.size):
             raise self.corrupt("the batch's CRC is wrong")
 
     def payload(self) -> bytes:
-        """Return the records of a batch of magic 2 as bytes, decompressed. CorruptLog if CRC or frame are wrong."""
+        """Return the decompressed records of a batch of magic 2, as bytes. Raises CorruptLog for a wrong CRC or frame."""
         self.check()
         try:
             return records_payload(self._data, self._at, self.header, max_bytes=self._max_bytes)
@@ -64,27 +64,27 @@ class ChunkBatch:
             raise self.corrupt(error.reason) from error
 
     def iter_records(self) -> Iterator[Record]:
-        """Yield its records, whose checksum was verified before. CorruptLog, possibly after some of them."""
+        """Yield the records of a batch whose checksum was verified. Raises CorruptLog, possibly after some of them."""
         try:
             yield from iter_records(self._data, self._at, max_bytes=self._max_bytes)
         except CorruptBatch as error:
             raise self.corrupt(error.reason) from error
 
     def records(self) -> Sequence[Record]:
-        """Return its records. CorruptLog if the CRC or the records are wrong: rebuilding would give wrong bytes a right CRC."""
+        """Return the records. Raises CorruptLog if CRC or records are wrong: a rebuilt batch would hide that by a valid CRC."""
         self.check()
         try:
             if (payload := self._small_payload()) is not None:
                 try:
                     return tuple(iter_payload(payload, self.header))
                 except CorruptBatch:
-                    pass  # The long way says what is wrong.
+                    pass  # The slow path reports the error.
             return tuple(iter_records(self._data, self._at, max_bytes=self._max_bytes))
         except CorruptBatch as error:
             raise self.corrupt(error.reason) from error
 
     def control_type(self) -> int | None:
-        """Return the type of a control batch's first record; None if there is none. CorruptLog."""
+        """Return the type of a control batch's first record; None if it has no record. Raises CorruptLog."""
         if self._control_type == _NOT_READ:
             records = self.records()
             try:
@@ -94,7 +94,7 @@ class ChunkBatch:
         return self._control_type
 
     def _small_payload(self) -> bytes | None:
-        """Return the records as bytes, None if there is no short way to them."""
+        """Return the records as bytes; None if the fast path does not apply."""
         header = self.header
         if self._payloads is None or header.magic != CURRENT_MAGIC or not header.record_count:
             return None

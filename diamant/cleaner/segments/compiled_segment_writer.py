@@ -1,4 +1,4 @@
-"""The writer of output segments with a kernel in place of its loop over batches."""
+"""The segment writer with a kernel in place of the loop over batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CompiledWriter(SegmentWriter):
     """See `SegmentWriter`."""
 
     def append_columns(self, data: Buffer, columns: memoryview[int], count: int) -> None:
-        """Append the batches that lie one after the other in `data`: `append` for each.
+        """Append the adjacent batches in `data`, as `append` does for each.
 
         `columns`, int64[3, count], are their sizes, last offsets and max timestamps.
 
@@ -53,6 +53,6 @@ class CompiledWriter(SegmentWriter):
         self._offset_of_max_timestamp = output[outputs.OFFSET_OF_GREATEST]
         self._last_indexed_timestamp = output[outputs.INDEXED_TIMESTAMP]
         if done < count:
-            # Raises for what the kernel stopped at.
+            # Raises the error for the batch at which the kernel stopped.
             self._index_batch(columns[0, done], columns[1, done], columns[2, done])
         self._write(data)

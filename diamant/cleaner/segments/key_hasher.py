@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 NEVER = 2**63 - 1
 """Greater than any offset."""
 ALWAYS = -(2**63)
-"""Lower than any offset."""
+"""Less than any offset."""
 
 
 def hash_words(hash_key: bytes) -> tuple[int, int]:
-    """Return the two halves of a hash key of 16 bytes, as kernels take them."""
+    """Return the two halves of a hash key of 16 bytes, for kernels."""
     return int.from_bytes(hash_key[:8], "little"), int.from_bytes(hash_key[8:16], "little")
 
 
 class KeyHasher:
-    """Owned by one thread; rows come in the order of their offsets."""
+    """Hashes the keys of rows in offset order. Owned by one thread."""
 
     def __init__(self, hash_key: bytes, tuples: int = ENGINE_LIMITS.tuples) -> None:
         self.tuples = numbers("Q", tuples, 3)
@@ -38,7 +38,7 @@ class KeyHasher:
 
     @property
     def last_seen(self) -> int:
-        """Offset of the last record, whether it has a key or not; -1 before the first. What follows must lie above it."""
+        """Offset of the last record, with or without a key; -1 before the first. Later offsets must be greater."""
         return self._state[LAST_SEEN]
 
     @last_seen.setter
@@ -46,16 +46,16 @@ class KeyHasher:
         self._state[LAST_SEEN] = offset
 
     def restart(self) -> None:
-        """Begin with lower offsets again."""
+        """Reset `last_seen`, so that lower offsets may follow."""
         self.last_seen = -1
 
     def hash(
         self, records: RowRecords, chunk: Rows, start: int, end: int, *, least: int = ALWAYS, end_offset: int = NEVER
     ) -> Iterator[int]:
-        """Hash the keys of the rows with step MAP whose offsets are `least` or more and below `end_offset`.
+        """Hash the keys of the rows with step MAP, of the offsets from `least` up to but excluding `end_offset`.
 
-        Yields, once at least, how many `tuples` there are. The records must be ready (`RowRecords.ranges`); each row
-        gets its NOTE. CorruptLog for records that cannot be read.
+        Yields, at least once, the number of `tuples` filled. The records must be ready (`RowRecords.ranges`). Sets the NOTE
+        of each row. Raises CorruptLog for unreadable records.
         """
         state = self._state
         state[ROW] = start

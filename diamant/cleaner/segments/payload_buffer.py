@@ -1,7 +1,7 @@
-"""Decompresses the batches of a chunk into one buffer, and compresses rebuilt ones, with codecs that are kept between batches.
+"""Decompresses the batches of a chunk into one buffer, and compresses rebuilt ones. Codecs are reused between batches.
 
-Most batches are one small block. Those are decompressed without the checks by which `protocol.batches.compression`
-bounds what hostile bytes can do, because their output cannot be large; whatever does not fit or fails is left to it.
+Most batches are one small block. The fast path decompresses these without the checks of `protocol.batches.compression`
+against hostile bytes: their output cannot be large. That module handles all batches that are larger or that fail.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from diamant.cleaner.segments.rebuilt_batch import Buffer
 
 SMALL_BYTES = 64 * 1024
-"""The greatest output of the short way for lz4, whose blocks of that size Kafka's clients write, and at first for zstd."""
+"""Output limit of the fast path for lz4 (the block size of Kafka's clients), and its initial limit for zstd."""
 MAX_ZSTD_ROOM = 1024 * 1024
-"""The greatest output of the short way for zstd, once there were larger ones than `SMALL_BYTES`."""
+"""Output limit of the fast path for zstd, once an output exceeded `SMALL_BYTES`."""
 
 _LZ4_PREFIX = Struct("<7sI")
 _LZ4_BLOCK = _LZ4_PREFIX.size
@@ -36,11 +36,11 @@ _INT32 = Struct("<i")
 
 
 class Unpacker:
-    """Owned by one thread. The buffer grows to hold what is asked for between two calls of `clear`."""
+    """Owned by one thread. The buffer grows to hold all outputs between two calls of `clear`."""
 
     def __init__(self) -> None:
         self.buffer = numbers("B", 4 * SMALL_BYTES)
-        """The kernels' `unpacked`."""
+        """Passed to kernels as `unpacked`."""
         self.at = 0
         """Bytes in use."""
         self._zstd_room = SMALL_BYTES
@@ -50,11 +50,11 @@ class Unpacker:
         self._pack_zstd: Callable[[Buffer], bytes] | None = None
 
     def clear(self) -> None:
-        """Start again at the front of the buffer."""
+        """Empty the buffer."""
         self.at = 0
 
     def append(self, data: bytes | bytearray | memoryview) -> tuple[int, int]:
-        """Copy bytes behind those in use; return (start, end)."""
+        """Copy `data` to the end of the used part; return (start, end)."""
         start = self.at
         end = start + len(data)
         self.reserve(len(data))
@@ -63,14 +63,14 @@ class Unpacker:
         return start, end
 
     def reserve(self, size: int) -> None:
-        """Make room for `size` bytes behind those in use, which stay."""
+        """Make room for `size` more bytes; the used part is kept."""
         if self.at + size > len(self.buffer):
             larger = numbers("B", max(2 * len(self.buffer), self.at + size))
             larger[: self.at] = self.buffer[: self.at]
             self.buffer = larger
 
     def unpack(self, codec: int, data: memoryview, max_bytes: int, *, ignores_rest: bool = True) -> tuple[int, int]:
-        """Decompress a batch's records behind the bytes in use; return (start, end). CorruptBatch as `decompress` has it."""
+        """Decompress a batch's records to the end of the used part; return (start, end). Raises CorruptBatch, as `decompress`."""
         if max_bytes < MAX_ZSTD_ROOM:
             pass
         elif codec == compression.LZ4:
@@ -88,7 +88,7 @@ class Unpacker:
         return self.append(compression.decompress(codec, data, max_bytes=max_bytes, ignores_rest=ignores_rest))
 
     def _unpack_lz4(self, data: memoryview) -> int:
-        """Decompress a frame of one compressed block, as Kafka's clients write it; return the size, -1 if it is another."""
+        """Decompress a frame of one compressed block, as Kafka's clients write it. Return the size; -1 for any other frame."""
         count = len(data)
         if count < _LZ4_LEAST:
             return -1
@@ -109,7 +109,7 @@ class Unpacker:
             return -1
 
     def _unpack_zstd(self, data: memoryview) -> bytes | None:
-        """Decompress a single frame; None if it is anything else, or large."""
+        """Decompress a single small frame; return None for anything else."""
         import zstandard
 
         if self._zstd_decompressor is None:
@@ -122,7 +122,7 @@ class Unpacker:
             return None
 
     def pack(self, codec: int, data: memoryview) -> tuple[int, int]:
-        """Compress records behind the bytes in use as `compress_like_kafka` does; return (start, end)."""
+        """Compress records, as `compress_like_kafka`, to the end of the used part; return (start, end)."""
         if codec == compression.LZ4 and len(data) <= SMALL_BYTES:
             start = self.at
             self.reserve(2 * len(data) + _LZ4_LEAST + 64)

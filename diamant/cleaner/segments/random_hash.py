@@ -1,4 +1,4 @@
-"""The hash by which a tool knows a key while it runs."""
+"""The hash that identifies a key during one run of a tool."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _HALVES = Struct("=QQ")
 
 
 class RandomHash:
-    """A hash of 16 bytes under a random key: SipHash-2-4, as kernels compute it, or BLAKE2b where there are none."""
+    """A keyed hash of 16 bytes with a random secret: SipHash-2-4, computed by kernels, or BLAKE2b without kernels."""
 
     def __init__(self, *, is_compiled: bool, secret: bytes | None = None) -> None:
-        """`secret`: the key, of `HASH_BYTES`, where several processes have to know keys by the same hash; None: a new one."""
+        """`secret`: the hash's key of `HASH_BYTES`, if several processes must share the hash; None: a new random one."""
         secret = secret or os.urandom(HASH_BYTES)
         self.words: tuple[int, int] = _HALVES.unpack(secret)
         """The two halves of the hash's key, for kernels."""

@@ -1,11 +1,11 @@
-"""The bytes of batches that the cleaner cannot copy: some records gone, all records gone, or a delete horizon to be set.
+"""Encoding of batches that the cleaner cannot copy: some or all records are removed, or a delete horizon must be set.
 
-What stays of the original header: base offset, last offset delta (so also the last sequence), leader epoch, producer id, epoch
-and base sequence, timestamp type, transactional and control bits. What is new: CRC, length, count, the max timestamp of what
-is left (CreateTime), the base timestamp (the delete horizon if there is one, else the first record's), and the attributes'
-horizon bit. A rebuilt batch has the original codec at the codec's default level; a batch without records has none.
+Kept from the original header: base offset, last offset delta (so also the last sequence), leader epoch, producer id, epoch
+and base sequence, timestamp type, transactional and control bits. New: CRC, length, count, the max timestamp of the remaining
+records (CreateTime), the base timestamp (the delete horizon if there is one, else the first record's), and the attributes'
+horizon bit. A rebuilt batch uses the original codec at its default level; a batch without records uses none.
 
-Batches of magic 0 and 1 become magic 2 without leader epoch and producer, from their first to their last record.
+Batches of magic 0 and 1 become magic 2, without leader epoch and producer. They span their first to last remaining record.
 
 Source: Kafka's MemoryRecords.buildRetainedRecordsInto and DefaultRecordBatch.writeEmptyHeader.
 """
@@ -23,16 +23,16 @@ from diamant.protocol.batches.records import build_batch
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Compress: TypeAlias = Callable[[int, Buffer], bytes]
-"""From codec and records to the records compressed."""
+"""Takes a codec and records; returns the compressed records."""
 
 _GZIP_OS_BYTE = 9
 _GZIP_OS_UNKNOWN = 0xFF
 
 
 def rebuilt_batch(header: BatchHeader, records: Sequence[Record], delete_horizon_ms: int | None) -> bytearray:
-    """Return a batch of those `records`, one at least, that stay of the batch with `header`.
+    """Return a batch of the remaining `records`, at least one, of the batch with `header`.
 
-    `delete_horizon_ms` is the one to be set now; a horizon that the batch has already is carried over by itself.
+    `delete_horizon_ms` is a horizon to set; an existing one is kept without it.
     """
     if header.has_delete_horizon:
         delete_horizon_ms = header.base_timestamp
@@ -54,7 +54,7 @@ def rebuilt_batch(header: BatchHeader, records: Sequence[Record], delete_horizon
 
 
 def emptied_batch(header: BatchHeader) -> bytearray:
-    """Return what stays of a batch none of whose records do: its header, which still tells offsets and sequences."""
+    """Return the empty batch that replaces a batch without remaining records: its header keeps offsets and sequences."""
     return build_batch(
         (),
         base_offset=header.base_offset,
@@ -71,9 +71,9 @@ def emptied_batch(header: BatchHeader) -> bytearray:
 
 
 def with_codec(batch: bytearray, codec: int, compress: Compress | None = None) -> bytearray:
-    """Return an uncompressed batch with its records compressed; the batch itself if `codec` is none.
+    """Compress the records of an uncompressed batch; return the batch itself if `codec` is none.
 
-    `compress` does what `compress_like_kafka` does, quicker maybe.
+    `compress` is `compress_like_kafka` or a faster equivalent.
     """
     if codec == compression.NONE:
         return batch
@@ -89,15 +89,15 @@ def with_codec(batch: bytearray, codec: int, compress: Compress | None = None) -
 
 
 def compress_like_kafka(codec: int, data: Buffer) -> bytes:
-    """Return `data` compressed at the codec's default level, with the bytes that Kafka's Java libraries write.
+    """Compress `data` at the codec's default level, like Kafka's Java libraries.
 
-    For gzip and zstd they are the same as long as the compressors' versions agree; lz4 and snappy may differ.
+    The bytes of gzip and zstd are equal to theirs if the compressors' versions agree; those of lz4 and snappy may differ.
     """
     if codec == compression.GZIP:
         compressor = zlib.compressobj(compression.DEFAULT_GZIP_LEVEL, zlib.DEFLATED, 31)
         out = bytearray(compressor.compress(data))
         out += compressor.flush()
-        # Java 16 and later say that they do not know the operating system.
+        # Java 16 and later write "unknown" for the operating system.
         out[_GZIP_OS_BYTE] = _GZIP_OS_UNKNOWN
         return bytes(out)
     if codec == compression.ZSTD:
@@ -106,16 +106,16 @@ def compress_like_kafka(codec: int, data: Buffer) -> bytes:
 
 
 def new_zstd() -> Callable[[Buffer], bytes]:
-    """Return what compresses as `compress_like_kafka` does for zstd, for one thread to use again and again.
+    """Return a reusable compressor, for one thread, that equals `compress_like_kafka` for zstd.
 
-    For small batches most of the time goes into making it. Memory: about 4 MiB.
+    For small batches, creating a compressor takes most of the time. Memory: about 4 MiB.
     """
     import zstandard
 
     new_stream = zstandard.ZstdCompressor(level=compression.DEFAULT_ZSTD_LEVEL, write_content_size=False).compressobj
 
     def compress(data: Buffer) -> bytes:
-        # Kafka's builder flushes the stream before closing it, and does not know the size beforehand.
+        # Kafka's builder flushes the stream before it closes it, and does not know the size in advance.
         stream = new_stream()
         return stream.compress(data) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) + stream.flush()
 

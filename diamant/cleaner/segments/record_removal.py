@@ -1,7 +1,7 @@
 """Rewrites a closed segment without some of its records; all others keep their offsets, sequences and transactions.
 
-For a tombstone that is to go before its horizon, and for redactions. A batch of which no record stays becomes a header, as
-compaction leaves it, so that offsets, producers and transactions can be recovered from it.
+For tombstones that must be removed before their horizon, and for redactions. A batch without remaining records becomes a
+header, as in compaction, so that offsets, producers and transactions can be recovered from it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def write_without(
     index_interval_bytes: int,
     segment_index_bytes: int,
 ) -> OutputSegment | None:
-    """Write the `.cleaned` files of the segment at `base_offset`, durably; None, and no files, if nothing goes. Blocks.
+    """Write the `.cleaned` files of the segment at `base_offset` durably, without the records for which `goes` is true.
 
-    Batches that it does not touch (`touches`, asked before `goes`) are copied without their records being read. CorruptLog for
-    what cannot be read; there are no files then either.
+    Return None, and write no files, if it is true for none. Batches for which `touches` is false are copied unread. Blocks.
+    Raises CorruptLog for unreadable data; no files remain then.
     """
     path = names.log_file(directory, base_offset)
     writer = SegmentWriter(

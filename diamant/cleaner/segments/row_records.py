@@ -1,6 +1,6 @@
-"""The records of a chunk's rows, made ready for kernels: checksums verified, decompressed, old formats converted.
+"""The records of a chunk's rows, prepared for kernels: checksums verified, decompressed, old formats converted.
 
-Memory: the chunk (`row_reader`), and `unpack_bytes` of decompressed records or one batch (`batch_bytes`).
+Memory: the chunk (`row_reader`), and decompressed records: `unpack_bytes` or one larger batch (`batch_bytes`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import Env
 
 OLD_FORMAT = 2
-"""Step of rows of magic 0 and 1 that are to be mapped, beside `offset_map.SKIP` and `MAP`: converted, they take step MAP."""
+"""STEP of rows of magic 0 and 1 that must be mapped, beside `offset_map.SKIP` and `MAP`; after conversion it is MAP."""
 
 
 class RowRecords:
@@ -39,13 +39,13 @@ class RowRecords:
 
     @property
     def unpacked(self) -> memoryview:
-        """The decompressed records, for kernels; another memory after each step of `ranges`."""
+        """The decompressed records, for kernels. Get it again after each step of `ranges`: the memory may have moved."""
         return self._unpacker.buffer
 
     def chunks(self, env: Env, path: str, position: int, end: int) -> Iterator[Rows]:
         """Yield the batches of a segment from byte `position`, the start of one, up to `end`, the segment's size.
 
-        What is yielded is overwritten by the next. CorruptLog as `strict_reader.read_chunks` has it; OSError.
+        The next chunk overwrites the one yielded. Raises CorruptLog, as `strict_reader.read_chunks`; OSError.
         """
         file = env.open(path, read_only=True)
         try:
@@ -56,7 +56,7 @@ class RowRecords:
             file.close()
 
     def ranges(self, chunk: Rows, first: int, end: int, step: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges of rows, all of them in the end, after the records of those with `step` were made ready to be read."""
+        """Yield consecutive ranges that cover all rows, each after preparing the records of its rows with `step`."""
         unpacker = self._unpacker
         bad = find_bad_crc(chunk.data, chunk.rows, first, end, step)
         if bad >= 0:
@@ -72,13 +72,13 @@ class RowRecords:
             yield start, end
 
     def batch(self, chunk: Rows, row: int) -> ChunkBatch:
-        """Return the batch of a row, for code that takes them one by one."""
+        """Return the batch of a row, for code that handles batches one by one."""
         data, at = chunk.data, chunk.rows[fields.POSITION, row]
         header = parse_header(data, at) if chunk.rows[fields.MAGIC, row] == 2 else self._old_header(chunk, at)
         return ChunkBatch(chunk.path, chunk.position, data, at, header, max_bytes=self._limits.batch_bytes)
 
     def fail(self, chunk: Rows, row: int) -> NoReturn:
-        """Raise CorruptLog for the batch of a row, with the reason that its records give when they are read one by one."""
+        """Raise CorruptLog for the batch of a row; reads its records one by one to find the reason."""
         batch = self.batch(chunk, row)
         batch.records()
         raise CorruptLog(chunk.path, batch.position, "the offsets of the records do not ascend up to the batch's last")
@@ -102,7 +102,7 @@ class RowRecords:
                 rows[fields.RECORD_COUNT, row] = header.record_count
 
     def _unpack_some(self, chunk: Rows, first: int, end: int, step: int) -> Iterator[int]:
-        """Decompress records; yield after so much as is looked at in one go, with the next row, and return after the last."""
+        """Decompress records; yield the next row whenever the buffer is full, and return after the last row."""
         unpacker, limits, data = self._unpacker, self._limits, chunk.data
         found = chunk.packed(first, end, step, fields.PAYLOAD_START)
         if chunk.together & fields.LEGACY and step == MAP:
@@ -110,7 +110,7 @@ class RowRecords:
         is_unpacked, starts, ends = chunk.places()
         for row, codec, start, stop in found:
             if not codec:
-                # Of an old format: those have no attributes here.
+                # A row of an old format, which has no attributes here.
                 chunk.set_place(row, self._convert(chunk, row))
             else:
                 try:
@@ -124,7 +124,7 @@ class RowRecords:
                 yield row + 1
 
     def _convert(self, chunk: Rows, row: int) -> tuple[int, int]:
-        """Give a batch of magic 0 or 1 the form that kernels read."""
+        """Convert a batch of magic 0 or 1 to the format that kernels read."""
         rows = chunk.rows
         records = self.batch(chunk, row).records()
         plain = build_batch(records)

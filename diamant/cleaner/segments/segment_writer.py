@@ -1,9 +1,9 @@
 """Writes the files of one output segment: `<base>.log.cleaned`, `.index.cleaned`, `.timeindex.cleaned`, `.txnindex.cleaned`.
 
-The index entries are those that Kafka 4.3 writes, which depend on the batches alone and not on how they were read: an offset
-entry and a time entry before each batch that comes more than `index.interval.bytes` after the last entry, and a last time
-entry at the end. The offset of an entry is the batch's last offset as its header has it, its position the batch's start.
-Source: LogSegment.append as Cleaner.cleanInto uses it.
+The index entries equal Kafka 4.3's. They depend on the batches alone, not on how these were read: an offset entry and a time
+entry before each batch more than `index.interval.bytes` after the last entry, and a final time entry. An entry's offset is
+the last offset in the batch's header; its position is the start of the batch.
+Source: LogSegment.append as called by Cleaner.cleanInto.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from diamant.storage.segments.txn_index import AbortedTxn
 NO_TIMESTAMP = -1
 
 WRITE_BUFFER_BYTES = 256 * 1024
-"""Batches are gathered up to this size and then written; larger ones go straight to the file."""
+"""Batches are buffered up to this size and then written; larger ones are written directly."""
 WRITE_BACK_BYTES = 8 * 1024 * 1024
-"""For every so many bytes the disk begins to write, so that little is left for the sync at the end."""
+"""Interval, in bytes written, at which write-back to disk is started, to leave little for the final sync."""
 
 _INDEX_ENTRY = Struct(">ii")
 _TIME_INDEX_ENTRY = Struct(">qi")
@@ -38,8 +38,8 @@ _TIME_INDEX_ENTRY = Struct(">qi")
 class SegmentWriter:
     """One output segment being written.
 
-    With `is_strict`, as Kafka does it, an index that has no room for a due entry fails the round (OutputOverflow); without
-    it, the entry is left out and the index is coarser there.
+    With `is_strict`, as in Kafka, an index without room for a due entry fails the round (OutputOverflow). Without it, the
+    entry is omitted and the index is coarser there.
 
     Memory: the write buffer and the indexes, at most twice `segment_index_bytes`. Leftovers of an earlier attempt at the
     same base offset are removed first.
@@ -62,7 +62,7 @@ class SegmentWriter:
         self._env = env
         self._index_interval_bytes = index_interval_bytes
         self._max_entries = segment_index_bytes // INDEX_ENTRY_BYTES
-        # One slot is kept for the entry at the end.
+        # One slot is reserved for the final entry.
         self._max_time_entries = segment_index_bytes // TIME_INDEX_ENTRY_BYTES - 1
         self._is_strict = is_strict
         self._max_bytes = max_bytes
@@ -78,12 +78,12 @@ class SegmentWriter:
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
         self._written_bytes = 0
-        """Since the disk last began to write."""
+        """Bytes written since write-back was last started."""
         self._remove_files()
         self._file: File | None = env.create_new(self._paths[0])
 
     def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
-        """Append one batch as it is. The bytes must not change before the next `flush`."""
+        """Append one batch unchanged. The bytes must not change before the next `flush`."""
         self._index_batch(len(batch), last_offset, max_timestamp)
         self._write(batch)
 
@@ -92,7 +92,7 @@ class SegmentWriter:
         self._txn_index += aborted.to_bytes()
 
     def flush(self) -> None:
-        """Write what was gathered; afterwards the appended buffers may be used again."""
+        """Write the buffered batches. The appended buffers may be reused afterwards."""
         if self._pending and self._file is not None:
             self._file.append(*self._pending)
             self._written_bytes += self._pending_bytes
@@ -103,7 +103,7 @@ class SegmentWriter:
                 self._written_bytes = 0
 
     def finish(self, modified_ms: int, source_base_offsets: tuple[int, ...]) -> OutputSegment:
-        """Complete the files and give them the time of the last source. They are not durable yet: see `output_sync`."""
+        """Complete the files and set their modification time. They are not durable yet: see `output_sync`."""
         self.flush()
         if self._max_timestamp > self._last_indexed_timestamp:
             self._add_time_entry()
@@ -128,7 +128,7 @@ class SegmentWriter:
         )
 
     def abandon(self) -> None:
-        """Remove the files. May be called twice, and after `finish`."""
+        """Remove the files. Idempotent; may follow `finish`."""
         file, self._file = self._file, None
         if file is not None:
             file.close()

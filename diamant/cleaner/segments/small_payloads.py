@@ -1,8 +1,8 @@
 """Decompresses and compresses small batches by the thousand, at little more than the cost of the codec itself.
 
-Decompressed are only frames as Kafka's clients write them for so little: one member of gzip, one block of snappy or
-lz4, one frame of zstd. Whatever else there is, or is wrong, is left to `protocol.batches.compression`, which takes all
-that Kafka takes, and whose errors say why it does not. Importing this loads no codec.
+It decompresses only the frames that Kafka's clients write for small batches: one gzip member, one snappy or lz4 block, one
+zstd frame. `protocol.batches.compression` handles all others: it accepts everything that Kafka accepts, and its errors give
+the reason of a refusal. Importing this module loads no codec.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from diamant.protocol.batches import compression
 from diamant.protocol.batches.compression import LZ4_END_MARK, LZ4_HEADER, LZ4_STORED, SNAPPY_HEADER, ZSTD_MAX_WINDOW
 
 MAX_BYTES = 64 * 1024
-"""Of records, compressed or not."""
+"""Size limit of records, compressed and decompressed."""
 
 Unpack: TypeAlias = Callable[[bytes], "bytes | None"]
 
 _SNAPPY = Struct(">16si")
 _LZ4 = Struct("<7sI")
 _ZSTD_WINDOW_DESCRIPTOR = (27 - 10) << 3
-"""Of `ZSTD_MAX_WINDOW`."""
+"""The window descriptor of `ZSTD_MAX_WINDOW`."""
 _ZSTD_RUN = 1
-"""A kind of block: one byte, repeated."""
+"""Block type: one byte, repeated."""
 _ZSTD_ROOMS = (1024, MAX_BYTES)
-"""A buffer of the one size is quick to get, the other is for what does not fit."""
+"""Buffer sizes: the first is quick to allocate, the second is for larger outputs."""
 
 
 class SmallPayloads:
-    """Owned by one thread. Memory: `MAX_BYTES`, and contexts of zstd once there was a batch with that codec."""
+    """Owned by one thread. Memory: `MAX_BYTES`, and zstd contexts after the first batch with that codec."""
 
     def __init__(self) -> None:
         self._by_codec: dict[int, Unpack] = {}
         self._pack_zstd: Callable[[Buffer], bytes] | None = None
 
     def unpack(self, codec: int, data: bytes) -> bytes | None:
-        """Return what `data` holds, as `compression.decompress` does; None if it is not as small or as simple as that."""
+        """Decompress `data` as `compression.decompress` does; return None if it is not small or simple enough."""
         if len(data) > MAX_BYTES:
             return None
         unpack = self._by_codec.get(codec)
@@ -51,7 +51,7 @@ class SmallPayloads:
         return unpack(data)
 
     def pack(self, codec: int, data: Buffer) -> bytes:
-        """Return records compressed as `compress_like_kafka` does it; they may be large."""
+        """Compress records of any size, as `compress_like_kafka` does."""
         if codec != compression.ZSTD:
             return compress_like_kafka(codec, data)
         if self._pack_zstd is None:
@@ -129,7 +129,7 @@ def _zstd() -> Unpack:
             return None
         for room in _ZSTD_ROOMS:
             try:
-                # A size that the frame declares is allocated, however much it is.
+                # The codec allocates the declared size, however large it is.
                 if size_of(data) > MAX_BYTES:
                     return None
                 return decompress(data, max_output_size=room, allow_extra_data=False)
@@ -141,9 +141,9 @@ def _zstd() -> Unpack:
 
 
 def is_one_zstd_frame(data: bytes | memoryview) -> bool:
-    """Tell whether there is nothing behind a frame, and no reader refuses its window; of bytes that are no frame anything.
+    """Return whether nothing follows the frame and all readers accept its window. Undefined if `data` is not a frame.
 
-    zstandard itself passes over what is behind a frame that does not declare its size, whatever it is told.
+    zstandard itself ignores bytes after a frame that does not declare its size, whatever its options.
     """
     try:
         descriptor = data[4]

@@ -1,9 +1,9 @@
 """Reads the sound parts of a segment for kernels, and leaves the others to the tolerant reader.
 
-Sound parts come as rows: batches of magic 2 with the right checksum, whose offsets lie above those before, decompressed on
-demand. Old formats and odd batches come one by one from the reader that says what is wrong. Without kernels all batches do.
+Sound parts are yielded as rows: batches of magic 2 with a valid checksum and ascending offsets, decompressed on demand. Old
+formats and damaged batches are yielded one by one by the tolerant reader, which reports problems. Without kernels, all are.
 
-Memory: as `row_reader` and `tolerant_reader`, and 1 MiB of decompressed records or those of one batch.
+Memory: that of `row_reader` and `tolerant_reader`, and decompressed records: 1 MiB or one larger batch.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SoundRows:
-    """Batches in a row, for kernels. Overwritten by what is read next."""
+    """Adjacent batches, as rows for kernels. The next read overwrites them."""
 
     chunk: Rows
     first: int
-    """Row of the first one."""
+    """Row of the first batch."""
     end: int
     unpacked: memoryview
-    """Where kernels find the records of rows that are marked so."""
+    """The records of the rows with IS_UNPACKED, for kernels."""
 
     @property
     def last_offset(self) -> int:
-        """Of the last batch."""
+        """Last offset of the last batch."""
         return self.chunk.rows[fields.LAST_OFFSET, self.end - 1]
 
     def below(self, offset: int) -> SoundRows:
@@ -57,7 +57,7 @@ class SoundRows:
         return replace(self, end=bisect_left(bases, offset, self.first, self.end))
 
     def with_offset(self, offset: int) -> range:
-        """Return the row of the batch that covers an offset, if there is one."""
+        """Return the row of the batch that covers an offset, as a range; empty if there is none."""
         lasts = self.chunk.column(fields.LAST_OFFSET)
         row = bisect_left(lasts, offset, self.first, self.end)
         is_there = row < self.end and self.chunk.rows[fields.BASE_OFFSET, row] <= offset
@@ -68,7 +68,7 @@ class SoundRows:
         return self.chunk.with_attributes(bits, self.first, self.end)
 
     def decide(self, outcome: Callable[[BatchHeader], int]) -> None:
-        """Set STEP of each row to what became of its batch, 0 unless it is transactional data."""
+        """Set STEP of each row to the outcome of its batch's transaction; 0 unless it is transactional data."""
         for row in self.with_attributes(fields.TRANSACTIONAL):
             header = self.header(row)
             self.chunk.rows[fields.STEP, row] = 0 if header.is_control else outcome(header)
@@ -78,23 +78,23 @@ class SoundRows:
         return parse_header(self.chunk.data, self.chunk.rows[fields.POSITION, row])
 
     def position(self, row: int) -> int:
-        """Return where a row's batch begins in the segment."""
+        """Return the position of a row's batch in the segment."""
         return self.chunk.position + self.chunk.rows[fields.POSITION, row]
 
     def batch(self, row: int) -> Batch:
-        """Return the batch of a row, in memory of its own."""
+        """Return a copy of the batch of a row."""
         at, size = self.chunk.rows[fields.POSITION, row], self.chunk.rows[fields.SIZE, row]
         return Batch(self.position(row), self.header(row), True, bytes(self.chunk.data[at : at + size]), 0)
 
     def record(self, row: int, start: int, end: int) -> Record:
-        """Return the record in these bytes of a row's payload. CorruptBatch."""
+        """Return the record in these bytes of a row's payload. Raises CorruptBatch."""
         data = self.unpacked if self.chunk.rows[fields.IS_UNPACKED, row] else self.chunk.data
         [record] = iter_payload(bytes(data[start:end]), self.header(row)._replace(record_count=1))
         return record
 
 
 Piece: TypeAlias = SoundRows | Batch
-"""What is read of a segment at a time."""
+"""The unit in which a segment is read."""
 
 
 class PieceReader:
@@ -107,7 +107,7 @@ class PieceReader:
         is_compiled: bool = ARE_COMPILED,
         limits: EngineLimits = ENGINE_LIMITS,
     ) -> None:
-        """`with_records`: data is decompressed for kernels."""
+        """`with_records`: decompress the records for kernels."""
         self._with_records = with_records
         self._is_compiled = is_compiled
         self._limits = limits
@@ -116,7 +116,7 @@ class PieceReader:
     def pieces_of(
         self, env: Env, segment: SegmentFile, report: Report, advance: Advance | None = None
     ) -> Iterator[Piece]:
-        """Yield the batches of a segment; reports as of `iter_batches`."""
+        """Yield the batches of a segment; reports problems as `iter_batches` does."""
         try:
             file = env.open(segment.path, read_only=True)
         except OSError as error:
@@ -130,7 +130,7 @@ class PieceReader:
     def pieces(
         self, file: File, segment: SegmentFile, size: int, report: Report, advance: Advance | None = None
     ) -> Iterator[Piece]:
-        """Yield the batches in the first `size` bytes of a segment's open file; batches and reports as of `iter_open_batches`."""
+        """Yield the batches in the first `size` bytes of a segment's open file; reports problems as `iter_open_batches` does."""
         if not self._is_compiled:
             yield from iter_open_batches(file, segment, size, report, advance, self._limits.read_bytes)
             return
@@ -152,10 +152,10 @@ class _RowSource:
         self._unpacker = Unpacker()
 
     def pieces(self, file: File, walk: Walk, size: int) -> Iterator[Piece]:
-        """Yield what is left of a segment."""
+        """Yield the rest of a segment."""
         while walk.position < size:
             walk.count(walk.position)
-            # Of a larger batch the plain reader says that it is too large.
+            # A larger batch is left to the plain reader, which reports that it is too large.
             chunk = self._reader.read(file, walk.position, min(size, walk.position + MAX_BATCH_BYTES))
             if chunk.count:
                 yield from self._pieces_of(chunk, walk)
@@ -186,7 +186,7 @@ class _RowSource:
         walk.position = chunk.position + chunk.size
 
     def _ready(self, chunk: Rows, first: int, end: int) -> Iterator[Piece]:
-        """Yield rows, after as many as fit the buffer were decompressed; those that cannot be are left to the plain reader."""
+        """Yield rows, decompressing as many at a time as fit the buffer. The plain reader gets those that fail."""
         unpacker = self._unpacker
         unpacker.clear()
         rows = SoundRows(chunk, first, end, unpacker.buffer)
@@ -204,7 +204,7 @@ class _RowSource:
             yield SoundRows(chunk, first, end, unpacker.buffer)
 
     def _unpack(self, chunk: Rows, row: int) -> bool:
-        """Decompress the records of a row, if there are any; False if they cannot be."""
+        """Decompress the records of a row, if it has any; return False if that fails."""
         rows = chunk.rows
         attributes = rows[fields.ATTRIBUTES, row]
         if attributes & fields.CONTROL or not rows[fields.RECORD_COUNT, row]:

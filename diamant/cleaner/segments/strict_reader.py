@@ -15,16 +15,16 @@ from diamant.storage.errors import CorruptLog
 
 
 class Chunk(NamedTuple):
-    """Whole batches in a row."""
+    """Adjacent whole batches."""
 
     path: str
     """The segment's file."""
     position: int
-    """Start of the first one in the segment."""
+    """Position of the first batch in the segment."""
     data: bytes
-    """The batches, and maybe a part of the one after them."""
+    """The batches, possibly followed by a part of the next one."""
     headers: list[tuple[int, BatchHeader]]
-    """Position in `data` and header of each batch; one at least."""
+    """Position in `data` and header of each batch; at least one."""
     size: int
     """Bytes of the whole batches."""
 
@@ -37,7 +37,7 @@ class Chunk(NamedTuple):
 class _Sized(Protocol):
     @property
     def size(self) -> int:
-        """Bytes of the whole batches; 0 if there is none."""
+        """Bytes of the whole batches; 0 if there are none."""
         ...
 
 
@@ -47,8 +47,8 @@ ChunkT = TypeVar("ChunkT", bound=_Sized)
 def read_chunks(file: File, position: int, end: int, buffer_bytes: int) -> Iterator[Chunk]:
     """Yield the batches of a segment from byte `position`, the start of one, up to `end`, the segment's size.
 
-    A batch that does not fit makes the buffer double until it does, and stay so to the end of the segment, as Kafka's does.
-    CorruptLog where the bytes are no batch or the last one runs past the end: the cleaner must not take a broken
+    For a batch that does not fit, the buffer doubles until it does; it keeps its size to the end of the segment, as in Kafka.
+    Raises CorruptLog if the bytes are not a batch or the last batch exceeds `end`: the cleaner must not mistake a damaged
     segment for a short one. CRCs are not checked here.
     """
     return parsed_chunks(file, position, end, buffer_bytes, _parse)
@@ -57,7 +57,7 @@ def read_chunks(file: File, position: int, end: int, buffer_bytes: int) -> Itera
 def parsed_chunks(
     file: File, position: int, end: int, buffer_bytes: int, parse: Callable[[File, int, bytes], ChunkT]
 ) -> Iterator[ChunkT]:
-    """As `read_chunks`, with what `parse` makes of the file, a position in it and the bytes there."""
+    """As `read_chunks`, but yields the results of `parse`, which takes the file, a position and the bytes there."""
     while position < end:
         chunk = parse(file, position, file.pread(min(buffer_bytes, end - position), position))
         if chunk.size:

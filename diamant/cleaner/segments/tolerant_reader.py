@@ -1,13 +1,13 @@
-"""Reads the files of a log directory without a broker, and changes nothing: what `diamant log dump`, `stats` and `find` share.
+"""Reads the files of a log directory without a broker and without changing them, for `diamant log dump`, `stats` and `find`.
 
     with open_log_directory(env, path) as directory:
         for partition in directory.partitions:
             for segment in partition.segments:
                 for batch in iter_batches(env, segment, problems.append): ...
 
-A directory that a broker holds is refused, and while its `.lock` file exists no broker can start on it. After an
-orderly stop of Diamant there is no such file: then a broker may start during the read. That does no harm, since only
-whole batches are read; a file that goes away is reported as a problem.
+A directory that a broker holds is refused. If a `.lock` file exists it is locked, so that no broker can start on the
+directory. Diamant removes that file in an orderly stop; a broker may then start during the read. That does no harm: only
+whole batches are read, and a file that disappears is reported as a problem.
 
 Memory: `READ_BYTES`, or one batch if that is larger, up to `MAX_BATCH_BYTES`.
 """
@@ -53,16 +53,16 @@ _PREFIX = Struct(">qiIb")  # offset, length, epoch or CRC, magic
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is not as it should be."""
+    """A defect found while reading."""
 
     path: str
     position: int | None
-    """Byte in the file, None if it is about the whole of it."""
+    """Byte position in the file; None if the problem concerns the whole file."""
     reason: str
 
     @classmethod
     def of(cls, path: str, error: StorageError | OSError) -> Problem:
-        """Return the problem that an error is, about `path` unless the error names another file."""
+        """Convert an error into a problem of `path`, or of the file that the error names."""
         if isinstance(error, OSError):
             return cls(str(error.filename or path), None, f"cannot be read: {error.strerror or error}")
         return cls(path, None, str(error))
@@ -74,10 +74,10 @@ class Problem:
 
 
 Report: TypeAlias = Callable[[Problem], object]
-"""Takes the problems, one after the other, while reading continues."""
+"""Called for each problem; reading continues."""
 
 Advance: TypeAlias = Callable[[int], object]
-"""Is told of every so many bytes read."""
+"""Called with the number of bytes read since the last call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class PartitionFiles:
     partition: int
     directory: str
     segments: tuple[SegmentFile, ...]
-    """Ascending."""
+    """Ascending by base offset."""
     log_start_offset: int
     leftovers: tuple[str, ...] = ()
     """Names of files with the suffixes `.deleted`, `.cleaned`, `.swap` or `.aside`."""
@@ -124,11 +124,11 @@ class Batch(NamedTuple):
     at: int
 
     def records(self) -> Iterator[Record]:
-        """Yield the records; CorruptBatch as from `iter_records`."""
+        """Yield the records. Raises CorruptBatch, as `iter_records`."""
         return iter_records(self.buffer, self.at)
 
     def may_have(self, needle: bytes) -> bool:
-        """Tell whether bytes may be in its records, judged by them as a whole: if not, they need not be read. CorruptBatch."""
+        """Return False if `needle` does not occur in the records' bytes, which then need no parsing. Raises CorruptBatch."""
         if not needle or self.header.magic != CURRENT_MAGIC:
             return True
         if self.header.codec == NONE:
@@ -138,22 +138,22 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True)
 class OpenLogDirectory:
-    """A log directory, or one partition of one, that brokers are kept away from until `close`."""
+    """A log directory, or one partition of it, locked against brokers until `close`."""
 
     path: str
     """The log directory; of a single partition, the directory above it."""
     partitions: tuple[PartitionFiles, ...]
     cleaner_checkpoint: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Up to which offset each partition is clean, from `cleaner-offset-checkpoint`."""
+    """End of each partition's clean section, from `cleaner-offset-checkpoint`."""
     cleaner_checkpoint_ms: int | None = None
-    """Time of the last write to that file, None if there is none."""
+    """Time of the last write to that file; None if it does not exist."""
     problems: list[Problem] = field(default_factory=list)
-    """Those of the directory itself; the partitions have not been read yet."""
+    """Problems of the directory itself; the partitions have not been read yet."""
     set_aside: tuple[str, ...] = ()
-    """Directories that wait to be deleted (`-delete`) or that no topic claims (`-stray`, `-future`), and files that a start has
-    taken out of a log (`.aside`)."""
+    """Directories that await deletion (`-delete`) or belong to no topic (`-stray`, `-future`), and files that a broker's
+    start removed from a log (`.aside`)."""
     was_orderly: bool = True
-    """True if the last broker stopped in order; it leaves `.kafka_cleanshutdown` then."""
+    """True if the last broker stopped in an orderly way, which leaves `.kafka_cleanshutdown`."""
     lock: ReadLock | None = None
 
     def __enter__(self) -> OpenLogDirectory:
@@ -165,12 +165,12 @@ class OpenLogDirectory:
         self.close()
 
     def close(self) -> None:
-        """Let brokers in again."""
+        """Release the lock."""
         if self.lock is not None:
             self.lock.release()
 
     def keep_topics(self, topics: Collection[str]) -> None:
-        """Leave out the partitions of other topics, if any are named. StorageError if one of them has none."""
+        """Keep only the partitions of these topics; all if `topics` is empty. Raises StorageError if a topic has none."""
         missing = set(topics) - {one.topic for one in self.partitions}
         if missing:
             raise StorageError(f"there is no topic {min(missing)!r} in {self.path}")
@@ -179,10 +179,10 @@ class OpenLogDirectory:
 
 
 def open_log_directory(env: Env, path: str) -> OpenLogDirectory:
-    """Find the partitions in `path`, a log directory or the directory of one partition. The metadata log is left out
-    unless it is the one asked for.
+    """Find the partitions in `path`, a log directory or the directory of one partition. The metadata log is omitted
+    unless `path` is its directory.
 
-    StorageError if a broker holds the directory, or if there are no partitions in it.
+    Raises StorageError if a broker holds the directory, or if it has no partitions.
     """
     path = os.path.abspath(path)
     is_partition = any(names.is_segment_file(name) for name in env.list_dir(path))
@@ -215,7 +215,7 @@ def open_log_directory(env: Env, path: str) -> OpenLogDirectory:
 
 
 def lock_for_reading(env: Env, log_directory: str) -> ReadLock | None:
-    """Keep brokers away from a log directory; None without a `.lock` file. StorageError if a broker holds it."""
+    """Lock a log directory against brokers; return None without a `.lock` file. Raises StorageError if a broker holds it."""
     try:
         return env.lock_for_reading(f"{log_directory}/{names.LOCK}")
     except StorageError as error:
@@ -282,8 +282,8 @@ def _read_checkpoint(env: Env, opened: OpenLogDirectory, name: str) -> dict[tupl
 def iter_batches(env: Env, segment: SegmentFile, report: Report, advance: Advance | None = None) -> Iterator[Batch]:
     """Yield the whole batches of a segment, of any magic.
 
-    What is wrong goes to `report` in its place: a checksum that does not match (the batch is yielded nevertheless, with
-    `crc_is_valid` False), an offset out of order, and bytes that are no batch, which end the segment.
+    Problems are passed to `report` as they are met: a wrong checksum (the batch is yielded nevertheless, with `crc_is_valid`
+    False), an offset out of order, and bytes that are not a batch, which end the segment.
     """
     try:
         file = env.open(segment.path, read_only=True)
@@ -304,7 +304,7 @@ def iter_open_batches(
     advance: Advance | None = None,
     read_bytes: int = READ_BYTES,
 ) -> Iterator[Batch]:
-    """Yield the whole batches in the first `size` bytes of a segment's open file, as `iter_batches` does."""
+    """As `iter_batches`, for the first `size` bytes of a segment's open file."""
     yield from Walk(file, segment, size, report, advance, read_bytes).batches()
 
 
@@ -328,7 +328,7 @@ class Walk:
         self._read_bytes = read_bytes
         self._counted = 0
         self.position = 0
-        """Start of the next batch; the size when the segment is over."""
+        """Start of the next batch; the size at the end of the segment."""
         self.last_offset = segment.base_offset - 1
         """The greatest offset so far."""
 
@@ -382,7 +382,7 @@ class Walk:
         return self._file.pread(min(count, self._size - position), position)
 
     def count(self, position: int) -> None:
-        """Tell how far the segment was read."""
+        """Report progress up to `position` to `advance`."""
         if self._advance is not None and position > self._counted:
             self._advance(position - self._counted)
             self._counted = position
@@ -391,7 +391,7 @@ class Walk:
         self._report(Problem(self._path, position, reason))
 
     def _unsound(self, position: int, length: int, magic: int) -> str:
-        """Return why the batch at `position` cannot be read, "" if it can."""
+        """Return the reason why the batch at `position` cannot be read; "" if it can."""
         left = self._size - position
         if length < MIN_ENTRY_LENGTH:
             if length == 0 and self._is_zero_from(position):
@@ -423,7 +423,7 @@ class Walk:
 
 
 def _crc_fault(buffer: bytes, at: int, size: int, magic: int) -> str:
-    """Return how the checksum of the entry at `at` differs from its bytes, "" if it does not."""
+    """Return a description of the mismatch between the entry's checksum and its bytes; "" if they match."""
     with memoryview(buffer) as view:
         if magic == CURRENT_MAGIC:
             declared = int.from_bytes(view[at + 17 : at + 21], "big")

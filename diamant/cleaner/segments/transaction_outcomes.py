@@ -1,12 +1,12 @@
-"""The outcomes of a log's transactions: which aborted, which are open; all others were committed.
+"""The outcomes of a log's transactions: aborted or open; all others are committed.
 
-`TransactionOutcomes` answers for a batch. It is made of the indexes of aborted transactions and the producers' state, which
-consumers are answered from; or, where those may be missing or damaged, of the markers in the log (`TransactionWalk`): a
-transactional batch is decided by the next marker of its producer: COMMIT or ABORT. Without one its transaction is still open.
+`TransactionOutcomes` returns the outcome for a batch. Its sources are the indexes of aborted transactions and the producers'
+state, as for consumers. Where these may be missing or damaged, the source is the markers in the log (`TransactionWalk`): the
+producer's next marker, COMMIT or ABORT, decides a transactional batch. Without one its transaction is still open.
 
-A cleaning decides otherwise, on what it reads: `rules.transaction_tracker`.
+A cleaning round decides differently, on the batches it reads: `rules.transaction_tracker`.
 
-Memory: 16 bytes for each transaction that aborted, some 200 more for each producer of one and while a walk finds it; 100
+Memory: 16 bytes for each aborted transaction, and about 200 for each producer of one and for each one that a walk finds; 100
 bytes for each open one.
 """
 
@@ -47,13 +47,13 @@ class Outcome(IntEnum):
 
 
 class TransactionOutcomes:
-    """The aborted and the open transactions of a log. An aborted one may be named twice."""
+    """The aborted and the open transactions of a log. An aborted one may be given twice."""
 
     def __init__(self, aborted: Iterable[AbortedTxn] = (), open_since: Mapping[int, int] | None = None) -> None:
         """`open_since`: producer id to the first offset of its open transaction."""
         self._open_since = {} if open_since is None else dict(open_since)
         self._aborted: dict[int, tuple[array[int], array[int]]] = {}
-        """Producer id to first offsets, ascending, and where all that began up to there has ended."""
+        """Producer id to first offsets, ascending, and the greatest last offset of the transactions up to each."""
         for one in aborted:
             firsts, ends = self._aborted.setdefault(one.producer_id, (array("q"), array("q")))
             firsts.append(one.first_offset)
@@ -68,13 +68,13 @@ class TransactionOutcomes:
         return TransactionOutcomes(aborted, self._open_since)
 
     def of(self, header: BatchHeader) -> Outcome:
-        """Return what became of a data batch."""
+        """Return the outcome of a data batch."""
         if not header.is_transactional:
             return Outcome.COMMITTED
         return self.of_transactional(header.producer_id, header.base_offset)
 
     def of_transactional(self, producer_id: int, offset: int) -> Outcome:
-        """Return what became of a transactional batch of data that begins at `offset`."""
+        """Return the outcome of a transactional data batch with base offset `offset`."""
         if producer_id in self._aborted:
             firsts, ends = self._aborted[producer_id]
             index = bisect_right(firsts, offset) - 1
@@ -85,24 +85,24 @@ class TransactionOutcomes:
 
 
 class TransactionWalk:
-    """Follows the transactions of a log from batch to batch, in the order of offsets."""
+    """Tracks the transactions of a log from batch to batch, in offset order."""
 
     def __init__(self) -> None:
         self.open_since: dict[int, int] = {}
-        """Producer id to the first offset of its transaction, which no marker has ended."""
+        """Producer id to the first offset of its open transaction."""
         self.aborted: list[AbortedTxn] = []
-        """Transactions that aborted; the last stable offset is not filled in (-1)."""
+        """Aborted transactions; their last stable offset is not set (-1)."""
         self.aborted_with_records: list[AbortedTxn] = []
-        """Those of which there are records."""
+        """The aborted transactions that have records."""
         self._with_records: set[int] = set()
 
     @property
     def first_open_offset(self) -> int | None:
-        """First offset of the oldest open transaction: the last stable offset, below which all is decided."""
+        """First offset of the oldest open transaction: the last stable offset. Every batch below is decided."""
         return min(self.open_since.values(), default=None)
 
     def add(self, header: BatchHeader, control_type: ControlType | None) -> None:
-        """Take the next batch; `control_type` is that of a control batch."""
+        """Process the next batch; `control_type` is its type if it is a control batch."""
         producer_id = header.producer_id
         if not header.is_transactional or producer_id < 0:
             return
@@ -121,7 +121,7 @@ class TransactionWalk:
 
 
 def marker_type(buffer: bytes, at: int) -> ControlType | None:
-    """Return the type of the first record of the control batch at `at`; None if it has none, or is damaged."""
+    """Return the type of the first record of the control batch at `at`; None if it has no record, or is damaged."""
     try:
         record = next(iter_records(buffer, at), None)
         return None if record is None else parse_control_type(record.key)
@@ -130,10 +130,10 @@ def marker_type(buffer: bytes, at: int) -> ControlType | None:
 
 
 class DecidedBatches:
-    """All sound batches of a partition together with what became of them.
+    """All sound batches of a partition with the outcomes of their transactions.
 
-    A partition without transactions is read once. At the first transactional batch what follows is read ahead once,
-    headers and markers only, to learn how the transactions end.
+    A partition without transactions is read once. At the first transactional batch, the headers and markers of the rest are
+    read ahead once, to find the outcomes.
     """
 
     def __init__(
@@ -151,13 +151,13 @@ class DecidedBatches:
         self._advance = advance
         self._is_compiled = is_compiled
         self.transactions: TransactionWalk | None = None
-        """None as long as there was no transactional batch."""
+        """None until the first transactional batch."""
         self._outcomes = TransactionOutcomes()
 
     def __iter__(self) -> Iterator[tuple[SegmentFile, Piece, Outcome]]:
-        """Yield the data and control batches whose checksum is right: rows with their outcomes in STEP, or a batch and its own.
+        """Yield the data and control batches with a valid checksum: rows with outcomes in STEP, or one batch and its outcome.
 
-        The outcome of a control batch means nothing.
+        The outcome of a control batch has no meaning.
         """
         segments = self._partition.segments
         reader = PieceReader(is_compiled=self._is_compiled)
@@ -199,4 +199,4 @@ def _add(walk: TransactionWalk, header: BatchHeader, batch: Batch | None) -> Non
 
 
 def _nowhere(problem: Problem) -> None:
-    """Take a problem that the main pass will meet again."""
+    """Ignore a problem: the main pass reports it."""

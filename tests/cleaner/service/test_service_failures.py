@@ -344,7 +344,7 @@ async def test_who_stands_in_for_other_machines_needs_room(logs: SeveralLogs, he
     await service.settled()
     assert held.plans == []
     found = service.states.uncleanable["t", 0]
-    assert f"and {logs.env.disk_usage('/')[1]} are free" in found.reason
+    assert f"only {logs.env.disk_usage('/')[1]} are free" in found.reason
     logs.env.capacity_bytes = None
     assert found.retry_ms is not None
     logs.clock.advance_ms(found.retry_ms - found.since_ms)
