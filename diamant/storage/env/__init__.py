@@ -1,1 +1,1 @@
-"""The operating system: real, in memory and overlaid; clocks, locks, open files."""
+"""Access to the operating system (real, in memory or overlaid): files, clocks, locks."""

@@ -1,11 +1,11 @@
-"""The birth time of a file, which Linux tells through statx(2) and Python's `os.stat` does not.
+"""The birth time of a file: Linux reports it through statx(2), Python's `os.stat` does not.
 
-    offset  size  struct statx, what is used of it
+    offset  size  fields of struct statx used here
          0     4  mask of the fields that are filled in, of which STATX_BTIME is 0x800
         80     8  seconds of the birth time
         88     4  nanoseconds
 
-The time is that of the inode: renaming, writing and setting the modification time leave it as it is, a copy has its own.
+The birth time belongs to the inode: renaming, writing and setting the modification time do not change it; a copy has its own.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def load_statx() -> Statx | None:
 
 
 def birth_ms(path: str, load: Callable[[], Statx | None] = load_statx) -> int | None:
-    """Return when the file was created, in ms since the epoch; None where system or file system do not know.
+    """Return the creation time in ms since the epoch; None if the system or file system does not record it.
 
-    OSError as `os.stat` has it.
+    OSError as from `os.stat`.
     """
     os.stat(path)  # for its errors
     statx = load()

@@ -1,7 +1,7 @@
-"""The source of time: the system's clock, or one that a test or a user moves.
+"""The source of time: the system clock, or a clock that a test or a user moves.
 
-Everything that is a point in time on disk or on the wire (record timestamps, retention, roll, horizons, producer
-expiry) is read from `Clock.now_ms`. Deadlines of waiting requests are the event loop's business.
+All times on disk and on the wire (record timestamps, retention, roll, horizons, producer expiry) come from `Clock.now_ms`.
+Deadlines of waiting requests use the event loop's clock.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class SystemClock:
 
 
 class SettableClock:
-    """A clock that moves when told to.
+    """A clock that its methods move.
 
-    Frozen by default, which makes tests repeatable. With `is_running` it also follows real time, so that a broker in
-    use can be moved a week ahead and continues from there. A caller that must act on a jump appends to `on_change`: the
-    callbacks are called in the thread that moved the clock, after it has moved.
+    Frozen by default, which makes tests repeatable. With `is_running` it also follows real time, so a running broker can
+    be moved a week ahead and continue from there. Callbacks in `on_change` run after each move, in the thread that moved
+    the clock.
     """
 
     __slots__ = ("_now_ms", "_real_origin_ns", "on_change")
@@ -70,10 +70,10 @@ class SettableClock:
 
 
 class ManualClock(SettableClock):
-    """A broker's clock that people move: forward only, running or frozen.
+    """A broker's clock that users move: forward only, running or frozen.
 
-    It may stand ahead of real time (it was advanced) or behind (it was frozen). Safe from any thread to read;
-    moved by one at a time.
+    It may be ahead of real time (after an advance) or behind (after a freeze). Any thread may read it; one thread at a
+    time may move it.
     """
 
     __slots__ = ("_state",)
@@ -92,7 +92,7 @@ class ManualClock(SettableClock):
 
     @property
     def is_frozen(self) -> bool:
-        """True while it moves only when told to."""
+        """True while only explicit calls move the clock."""
         return self._state[1] is None
 
     def advance_ms(self, delta_ms: int) -> int:
@@ -109,11 +109,11 @@ class ManualClock(SettableClock):
         return self._change(now_ms, is_frozen=self.is_frozen)
 
     def freeze(self) -> int:
-        """Let it stand from now on; returns when."""
+        """Stop the clock and return its time."""
         return self._change(self.now_ms(), is_frozen=True)
 
     def resume(self) -> int:
-        """Let it run again, from where it stands; returns that."""
+        """Restart the clock from its current time, and return that time."""
         return self._change(self.now_ms(), is_frozen=False)
 
     def _change(self, now_ms: int, *, is_frozen: bool) -> int:
@@ -124,15 +124,14 @@ class ManualClock(SettableClock):
 
 
 def is_frozen(clock: Clock) -> bool:
-    """Tell whether waiting for a time of this clock means waiting until it is moved."""
+    """True if the clock reaches a later time only when a user moves it."""
     return isinstance(clock, ManualClock) and clock.is_frozen
 
 
 def bounds_now_ms(clock: Clock) -> int:
-    """Return the time that bounds on producers' timestamps count from: of a manual clock and the real one the later.
+    """Return the base of the bounds on producers' timestamps: the later of a manual clock and real time.
 
-    Producers stamp records by their own clocks, which were not moved: a broker whose clock was frozen must not refuse
-    them.
+    Producers use their own clocks, which were not moved: a broker with a frozen clock must not refuse their records.
     """
     now_ms = clock.now_ms()
     return max(now_ms, time.time_ns() // 1_000_000) if isinstance(clock, ManualClock) else now_ms

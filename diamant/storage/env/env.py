@@ -1,16 +1,16 @@
 """The operating system as storage sees it: files, directories, locks, the clock.
 
-Everything that touches a disk goes through an `Env`. `RealEnv` is the operating system, `memory.MemoryEnv` a model
-of it that forgets what was not synced. What both promise:
+All disk access goes through an `Env`. `RealEnv` is the operating system; `memory.MemoryEnv` is a model of it that can lose
+unsynced data. Both guarantee:
 
 * A file's content is durable after `File.sync`, a directory's entries (created, renamed, removed) after `sync_dir`.
   Neither implies the other.
-* `rename` replaces atomically: after a loss of power the name leads to the old or to the new file, never to neither.
-* Paths are text with `/`; `list_dir` gives names, not paths.
+* `rename` replaces atomically: after a loss of power the name refers to the old or to the new file, never to neither.
+* Paths are text with `/`; `list_dir` returns names, not paths.
 * Failures are `OSError`s of the operating system.
 
-A `File` may be read from any thread. Writing (append, pwrite, truncate) belongs to one owner at a time. `sync` may run
-in another thread than the writer's: it covers at least what was written before the call.
+Any thread may read a `File`. One owner at a time may write to it (append, pwrite, truncate). `sync` may run in another thread
+than the writer's: it covers at least all writes before the call.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 class File(Protocol):
     """One open file.
 
-    `size` is counted by this object, not asked of the system: bytes beyond it, left by an append that failed half-way,
-    are overwritten by the next append, and `truncate(size())` removes them.
+    This object tracks `size` without asking the system. An append that fails half-way may leave bytes beyond it: the next
+    append overwrites them, and `truncate(size())` removes them.
     """
 
     path: str
@@ -54,11 +54,11 @@ class File(Protocol):
         ...
 
     def try_pread(self, count: int, position: int) -> bytes | None:
-        """Read like `pread` if no disk is needed for it, else return None at once."""
+        """Read like `pread` if the data are in memory, else return None at once."""
         ...
 
     def append(self, *buffers: Buffer) -> None:
-        """Write `buffers` one after the other at the end: all of them, or OSError and `size` as before."""
+        """Write all of `buffers` at the end, in order. OSError leaves `size` unchanged."""
         ...
 
     def pwrite(self, data: Buffer, position: int) -> None:
@@ -78,11 +78,11 @@ class File(Protocol):
         ...
 
     def fileno(self) -> int | None:
-        """Return the descriptor for sendfile and the like; None if there is none (in memory)."""
+        """Return the descriptor, for sendfile and similar calls; None for a file in memory."""
         ...
 
     def close(self) -> None:
-        """Give the descriptor back. May be called twice."""
+        """Close the descriptor. May be called twice."""
         ...
 
 
@@ -90,7 +90,7 @@ class Lock(Protocol):
     """A lock on a log directory."""
 
     def release(self) -> None:
-        """Give the lock up and remove its file, as Kafka does. May be called twice."""
+        """Release the lock and remove its file, as Kafka does. May be called twice."""
         ...
 
 
@@ -98,17 +98,17 @@ class ReadLock(Protocol):
     """A lock that readers of a log directory share."""
 
     def release(self) -> None:
-        """Give the lock up; its file stays, unless it was made for this. May be called twice."""
+        """Release the lock; its file stays, unless it was created for this lock. May be called twice."""
         ...
 
 
 class Env(Protocol):
-    """Files, directories, locks and the clock. See the module for what is durable when."""
+    """Files, directories, locks and the clock. The module docstring states the guarantees of durability."""
 
     clock: Clock
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open a file; with `create` it is made if it is missing, else FileNotFoundError."""
+        """Open a file. With `create` a missing file is created; otherwise FileNotFoundError."""
         ...
 
     def create_new(self, path: str) -> File:
@@ -116,15 +116,15 @@ class Env(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Tell whether there is a file or directory of that name."""
+        """True if there is a file or directory of that name."""
         ...
 
     def is_dir(self, path: str) -> bool:
-        """Tell whether there is a directory of that name."""
+        """True if there is a directory of that name."""
         ...
 
     def is_link(self, path: str) -> bool:
-        """Tell whether the name is a symbolic link, whatever it leads to."""
+        """True if the name is a symbolic link, whatever its target."""
         ...
 
     def list_dir(self, path: str) -> list[str]:
@@ -132,7 +132,7 @@ class Env(Protocol):
         ...
 
     def make_dirs(self, path: str) -> None:
-        """Create a directory and its parents; no error if it is there."""
+        """Create a directory and its parents; no error if it exists."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -140,11 +140,11 @@ class Env(Protocol):
         ...
 
     def renamed_elsewhere(self, renames: Mapping[str, str]) -> AbstractContextManager[None]:
-        """Another process renames files, from old to new paths: until the end of this the old ones lead to the files, too."""
+        """Context in which another process renames files, old path to new: both paths find a file until it ends."""
         ...
 
     def link(self, path: str, new: str) -> None:
-        """Give a file a second name, which must be free. OSError where the file system has no hard links, or none to there."""
+        """Create a hard link at the unused path `new`. OSError if the file system does not allow it."""
         ...
 
     def remove(self, path: str, *, missing_ok: bool = False) -> None:
@@ -152,9 +152,9 @@ class Env(Protocol):
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with all that is in it; no error if it is gone.
+        """Remove a directory and its contents; no error if it is missing.
 
-        Of one that is a link to another place a partition's files are removed there, and nothing else that may be there.
+        If it is a symbolic link, only a partition's files are removed from its target.
         """
         ...
 
@@ -163,7 +163,7 @@ class Env(Protocol):
         ...
 
     def sync_file(self, path: str) -> None:
-        """Make durable the content of a file that is not open."""
+        """Sync the content of a file that is not open."""
         ...
 
     def file_size(self, path: str) -> int:
@@ -171,15 +171,15 @@ class Env(Protocol):
         ...
 
     def mtime_ms(self, path: str) -> int:
-        """Return when the file was last written."""
+        """Return the file's modification time."""
         ...
 
     def birth_ms(self, path: str) -> int | None:
-        """Return when the file was created; None if that is unknown. Renaming and `set_mtime_ms` do not change it."""
+        """Return the file's creation time; None if unknown. Renaming and `set_mtime_ms` do not change it."""
         ...
 
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
-        """Set when the file was last written."""
+        """Set the file's modification time."""
         ...
 
     def read_bytes(self, path: str) -> bytes:
@@ -189,20 +189,20 @@ class Env(Protocol):
     def view_file(self, path: str) -> View:
         """Return a view of a file that is no longer being written.
 
-        Views are cached, up to a limit. Opening the file for writing, renaming or removing it forgets its view.
+        A bounded number of views is cached. Opening the file for writing, renaming or removing it drops its view.
         """
         ...
 
     def disk_usage(self, path: str) -> tuple[int, int]:
-        """Return `(total, free)` bytes of the file system that holds `path`; free as for an ordinary user."""
+        """Return `(total, free)` bytes of the file system that holds `path`; free means available to ordinary users."""
         ...
 
     def set_read_only(self, path: str) -> None:
-        """Take the permission to write from everyone, as Kafka does with metadata snapshots (mode 0400)."""
+        """Make the file read-only, as Kafka does with metadata snapshots (mode 0400)."""
         ...
 
     def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """Replace a small file so that a reader, also after a loss of power, sees the old content or the new.
+        """Replace a small file; a reader sees the old content or the new one, even after a loss of power.
 
         Writes `path`.tmp, syncs it, renames it over `path` and syncs the directory. Without `sync` only the
         rename is atomic: after a loss of power the file may be old, new or empty.
@@ -210,15 +210,14 @@ class Env(Protocol):
         ...
 
     def lock(self, path: str) -> Lock:
-        """Lock a directory by its `.lock` file. StorageError if it is held, by another process or by this one."""
+        """Lock a directory by its `.lock` file. StorageError if another process or this one holds the lock."""
         ...
 
     def lock_for_reading(self, path: str, *, create: bool = False) -> ReadLock | None:
-        """Keep brokers away from a directory while it is read. StorageError if one holds it; None without a `.lock` file.
+        """Keep brokers out of a directory while it is read. StorageError if a broker holds it; None without a `.lock` file.
 
-        Readers do not exclude each other. Nothing is created or changed: without the file nothing can be locked, and
-        a broker may start then. With `create` the file is made if need be, and removed with the lock; OSError if that
-        cannot be.
+        Readers do not exclude each other. By default nothing is created: without the file there is no lock, and a broker
+        may start. With `create` a missing file is created, and removed with the lock; OSError if that fails.
         """
         ...
 
@@ -231,9 +230,9 @@ def parent(path: str) -> str:
 class RealFile:
     """A file of the operating system.
 
-    A reader that holds the object may continue reading after the file was renamed or removed. An object that is dropped
-    without `close` closes its descriptor when the last reference goes, which is how segments with readers are released.
-    Takes over `fd`. OSError if it is no regular file: reading a pipe might never end.
+    A reader that holds the object may continue reading after the file is renamed or removed. Without `close`, the last
+    reference closes the descriptor; segments with readers are released this way. The object owns `fd`. OSError if it is not
+    a regular file: a read from a pipe might never end.
     """
 
     __slots__ = ("_fd", "_size", "path")
@@ -287,12 +286,12 @@ class RealFile:
             if written != size:
                 self._write_rest(buffers, written)
         except OSError as error:
-            error.filename = self.path  # calls on descriptors name no file
+            error.filename = self.path  # errors of calls on descriptors name no file
             raise
         self._size = position + size
 
     def _write_rest(self, buffers: tuple[Buffer, ...], written: int) -> None:
-        """Write what a short write left over, skipping the first `written` bytes of `buffers`."""
+        """Write the rest after a short write, skipping the first `written` bytes of `buffers`."""
         position = self._size + written
         for buffer in buffers:
             size = len(buffer)
@@ -351,7 +350,7 @@ class RealFile:
 
 
 class _HeldFile(RealFile):
-    """A lock file that this process holds, read by the one descriptor of it: to close another would drop the lock."""
+    """A lock file that this process holds. It shares the lock's descriptor: closing another one would drop the lock."""
 
     __slots__ = ("_held",)
 
@@ -368,14 +367,14 @@ class RealEnv:
     """The operating system."""
 
     def __init__(self, clock: Clock | None = None, *, max_cached_views: int = 256) -> None:
-        """`max_cached_views` views of finished files are kept, each a descriptor or `view.MAX_COPIED_BYTES`."""
+        """Cache at most `max_cached_views` views of finished files, each a descriptor or up to `view.MAX_COPIED_BYTES`."""
         self.clock: Clock = SystemClock() if clock is None else clock
         self._max_cached_views = max_cached_views
         self._views: OrderedDict[str, View] = OrderedDict()
         self._view_counts: dict[str, int] = {}
-        """Number of views below each directory, so that renaming a file, the usual case, needs no search."""
+        """Number of views below each directory, so that the usual rename of a file needs no search."""
         self._forgotten = 0
-        """Raised whenever a view may have to be forgotten, even if there is none: a thread may be about to keep one."""
+        """Incremented whenever a view is invalidated, even if none is cached: a thread may be about to cache one."""
         self._views_lock = threading.Lock()
         self._renamed_elsewhere: dict[str, str] = {}
 
@@ -432,7 +431,7 @@ class RealEnv:
                 self._forget_view(new)
 
     def _new_path(self, path: str) -> str:
-        """Return where a file is that was not found; FileNotFoundError if it is nowhere."""
+        """Return the new path of a file missing at `path`; FileNotFoundError if it has none."""
         new = self._renamed_elsewhere.get(path)
         if new is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -451,7 +450,7 @@ class RealEnv:
             self._forget_view(path)
 
     def remove_tree(self, path: str) -> None:
-        import shutil  # imports every compressor of the standard library, which no start needs
+        import shutil  # slow: it imports every compressor of the standard library
 
         if os.path.islink(path):
             self._forget_view(path)
@@ -462,7 +461,7 @@ class RealEnv:
                 shutil.rmtree(path)
                 break
             except FileNotFoundError:
-                # Another process is removing it, too, and has taken a file first: the rest is still there.
+                # Another process is removing it as well and took a file first: the rest still exists.
                 if not os.path.isdir(path):
                     break
         self._forget_view(path)
@@ -497,7 +496,7 @@ class RealEnv:
             return os.stat(self._new_path(path))
 
     def birth_ms(self, path: str) -> int | None:
-        # ctypes is loaded only where this is asked.
+        # Loads ctypes, which few processes need.
         from diamant.storage.env.birth_time import birth_ms
 
         return birth_ms(path)
@@ -534,7 +533,7 @@ class RealEnv:
         view = view_of(self._open(path, os.O_RDONLY | os.O_CLOEXEC))
         with self._views_lock:
             if self._forgotten != forgotten:
-                return view  # of a file that may have lost its name to another one since it was opened
+                return view  # not cached: another file may have taken the name since the open
             if path not in views:
                 self._count_view(path, 1)
             views[path] = view
@@ -543,7 +542,7 @@ class RealEnv:
         return view
 
     def _forget_view(self, path: str) -> None:
-        """Forget the view of a file, or of everything below a directory."""
+        """Drop the view of a file, or all views below a directory."""
         with self._views_lock:
             self._forgotten += 1
             if self._views.pop(path, None) is not None:
@@ -593,7 +592,7 @@ def _remove_linked(path: str) -> None:
 
 
 def replace_file(env: Env, path: str, data: bytes, *, sync: bool) -> None:
-    """Do what `Env.write_atomically` promises, by the other calls of an `Env`."""
+    """Implement `Env.write_atomically` with the other calls of an `Env`."""
     temporary = path + ".tmp"
     try:
         file = env.open(temporary, create=True)

@@ -1,4 +1,4 @@
-"""Faults of a file system, as a test asks for them: calls that fail, and calls before which something else happens."""
+"""Fault injection for tests: file system calls that fail, or that run a function first."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Operation: TypeAlias = Literal[
 
 @dataclass(slots=True)
 class InjectedFault:
-    """Calls that are to fail, or before which something else happens; `InjectedFaults.fail` and `before` make one."""
+    """A rule for calls that fail or run a function first; made by `InjectedFaults.fail` and `before`."""
 
     operation: Operation
     path_glob: str
     effect: OSError | Callable[[], object]
-    """The error, or a function that is called first."""
+    """The error to raise, or the function to call first."""
     after: int
     """Number of calls that succeed first."""
     times: int | None
-    """Number of calls that are affected then; None for all of them."""
+    """Number of calls affected afterwards; None for all."""
     partial_bytes: int = 0
-    """Number of bytes that a failing append writes nevertheless."""
+    """Number of bytes that a failing append still writes."""
     hits: int = 0
-    """Number of calls that were affected."""
+    """Number of calls affected so far."""
 
     def clear(self) -> None:
         """Let all further calls succeed."""
@@ -38,7 +38,7 @@ class InjectedFault:
 
 
 class InjectedFaults:
-    """All faults of one file system, in the order in which they were asked for. Any thread."""
+    """The faults of one file system, in order of injection. Any thread."""
 
     def __init__(self) -> None:
         self._all: list[InjectedFault] = []
@@ -57,7 +57,7 @@ class InjectedFaults:
         """Make calls of `operation` on paths like `path_glob` fail with `error` (an errno such as ENOSPC).
 
         The first `after` calls succeed, then `times` fail (None: all). An append may write `partial_bytes` before it
-        fails. Making a file counts as `create` besides `open`; a rename is known by either of its paths.
+        fails. Creating a file counts as `create` as well as `open`; a rename matches by either path.
         """
         if isinstance(error, int):
             error = OSError(error, os.strerror(error))
@@ -68,13 +68,13 @@ class InjectedFaults:
     ) -> InjectedFault:
         """Call `act` before the first `times` calls (None: all) of `operation` on paths like `path_glob`.
 
-        The call fails with what `act` raises. `act` runs in the thread of the call, and may call the file system. Before a call
-        of an open file, or a `sync_file`, it may wait for other threads that do.
+        The call fails with any exception of `act`. `act` runs in the caller's thread and may call the file system. Before
+        calls of an open file and `sync_file` it may also wait for other threads that call the file system.
         """
         return self._add(InjectedFault(operation, path_glob, act, 0, times))
 
     def begin(self, operation: Operation, paths: tuple[str, ...]) -> None:
-        """Have happen what is to happen before a call: OSError if it is to fail, and what a function raises."""
+        """Apply the faults before a call. OSError if the call must fail; exceptions of injected functions."""
         for fault in self._affecting(operation, paths) if self._all else ():
             if isinstance(fault.effect, OSError):
                 error = OSError(fault.effect.errno, fault.effect.strerror, paths[0])
@@ -88,7 +88,7 @@ class InjectedFaults:
         return fault
 
     def _affecting(self, operation: Operation, paths: tuple[str, ...]) -> list[InjectedFault]:
-        """Return the faults that affect this call, up to the first that makes it fail, and count them."""
+        """Count and return the faults that affect this call, up to the first that makes it fail."""
         found: list[InjectedFault] = []
         with self._lock:
             for fault in self._all:

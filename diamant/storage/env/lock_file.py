@@ -1,9 +1,8 @@
-"""The `.lock` file of a log directory: POSIX record locks, as Java's `FileChannel.tryLock` takes them, so that Kafka sees ours.
+"""The `.lock` file of a log directory, locked with POSIX record locks like those of Java's `FileChannel.tryLock` in Kafka.
 
-The system drops such a lock when the process closes any descriptor of the file, and it does not exclude the process
-itself. So a process has one descriptor of each file that it has locked, for all holders of the lock and for readers of
-the file, as a scan of all files does (`held_here`). It is closed with its last user, even if the lock was given up
-before.
+The system drops such a lock when the process closes any descriptor of the file, and the lock does not exclude its own process.
+Therefore a process keeps one descriptor per locked file, shared by the holders of the lock and by readers of the file, such
+as a scan of all files (`held_here`). The last user closes it, even if the lock was released before.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from diamant.storage.errors import InUse
 
 
 class LockFile:
-    """One file and its descriptor; a user of the descriptor keeps this object."""
+    """One file and its descriptor. Each user of the descriptor holds a reference to this object."""
 
     __slots__ = ("__weakref__", "fd", "holders", "is_exclusive", "is_ours", "name")
 
     def __init__(self, name: str, fd: int, *, is_exclusive: bool, is_ours: bool = False) -> None:
-        """Take over `fd`. With `is_ours` the file was made to be locked, and goes with its last holder."""
+        """Own `fd`. `is_ours`: the file was created for the lock, and its last holder removes it."""
         self.name = name
         self.fd = fd
         self.is_exclusive = is_exclusive
@@ -32,7 +31,7 @@ class LockFile:
         self.holders = 0
 
     def close(self) -> None:
-        """Give the descriptor back, and with it what the process has locked of the file. May be called twice."""
+        """Close the descriptor, which drops the process's locks on the file. May be called twice."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -42,16 +41,16 @@ class LockFile:
             self.close()
 
     def lock(self) -> bool:
-        """Lock the file, and tell whether its name still leads to it: a lock on a removed file guards nothing.
+        """Lock the file; False if its name no longer refers to it, since a lock on a removed file guards nothing.
 
-        InUse if it is locked by another holder.
+        InUse if another process holds the lock.
         """
         try:
             fcntl.lockf(self.fd, (fcntl.LOCK_EX if self.is_exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise InUse(f"{self.name}: in use by another process") from error
-            # As on a file system without locks; the call names no file.
+            # For example a file system without locks. The system's error names no file.
             raise OSError(error.errno, f"cannot be locked: {error.strerror}", self.name) from error
         try:
             return os.path.samestat(os.fstat(self.fd), os.stat(self.name))
@@ -59,7 +58,7 @@ class LockFile:
             return False
 
     def try_lock(self) -> bool:
-        """Do as `lock`, and close the descriptor if it fails: closed later, it would drop the lock of the next try."""
+        """Lock like `lock`, and close the descriptor on failure: closed later, it would drop the next attempt's lock."""
         is_locked = False
         try:
             is_locked = self.lock()
@@ -70,15 +69,15 @@ class LockFile:
 
 
 _here: WeakValueDictionary[str, LockFile] = WeakValueDictionary()
-"""The files that this process has locked, or has locked and still reads, by their real paths."""
+"""Files that this process has locked, or still reads after a lock, by real path."""
 _changing = threading.Lock()
-"""Held while a lock is taken or given up."""
+"""Held while a lock is taken or released."""
 
 
 def held_here(path: str) -> LockFile | None:
-    """Return the file at `path` if this process has it open for a lock: it must not be opened, and so closed, beside that.
+    """Return the file at `path` if this process has it open for a lock: opening and closing it again would drop the lock.
 
-    It may have another name, as in a copy by hard links.
+    The file may have another name, as in a copy by hard links.
     """
     for file in list(_here.values()):
         with suppress(OSError):
@@ -88,7 +87,7 @@ def held_here(path: str) -> LockFile | None:
 
 
 class ExclusiveLock:
-    """A broker's exclusive lock. Made if the file is not locked, by another process or by this one, else InUse."""
+    """A broker's exclusive lock. InUse if another process or this one has locked the file."""
 
     def __init__(self, path: str) -> None:
         name = os.path.realpath(path)
@@ -99,13 +98,13 @@ class ExclusiveLock:
                 fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
                 file = LockFile(name, fd, is_exclusive=True)
                 if file.try_lock():
-                    break  # else the one that released it has removed it
+                    break  # otherwise the last holder removed the file: try again
             file.holders = 1
             _here[name] = file
         self._file: LockFile | None = file
 
     def release(self) -> None:
-        """Remove the file, as Kafka does, and give the lock up. May be called twice."""
+        """Remove the file, as Kafka does, and release the lock. May be called twice."""
         with _changing:
             file, self._file = self._file, None
             if file is not None:
@@ -116,9 +115,9 @@ class ExclusiveLock:
 
 
 class SharedLock:
-    """A reader's shared lock: several at a time, of this process or of others. InUse if a broker holds the directory.
+    """A reader's shared lock; this process and others may hold several. InUse if a broker holds the directory.
 
-    FileNotFoundError if there is no file; with `create` it is made, and removed with the last reader.
+    FileNotFoundError if there is no file; with `create` it is created, and removed by the last reader.
     """
 
     def __init__(self, path: str, *, create: bool = False) -> None:
@@ -129,14 +128,14 @@ class SharedLock:
                 raise InUse(f"{path}: in use by this process")
             if file is None or not file.lock():
                 file = _open_shared(name, create=create)
-                while not file.try_lock():  # the one that released it has removed it
+                while not file.try_lock():  # the last holder removed the file
                     file = _open_shared(name, create=create)
             file.holders += 1
             _here[name] = file
         self._file: LockFile | None = file
 
     def release(self) -> None:
-        """Give the lock up. May be called twice."""
+        """Release the lock. May be called twice."""
         with _changing:
             file, self._file = self._file, None
             if file is None:
@@ -160,7 +159,7 @@ def _open_shared(name: str, *, create: bool) -> LockFile:
 
 
 def _remove_unless_shared(file: LockFile) -> None:
-    """Remove a file that was made for readers, unless another process reads still: its lock would guard nothing."""
+    """Remove a file created for readers, unless another process still reads: its lock would then guard nothing."""
     with suppress(OSError):
         fcntl.lockf(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.unlink(file.name)

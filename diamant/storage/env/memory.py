@@ -1,29 +1,28 @@
 """A file system in memory that loses power on demand.
 
-Every file has two contents, the present one and the one that was synced; every directory has two sets of entries
-likewise. `crash` throws the present ones away. So a test can do something, crash, open the directory again
-and see what a machine would have kept:
+Every file has two contents, the current one and the synced one; every directory likewise has two sets of entries. `crash`
+discards the current ones. A test can run some code, crash, reopen the directory and check what a machine would have kept:
 
     env = MemoryEnv()
     ...                                  the code under test, with env
     env.crash()                          strict: only what was synced is left
-    env.crash(random.Random(seed))       real: of what was not synced, any beginning may have reached the disk
-    env.crash(Loss(names=1, content=0))  the same everywhere: here all names are kept, and nothing of what the files held
+    env.crash(random.Random(seed))       realistic: any prefix of the unsynced data may have reached the disk
+    env.crash(Loss(names=1, content=0))  uniform: here all names survive, and no unsynced content
     ...                                  open again with the same env
 
-What survives a strict crash: the content of a file as of its last `sync`, under the name that its directory had for it
-at the last `sync_dir` (of that directory, and of every one above it up to the root). A file that was synced under a
-name that was not is lost; so is a rename, which leaves the old name and its old content.
+A strict crash keeps a file's content as of its last `sync`, under its name as of the last `sync_dir` of its directory and of all
+parents up to the root. A synced file under an unsynced name is lost. An unsynced rename is undone: the old name and its old
+content return.
 
-What a random crash may add: directory changes in the order they were made, up to some point, per directory; of a file
-that was only appended to, some beginning of the new bytes, perhaps with zeros in place of the rest (a file system
-that records a length before the data); of a file changed otherwise, the old or the new content whole.
+A random crash may also keep unsynced data: of each directory, a prefix of its changes; of a file that was only appended to, a
+prefix of the new bytes, perhaps with zeros for the rest (as on a file system that records the length before the data); of any
+other changed file, either the old or the new content as a whole.
 
-Open files and locks of before the crash are dead: every call on them raises EIO.
+Files and locks opened before the crash are dead: every call on them raises EIO.
 
-`power_off_after` stops the machine at the n-th change or sync, `fail` makes chosen calls fail, `before` has something else
-happen first: between them every order of events that durability depends on can be brought about. To see all of these
-moments in one run, have `before_change` take a `copy` at each, which can then lose power while the run continues.
+`power_off_after` stops the machine at the n-th change or sync, `fail` makes chosen calls fail, `before` runs a function before
+chosen calls. Together they can produce every order of events that matters for durability. To examine all crash points in one
+run, let `before_change` take a `copy` at each; a copy can lose power while the run continues.
 
 Not modelled: permissions beyond read-only, symbolic links, time of access. Calls may come from several threads.
 """
@@ -53,18 +52,18 @@ SYNCS: frozenset[Operation] = frozenset(("sync", "sync_dir"))
 
 
 class PowerOff(Exception):
-    """The machine has stopped; nothing works until `MemoryEnv.crash` starts it again."""
+    """The machine has stopped; all calls fail until `MemoryEnv.crash` restarts it."""
 
 
 class Loss(NamedTuple):
     """Share of the unsynced data that survives, the same for every file and directory: from 0 (none) to 1 (all)."""
 
     names: float
-    """Of the changes of each directory, the first ones."""
+    """Share of each directory's changes that survive, earliest first."""
     content: float
-    """Of the bytes added to each file, the first ones. A file changed otherwise is new from 0.5 on, below that old."""
+    """Share of each file's appended bytes that survive, first bytes first. Other changes survive from 0.5 on."""
     is_length_kept: bool = False
-    """True if zeros stand for added bytes that were lost."""
+    """True if zeros replace the lost appended bytes."""
 
 
 _Chance: TypeAlias = "random.Random | Loss | None"
@@ -72,12 +71,12 @@ _Chance: TypeAlias = "random.Random | Loss | None"
 
 @dataclass(slots=True, eq=False)
 class _Content:
-    """A file, whatever it is called."""
+    """A file, independent of its names."""
 
     data: bytearray = field(default_factory=bytearray)
     synced: bytearray = field(default_factory=bytearray)
     clean_bytes: int = 0
-    """Return the number of leading bytes that both have in common."""
+    """Number of leading bytes that both contents share."""
     mtime_ms: int = 0
     birth_ms: int | None = None
     is_read_only: bool = False
@@ -116,38 +115,38 @@ Tree: TypeAlias = "tuple[tuple[str, bytes | Tree], ...]"
 """Entries of a directory by name: the bytes of a file, or the entries of a directory."""
 _Change: TypeAlias = "list[tuple[str, _Content | _Directory | None]]"
 _Copied: TypeAlias = "dict[int, _Content | _Directory]"
-"""Copies by the id of what they are copies of: a file that several names or changes lead to stays one file."""
+"""Copies by the id of the original: a file with several names or changes stays one file."""
 
 
 @dataclass(slots=True, eq=False)
 class _Directory:
-    """A directory, whatever it is called."""
+    """A directory, independent of its name."""
 
     entries: dict[str, _Content | _Directory] = field(default_factory=dict)
     synced: dict[str, _Content | _Directory] = field(default_factory=dict)
     unsynced: list[_Change] = field(default_factory=list)
-    """Changes since the last sync, each to be kept or lost as a whole."""
+    """Changes since the last sync; a crash keeps or loses each as a whole."""
 
     def change(self, *names: tuple[str, _Content | _Directory | None]) -> None:
         _apply(self.entries, list(names))
         self.unsynced.append(list(names))
 
     def contents(self) -> set[_Content]:
-        """The files below it, each once, however many names it has."""
+        """The files below the directory, each once, even with several names."""
         found: set[_Content] = set()
         for node in self.entries.values():
             found |= node.contents() if isinstance(node, _Directory) else {node}
         return found
 
     def tree(self) -> Tree:
-        """What it holds; see `tree_of`."""
+        """Contents of the directory; see `tree_of`."""
         return tuple(
             (name, node.tree() if isinstance(node, _Directory) else bytes(node.data))
             for name, node in sorted(self.entries.items())
         )
 
     def remove_all(self) -> None:
-        """Remove entry by entry: a crash in the middle of a removal leaves some of them."""
+        """Remove the entries one by one: a crash in the middle leaves some of them."""
         for name, node in list(self.entries.items()):
             if isinstance(node, _Directory):
                 node.remove_all()
@@ -275,22 +274,22 @@ class MemoryFile:
 class MemoryEnv:
     """The file system; see the module.
 
-    The root directory `/` exists and is durable. With `capacity_bytes` writes beyond it fail with ENOSPC.
+    The root directory `/` exists and is durable. Writes beyond `capacity_bytes`, if given, fail with ENOSPC.
     """
 
     def __init__(self, clock: Clock | None = None, *, capacity_bytes: int | None = None) -> None:
         self.clock: Clock = SettableClock() if clock is None else clock
         self.capacity_bytes = capacity_bytes
         self.knows_births = True
-        """True if files made from now on have a birth time; some file systems keep none."""
+        """True if new files get a birth time; some file systems record none."""
         self.power_cycles = 0
         """Number of calls of `crash`."""
         self.change_count = 0
-        """Calls that changed a file or directory."""
+        """Number of calls that changed a file or directory."""
         self.sync_count = 0
-        """Calls that made something durable: each is a point where a crash makes a difference."""
+        """Number of calls that made something durable: the points where a crash makes a difference."""
         self.before_change: Callable[[], None] | None = None
-        """Called before each of both kinds of calls has any effect."""
+        """Called before each changing or syncing call has any effect."""
         self._root = _Directory()
         self._locked: set[str] = set()
         self._read_locked: list[str] = []
@@ -303,17 +302,17 @@ class MemoryEnv:
         self._syncs_left: int | None = None
 
     def copy(self, clock: Clock | None = None) -> MemoryEnv:
-        """Another machine with the same files, durable or not as here; nothing is open, locked or about to fail there."""
+        """Return another machine with the same files and the same unsynced state, but no open files, locks or faults."""
         env = MemoryEnv(clock, capacity_bytes=self.capacity_bytes)
         env.knows_births = self.knows_births
         with self._lock:
             env._root = self._root.copy({})
         return env
 
-    # -- what goes wrong -------------------------------------------------------------------------------------------
+    # -- faults ----------------------------------------------------------------------------------------------------
 
     def crash(self, chance: random.Random | Loss | None = None) -> None:
-        """Lose power and start again: strictly, or with `chance` telling what reached the disk before its time."""
+        """Lose power and restart: strictly, or with `chance` choosing the unsynced data that survive."""
         with self._lock:
             self._root.crash(chance)
             self._locked.clear()
@@ -324,9 +323,9 @@ class MemoryEnv:
             self._changes_left = self._syncs_left = None
 
     def power_off_after(self, *, changes: int | None = None, syncs: int | None = None) -> None:
-        """Let that many changes (or syncs) happen; the next one raises PowerOff instead, and so does everything after.
+        """Allow that many changes (or syncs); the next one and all later calls raise PowerOff.
 
-        `crash` then brings the machine up again.
+        `crash` restarts the machine.
         """
         self._changes_left = changes
         self._syncs_left = syncs
@@ -557,7 +556,7 @@ class MemoryEnv:
             return _MemoryReadLock(self, path, self.power_cycles)
 
     def release_read_lock(self, path: str, power_cycle: int) -> None:
-        """Give up a reader's lock taken in `power_cycle`; the last one removes a file that was made for readers."""
+        """Release a reader's lock taken in `power_cycle`; the last reader removes a file created for readers."""
         with self._lock:
             if power_cycle != self.power_cycles or path not in self._read_locked:
                 return
@@ -567,7 +566,7 @@ class MemoryEnv:
                 self.remove(path, missing_ok=True)
 
     def release_lock(self, path: str, power_cycle: int) -> None:
-        """Give up a lock taken in `power_cycle`; one of before a crash is gone already."""
+        """Release a lock taken in `power_cycle`; a lock from before a crash no longer exists."""
         with self._lock:
             if power_cycle == self.power_cycles and path in self._locked:
                 self._locked.discard(path)
@@ -609,6 +608,6 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def tree_of(env: MemoryEnv) -> Tree:
-    """All names and contents as of now: equal for equal file systems."""
+    """Return all names and contents; equal for equal file systems."""
     with env._lock:
         return env._root.tree()

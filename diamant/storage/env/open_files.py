@@ -1,4 +1,4 @@
-"""Files without a name that are still on the disk because this process has them open for reading."""
+"""Removed files that still occupy the disk because this process has them open."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 
 _DESCRIPTORS = "/proc/self/fd"
 _REMOVED = " (deleted)"
-"""The suffix that Linux adds to the name that such a file had."""
+"""Suffix that Linux appends to the last name of a removed file."""
 
 
 def removed_but_open(directory: str) -> list[str]:
-    """Return the names, relative to a directory, that such files below it had last; ascending, each once.
+    """Return the last names of such files below a directory, relative to it; ascending, each once.
 
-    Links to directories in it are followed. Blocks for some 2 us for each descriptor of the process. Nothing where there is no
-    /proc, as on macOS.
+    Follows links to directories. Blocks for about 2 us per descriptor of the process. Empty on systems without /proc, such as
+    macOS.
     """
     prefixes = {f"{os.path.realpath(directory)}/": ""}
-    # Partitions that were moved elsewhere.
+    # Partition directories moved elsewhere.
     links = [name for name in os.listdir(directory) if os.path.islink(f"{directory}/{name}")]
     prefixes |= {f"{os.path.realpath(f'{directory}/{link}')}/": f"{link}/" for link in links}
     try:
@@ -28,7 +28,7 @@ def removed_but_open(directory: str) -> list[str]:
         try:
             name = os.readlink(f"{_DESCRIPTORS}/{descriptor}")
         except OSError:
-            continue  # That of the listing itself, or closed since.
+            continue  # The descriptor of the listing itself, or one closed since.
         if name.endswith(_REMOVED):
             found |= {
                 shown + name[len(prefix) : -len(_REMOVED)]

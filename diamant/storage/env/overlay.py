@@ -1,16 +1,16 @@
-"""An `Env` over the files of another one, which keeps every change to itself: the files below are only ever read.
+"""An overlay `Env`: it reads the files of another `Env` and keeps all changes to itself.
 
     overlay = OverlayEnv(RealEnv(), RealEnv(), "/scratch", SettableClock(now_ms))
-    overlay.add_directory("/data/t-0")             as it is now, under the same name
+    overlay.add_directory("/data/t-0")             in its current state, under the same name
     ...                                            load it, clean it, roll it
-    before = overlay.fork()                        both continue from here, each for itself
+    before = overlay.fork()                        both continue from here, independently
 
-A file is a name for some content. Content from below is opened for reading. The first change to it copies it into the scratch
-directory, and so does the first change after a `fork`, since both then have the same content. Content that no name in any fork
-leads to any more is removed from the scratch directory. So memory is some hundred bytes a file, and disk what was written.
+A file is a name for some content. Content of the lower `Env` is opened read-only. The first change copies it into the scratch
+directory; so does the first change after a `fork`, since both forks then share the content. Scratch content without a name in
+any fork is removed. Memory: a few hundred bytes per file; disk: the changed files.
 
-Only what was added is there: nothing else of the file system can be seen. Nothing is synced, locks are none, and the
-scratch directory belongs to its maker. For one thread.
+Only added files and directories are visible. Nothing is synced, locks have no effect, and the caller owns the scratch
+directory. For one thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COPY_BYTES = 4 * 1024 * 1024
 
 
 class _Content:
-    """Bytes in a file below, or in a scratch file, which goes with this object."""
+    """Content in a lower file or a scratch file; a scratch file is removed with this object."""
 
     __slots__ = ("env", "is_scratch", "path")
 
@@ -52,10 +52,10 @@ class _Entry:
     ) -> None:
         self.content = content
         self.mtime_ms = mtime_ms
-        """None as long as it is that of the file below."""
+        """None while it equals the lower file's."""
         self.birth_ms = birth_ms
         self.is_shared = is_shared
-        """True if a fork may have the same scratch file."""
+        """True if a fork may share the scratch file."""
 
 
 class OverlayEnv:
@@ -70,22 +70,22 @@ class OverlayEnv:
         self._directories: set[str] = set()
         self._numbers: Iterator[int] = itertools.count()
 
-    # -- what is there to begin with -----------------------------------------------------------------------------
+    # -- initial content -----------------------------------------------------------------------------------------
 
     def add_directory(self, path: str) -> None:
-        """Show a directory from below with the files in it; directories in it stay out of sight."""
+        """Show a lower directory and its files, but not its subdirectories."""
         self._directories.add(path)
         for name in self._lower.list_dir(path):
             if not self._lower.is_dir(f"{path}/{name}"):
                 self.add_file(f"{path}/{name}")
 
     def add_file(self, path: str) -> None:
-        """Show a file from below."""
+        """Show a lower file."""
         self._directories.add(parent(path))
         self._entries[path] = _Entry(_Content(self._lower, path, is_scratch=False))
 
     def fork(self, clock: Clock | None = None) -> OverlayEnv:
-        """Return another overlay with the same files, on which what happens here from now on has no effect."""
+        """Return an independent overlay with the same files."""
         fork = OverlayEnv(self._lower, self._upper, self._scratch, self.clock if clock is None else clock)
         fork._directories = set(self._directories)
         fork._numbers = self._numbers
@@ -97,12 +97,12 @@ class OverlayEnv:
         return fork
 
     def free_bytes(self) -> int:
-        """Return how many bytes the scratch directory can take."""
+        """Return the free bytes of the scratch directory's file system."""
         return self._upper.disk_usage(self._scratch)[1]
 
     @property
     def scratch(self) -> str:
-        """Place of changed content."""
+        """Path of the scratch directory."""
         return self._scratch
 
     # -- files ---------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class OverlayEnv:
         return _Content(self._upper, path, is_scratch=True)
 
     def make_own(self, entry: _Entry) -> None:
-        """Give an entry content of its own, which may be changed. For open files."""
+        """Give an entry writable content of its own. For open files."""
         old = entry.content
         if old.is_scratch and not entry.is_shared:
             return
@@ -236,7 +236,7 @@ class OverlayEnv:
     def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
         replace_file(self, path, data, sync=False)
 
-    # -- what means nothing here ---------------------------------------------------------------------------------
+    # -- calls without effect ------------------------------------------------------------------------------------
 
     def sync_dir(self, path: str) -> None:
         """Nothing here outlives the process."""
@@ -246,7 +246,7 @@ class OverlayEnv:
         self._entry(path)
 
     def set_read_only(self, path: str) -> None:
-        """Nothing to keep out: there is no other writer."""
+        """Do nothing: there is no other writer."""
 
     def lock(self, path: str) -> Lock:
         return _NoLock()
@@ -257,11 +257,11 @@ class OverlayEnv:
 
 class _NoLock:
     def release(self) -> None:
-        """Nothing to let in: there is no other user."""
+        """Do nothing: there is no other user."""
 
 
 class _OverlayFile:
-    """An open file. It keeps its content when the name is removed, and follows it when it is changed."""
+    """An open file. It keeps its content after its name is removed, and sees changes made through other handles."""
 
     __slots__ = ("_content", "_entry", "_env", "_file", "_is_read_only", "path")
 
@@ -274,12 +274,12 @@ class _OverlayFile:
         self._file: File | None = self._open()
 
     def _open(self) -> File:
-        # What is in the scratch directory is opened for writing at once: it is ours, unless it is shared.
+        # Scratch files are opened for writing at once: they are ours, unless shared.
         is_ours = self._content.is_scratch and not self._is_read_only
         return self._content.env.open(self._content.path, read_only=not is_ours)
 
     def _now(self) -> File:
-        """Return the file with the present content."""
+        """Return the open file of the current content."""
         if self._file is None:
             raise OSError(9, "file is closed", self.path)
         if self._content is not self._entry.content:

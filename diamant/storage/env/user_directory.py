@@ -1,4 +1,4 @@
-"""Directories of the user's own, as the XDG Base Directory Specification names them."""
+"""The user's directories of the XDG Base Directory Specification."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 
 
 def user_directory(variable: str, below_home: str) -> str | None:
-    """Return what the variable says, else what is there below the home directory; None where no home is known.
+    """Return the directory named by the variable, else the default below the home directory; None without a home.
 
-    So it is for user ids that have no account, in containers above all, if HOME is not set. Relative paths are not followed:
-    they would lead elsewhere with each directory that a broker is started in.
+    User ids without an account have no home if HOME is unset, most often in containers. Relative paths are ignored: they
+    would depend on the directory in which the broker starts.
     """
     places = os.environ.get(variable, ""), os.path.join(os.path.expanduser("~"), below_home)
     return next(filter(os.path.isabs, places), None)

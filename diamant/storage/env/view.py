@@ -1,4 +1,4 @@
-"""Views of files that are finished: the bytes of small ones, and large ones read in place."""
+"""Views of finished files: small files as bytes in memory, large ones read in place."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 from typing import TypeAlias
 
 MAX_COPIED_BYTES = 16 * 1024
-"""A view of a file up to this size is a copy of it: quicker, and it holds no descriptor."""
+"""A view of a file up to this size is a copy in memory: it is faster and holds no descriptor."""
 
 
 class ReadInPlace:
-    """A file of which is read what is asked for; its descriptor goes with its last reference.
+    """A file read on demand; its descriptor is closed with the last reference.
 
-    Not mapped: should another program cut the file off, to touch the map would end this process (SIGBUS).
+    It is not mapped: if another program truncates the file, access to the map would kill this process (SIGBUS).
     """
 
     __slots__ = ("_fd", "_size")
@@ -25,7 +25,7 @@ class ReadInPlace:
         return self._size
 
     def read(self, position: int, size: int) -> bytes:
-        """Return so many bytes, or less: if there are no more, or have not been since another program cut the file off."""
+        """Return up to `size` bytes; fewer at the end of the file, which another program may have truncated."""
         return os.pread(self._fd, size, position)
 
     def __del__(self) -> None:
@@ -33,11 +33,11 @@ class ReadInPlace:
 
 
 View: TypeAlias = bytes | ReadInPlace
-"""The caller does not close it: it goes with its last reference."""
+"""The caller need not close a view: the last reference does."""
 
 
 def view_of(fd: int) -> View:
-    """Return a view of an open file, and close it or have the view do so."""
+    """Return a view of an open file; takes ownership of `fd`."""
     size = os.fstat(fd).st_size
     if size > MAX_COPIED_BYTES:
         return ReadInPlace(fd, size)
@@ -53,5 +53,5 @@ def content_of(view: View) -> bytes:
 
 
 def part_of(view: View, position: int, size: int) -> bytes:
-    """Return so many bytes of a view, or less if there are no more."""
+    """Return up to `size` bytes of a view; fewer at its end."""
     return view[position : position + size] if isinstance(view, bytes) else view.read(position, size)

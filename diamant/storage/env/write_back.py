@@ -1,7 +1,7 @@
-"""Has the system write a file to the disk while more is appended to it: sync_file_range(2), which Python does not have.
+"""Early write-back of a file that still grows, by sync_file_range(2), which Python lacks.
 
-A sync at the end of a large file waits for all of it, for until then the disk was idle. This is no sync: what has begun may not
-have ended, and of the file's size and its places on the disk nothing is written.
+Without it the disk is idle until the sync at the end of a large file, which then waits for all data. Write-back is not a sync: it
+may be incomplete, and it does not write the file's size or block allocation.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def load_sync_file_range() -> SyncFileRange | None:
 
 
 def begin_write_back(fd: int | None, load: Callable[[], SyncFileRange | None] = load_sync_file_range) -> None:
-    """Have what was written to a file begin its way to the disk. Any thread; waits only for room in the disk's queue.
+    """Start writing a file's dirty pages to the disk. Any thread; waits only for room in the disk's queue.
 
-    Best effort: without a descriptor, or where the system cannot, nothing happens; errors of the disk are the next sync's.
+    Best effort: does nothing without a descriptor or system support. The next sync reports disk errors.
     """
     begin = load()
     if fd is not None and begin is not None:

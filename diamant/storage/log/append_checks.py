@@ -1,7 +1,6 @@
-"""A leader's checks of a produced batch before it looks at the log: framing, size, CRC, records, compression.
+"""A leader's checks of a produced batch that need no log state: framing, size, CRC, records, compression.
 
-Nothing here touches a log's state, so that a batch which takes long can be checked in a thread (`HeavyBatch`) and only be
-appended by the owner of the log.
+A thread may therefore check an expensive batch (`HeavyBatch`); the log's owner only appends it.
 
 Source: Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords and LogValidator, in their order.
 """
@@ -26,7 +25,7 @@ from diamant.protocol.errors import CorruptBatch, DecompressionBomb, ErrorCode, 
 from diamant.storage.segments.log_config import LogConfig
 
 MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
-"""A batch may grow to this when decompressed for validation; above it is refused as a decompression bomb."""
+"""Largest decompressed size of a batch; a larger one is refused as a decompression bomb."""
 
 LIGHT_DECOMPRESSED_BYTES = 1024 * 1024
 LIGHT_COMPRESSED_BYTES = 128 * 1024
@@ -38,11 +37,11 @@ ZSTD_MIN_PRODUCE_VERSION = 7
 
 
 class HeavyBatch(Exception):
-    """Checking this batch takes long: do it in a thread of its own, with `is_light` False."""
+    """The check of this batch is expensive: run it in a thread, with `is_light` False."""
 
 
 class Validation:
-    """The way to check records of produced batches; all logs share one object.
+    """Settings of record validation, shared by all logs.
 
     `is_header_only` skips the walk over records for topics that are not compacted (`diamant.produce.validation=header`).
     """
@@ -53,18 +52,18 @@ class Validation:
         self.is_header_only = is_header_only
         self.walk: Walk = best_walk()
         self.is_slow = not ARE_COMPILED
-        """True if the walk takes long over many records."""
+        """True if the walk is slow for many records."""
 
 
 class CheckedBatch(NamedTuple):
-    """A batch as it is to be stored, but for offsets, leader epoch and append time, and its header."""
+    """A batch ready to be stored, and its header. Offsets, leader epoch and append time are assigned later."""
 
     batch: memoryview | bytearray
     header: BatchHeader
 
 
 class BatchCheck(NamedTuple):
-    """The settings that a batch is checked against; `partition` names it in errors."""
+    """The settings that a batch is checked against; error texts name `partition`."""
 
     partition: str
     config: LogConfig
@@ -103,7 +102,7 @@ class BatchCheck(NamedTuple):
         max_timestamp = self._check_records(records, header, is_light)
         if target_codec != codec:
             return self._recompressed(records, header, target_codec)
-        # With LogAppendTime the append itself writes attributes and timestamp.
+        # With LogAppendTime the append writes attributes and timestamp.
         if not config.is_log_append_time and (header.is_log_append_time or header.max_timestamp != max_timestamp):
             set_timestamps(records, 0, is_log_append_time=False, max_timestamp=max_timestamp)
             header = header._replace(max_timestamp=max_timestamp)
@@ -161,7 +160,7 @@ class BatchCheck(NamedTuple):
 
 
 def client_batch_header(records: memoryview, produce_version: int) -> BatchHeader:
-    """The header of the single batch that a produce request must hold, checked for framing (ProduceRequest.validateRecords)."""
+    """Check the framing of a produce request's single batch and return its header (ProduceRequest.validateRecords)."""
     if len(records) <= 17:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,

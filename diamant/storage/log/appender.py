@@ -1,4 +1,4 @@
-"""Appends to a log: the batch becomes part of the active segment, of the producers' state and of the epochs, or of nothing.
+"""Appends to a log. An append updates the active segment, the producer state and the leader epochs, or none of them.
 
 Source: UnifiedLog.append, analyzeAndValidateProducerState.
 """
@@ -22,7 +22,7 @@ from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import Segment
 
 _TRUSTED_FIELDS = Struct(">23xi8xqq")
-"""Of a batch's header: last offset delta, max timestamp, producer id."""
+"""Header fields of a batch: last offset delta, max timestamp, producer id."""
 
 
 class AppendResult(NamedTuple):
@@ -36,7 +36,7 @@ class AppendResult(NamedTuple):
 
 
 class AppendedLog(Protocol):
-    """A log, as its appender sees it."""
+    """The part of a log that its appender uses."""
 
     env: Env
     path: str
@@ -64,7 +64,7 @@ class AppendedLog(Protocol):
 
 
 class Appender:
-    """The appends of one log. Belongs to the log's thread, but for `batch_check`."""
+    """The appends of one log. All methods but `batch_check` belong to the log's thread."""
 
     __slots__ = ("_log",)
 
@@ -72,7 +72,7 @@ class Appender:
         self._log = log
 
     def batch_check(self) -> BatchCheck:
-        """Return the checks of a batch that a client sent, by the present settings."""
+        """Return the checks of a client's batch under the current settings."""
         log = self._log
         return BatchCheck(
             f"{log.topic}-{log.partition}",
@@ -83,7 +83,7 @@ class Appender:
         )
 
     def append_trusted(self, batch: bytearray) -> AppendResult:
-        """Append a batch of this broker's own. One without a producer needs nothing of what is there for others' batches."""
+        """Append a batch that this broker built. Without a producer id it skips all checks of client batches."""
         log = self._log
         last_offset_delta, max_timestamp, producer_id = _TRUSTED_FIELDS.unpack_from(batch)
         now_ms = log.env.clock.now_ms()
@@ -111,7 +111,7 @@ class Appender:
         *,
         is_client: bool,
     ) -> AppendResult:
-        """Append a batch whose records have been checked, or are trusted: offsets and epoch are assigned. KafkaError."""
+        """Assign offsets and epoch to a checked or trusted batch and append it. KafkaError."""
         log = self._log
         base_offset = log.log_end_offset
         last_offset = base_offset + header.last_offset_delta
@@ -136,7 +136,7 @@ class Appender:
     def _append_of_producer(
         self, batch: memoryview | bytearray, header: BatchHeader, segment: Segment, last_offset: int, is_client: bool
     ) -> AppendResult | None:
-        """Append with the producer state's two phases; the result only if the batch is a duplicate."""
+        """Append in the two phases of the producer state; return a result only for a duplicate batch."""
         log = self._log
         producers = log.producers
         interval = log.config.index_interval_bytes
@@ -159,9 +159,9 @@ class Appender:
         return None
 
     def _segment_for(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
-        """The segment that takes the next append, of `size` bytes up to `last_offset`: rolled, and the epoch noted, if need be.
+        """Return the segment for an append of `size` bytes up to `last_offset`; roll and record the epoch if necessary.
 
-        KafkaError if nothing can be written, or not that much; OSError where the caller has to clean up.
+        KafkaError if the log refuses writes or the batch is too large; OSError if the caller must clean up.
         """
         log = self._log
         if log.write_failure is not None or log.is_deleted:
@@ -181,7 +181,7 @@ class Appender:
         return segment
 
     def _cut_half_written(self) -> None:
-        """After a failed write: what it left beyond the log's end must not be taken for a batch by the next start."""
+        """Cut off what a failed write left beyond the log's end: the next start might take it for a batch."""
         log = self._log
         try:
             log.segments[-1].file.truncate(log.segments[-1].size)

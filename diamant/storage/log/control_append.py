@@ -1,4 +1,4 @@
-"""Append of a control batch: the end of a transaction, in the log, in the producer's state and in the index of aborted ones."""
+"""Append of a control batch: it ends a transaction in the log, the producer state and the index of aborted transactions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def append_control(
     index_interval_bytes: int,
     fail: Callable[[OSError], None],
 ) -> None:
-    """Append a control batch; if it aborts a transaction that wrote here, with an entry in the index of those.
+    """Append a control batch. If it aborts a transaction with data in this partition, index the aborted transaction.
 
-    The entry comes first. A log whose marker is there and whose entry is not would show aborted records as
-    committed, and no one would ever look. An entry without its marker is taken out again, and after a crash the
-    recovery of the segment rebuilds the whole index. If it cannot be taken out, `fail` has the log take no append from then
-    on: there will be no clean stop, and the next start rebuilds the index.
+    The entry is written first: a marker without its entry would show aborted records as committed, and no later check
+    would find it. If the marker cannot be written, the entry is removed; after a crash, segment recovery rebuilds the
+    index. If the entry cannot be removed, `fail` stops all appends: the log then has no clean stop, and the next start
+    rebuilds the index.
     """
     transactions = producers.transactions
     marker = next(iter_records(batch), None)

@@ -1,4 +1,4 @@
-"""Flushes of a log: their plan, and what of the log a loss of power could still take."""
+"""Flush plans of a log, and the files that a loss of power could still lose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from diamant.storage.segments.segment import Segment
 
 
 class FlushedLog(Protocol):
-    """What a flush knows of its log."""
+    """The part of a log that a flush uses."""
 
     env: Env
     path: str
@@ -21,24 +21,23 @@ class FlushedLog(Protocol):
 
 
 class UnsyncedFiles:
-    """The files of a log that may not be on disk; for what was appended, the log has its recovery point."""
+    """The files of a log that may not be on disk. Appended data is tracked by the log's recovery point instead."""
 
     def __init__(self, log: FlushedLog) -> None:
         self.log = log
         self.rolled: list[Segment] = []
-        """Segments that were rolled since the last flush began; what rolling added to their indexes is not synced."""
+        """Segments rolled since the last flush began; the index entries that rolling added are not synced."""
         self.snapshots: list[str] = []
         """Paths of producer snapshots."""
         self.name_changes = 1
-        """Number of times that segments came or went. Opening counts: its recovery may have removed files."""
+        """Number of additions and removals of segments. Opening counts as one: its recovery may have removed files."""
         self.synced_name_changes = 0
         """The value of `name_changes` that a flush has made durable."""
 
     def plan(self, segments: list[Segment], offset: int) -> FlushPlan:
-        """Return the flush of these segments, which hold what is to be durable below `offset`, and of all that is unsynced.
+        """Plan the flush of these segments, which hold the data below `offset`, and of all other unsynced files.
 
-        A segment rolled since the last flush may be missing among them: it was flushed to its end, but got its last index
-        entries when it rolled.
+        `segments` may lack one that rolled since the last flush: its data is synced, its last index entries are not.
         """
         rolled, self.rolled = self.rolled, []
         snapshots, self.snapshots = self.snapshots, []
@@ -59,15 +58,15 @@ class FlushPlan:
         self._passed_over: list[Segment] = []
 
     def run(self) -> None:
-        """Blocks for the fsyncs. Snapshots go first, as recovery trusts them once the recovery point has passed.
+        """Run the fsyncs; blocks. Snapshots are synced first: recovery trusts those below the recovery point.
 
-        Of a log that is deleted nothing is to be durable, and its path may be that of a new one of its name.
+        A deleted log is not synced: its path may already belong to a new log of the same name.
         """
         log = self._log
         if self._is_moot():
             return
         for path in self._snapshots:
-            # Retention or the cleaner may have removed it since the plan was made.
+            # Retention or the cleaner may have removed the snapshot since the plan was made.
             with suppress(FileNotFoundError):
                 log.env.sync_file(path)
         if self._is_moot():
@@ -78,12 +77,13 @@ class FlushPlan:
             log.env.sync_dir(log.path)
 
     def complete(self) -> None:
-        """Count what `run` has synced as such; for the owner. OSError if a segment was not, since it was being removed, and
-        then could not be.
+        """Record as synced what `run` has synced; for the owner.
+
+        OSError if a segment was skipped because it was being removed, and its removal then failed.
         """
         for segment in self._passed_over:
             if not segment.is_deleted and not self._is_moot():
-                raise OSError(errno.EIO, "was not synced, as it was being removed, and is still there", segment.path)
+                raise OSError(errno.EIO, "was not synced: its removal was in progress, then failed", segment.path)
         self._unsynced.synced_name_changes = max(self._unsynced.synced_name_changes, self._name_changes)
 
     def _is_moot(self) -> bool:

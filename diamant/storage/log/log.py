@@ -1,9 +1,8 @@
 """The log of one partition: validated appends, reads of whole batches, offsets, truncation at both ends.
 
-Single replica: the high watermark equals the log end offset after every append. The loop thread owns a log; the only method
-made for another thread is `FlushPlan.run`. Reads and appends touch no record that they need not touch: an append parses the
-61-byte header, checks the CRC and walks the records without decoding them; a read looks at headers only and hands out file
-ranges.
+Single replica: the high watermark equals the log end offset after every append. The loop thread owns a log; only
+`FlushPlan.run` is made for another thread. An append parses the 61-byte header, checks the CRC and walks the records without
+decoding them. A read parses headers only and returns file ranges.
 
 Source: Kafka's UnifiedLog and LocalLog.
 """
@@ -32,7 +31,7 @@ READ_COMMITTED = 1
 
 
 class ReadResult(NamedTuple):
-    """Ranges of whole batches (the first may begin before the asked offset) and the offsets a Fetch answer carries."""
+    """Ranges of whole batches (the first may begin below the fetch offset) and the offsets of a Fetch response."""
 
     slices: tuple[FileSlice, ...]
     size: int
@@ -43,21 +42,21 @@ class ReadResult(NamedTuple):
 
 
 class EpochEndOffset(NamedTuple):
-    """Answer of OffsetForLeaderEpoch: (-1, -1) if the epoch is unknown."""
+    """Result of OffsetForLeaderEpoch: (-1, -1) if the epoch is unknown."""
 
     leader_epoch: int
     end_offset: int
 
 
 class Interposer(Protocol):
-    """Stands between a log and its callers, in tests. Called on the loop thread, by `Log.append_checked` and `Log.read`."""
+    """A test's hook between a log and its callers. `Log.append_checked` and `Log.read` call it on the loop thread."""
 
     def divided(self, log: Log, checked: CheckedBatch) -> Iterator[CheckedBatch]:
-        """Yield the batches that are to be appended in place of this one: itself, or parts of it. May roll before each."""
+        """Yield the batches to append in place of this one: itself or parts of it. May roll before each."""
         ...
 
     def before_read(self, log: Log, offset: int, max_bytes: int) -> int:
-        """Return the most bytes that a read with data may give. The log's segments may have changed afterwards."""
+        """Return the maximum size in bytes of a read. The call may change the log's segments."""
         ...
 
 
@@ -103,14 +102,14 @@ class Log:
         self.on_change: list[Callable[[], None]] = []
         self.on_flush_due: Callable[[Log], object] | None = None
         self.on_index_damaged: Callable[[Log, Segment], object] | None = None
-        """Told of closed segments that are read slowly because of their offset index."""
+        """Called with each closed segment whose damaged offset index makes reads slow."""
         self.on_files_removed: Callable[[list[str], int], None] | None = None
         self.interposer: Interposer | None = None
-        """Of a test."""
+        """Set by tests only."""
         self.unsynced = UnsyncedFiles(self)
         self.is_deleted = False
         self.is_exchanging = False
-        """True while a `segment_swap.Replacement` renames files, until it has finished: no segment is removed then."""
+        """True while a `segment_swap.Replacement` renames files; no segment is removed in that time."""
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
@@ -148,41 +147,40 @@ class Log:
 
     @property
     def needs_start_checkpoint(self) -> bool:
-        """True if the names of the segments do not tell the log start, or might not after a loss of power."""
+        """True if segment names do not give the log start offset, or might not after a loss of power."""
         return self.log_start_offset > self.segments[0].base_offset or (
             self.log_start_offset > 0 and self.unsynced.synced_name_changes < self.unsynced.name_changes
         )
 
     @property
     def is_flush_wanted(self) -> bool:
-        """True if `flush.messages` requires what has been appended to be on disk before any reader sees it.
+        """True if `flush.messages` requires a flush before any reader sees the latest appends.
 
-        Until a flush is over, that is: Kafka flushes inside the append, so its log is never visible in between.
+        Kafka flushes inside the append, so its readers never see unflushed records.
         """
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
     # -- append --------------------------------------------------------------------------------------------------
 
     def check_batch(self, records: memoryview, *, produce_version: int = 13, is_light: bool = False) -> CheckedBatch:
-        """Run the checks of `append_as_leader` that need nothing of this log's state; `records` may be patched in
-        place.
+        """Run the checks of `append_as_leader` that need no log state; may patch `records` in place.
 
-        Any thread. With `is_light` raises HeavyBatch, untouched, for a batch that would hold up the caller for long.
+        Any thread. With `is_light`, raises HeavyBatch before any change if the check would block the caller for long.
         """
         return self._appender.batch_check().run(records, produce_version=produce_version, is_light=is_light)
 
     def append_as_leader(self, records: memoryview, *, produce_version: int = 13) -> AppendResult:
-        """Validate and append the one batch that a client sent; `records` is patched in place.
+        """Validate and append a client's single batch; patches `records` in place.
 
-        Raises KafkaError with Kafka's code and, where single records are at fault, their indexes (LogValidator). Nothing is
-        stored then. A failed write gives KAFKA_STORAGE_ERROR and leaves the log as it was.
+        Raises KafkaError with Kafka's code and the indexes of invalid records (LogValidator); nothing is stored then.
+        A failed write raises KAFKA_STORAGE_ERROR and leaves the log unchanged.
         """
         return self.append_checked(self.check_batch(records, produce_version=produce_version))
 
     def append_checked(self, checked: CheckedBatch, *, is_part: bool = False) -> AppendResult:
-        """Append what `check_batch` gave. With LogAppendTime the time is that of this call, so it never goes back.
+        """Append the result of `check_batch`. LogAppendTime is the time of this call, so it never decreases.
 
-        `is_part`: it comes from the interposer.
+        `is_part`: the batch comes from the interposer.
         """
         if self.interposer is not None and not is_part:
             results = [self.append_checked(part, is_part=True) for part in self.interposer.divided(self, checked)]
@@ -197,7 +195,7 @@ class Log:
         return self._appender.append(batch, header, now_ms, log_append_time_ms, is_client=True)
 
     def append_internal(self, batch: bytearray) -> AppendResult:
-        """Append a batch that a coordinator of this broker built: offsets and epoch are assigned, records trusted.
+        """Append a batch that a coordinator of this broker built: assigns offsets and epoch, trusts the records.
 
         KafkaError as `append_as_leader`.
         """
@@ -238,28 +236,28 @@ class Log:
         return self._segments.floor(offset)
 
     def begin_behind(self, count: int) -> None:
-        """Take the `count` oldest segments out of the log, in memory only; the log start moves up with them."""
+        """Drop the `count` oldest segments in memory and advance the log start offset; no file changes."""
         self._segments.drop_oldest(count)
         first = self.segments[0].base_offset
         if count and first > self.log_start_offset:
             self._move_log_start(first)
 
     def exchange_segments(self, old: Sequence[Segment], new: Segment) -> None:
-        """Put `new` in the place of `old`, which follow each other; in memory only (see `segment_swap`)."""
+        """Replace the adjacent segments `old` by `new`, in memory only (see `segment_swap`)."""
         self._segments.replace(old, new)
         self.hide(old)
         self.producers.snapshots.forget({segment.base_offset for segment in old} - {new.base_offset})
 
     def hide(self, segments: Sequence[Segment]) -> None:
-        """Hide these segments from new readers. Current readers keep what they have found."""
+        """Hide these segments from new readers. Current readers keep their ranges."""
         for segment in segments:
             segment.is_deleted = True
-            # Otherwise any reference to it, such as the traceback of a failed round, keeps its bytes on the disk.
+            # Otherwise any reference to the segment, such as a failed round's traceback, keeps its bytes on disk.
             segment.let_go_of_file()
         self._reader.forget_deleted()
 
     def delete_records(self, before_offset: int) -> int:
-        """Move the log start up to `before_offset` (-1: high watermark); the low watermark (UnifiedLog.deleteRecords)."""
+        """Advance the log start to `before_offset` (-1: high watermark); return the low watermark (UnifiedLog.deleteRecords)."""
         offset = self.high_watermark if before_offset == -1 else before_offset
         if not 0 <= offset <= self.high_watermark:
             raise KafkaError(
@@ -281,7 +279,7 @@ class Log:
     # -- read ----------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, isolation_level: int, min_one_message: bool) -> ReadResult:
-        """Whole batches from the one that holds `offset`, at most `max_bytes` (more only for the first batch, KIP-74).
+        """Return whole batches from the one that holds `offset`, at most `max_bytes` (more only for the first, KIP-74).
 
         Never crosses a segment. Raises OFFSET_OUT_OF_RANGE below the log start or beyond the log end.
         """
@@ -312,7 +310,7 @@ class Log:
             self.on_index_damaged(self, segment)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
-        """Largest known epoch <= `leader_epoch` and where it ends (KIP-101)."""
+        """Return the largest known epoch <= `leader_epoch` and its end offset (KIP-101)."""
         epoch, end_offset = self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
         return EpochEndOffset(epoch, end_offset)
 
@@ -323,7 +321,7 @@ class Log:
     # -- flush and close -----------------------------------------------------------------------------------------
 
     def begin_flush(self, offset: int | None = None) -> FlushPlan | None:
-        """Return what to sync so that everything below `offset` (default: log end) is durable; None if it is already."""
+        """Plan the flush of everything below `offset` (default: log end); None if that is durable already."""
         target = self.log_end_offset if offset is None else offset
         if target <= self.recovery_point and not self.unsynced.rolled:
             return None
@@ -333,7 +331,7 @@ class Log:
         return self.unsynced.plan(segments, target)
 
     def complete_flush(self, plan: FlushPlan) -> None:
-        """Record that a flush plan has run: the recovery point moves up. OSError if it has left something out."""
+        """Advance the recovery point after a flush plan has run. OSError if the plan skipped a file."""
         plan.complete()
         self.recovery_point = max(self.recovery_point, plan.offset)
         self.last_flush_ms = self.env.clock.now_ms()
@@ -346,11 +344,11 @@ class Log:
             self.complete_flush(plan)
 
     def fail(self, error: OSError) -> None:
-        """Refuse appends from now on, after an fsync failed: what is in the page cache may never reach the disk."""
+        """Refuse appends after a failed fsync: the contents of the page cache may never reach the disk."""
         self.write_failure = error
 
     def close(self, *, is_clean: bool = True) -> None:
-        """Orderly close: final index entries, producer snapshot at the log end, everything synced."""
+        """Close in order: write the final index entries and a producer snapshot at the log end, and sync everything."""
         if is_clean and self.write_failure is None:
             self.active.on_inactive()
             self._take_snapshot()

@@ -1,7 +1,6 @@
-"""Ranges of whole batches in the segments of a log.
+"""Lookup of ranges of whole batches in the segments of a log.
 
-Only headers are looked at, and those only where no recent read has ended: a consumer that continues where it was needs no index
-and no scan.
+A lookup parses headers only. A read that starts where a recent read ended, as of a steady consumer, needs neither index nor scan.
 
 Source: LogSegment.read, LocalLog.read and collectAbortedTransactions.
 """
@@ -18,11 +17,11 @@ from diamant.storage.segments.segment import Segment
 from diamant.storage.segments.txn_index import AbortedTxn
 
 MAX_READ_POSITIONS = 32
-"""Ends of recent reads that are remembered."""
+"""Number of recent read ends kept."""
 
 
 class BatchRange(NamedTuple):
-    """Bytes `start` to `end` of a segment are whole batches; `next_offset` follows them."""
+    """Whole batches at bytes `start` to `end` of a segment; `next_offset` follows them."""
 
     segment: Segment
     start: int
@@ -31,10 +30,10 @@ class BatchRange(NamedTuple):
 
 
 class LogReader:
-    """Finds what a fetch is to be given. The owner of the log uses it."""
+    """Finds the batches for a fetch. For the log's owner."""
 
     def __init__(self, segments: LogSegments, damaged: Callable[[Segment], None]) -> None:
-        """`damaged` is told of closed segments that are read slowly because of their offset index."""
+        """`damaged` is called with each closed segment whose damaged offset index makes reads slow."""
         self._segments = segments
         self._damaged = damaged
         self._positions: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
@@ -42,8 +41,9 @@ class LogReader:
     def find(
         self, offset: int, limit: int, log_end_offset: int, max_bytes: int, *, min_one_message: bool
     ) -> BatchRange | None:
-        """The batches from the one that holds `offset` up to offset `limit`, at most `max_bytes` of them (more only for the
-        first batch, KIP-74). Never crosses a segment. None if there is nothing.
+        """Return the batches from the one that holds `offset` up to offset `limit`; None if there are none.
+
+        At most `max_bytes`, more only for the first batch (KIP-74). Never crosses a segment.
         """
         found = self._locate(offset)
         if found is None:
@@ -79,7 +79,7 @@ class LogReader:
         return None
 
     def _limit_position(self, segment: Segment, limit: int, log_end_offset: int) -> tuple[int, int]:
-        """Byte position where `limit` is in `segment` and the offset that follows there."""
+        """Return where a read up to offset `limit` ends in `segment`: the byte position and the next offset."""
         is_active = segment is self._segments.items[-1]
         following = log_end_offset if is_active else self._segments.following_base(segment)
         if limit >= following:
@@ -88,7 +88,7 @@ class LogReader:
         return (located[0], limit) if located is not None else (segment.size, limit)
 
     def aborted(self, offset: int, found: BatchRange) -> list[AbortedTxn]:
-        """The aborted transactions that reach into a range that was read from `offset` on."""
+        """Return the aborted transactions that overlap a range read from `offset`."""
         aborted: list[AbortedTxn] = []
         for candidate in self._segments.since(found.segment.base_offset):
             some, is_complete = candidate.txn_index.collect(offset, found.next_offset)
@@ -99,7 +99,7 @@ class LogReader:
         return aborted
 
     def forget_deleted(self) -> None:
-        """Forget where reads have ended in segments that are deleted."""
+        """Forget the read ends in deleted segments."""
         stale = [offset for offset, (segment, _) in self._positions.items() if segment.is_deleted]
         for offset in stale:
             del self._positions[offset]

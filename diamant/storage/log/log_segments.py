@@ -13,7 +13,7 @@ from diamant.storage.segments.segment import Segment
 
 
 class LogSegments:
-    """`items`: to be changed by these methods only. Base offsets are kept beside them, to find a segment quickly."""
+    """Only these methods change `items`. A parallel list of base offsets makes lookups fast."""
 
     __slots__ = ("_bases", "items")
 
@@ -26,20 +26,20 @@ class LogSegments:
         return bisect_right(self._bases, offset) - 1
 
     def since(self, offset: int) -> list[Segment]:
-        """The segments from the one on that would hold `offset`."""
+        """The segment whose range contains `offset`, and all later ones."""
         return self.items[max(0, self.floor(offset)) :]
 
     def following_base(self, segment: Segment) -> int:
-        """Base offset of the segment after one that is not the last."""
+        """Base offset of the segment after this one, which must not be the last."""
         return self._bases[self.floor(segment.base_offset) + 1]
 
     def append(self, segment: Segment) -> None:
-        """Put a segment behind the last one."""
+        """Add a segment at the end."""
         self.items.append(segment)
         self._bases.append(segment.base_offset)
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
-        """Put `new` in the place of `old`, which follow each other."""
+        """Replace the adjacent segments `old` by `new`."""
         first = self.items.index(old[0])
         self.items[first : first + len(old)] = [new]
         self._bases[first : first + len(old)] = [new.base_offset]
@@ -51,7 +51,7 @@ class LogSegments:
 
 
 def new_segment(env: Env, path: str, base_offset: int, config: LogConfig) -> Segment:
-    """Create an empty segment in the directory `path`; files of its names that a crash left are removed first."""
+    """Create an empty segment in the directory `path`; first remove files of the same names that a crash left."""
     for file in names.segment_paths(path, base_offset):
         if env.exists(file):
             env.remove(file)

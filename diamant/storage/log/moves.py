@@ -1,8 +1,7 @@
-"""Files of one partition that get other names, as plain values: what is to be done, by the broker or by another process.
+"""Renames and removals of one partition's files, as plain values that the broker or another process carries out.
 
-A `Replacement` plans them in steps. Its owner carries them out (`in_turns`), or has a process do so that it talks to. Within one
-step the files are taken in the order of the fields. It may be carried out again after a process has died in the middle of it:
-what is done stays done.
+A `Replacement` plans them in steps. Its owner carries out each step itself (`in_turns`) or sends it to a worker process. A step
+handles files in the order of the fields. It is idempotent: if a process dies in the middle, another can run it again.
 """
 
 from __future__ import annotations
@@ -14,42 +13,42 @@ from diamant.storage import names
 from diamant.storage.env.env import Env
 
 Rename = tuple[str, str]
-"""The present name of a file and its new one, without directory."""
+"""The current and the new name of a file, without directory."""
 
 
 class Moves(NamedTuple):
-    """What to do in `directory`. Names are without it."""
+    """One step of moves in `directory`. Names exclude the directory."""
 
     directory: str
     guard: str = ""
-    """A file that loses its name with the first of `arriving`. Without it `retiring` is over: the names may be others' by now."""
+    """A file that the first rename of `arriving` renames. If it is missing, `retiring` is done and its names may be reused."""
     retiring: tuple[str, ...] = ()
-    """Files that get the suffix `.deleted`; those that are not there are passed over."""
+    """Files that get the suffix `.deleted`; missing ones are skipped."""
     dropped: tuple[str, ...] = ()
-    """Files that are removed; those that are not there are passed over."""
+    """Files to remove; missing ones are skipped."""
     arriving: tuple[Rename, ...] = ()
-    """Renames. A `.log` file must be there, under the old or the new name; others need not exist."""
+    """Renames. A `.log` file must exist under the old or the new name; other files need not exist."""
     outdated: tuple[str, ...] = ()
-    """As `retiring`, and independent of the guard."""
+    """Like `retiring`, but independent of the guard."""
     is_synced: bool = False
-    """True if the directory's entries are to be durable in the end."""
+    """True if the step ends with a sync of the directory."""
 
     @property
     def renames(self) -> dict[str, str]:
-        """New paths by old ones."""
+        """Map old paths to new ones."""
         retiring = [(name, name + names.DELETED_SUFFIX) for name in self.retiring]
         return {f"{self.directory}/{old}": f"{self.directory}/{new}" for old, new in (*retiring, *self.arriving)}
 
 
 def moves_from(fields: list[Any]) -> Moves:
-    """Return the moves that JSON has made a list of."""
+    """Build moves from their JSON list."""
     directory, guard, retiring, dropped, arriving, outdated, is_synced = fields
     renames = tuple((old, new) for old, new in arriving)
     return Moves(directory, guard, tuple(retiring), tuple(dropped), renames, tuple(outdated), is_synced)
 
 
 class MovesDirectory(Protocol):
-    """The directory of some moves."""
+    """The directory in which moves are carried out."""
 
     def exists(self, name: str) -> bool:
         """Tell whether there is a file of that name."""
@@ -89,7 +88,7 @@ class EnvDirectory:
 
 
 def carry_out(place: MovesDirectory, moves: Moves) -> None:
-    """Carry out moves. OSError at the first that fails; those behind it are not tried."""
+    """Carry out moves. OSError at the first failure; the remaining moves are not tried."""
     if moves.retiring and place.exists(moves.guard):
         _delete(place, moves.retiring)
     for name in moves.dropped:
@@ -106,9 +105,9 @@ def carry_out(place: MovesDirectory, moves: Moves) -> None:
 
 
 def in_turns(place: MovesDirectory, steps: Generator[Moves], moves: Moves | None = None) -> Iterator[None]:
-    """Carry out steps here, one after the other; their owner may do other work whenever something is yielded.
+    """Carry out steps in this process, one after the other; the owner may do other work at each yield.
 
-    `moves` is the present step, if there is one; what `steps` makes of an OSError comes out.
+    `moves` is the current step, if there is one. An OSError is thrown into `steps`, whose own exception propagates.
     """
     if moves is None:
         moves = next(steps, None)

@@ -1,4 +1,4 @@
-"""Removal of a log's files: its oldest segments, segments that were replaced, and producer snapshots.
+"""Removal of a log's files: oldest segments, replaced segments and producer snapshots.
 
 Files are renamed to `.deleted` and removed after `file.delete.delay.ms`. Source: LocalLog.deleteSegmentFiles.
 """
@@ -13,11 +13,11 @@ from diamant.storage.segments.segment import Segment
 
 
 def delete_oldest(log: Log, count: int) -> int:
-    """Remove the `count` oldest segments (rolling first if that is all of them); bytes freed.
+    """Remove the `count` oldest segments (roll first if these are all); return the bytes freed.
 
-    The log start moves up with them. OSError if one keeps its name: that segment and those behind it stay in the log, where
-    the next start would have them anyway. Nothing happens while segments are being exchanged: the next look of retention
-    finds them again.
+    The log start offset advances accordingly. OSError if a rename fails: that segment and later ones stay in the log, where
+    the next start would load them anyway. While segments are being exchanged nothing is removed: the next retention check
+    retries.
     """
     if count <= 0 or log.is_exchanging:
         return 0
@@ -26,7 +26,7 @@ def delete_oldest(log: Log, count: int) -> int:
         try:
             log.roll()
         except OSError as error:
-            failure = error  # as with a full disk, for which those before the active one make room
+            failure = error  # e.g. a full disk: removing the segments before the active one makes room
         count = min(count, len(log.segments) - 1)
     oldest = log.segments[:count]
     try:
@@ -39,10 +39,10 @@ def delete_oldest(log: Log, count: int) -> int:
 
 
 def remove_segment_files(log: Log, segments: Sequence[Segment]) -> None:
-    """Remove the files of segments that are to be found no more.
+    """Remove the files of segments that no reader may find again.
 
-    Nothing is written for that, as the disk may be full, and a `.log` file that is not there counts as removed. OSError at
-    the first that keeps its name; what is left then of one whose `.log` file has lost it goes at the next start.
+    Writes nothing, since the disk may be full. A missing `.log` file counts as removed. OSError at the first failed rename;
+    the next start removes the indexes of segments whose `.log` file was already renamed.
     """
     log.unsynced.name_changes += 1
     log.hide(segments)
@@ -68,7 +68,7 @@ def remove_snapshots(log: Log, offsets: Collection[int]) -> None:
 
 
 def _begin_behind_removed(log: Log, oldest: Sequence[Segment]) -> int:
-    """Take those of the oldest segments out of the log whose `.log` files have lost their names; bytes freed."""
+    """Drop from the log the oldest segments whose `.log` files have been renamed; return the bytes freed."""
     removed = [segment for segment in oldest if segment.path.endswith(names.DELETED_SUFFIX)]
     for segment in oldest[len(removed) :]:
         segment.is_deleted = False
@@ -78,7 +78,7 @@ def _begin_behind_removed(log: Log, oldest: Sequence[Segment]) -> int:
 
 
 def remove_later(log: Log, paths: list[str]) -> None:
-    """Have renamed files removed for good after `file.delete.delay.ms`; those that are not there are passed over."""
+    """Queue renamed files for removal after `file.delete.delay.ms`; missing files are skipped."""
     log.unsynced.name_changes += 1
     if log.on_files_removed is not None:
         log.on_files_removed(paths, log.config.file_delete_delay_ms)

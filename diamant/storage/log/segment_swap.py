@@ -1,38 +1,38 @@
-"""Putting a cleaned segment in the place of the segments it was made from, so that a crash leaves the old or the new.
+"""Crash-safe replacement of segments by the cleaned segment made from them: a crash leaves the old or the new state.
 
-The steps are Kafka's (LocalLog.replaceSegments). The writer has left synced files with the suffix `.cleaned`:
+The steps are Kafka's (LocalLog.replaceSegments). They start from synced files with the suffix `.cleaned`:
 
     1  the new segment's files: .cleaned -> .swap                    in the order log, index, timeindex, txnindex
-    2  in memory the new segment takes the place of the old ones
+    2  in memory, the new segment replaces the old ones
     3  the old segments' files: -> .deleted, ascending               removed for good after file.delete.delay.ms
     4  the new segment's files: .swap -> no suffix                   in the same order
-    5  producer snapshots at base offsets that are no more: -> .deleted
+    5  producer snapshots at base offsets that no longer exist: -> .deleted
     6  fsync of the directory
 
-At a start (`recovery.leftovers`): a `.cleaned` file means that step 1 was not over, so the new segment goes from its offset on
-and the old ones are as they were. Otherwise `.swap` files are whole; what they replace goes, then they lose their
-suffix.
+Recovery at a start (`recovery.leftovers`): a `.cleaned` file means that step 1 is incomplete, so the `.swap` files from its
+offset on are removed and the old segments stay. Otherwise the `.swap` files are complete: the segments they replace are
+removed, then they lose their suffix.
 
-What a `.swap` file replaces is told by its offsets: from its base to its last batch. Kafka leaves it at that. When the
-cleaner has emptied the end of a group, old segments behind the new one's last batch are then taken for others and stay,
-with records that this round had dropped; nothing else can come back, since step 3 goes up from the oldest: if a record
-stays, so does every later one that could supersede it. We close that gap with a second, empty segment at the group's last
-offset, the *end mark*. It takes part in step 1 (first, as Kafka would have it for the higher of two new segments) and is
-removed before step 4, so the offsets of the `.swap` files reach to the end of the group, for Kafka's recovery too.
+Recovery derives the segments to replace from the offsets of a `.swap` file, from its base to its last batch. In Kafka this
+leaves a gap. If the cleaner emptied the end of a group, old segments behind the new one's last batch stay, with records that
+the round had dropped. No superseded value can return: step 3 proceeds from the oldest segment, so a record that stays is
+followed by every later record that supersedes it. We close the gap with a second, empty segment at the group's last offset,
+the *end mark*. Step 1 renames it first, as Kafka does with the higher of two new segments, and it is removed before step 4.
+The offsets of the `.swap` files then reach to the end of the group, for Kafka's recovery too.
 
-A log's groups must be replaced in ascending order and none may be skipped: a later group may hold no tombstone any more
-for what an earlier one still has. An error ends the round.
+A log's groups must be replaced in ascending order, without gaps: a later group may have lost tombstones for records that an
+earlier one still holds. An error ends the round.
 
-Readers are not disturbed: a `FileSlice` keeps the file it was made of, whatever its name is.
+Readers are not affected: a `FileSlice` keeps its open file, whatever the file's name.
 
-What is to be done on disk is handed out in steps (`Replacement.steps`, values of `moves`): step 1 by itself, as memory changes
-only when it is over, then 3 to 6, a few sources at a time, since a group may have thousands of them. A worker process carries
-them out, or the loop, which does other work in between (`swap_in_turns`). Should the worker die the loop does the step again:
-names of sources are only renamed while the new `.log` file has its suffix, for afterwards one of them may be that file's own.
+`Replacement.steps` yields the work on disk as values of `moves`: step 1 alone, since memory changes only after it; then
+steps 3 to 6, a few sources at a time, since a group may have thousands. A worker process carries them out, or the loop, which
+interleaves other work (`swap_in_turns`). If the worker dies, the loop repeats the step. Sources are renamed only while the new
+`.log` file has its suffix; afterwards a source's name may be that of the new file.
 
-In memory everything is over with step 2, so appends, reads, rolls and flushes need not know. Retention and another exchange
-must wait from step 1 on (`Log.is_exchanging`): what they renamed would be missing for, or come back by, what is still to be
-renamed here. A partition that is deleted during the swap is left as it is.
+The exchange in memory is complete after step 2, so appends, reads, rolls and flushes are not affected. Retention and other
+exchanges must wait from step 1 on (`Log.is_exchanging`): their renames would conflict with the remaining ones. If the partition
+is deleted during the swap, its files are left alone.
 """
 
 from __future__ import annotations
@@ -53,28 +53,26 @@ SOURCES_PER_TURN = 4
 """Number of sources renamed before other tasks get their turn: about 0.3 ms."""
 
 SOURCES_PER_STEP = 8
-"""Number of sources whose renames another process is told at a time: to list them takes about 0.05 ms."""
+"""Number of sources per step sent to a worker process: listing them takes about 0.05 ms."""
 
 MAX_SCANNED_BYTES = 64 * 1024
-"""Size of a new segment's tail, behind the batch that its index names last, that `Replacement.open` still reads: some 2
-ms.
+"""Largest tail, behind the last indexed batch of a new segment, that `Replacement.open` scans: about 2 ms.
 
-With the default `index.interval.bytes` these are 4 KiB and the last batch at most.
+With the default `index.interval.bytes` the tail is at most 4 KiB and the last batch.
 """
 
 
 class SourcesChanged(StorageError):
-    """The segments are no longer those that the new one was made from; the log is as it was."""
+    """The segments are no longer those that the new one was made from; the log is unchanged."""
 
 
 class Replacement:
     """One new segment, whose `.cleaned` files are complete and synced, and the segments it replaces.
 
-    `__init__`, `open` and `swap` (or `swap_in_turns`) belong to the log's owner and do not wait for the disk: about
-    four files are renamed per source. `prepare` and `finish` block for fsyncs and belong in another thread. Each is
-    called once, in the order `prepare`, `swap`, `finish`; to stop before `swap`, call `abandon`. Where most groups are
-    small, going to another thread and back costs as much as the work: an owner may call `open` first and `prepare` only
-    if it `must_prepare`.
+    `__init__`, `open` and `swap` (or `swap_in_turns`) are for the log's owner and do not wait for the disk; they rename
+    about four files per source. `prepare` and `finish` block for fsyncs and belong in another thread. Call each once, in
+    the order `prepare`, `swap`, `finish`; to stop before `swap`, call `abandon`. For small groups the thread switch costs
+    as much as the work: an owner may call `open` first, and `prepare` only if `must_prepare` is true.
     """
 
     def __init__(
@@ -89,9 +87,9 @@ class Replacement:
     ) -> None:
         """Record the sources (base offsets ascending, the first one being `base_offset`).
 
-        `source_sizes` and `size` are what the `.log` files of the sources had when the new one was made, and what the new
-        one has; `outline` is what its writer has found in its files, so that `open` need not look at them. Raises
-        SourcesChanged if the log does not have these sources; the `.cleaned` files are then removed.
+        `source_sizes`: bytes of the sources' `.log` files when the new segment was made. `size`: bytes of the new `.log` file.
+        `outline`: its writer's outline of the new segment, which saves `open` from reading the files. Raises SourcesChanged
+        if the log does not have these sources; the `.cleaned` files are then removed.
         """
         self._log = log
         self._base_offset = base_offset
@@ -147,10 +145,10 @@ class Replacement:
             raise SourcesChanged(f"{log.path}: refuses writes since {log.write_failure}")
 
     def open(self) -> None:
-        """Open the new segment, if that takes but a few small reads of files that were written just now.
+        """Open the new segment, if a few small reads of its recently written files suffice.
 
-        Left to `prepare` if more than MAX_SCANNED_BYTES lie behind the last batch in its offset index: the batches there are
-        scanned for the segment's end. Raises StorageError if the `.cleaned` files are not what was announced, OSError.
+        The batches behind the last indexed one are scanned for the segment's end; more than MAX_SCANNED_BYTES of them are
+        left to `prepare`. Raises StorageError if the `.cleaned` files are not those announced, OSError.
         """
         new = self._find_new()
         if self._outline is not None:
@@ -164,7 +162,7 @@ class Replacement:
             self._take(new, new.next_offset())
 
     def _find_new(self) -> Segment:
-        """Return the new segment, whose indexes are not built but checked."""
+        """Return the new segment; its indexes are checked, not rebuilt."""
         log = self._log
         new = Segment(
             log.env, log.path, self._base_offset, log.config, suffix=names.CLEANED_SUFFIX, outline=self._outline
@@ -179,10 +177,9 @@ class Replacement:
         return new
 
     def _take(self, new: Segment, next_offset: int) -> None:
-        """Have `new` be the new segment, and find out whether it needs an end mark."""
+        """Set the new segment, and determine if it needs an end mark."""
         if self._outline is None:
-            # While it has another name than later on it must not be opened by its name: a flush may be using it in another
-            # thread.
+            # Open the file now: during the renames a flush in another thread may need it, and its name is not yet final.
             _ = new.file
         ends_at = max(next_offset, self._base_offset + 1)
         self._lacks_end_mark = bool(self._sources) and self._sources[-1].base_offset >= ends_at
@@ -190,13 +187,13 @@ class Replacement:
 
     @property
     def must_prepare(self) -> bool:
-        """True if `prepare` has work that takes time. Asked between `open` and `swap`."""
+        """True if `prepare` has blocking work to do. Valid between `open` and `swap`."""
         return self._new is None or bool(self._unsynced) or self._lacks_end_mark
 
     def prepare(self) -> None:
-        """Open the new segment, if it is not open, and make everything durable that the swap relies on.
+        """Open the new segment, unless it is open, and make everything durable that the swap relies on.
 
-        For any thread. Old segments that no flush has covered yet are synced: once renamed, no flush would.
+        For any thread. Syncs old segments that no flush has covered yet: after their rename no flush would.
         Raises what `open` raises.
         """
         if self._new is None:
@@ -210,26 +207,26 @@ class Replacement:
             self._lacks_end_mark = False
 
     def swap(self) -> Segment | None:
-        """Do all that `swap_in_turns` does at once; return the new segment, None if retention has removed all sources."""
+        """Run `swap_in_turns` to its end; return the new segment, None if retention has removed all sources."""
         for _ in self.swap_in_turns():
             pass
         return self._new if self._is_swapped else None
 
     def swap_in_turns(self, sources_per_turn: int = SOURCES_PER_TURN) -> Iterator[None]:
-        """Carry out the `steps` here; nothing is yielded before step 2 is over. The owner must continue to the end."""
+        """Carry out the `steps` in this process; first yields after step 2. The owner must iterate to the end."""
         return in_turns(EnvDirectory(self._log.env, self._log.path), self.steps(sources_per_turn))
 
     def steps(self, sources_per_step: int = SOURCES_PER_STEP, *, is_synced: bool = False) -> Generator[Moves]:
-        """Exchange the segments in memory, and yield what is to be done on disk before each continuation.
+        """Exchange the segments in memory, and yield the moves to carry out on disk before each continuation.
 
-        For the owner, who may do other work in between, but must continue to the end, and throws in the OSError of moves that
-        failed. Nothing happens if retention has removed all sources. Raises SourcesChanged if the sources are no longer those
-        of `__init__`, or if the partition was deleted before step 2: the log is as it was, and the `.cleaned` files are gone.
-        OSError in step 1 likewise; OSError later leaves a log that reads the new segment, refuses appends, and is put in
-        order by the next start. With `is_synced` the last moves include step 6, else `finish` is for that.
+        For the owner, who may do other work in between, must iterate to the end, and throws in the OSError of failed moves.
+        Nothing happens if retention has removed all sources. Raises SourcesChanged if the sources are no longer those of
+        `__init__`, or if the partition was deleted before step 2: the log is unchanged, and the `.cleaned` files are removed.
+        The same holds for OSError in step 1. After a later OSError the log reads the new segment and refuses appends; the next
+        start repairs it. With `is_synced` the last moves include step 6; otherwise call `finish` for it.
 
-        Kafka adds the new segment even when all sources are gone, below the log start, until retention comes by the next
-        time. Here it is not added: what retention has deleted does not come back.
+        If all sources are gone, Kafka still adds the new segment below the log start, until the next retention check. We do
+        not add it: deleted records must not return.
         """
         assert self._new is not None, "open or prepare comes first"
         assert not self.must_prepare, "prepare comes first"
@@ -263,7 +260,7 @@ class Replacement:
             log.is_exchanging = False
 
     def _settle(self, sources: list[Segment], marks: list[str], per_step: int, *, is_synced: bool) -> Generator[Moves]:
-        """Take steps 3 to 5; `sources` is empty afterwards. One yield if there are no more than `per_step`."""
+        """Run steps 3 to 5; `sources` is empty afterwards. Yields once if there are at most `per_step` sources."""
         log, new = self._log, self._new
         assert new is not None
         snapshots = [
@@ -277,7 +274,7 @@ class Replacement:
             retiring: list[str] = []
             for segment in sources[:per_step]:
                 retiring += file_names(segment)
-                # Before that, as a thread that opens the old name might find the new segment's file.
+                # Before the rename: a thread that opens the old name might otherwise find the new segment's file.
                 take_suffix(segment, names.DELETED_SUFFIX)
             del sources[:per_step]
             moves = moves._replace(retiring=tuple(retiring))
@@ -308,13 +305,13 @@ class Replacement:
             self._removed(moves)
 
     def _removed(self, moves: Moves) -> None:
-        """Have the files removed for good in time that have got the suffix `.deleted`."""
+        """Queue the files with the suffix `.deleted` for their delayed removal."""
         if not self._log.is_deleted:
             files = (*moves.retiring, *moves.outdated)
             remove_later(self._log, [f"{moves.directory}/{name}{names.DELETED_SUFFIX}" for name in files])
 
     def _present_sources(self) -> list[Segment]:
-        """Return those of the sources that retention has left; SourcesChanged if any other thing happened to them."""
+        """Return the sources that retention has left; SourcesChanged if anything else changed them."""
         present = [segment for segment in self._sources if not segment.is_deleted]
         if self._find_sources(None) != present:
             bases = [segment.base_offset for segment in self._sources]
@@ -322,18 +319,18 @@ class Replacement:
         return present
 
     def finish(self) -> None:
-        """Make the exchange durable; for any thread. A checkpoint that counts on it may be written afterwards."""
+        """Make the exchange durable; for any thread. A checkpoint that relies on it may be written afterwards."""
         self._log.env.sync_dir(self._log.path)
 
     def abandon(self) -> None:
-        """Remove the new segment's files, if the swap has not happened. Any thread; may be called twice.
+        """Remove the new segment's files, unless the swap has happened. Any thread; may be called twice.
 
-        A `.cleaned` file that cannot be removed is no harm. A `.swap` file might replace something at the next start, when
-        its contents are no longer known: the log then refuses appends, and so further swaps.
+        A `.cleaned` file that cannot be removed is harmless. A remaining `.swap` file might replace segments at the next
+        start: the log therefore refuses appends and further swaps.
         """
         bases = [self._base_offset] if self._end_mark is None else [self._base_offset, self._end_mark.base_offset]
         try:
-            # As long as there is a .cleaned file, a start drops the .swap files: so those go first.
+            # The .swap files go first: while a .cleaned file exists, a start drops them.
             for base_offset in bases:
                 _remove(self._log, base_offset, names.SWAP_SUFFIX)
         except OSError as error:
@@ -352,7 +349,7 @@ def replace_segments(
     source_sizes: Sequence[int] | None = None,
     size: int | None = None,
 ) -> Segment | None:
-    """Do all steps of a `Replacement`, one after the other; blocks, so not for the loop thread."""
+    """Run all steps of a `Replacement`; blocks, so not for the loop thread."""
     replacement = Replacement(log, base_offset, source_base_offsets, source_sizes=source_sizes, size=size)
     try:
         replacement.prepare()

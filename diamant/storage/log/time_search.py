@@ -1,12 +1,11 @@
-"""Records found by their time: what ListOffsets asks of a log.
+"""Searches for records by timestamp, for ListOffsets.
 
-A search is a row of steps, to be run in order until one finds a record. Steps that are light may run on the loop; the others may
-take long (much to decompress, or a whole segment to pass over) and are for a thread. The row itself is drawn on the loop.
+A search is a sequence of steps, run in order until one finds a record. Light steps may run on the loop. Others are for a thread,
+since they decompress much data or scan a whole segment. The loop iterates over the sequence itself.
 
-Kafka looks into one segment: the first whose largest timestamp is late enough, or for timestamp -3 the one with the largest. But
-a segment may promise a time that no record of it has: the cleaner and redaction keep batches without records for what their
-headers say of producers, and after DeleteRecords the record of that time may lie below the log start. Kafka then answers that
-there is no such record; here the search continues.
+Kafka searches one segment: the first whose largest timestamp is late enough, or for timestamp -3 the one with the largest. No
+record of that segment need match, however: the cleaner and redaction keep batches without records for their producer state, and
+after DeleteRecords the matching record may lie below the log start. Kafka then reports no record; we continue the search.
 
 Source: UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp, FileRecords.searchForTimestamp.
 """
@@ -21,7 +20,7 @@ from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.batches.records import iter_records
 from diamant.storage.segments.segment import FileSlice, Segment, floor_position, scan_headers
 
-# A step in more than this is for a thread, and so is what follows after so many headers.
+# Limits of a light step; a scan moves to a thread after LIGHT_HEADERS headers.
 LIGHT_RECORDS = 1000
 LIGHT_COMPRESSED_BYTES = 32 * 1024
 LIGHT_HEADERS = 500
@@ -50,7 +49,7 @@ class BatchSearch(NamedTuple):
         )
 
     def run(self) -> TimestampOffset | None:
-        """Decode the batch, in any thread; None if its header promised what no record keeps."""
+        """Decode the batch, in any thread; None if no record matches, whatever the header says."""
         for record in iter_records(self.batch.read()):
             if record.timestamp >= self.target and record.offset >= self.min_offset:
                 return TimestampOffset(record.timestamp, record.offset)
@@ -58,7 +57,7 @@ class BatchSearch(NamedTuple):
 
 
 class StretchSearch(NamedTuple):
-    """A stretch of whole batches in which to look for the first record as `BatchSearch` does."""
+    """A stretch of whole batches, searched for the first record that `BatchSearch` would find."""
 
     stretch: FileSlice
     target: int
@@ -66,11 +65,11 @@ class StretchSearch(NamedTuple):
 
     @property
     def is_light(self) -> bool:
-        """Never: it may be a whole segment."""
+        """Always False: the stretch may be a whole segment."""
         return False
 
     def run(self) -> TimestampOffset | None:
-        """Look into one batch after the other, in any thread. CorruptLog where bytes cannot be a batch."""
+        """Search the batches in order, in any thread. CorruptLog where bytes cannot be a batch."""
         for search in _candidates(self.stretch, self.target, self.min_offset):
             if (found := search.run()) is not None:
                 return found
@@ -79,24 +78,24 @@ class StretchSearch(NamedTuple):
 
 @dataclass(slots=True)
 class LargestSurvey:
-    """Segments that are passed over, one a step, for the first batch with records that has the largest timestamp of all."""
+    """A scan, one segment per step, for the first batch with records that has the largest timestamp of all."""
 
     stretch: FileSlice | None = None
-    """The segments that the next step passes over."""
+    """The segment that the next step scans."""
     best: BatchSearch | None = None
 
     @property
     def is_light(self) -> bool:
-        """Never: it is a whole segment."""
+        """Always False: a step scans a whole segment."""
         return False
 
     @property
     def timestamp(self) -> int:
-        """The largest so far, in ms; -1 if none has been seen."""
+        """The largest timestamp so far, in ms; -1 if there is none."""
         return self.best.target if self.best is not None else -1
 
     def run(self) -> TimestampOffset | None:
-        """Pass over the stretch, in any thread; it finds nothing by itself. CorruptLog where bytes cannot be a batch."""
+        """Scan the stretch, in any thread, and update `best`; returns None. CorruptLog where bytes cannot be a batch."""
         assert self.stretch is not None
         file, position, size = self.stretch
         for at, header in scan_headers(file, position, position + size):
@@ -109,22 +108,22 @@ class LargestSurvey:
 
 
 class Searched(Protocol):
-    """A log, as far as it is searched."""
+    """The part of a log that a search uses."""
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """Its segments, in the order of their offsets."""
+        """The log's segments, by ascending offset."""
         ...
 
     @property
     def active(self) -> Segment:
-        """The last of them."""
+        """The last segment."""
         ...
 
     log_start_offset: int
 
     def floor_segment(self, offset: int) -> int:
-        """The index of the segment that has an offset; -1 below the first."""
+        """Return the index of the segment that covers an offset; -1 below the first."""
         ...
 
 
@@ -132,9 +131,9 @@ Step = BatchSearch | StretchSearch | LargestSurvey
 
 
 def at_or_after(log: Searched, timestamp: int) -> Iterator[Step]:
-    """Steps to the first record at or after `timestamp` ms that is not below the log start.
+    """Yield the steps to the first record at or after `timestamp` ms that is not below the log start.
 
-    Segments may be exchanged for cleaned ones between two steps: the search goes by offsets, not by segments.
+    The search tracks offsets, not segments: cleaned segments may replace others between two steps.
     """
     offset = log.log_start_offset
     is_first = True
@@ -153,7 +152,7 @@ def at_or_after(log: Searched, timestamp: int) -> Iterator[Step]:
 
 
 def with_largest_timestamp(log: Searched) -> Iterator[Step]:
-    """Steps to the first record with the largest timestamp of all records, the log start notwithstanding (as Kafka)."""
+    """Yield the steps to the first record with the largest timestamp; like Kafka, ignores the log start offset."""
     segment = max(log.segments, key=lambda segment: segment.max_timestamp)
     located = segment.locate(segment.offset_of_max_timestamp) if segment.max_timestamp >= 0 else None
     if located is not None and located[1].record_count:
@@ -163,7 +162,7 @@ def with_largest_timestamp(log: Searched) -> Iterator[Step]:
     survey = LargestSurvey()
     passed: set[Segment] = set()
     while True:
-        # Looked up again for each step: segments may have been exchanged for cleaned ones since.
+        # Looked up again for each step: cleaned segments may have replaced others since.
         left = [segment for segment in log.segments if segment not in passed]
         segment = max(left, key=lambda segment: segment.max_timestamp, default=log.active)
         if segment in passed or segment.max_timestamp < max(0, survey.timestamp):
@@ -176,7 +175,7 @@ def with_largest_timestamp(log: Searched) -> Iterator[Step]:
 
 
 def _in_segment(segment: Segment, timestamp: int, min_offset: int, *, is_first: bool) -> Iterator[Step]:
-    """Steps in one segment. Of the first one the beginning is looked at here: it nearly always has the record."""
+    """Yield the steps in one segment. The start of the first segment is scanned here: it nearly always has the record."""
     _, indexed_offset = segment.time_index.lookup(timestamp)
     position = floor_position(segment, max(indexed_offset, min_offset))
     if is_first:
