@@ -1,7 +1,7 @@
 """Inputs and outputs of the events of a classic group, as plain values.
 
-In: requests (`JoinRequest`, `SyncRequest`, `Leaver`). Out: answers to requests that waited, and timers. A `waiter` is any
-object that the caller passes with its request; it comes back with the answer, which is all that is done with it.
+In: requests (`JoinRequest`, `SyncRequest`, `Leaver`). Out: answers to parked requests, and timers. A `waiter` is any
+object that the caller passes with its request; the state machine returns it with the answer and does nothing else with it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class GroupProtocol(NamedTuple):
 class JoinRequest(NamedTuple):
     """JoinGroup as the state machine sees it.
 
-    `protocols` are in the member's order of preference. `fresh_id` is the member id to give out if one is needed: the
-    machine draws no random numbers. `version` is that of the API: from 4 on a new dynamic member must come back with its id
-    (KIP-394), from 9 on a static leader can be told to skip its assignment.
+    `protocols` are in the member's order of preference. `fresh_id` is the member id to assign if one is needed: the state
+    machine draws no random numbers. `version` is the API version: from 4 on, a new dynamic member must rejoin with its id
+    (KIP-394); from 9 on, a static leader can be told to skip its assignment.
     """
 
     member_id: str
@@ -44,7 +44,7 @@ class JoinRequest(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """SyncGroup; `assignments` (by member id, opaque bytes) come from the leader, `protocol_*` from version 5 on."""
+    """SyncGroup. The leader sends `assignments` (by member id, opaque bytes). `protocol_*` exist from version 5 on."""
 
     member_id: str
     group_instance_id: str | None
@@ -55,7 +55,7 @@ class SyncRequest(NamedTuple):
 
 
 class Leaver(NamedTuple):
-    """A member to be removed: by its id, or a static one by its instance id and an empty member id."""
+    """A member to remove: by its id, or a static one by its instance id with an empty member id."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -68,7 +68,7 @@ class LeaveResult(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """A member as the leader sees it; `metadata` for the protocol that was chosen."""
+    """A member as the leader sees it. `metadata`: for the chosen protocol."""
 
     member_id: str
     group_instance_id: str | None
@@ -76,7 +76,7 @@ class JoinedMember(NamedTuple):
 
 
 class JoinAnswer(NamedTuple):
-    """The answer to a JoinGroup; `members` is for the leader only."""
+    """The answer to a JoinGroup. Only the leader gets `members`."""
 
     error: ErrorCode
     member_id: str = UNKNOWN_MEMBER_ID
@@ -98,7 +98,7 @@ class SyncAnswer(NamedTuple):
 
 
 class TimerKind(StrEnum):
-    """SESSION: of a member, or of an id that is to come back. JOIN, SYNC: of the group's two phases."""
+    """SESSION: of a member, or of an assigned id that has to rejoin. JOIN, SYNC: of the group's two phases."""
 
     SESSION = "session"
     JOIN = "join"
@@ -116,7 +116,7 @@ class AnswerSync(NamedTuple):
 
 
 class SetTimer(NamedTuple):
-    """(Re)start a timer; `member_id` is "" for the group's own."""
+    """(Re)start a timer; `member_id` is "" for a timer of the group."""
 
     kind: TimerKind
     member_id: str

@@ -5,13 +5,13 @@
       ^                 Rebalance                             Rebalance                        |
       |                   |   ^                                   |                            |
       +-------------------+   +-----------------------------------+----------------------------+
-         no member is left       join with news, a member leaves or fails, a sync is missing
+         no member is left       changed join, a member leaves or fails, a sync is missing
 
-What changes it is in a file for each event: `joining.py`, `static_members.py`, `syncing.py`, `sessions.py`, `leaving.py`; the two
-phases begin and end in `rebalance.py`.
+Each event that changes a group has its file: `joining.py`, `static_members.py`, `syncing.py`, `sessions.py`, `leaving.py`. The
+two phases begin and end in `rebalance.py`.
 
-Bound: `group.max.size` members with the metadata of one request each, `joining.MAX_PENDING_MEMBERS` ids that were given out and
-are to come back within their session timeout.
+Bound: `group.max.size` members with the metadata of one request each, and `joining.MAX_PENDING_MEMBERS` assigned ids that
+have to rejoin within their session timeout.
 
 Source: ClassicGroup.
 """
@@ -32,7 +32,7 @@ from diamant.protocol.internal_topics.group_records import NO_TIMESTAMP, GroupMe
 
 
 class GroupState(StrEnum):
-    """By Kafka's names, as DescribeGroups and ListGroups give them."""
+    """Kafka's names of the states, as in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -42,7 +42,7 @@ class GroupState(StrEnum):
 
 
 class ClassicGroup:
-    """The members of one group and what they agreed on. Only events change it.
+    """The members of one group, and the protocol and generation that they agreed on. Only events change it.
 
     `initial_delay`: set while an empty group waits for its first members.
     """
@@ -60,7 +60,7 @@ class ClassicGroup:
     )
 
     def __init__(self, group_id: str, now_ms: int | None) -> None:
-        """An empty group, in that state since `now_ms` (None: not known)."""
+        """Create an empty group. `now_ms`: the time since when it is empty (None: not known)."""
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.current_state_timestamp_ms = now_ms
@@ -71,21 +71,21 @@ class ClassicGroup:
         self.initial_delay: InitialDelay | None = None
         self.subscriptions = SubscribedTopics(None)
 
-    # -- what others ask -----------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     @property
     def leader_id(self) -> str | None:
-        """The member that assigns; None without members."""
+        """The member that computes the assignments; None without members."""
         return self.roster.leader_id
 
     @property
     def protocol_type(self) -> str | None:
-        """The protocol type of the members; None if there has never been one."""
+        """The protocol type of the members; None if the group has never had one."""
         return self.roster.protocol_type
 
     @property
     def is_empty(self) -> bool:
-        """True without members (ids that are to come back do not count)."""
+        """Whether the group has no members. Assigned ids that have not rejoined do not count."""
         return self.state is GroupState.EMPTY
 
     @property
@@ -93,12 +93,12 @@ class ClassicGroup:
         return self.protocol_type == PROTOCOL_TYPE
 
     def is_subscribed(self, topic: str) -> bool:
-        """True if members read `topic`, or may: where the subscriptions of a consumer group are not known."""
+        """Return whether members read `topic`; True if a consumer group's subscriptions are not known."""
         topics = self.subscriptions.topics
         return self.uses_consumer_protocol if topics is None else topic in topics
 
     def joined(self, member_id: str, members: tuple[JoinedMember, ...] = ()) -> JoinAnswer:
-        """The answer to a member of the present generation; `members` for its leader."""
+        """Return the answer for a member of the present generation. `members`: for its leader."""
         return JoinAnswer(
             ErrorCode.NONE,
             member_id,
@@ -110,7 +110,7 @@ class ClassicGroup:
         )
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
-        """The members as the leader is to see them."""
+        """Return the members as the leader sees them."""
         return self.roster.joined_members(self.protocol_name)
 
     def validate_commit(
@@ -122,7 +122,7 @@ class ClassicGroup:
         *,
         is_transactional: bool = False,
     ) -> None:
-        """Refuse a commit from who is not a member of this generation. KafkaError: COORDINATOR_NOT_AVAILABLE,
+        """Refuse a commit unless it comes from a member of this generation. KafkaError: COORDINATOR_NOT_AVAILABLE,
         UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
 
         Source: ClassicGroup.validateOffsetCommit.
@@ -148,7 +148,7 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id} is about to get its assignments")
 
     def validate_fetch(self, member_id: str, member_epoch: int) -> None:
-        """Anybody may read a classic group's offsets. KafkaError: GROUP_ID_NOT_FOUND for a group that is being removed."""
+        """Accept every reader of a classic group's offsets. KafkaError GROUP_ID_NOT_FOUND if the group is being removed."""
         if self.state is GroupState.DEAD:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is in dead state.")
 
@@ -156,7 +156,7 @@ class ClassicGroup:
 
     @classmethod
     def from_value(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-        """The group that a record describes: Stable with its members, or Empty."""
+        """Return the group that a record describes: Stable with its members, or Empty."""
         timestamp_ms = value.current_state_timestamp
         group = cls(group_id, None if timestamp_ms == NO_TIMESTAMP else timestamp_ms)
         group.generation_id = value.generation
@@ -186,8 +186,8 @@ class ClassicGroup:
     def of_members(
         cls, group_id: str, generation_id: int, protocol_type: str, members: Sequence[ClassicMember], now_ms: int
     ) -> ClassicGroup:
-        """A Stable group of members that have their assignments already, the first as the leader (a consumer group that goes
-        back to the classic protocol). All must have a protocol in common.
+        """Return a Stable group of members with their assignments, the first as the leader (for a consumer group that returns
+        to the classic protocol). All must have a protocol in common.
 
         Source: ClassicGroup.fromConsumerGroup.
         """
@@ -201,7 +201,7 @@ class ClassicGroup:
         return group
 
     def value(self, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataValue:
-        """The group's record as of now, with the members' `assignments` (by default those that they have)."""
+        """Return the group's present record, with the members' `assignments` (default: their present ones)."""
         timestamp_ms = self.current_state_timestamp_ms
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
@@ -220,13 +220,13 @@ class ClassicGroup:
     # -- steps of an event ---------------------------------------------------------------------------------------------
 
     def enter(self, state: GroupState, now_ms: int) -> None:
-        """Go to another state."""
+        """Change to another state."""
         assert self.state in _PREVIOUS_STATES[state], f"{self.group_id} cannot go from {self.state} to {state}"
         self.state = state
         self.current_state_timestamp_ms = now_ms
 
     def remember_subscriptions(self) -> None:
-        """Keep the subscriptions of the members of a generation that begins."""
+        """Keep the members' subscriptions for the new generation."""
         if self.uses_consumer_protocol and (self.protocol_name is not None or not self.members):
             metadata = tuple(member.metadata(self.protocol_name) for member in self.members.values())
             self.subscriptions = SubscribedTopics(metadata)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class InitialDelay:
-    """One step after the other as long as members come, together no longer than the rebalance timeout of the first.
+    """Extends the wait by further steps while members join, up to the rebalance timeout of the first one.
 
     Source: InitialDelayedJoin; GroupMetadataManager.maybeCompleteJoinElseSchedule, tryCompleteInitialRebalanceElseSchedule.
     """
@@ -13,12 +13,12 @@ class InitialDelay:
 
     def __init__(self, step_ms: int, rebalance_timeout_ms: int) -> None:
         self.is_joined_by_new = False
-        """True if a new member has come in the present step."""
+        """Whether a new member has joined in the present step."""
         self._step_ms = self._delay_ms = step_ms
         self._remaining_ms = max(rebalance_timeout_ms - step_ms, 0)
 
     def extended_ms(self) -> int | None:
-        """The length of a further step, None if the wait is over."""
+        """Return the length of a further step; None if the wait is over."""
         if not self.is_joined_by_new or not self._remaining_ms:
             return None
         self.is_joined_by_new = False

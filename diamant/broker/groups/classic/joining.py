@@ -1,9 +1,9 @@
-"""A member of a classic group that joins, for the first time or again (JoinGroup).
+"""The join of a member of a classic group, for the first time or again (JoinGroup).
 
 Deviations from Kafka, on purpose:
-* a join that is repeated while the first is still parked has the first one answered REBALANCE_IN_PROGRESS; in Kafka it stays
-  without an answer;
-* when a member is refused by `group.max.size` in the join phase, the phase ends if it was the last one missing.
+* if a join is repeated while the first one is parked, the first one is answered REBALANCE_IN_PROGRESS; Kafka never answers
+  it;
+* when `group.max.size` refuses a member in the join phase, the phase ends if that member was the last one missing.
 
 Source: GroupMetadataManager.classicGroupJoinToClassicGroup.
 """
@@ -19,12 +19,12 @@ from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""The time that a new member's first join may stay parked (Kafka's newMemberJoinTimeoutMs, not configurable)."""
+"""The longest time that a new member's first join stays parked (Kafka's newMemberJoinTimeoutMs, not configurable)."""
 
 FIRST_WITH_MEMBER_ID_REQUIRED = 4
 
 MAX_PENDING_MEMBERS = 100_000
-"""Member ids of one group that were given out and have not come back; more are refused like members beyond the maximum."""
+"""The most assigned member ids of one group that have not rejoined; further ones are refused like members beyond the maximum."""
 
 
 def join(turn: GroupTurn, request: JoinRequest, waiter: object) -> None:
@@ -49,8 +49,8 @@ def join(turn: GroupTurn, request: JoinRequest, waiter: object) -> None:
 def _has_room(turn: GroupTurn, member_id: str) -> bool:
     members, state = turn.group.members, turn.group.state
     if state is GroupState.PREPARING_REBALANCE:
-        # The number of those who are back counts, not that of members: so the last ones to come back have to go when
-        # the maximum was lowered.
+        # Count the members that have rejoined, not all members: if the maximum was lowered, the last to rejoin are
+        # refused.
         member = members.get(member_id)
         is_back = member is not None and member.join_waiter is not None
         return is_back or turn.group.roster.parked_count < turn.limits.max_size
@@ -86,7 +86,7 @@ def _join_known(turn: GroupTurn, request: JoinRequest, waiter: object) -> None:
     member_id = request.member_id
     if member_id in roster.pending:
         if request.group_instance_id is not None:
-            # The id was given to a dynamic member; Kafka throws here (IllegalStateException).
+            # The id belongs to a dynamic member; Kafka throws here (IllegalStateException).
             turn.answer_join(waiter, JoinAnswer(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         _add_new(turn, request, member_id, waiter)
@@ -100,7 +100,7 @@ def _join_known(turn: GroupTurn, request: JoinRequest, waiter: object) -> None:
     if (
         group.state is GroupState.PREPARING_REBALANCE
         or request.protocols != member.protocols
-        # A leader that joins again wants to assign again: that is how consumers react to new partitions.
+        # A leader rejoins in order to assign again: that is how consumers react to new partitions.
         or (group.state is GroupState.STABLE and is_leader)
     ):
         roster.change_protocols(member, request.protocols)
@@ -109,7 +109,7 @@ def _join_known(turn: GroupTurn, request: JoinRequest, waiter: object) -> None:
         turn.park_join(member, waiter)
         rebalance(turn)
     else:
-        # It may not have got the answer to its last join.
+        # The member may have missed the answer to its last join.
         is_assigning = group.state is GroupState.COMPLETING_REBALANCE and is_leader
         turn.answer_join(waiter, group.joined(member_id, group.joined_members() if is_assigning else ()))
 
@@ -128,7 +128,7 @@ def _add_new(turn: GroupTurn, request: JoinRequest, member_id: str, waiter: obje
     if turn.group.initial_delay is not None:
         turn.group.initial_delay.is_joined_by_new = True
     turn.group.roster.add(member, request.protocol_type, waiter)
-    # A new member does not know its id yet, so it cannot send heartbeats, and a client that gives up and tries again
-    # is a new member every time. So its parked join has a time of its own.
+    # A new member does not know its id yet, so it cannot send heartbeats, and a client that gives up and retries is a
+    # new member every time. So its parked join has a timeout of its own.
     turn.set_timer(TimerKind.SESSION, NEW_MEMBER_JOIN_TIMEOUT_MS, member_id)
     rebalance(turn)

@@ -1,4 +1,4 @@
-"""Members that leave a classic group, or are removed by an administrator (LeaveGroup); and the end of a group."""
+"""Departures of members of a classic group, also by an administrator (LeaveGroup), and the end of a group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from diamant.protocol.errors import ErrorCode
 
 
 def leave(turn: GroupTurn, leavers: Sequence[Leaver]) -> list[LeaveResult]:
-    """Let members leave; return a result for each, in order. Not for a group in state Dead.
+    """Remove members; return a result for each, in order. Not for a group in state Dead.
 
     Source: GroupMetadataManager.classicGroupLeaveToClassicGroup.
     """
@@ -47,9 +47,9 @@ def _leave_one(turn: GroupTurn, leaver: Leaver) -> ErrorCode:
 
 
 def dissolve(turn: GroupTurn, error: ErrorCode) -> None:
-    """Answer all who wait with `error`, stop all timers; the group is Dead from then on.
+    """Answer all parked requests with `error`, stop all timers and make the group Dead.
 
-    For a broker that stops (NOT_COORDINATOR) and a group that changes its protocol (REBALANCE_IN_PROGRESS).
+    For a broker that stops (NOT_COORDINATOR), and for a group that changes its protocol (REBALANCE_IN_PROGRESS).
     """
     members = turn.group.members
     for member in members.values():

@@ -9,8 +9,8 @@ from diamant.protocol.internal_topics.group_records import GroupMetadataMember
 
 
 class ClassicMember:
-    """`protocols` and `assignment` are opaque bytes. `join_waiter` and `sync_waiter`: the request of this member that is not
-    answered yet. `is_new` until its first rebalance ends.
+    """`protocols` and `assignment` are opaque bytes. `join_waiter` and `sync_waiter`: the member's parked requests.
+    `is_new`: True until its first rebalance ends.
 
     Bound: the metadata of one JoinGroup request and one assignment.
 
@@ -61,30 +61,30 @@ class ClassicMember:
 
     @property
     def awaits_answer(self) -> bool:
-        """True while a request of it is parked: then it need not send heartbeats, unless it is new."""
+        """Whether a request of the member is parked. Then it need not send heartbeats, unless it is new."""
         return self.join_waiter is not None or self.sync_waiter is not None
 
     @property
     def protocol_names(self) -> frozenset[str]:
-        """Each counts once, even if the member names it twice."""
+        """The names of the protocols, without duplicates."""
         return frozenset(protocol.name for protocol in self.protocols)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Its metadata for a protocol. LookupError if it does not support that one."""
+        """Return the member's metadata for a protocol. LookupError if it does not support it."""
         for protocol in self.protocols:
             if protocol.name == protocol_name:
                 return protocol.metadata
         raise LookupError(f"member {self.member_id} does not support protocol {protocol_name!r}")
 
     def vote(self, candidates: Container[str]) -> str:
-        """The candidate it likes best. LookupError if it supports none."""
+        """Return the member's preferred candidate. LookupError if it supports none."""
         for protocol in self.protocols:
             if protocol.name in candidates:
                 return protocol.name
         raise LookupError(f"member {self.member_id} supports none of the group's protocols")
 
     def value(self, protocol_name: str | None, assignment: bytes) -> GroupMetadataMember:
-        """It as a part of the group's record."""
+        """Return the member's part of the group's record."""
         return GroupMetadataMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,

@@ -13,7 +13,7 @@ from diamant.broker.groups.classic.member import ClassicMember
 
 
 class ProtocolChoice:
-    """The number of members that support each protocol. Bound: the names that present members support."""
+    """The number of members that support each protocol. Bound: the protocol names of the present members."""
 
     __slots__ = ("_supporters",)
 
@@ -30,16 +30,16 @@ class ProtocolChoice:
                 del self._supporters[name]
 
     def has_common(self, names: Iterable[str], member_count: int) -> bool:
-        """True if one of `names` is supported by all of `member_count` members."""
+        """Return whether all of `member_count` members support one of `names`."""
         return any(self._supporters[name] == member_count for name in names)
 
     def choose(self, members: Collection[ClassicMember]) -> str:
-        """The protocol of the next generation: each member votes for the first of its protocols that all support.
+        """Return the protocol of the next generation: each member votes for the first of its protocols that all support.
 
-        There is one as long as members are only let in after `has_common`.
+        One exists if every member was admitted after `has_common`.
         """
         candidates = {name for name, count in self._supporters.items() if count == len(members)}
         votes = Counter(member.vote(candidates) for member in members)
         most = max(votes.values())
-        # Kafka decides a draw by the order of its hash map.
+        # Kafka breaks a tie by the order of its hash map.
         return next(name for name in strings_in_java_order(votes) if votes[name] == most)

@@ -1,7 +1,7 @@
-"""A rebalance of a classic group: when it begins, and when its join phase ends.
+"""A rebalance of a classic group: its beginning, and the end of its join phase.
 
-When a phase ends the leader is answered last. The leader ends the next phase, and in a cooperative rebalance also this
-generation, by joining again within a millisecond. The head start lets the other members' requests arrive before that.
+When a phase ends, the leader is answered last. The leader ends the next phase and, in a cooperative rebalance, ends this
+generation by rejoining within a millisecond. The head start lets the other members' requests arrive before that.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode
 
 MIN_RETRY_MS = 100
-"""The least pause before a join phase that no member has joined is looked at again. It matters if the members'
-rebalance timeout is shorter: with 0 Kafka does nothing else until their sessions end.
+"""The shortest pause before a join phase without joined members is checked again. It matters if the members' rebalance
+timeout is shorter: with 0, Kafka is busy with that until their sessions end.
 """
 
 
 def rebalance(turn: GroupTurn) -> None:
-    """Make all members join again, or end the join phase if all have."""
+    """Make all members rejoin, or end the join phase if all have."""
     if turn.group.state is GroupState.PREPARING_REBALANCE:
         complete_join_if_ready(turn)
     elif turn.group.state is not GroupState.DEAD:
@@ -27,7 +27,7 @@ def rebalance(turn: GroupTurn) -> None:
 
 
 def begin_rebalance(turn: GroupTurn) -> None:
-    """Begin the join phase. In an empty group it lasts for `group.initial.rebalance.delay.ms` at least."""
+    """Begin the join phase. In an empty group it lasts at least `group.initial.rebalance.delay.ms`."""
     group, roster = turn.group, turn.group.roster
     if group.state is GroupState.COMPLETING_REBALANCE:
         drop_assignments(turn, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -46,7 +46,7 @@ def begin_rebalance(turn: GroupTurn) -> None:
 
 
 def drop_assignments(turn: GroupTurn, error: ErrorCode) -> None:
-    """Take all members' assignments away; those who wait for theirs are answered `error`."""
+    """Drop the assignments of all members, and answer parked syncs with `error`."""
     for member in turn.group.members.values():
         member.assignment = b""
         if member.sync_waiter is not None:
@@ -55,7 +55,7 @@ def drop_assignments(turn: GroupTurn, error: ErrorCode) -> None:
 
 
 def complete_join_if_ready(turn: GroupTurn) -> None:
-    """End the join phase if all have joined. The first rebalance ends with its delay, however many have come."""
+    """End the join phase if all have joined. The first rebalance always ends with its delay."""
     group = turn.group
     is_delayed = group.initial_delay is not None
     if group.state is GroupState.PREPARING_REBALANCE and not is_delayed and group.roster.have_all_joined:
@@ -63,7 +63,7 @@ def complete_join_if_ready(turn: GroupTurn) -> None:
 
 
 def join_expired(turn: GroupTurn) -> None:
-    """The JOIN timer: the initial delay is over, or the members have had the rebalance timeout to come back."""
+    """Handle the JOIN timer: the initial delay is over, or the rebalance timeout for rejoining."""
     if turn.group.state is not GroupState.PREPARING_REBALANCE:
         return
     delay = turn.group.initial_delay
@@ -75,7 +75,7 @@ def join_expired(turn: GroupTurn) -> None:
 
 
 def complete_join(turn: GroupTurn) -> None:
-    """Continue with the members that have joined: the next generation, or none without members.
+    """Form the next generation from the members that have joined. Without members, the group becomes Empty.
 
     Source: GroupMetadataManager.completeClassicGroupJoin.
     """
@@ -85,7 +85,7 @@ def complete_join(turn: GroupTurn) -> None:
     for member in [m for m in group.members.values() if m.join_waiter is None and not m.is_static]:
         turn.remove(member.member_id)
     if group.members and not roster.elect_joined_leader():
-        # Only static members, and none is back: their session timeouts will decide.
+        # All members are static and none has rejoined: their session timeouts decide.
         turn.set_timer(TimerKind.JOIN, max(roster.rebalance_timeout_ms, MIN_RETRY_MS))
         return
     group.generation_id += 1
@@ -94,7 +94,7 @@ def complete_join(turn: GroupTurn) -> None:
     group.remember_subscriptions()
     if not group.members:
         turn.enter(GroupState.EMPTY)
-        # If this cannot be written the old generation would come back with a restart, and time out.
+        # If this write fails, a restart restores the old generation, which then times out.
         turn.write(group.value(), lambda turn, error: None)
         return
     turn.enter(GroupState.COMPLETING_REBALANCE)

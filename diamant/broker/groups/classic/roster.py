@@ -16,9 +16,9 @@ from diamant.protocol.errors import ErrorCode
 
 
 class ClassicRoster:
-    """`pending`: ids that were given out and have not come back. `awaiting_sync`: members whose sync is expected.
-    `leader_id` is that of a member, None if there is none. `protocol_type` is that of the member who came when there was none.
-    `parked_count`: members whose join is not answered.
+    """`pending`: assigned ids that have not rejoined. `awaiting_sync`: members whose sync is expected.
+    `leader_id`: the leader's member id, None without members. `protocol_type`: that of the first member.
+    `parked_count`: members with a parked join.
     """
 
     __slots__ = (
@@ -35,7 +35,7 @@ class ClassicRoster:
     def __init__(self) -> None:
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
-        """Instance id to member id."""
+        """From instance id to member id."""
         self.pending: dict[str, None] = {}
         self.awaiting_sync: dict[str, None] = {}
         self.leader_id: str | None = None
@@ -43,20 +43,20 @@ class ClassicRoster:
         self.parked_count = 0
         self._choice = ProtocolChoice()
 
-    # -- what the group asks -------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     @property
     def have_all_joined(self) -> bool:
-        """True if the join phase need not wait for anybody."""
+        """Whether the join phase need not wait for any member."""
         return self.parked_count == len(self.members) and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that a member asks for."""
+        """The longest rebalance timeout of a member."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def member_error(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """NONE for a member; UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID for a static one that was replaced."""
+        """Return NONE for a member, UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID for a replaced static member."""
         if instance_id is not None:
             current = self.static_members.get(instance_id)
             if current is not None and current != member_id:
@@ -66,29 +66,29 @@ class ClassicRoster:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """True if a member with these protocols is compatible with the present members."""
+        """Return whether a member with these protocols is compatible with the present members."""
         return self.protocol_type == protocol_type and self._choice.has_common(names, len(self.members))
 
     def choose_protocol(self) -> str:
-        """The protocol of the next generation."""
+        """Return the protocol of the next generation."""
         return self._choice.choose(self.members.values())
 
     def joined_members(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
-        """The members as the leader is to see them."""
+        """Return the members as the leader sees them."""
         return tuple(
             JoinedMember(member.member_id, member.group_instance_id, member.metadata(protocol_name))
             for member in self.members.values()
         )
 
     def leader_last(self) -> list[ClassicMember]:
-        """The members, the leader after all others."""
+        """Return the members, the leader last."""
         members = [member for member in self.members.values() if member.member_id != self.leader_id]
         return [*members, *(member for member in self.members.values() if member.member_id == self.leader_id)]
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def add(self, member: ClassicMember, protocol_type: str, waiter: object | None = None) -> None:
-        """Take in a member; `waiter` is its join, if that is to be answered later."""
+        """Add a member. `waiter`: its join, if it is to be parked."""
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         if not self.members:
@@ -102,13 +102,13 @@ class ClassicRoster:
         self.pending.pop(member.member_id, None)
 
     def change_protocols(self, member: ClassicMember, protocols: tuple[GroupProtocol, ...]) -> None:
-        """A member supports other protocols, or has other metadata for them, now."""
+        """Replace a member's protocols and their metadata."""
         self._choice.remove(member)
         member.protocols = protocols
         self._choice.add(member)
 
     def swap(self, old: ClassicMember, new: ClassicMember) -> None:
-        """Put `new` in the place of a static member."""
+        """Replace a static member by `new`."""
         assert old.group_instance_id is not None
         self._choice.remove(old)
         self._choice.add(new)
@@ -122,7 +122,7 @@ class ClassicRoster:
             self.awaiting_sync[new.member_id] = None
 
     def remove(self, member: ClassicMember) -> None:
-        """Drop a member, whose requests have been answered; if it led, the next one does."""
+        """Remove a member whose requests were answered. If it was the leader, the next member becomes the leader."""
         del self.members[member.member_id]
         self.awaiting_sync.pop(member.member_id, None)
         self._choice.remove(member)
@@ -132,7 +132,7 @@ class ClassicRoster:
             self.leader_id = next(iter(self.members), None)
 
     def elect_joined_leader(self) -> bool:
-        """Keep the leader if it is back, else take the first member that is. False if none is."""
+        """Keep the leader if it has rejoined, otherwise elect the first member that has. Return False if none has."""
         leader = self.members.get(self.leader_id or NO_LEADER)
         if leader is not None and leader.join_waiter is not None:
             return True
@@ -143,13 +143,13 @@ class ClassicRoster:
         return False
 
     def park_join(self, member: ClassicMember, waiter: object) -> None:
-        """Park a member's join; none may be parked."""
+        """Park a member's join. It must not have a parked one."""
         assert member.join_waiter is None
         member.join_waiter = waiter
         self.parked_count += 1
 
     def take_join(self, member: ClassicMember) -> object | None:
-        """The join of a member that waits, to be answered now."""
+        """Remove and return a member's parked join, to be answered now."""
         waiter, member.join_waiter = member.join_waiter, None
         self.parked_count -= waiter is not None
         return waiter

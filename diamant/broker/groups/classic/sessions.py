@@ -1,4 +1,4 @@
-"""Sessions of the members of a classic group: signs of life, and what happens without them."""
+"""Sessions of the members of a classic group: heartbeats and expiry."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode
 
 ALIVE = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
-"""The answers to a heartbeat that start the member's session again."""
+"""The answers to a heartbeat that restart the member's session."""
 
 
 def heartbeat(group: ClassicGroup, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
-    """The code to answer. No event: for one of `ALIVE` the caller starts the member's session again, nothing else changes."""
+    """Return the code to answer. No event: for one of `ALIVE` the caller restarts the member's session, nothing else changes."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = group.roster.member_error(member_id, instance_id)
@@ -27,13 +27,13 @@ def heartbeat(group: ClassicGroup, member_id: str, instance_id: str | None, gene
 
 
 def start_sessions(turn: GroupTurn) -> None:
-    """Give every member a fresh session, after they were restored from the log."""
+    """Start a new session for every member, after they were restored from the log."""
     for member in turn.group.members.values():
         turn.start_session(member)
 
 
 def session_expired(turn: GroupTurn, member_id: str) -> None:
-    """The SESSION timer: the member has been silent for too long, or an id has not come back.
+    """Handle the SESSION timer: a member was silent for too long, or an assigned id has not rejoined.
 
     Source: GroupMetadataManager.expireClassicGroupMemberHeartbeat.
     """
@@ -42,7 +42,7 @@ def session_expired(turn: GroupTurn, member_id: str) -> None:
     if group.state is GroupState.DEAD or (member is None and member_id not in group.roster.pending):
         return
     if member is not None and member.awaits_answer and not member.is_new:
-        return  # it waits for us; the timer starts again with the answer
+        return  # its request is parked; the answer restarts the timer
     turn.remove(member_id)
     if group.state is GroupState.PREPARING_REBALANCE:
         if group.roster.have_all_joined:

@@ -7,7 +7,7 @@ from diamant.protocol.internal_topics.consumer_protocol import subscribed_topics
 
 
 class SubscribedTopics:
-    """The topics of some members' metadata, parsed with their first use. `metadata` None: they are not known."""
+    """The topics in the metadata of members, parsed on first use. `metadata` None: not known."""
 
     __slots__ = ("_metadata", "_topics")
 
@@ -17,7 +17,7 @@ class SubscribedTopics:
 
     @property
     def topics(self) -> frozenset[str] | None:
-        """None if that is not known: another protocol type, no generation yet, or metadata that cannot be read."""
+        """The topics; None if not known: another protocol type, no generation yet, or unreadable metadata."""
         metadata, self._metadata = self._metadata, None
         if metadata is not None:
             try:

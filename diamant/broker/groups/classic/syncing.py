@@ -1,10 +1,10 @@
-"""The assignments of a classic group: the leader brings them, each member fetches its own (SyncGroup).
+"""The assignments of a classic group: the leader sends them, each member fetches its own (SyncGroup).
 
 Deviations from Kafka, on purpose:
-* a member that the leader left out gets an empty ConsumerProtocolAssignment if the protocol type is `consumer`, where Kafka
-  sends no bytes, which the Java consumer cannot read;
-* a sync that is repeated while the first is still parked has the first one answered REBALANCE_IN_PROGRESS, and the parked sync
-  of a member that is removed UNKNOWN_MEMBER_ID; in Kafka both stay without an answer.
+* a member that the leader left out gets an empty ConsumerProtocolAssignment if the protocol type is `consumer`; Kafka sends
+  no bytes, which the Java consumer cannot read;
+* if a sync is repeated while the first one is parked, the first one is answered REBALANCE_IN_PROGRESS; the parked sync of a
+  removed member is answered UNKNOWN_MEMBER_ID; Kafka answers neither.
 
 Source: GroupMetadataManager.classicGroupSyncToClassicGroup.
 """
@@ -23,7 +23,7 @@ from diamant.protocol.internal_topics.consumer_protocol import empty_assignment
 
 
 def sync(turn: GroupTurn, request: SyncRequest, waiter: object) -> None:
-    """Let a member ask for its assignment, the leader bring all. `waiter` is answered now or when the leader has synced."""
+    """Handle a member's request for its assignment; the leader's sets all. `waiter` is answered now or once the leader syncs."""
     group, awaiting = turn.group, turn.group.roster.awaiting_sync
     error = _sync_error(group, request)
     if error is not ErrorCode.NONE:
@@ -88,7 +88,7 @@ def _assigned(group: ClassicGroup, member: ClassicMember) -> SyncAnswer:
 
 
 def sync_expired(turn: GroupTurn) -> None:
-    """The SYNC timer: who has not synced within the rebalance timeout is out, and the others start again.
+    """Handle the SYNC timer: remove members that did not sync within the rebalance timeout; the others rebalance.
 
     Source: GroupMetadataManager.expirePendingSync.
     """

@@ -1,8 +1,8 @@
-"""One event of a classic group: its circumstances, and the effects that it has so far.
+"""One event of a classic group: its inputs, and its effects so far.
 
-Pure: no event loop, no sockets, no clock. An event is a function of a `GroupTurn`; `turn.effects` are to be carried out in their
-order. A `WriteGroup` is the last of them: the caller appends the record and calls `after` with a new turn and
-the outcome, before any other event; what the record says counts from then on.
+Pure: no event loop, no sockets, no clock. An event is a function of a `GroupTurn`. The caller carries out `turn.effects` in
+order. A `WriteGroup` is the last of them: the caller appends the record and calls `after` with a new turn and the outcome,
+before any other event. The record takes effect at that moment.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Effect: TypeAlias = AnswerJoin | AnswerSync | SetTimer | CancelTimer | WriteGrou
 
 
 class GroupTurn:
-    """An event of `group`; `now_ms` is the clock that record timestamps are on."""
+    """An event of `group`. `now_ms`: by the clock of record timestamps."""
 
     __slots__ = ("effects", "group", "limits", "now_ms")
 
@@ -54,7 +54,7 @@ class GroupTurn:
         self.effects: list[Effect] = []
 
     def enter(self, state: GroupState) -> None:
-        """Let the group go to another state."""
+        """Change the group's state."""
         self.group.enter(state, self.now_ms)
 
     def set_timer(self, kind: TimerKind, timeout_ms: int, member_id: str = "") -> None:
@@ -78,25 +78,25 @@ class GroupTurn:
         self.effects.append(AnswerSync(waiter, answer))
 
     def answer_parked_join(self, member: ClassicMember, answer: JoinAnswer) -> None:
-        """Answer the join that a member waits for, if it does."""
+        """Answer a member's parked join, if there is one."""
         waiter = self.group.roster.take_join(member)
         if waiter is not None:
             self.answer_join(waiter, answer)
 
     def answer_parked_sync(self, member: ClassicMember, answer: SyncAnswer) -> None:
-        """Answer the sync that a member waits for, if it does."""
+        """Answer a member's parked sync, if there is one."""
         if member.sync_waiter is not None:
             self.answer_sync(member.sync_waiter, answer)
             member.sync_waiter = None
 
     def park_join(self, member: ClassicMember, waiter: object) -> None:
-        """Let a member wait for the end of the join phase."""
+        """Park a member's join until the join phase ends."""
         self.answer_parked_join(member, JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         self.group.roster.park_join(member, waiter)
 
     def remove(self, member_id: str) -> None:
-        """Drop a member, a pending id, or nothing. A join that it waits for is answered UNKNOWN_MEMBER_ID: if it is still
-        there it will try again.
+        """Remove a member or a pending id, if it exists. A parked join is answered UNKNOWN_MEMBER_ID, so that a live member
+        retries.
         """
         roster = self.group.roster
         roster.pending.pop(member_id, None)
@@ -108,5 +108,5 @@ class GroupTurn:
             roster.remove(member)
 
     def write(self, value: GroupMetadataValue, after: Callable[[GroupTurn, ErrorCode], None]) -> None:
-        """Write the group's record and continue with `after`: the error is what JoinGroup and SyncGroup answer if it failed."""
+        """Write the group's record and continue with `after`. If the write fails, JoinGroup and SyncGroup answer its error."""
         self.effects.append(WriteGroup(value, after))

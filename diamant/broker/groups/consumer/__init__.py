@@ -1,1 +1,1 @@
-"""Groups of KIP-848: their state and the records that hold it."""
+"""Groups of KIP-848: their state and its records."""

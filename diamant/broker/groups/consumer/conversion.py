@@ -1,10 +1,10 @@
-"""Groups that change their protocol while members are in them (KIP-848, `group.consumer.migration.policy`).
+"""Protocol conversions of groups with members (KIP-848, `group.consumer.migration.policy`).
 
-Up: a member that speaks the consumer protocol joins a classic group of consumers. The group becomes a consumer group at once;
-its classic members stay with what they have, and are served their own protocol from the consumer group's state. Down: the
-last member that speaks the consumer protocol leaves, or is replaced by a classic one; the rest becomes a classic group.
+Upgrade: a member with the consumer protocol joins a classic group of consumers. The group becomes a consumer group at once. Its
+classic members keep their partitions; their protocol is served from the consumer group's state. Downgrade: the last member
+with the consumer protocol leaves, or a classic one replaces it; the remaining members form a classic group.
 
-An empty group changes at once, whatever the policy.
+An empty group converts at once, regardless of the policy.
 
 Pure functions. Source: GroupMetadataManager.validateOnlineUpgrade, validateOnlineDowngradeWith..., ConsumerGroup.
 fromClassicGroup, ClassicGroup.fromConsumerGroup of Kafka 4.3.
@@ -64,9 +64,9 @@ def check_upgrade(classic: ClassicGroup, policy: str, max_size: int) -> None:
 
 
 def upgraded(classic: ClassicGroup, image: MetadataImage) -> ConsumerGroup:
-    """The consumer group that a classic one becomes: its members Stable with what they have, at its generation.
+    """Return a classic group as a consumer group: its members Stable with their partitions, at its generation as the epoch.
 
-    KafkaError GROUP_ID_NOT_FOUND if what the members brought cannot be read, or would be lost.
+    KafkaError GROUP_ID_NOT_FOUND if the members' metadata cannot be read, or would be lost.
     """
     group_id, generation = classic.group_id, classic.generation_id
     group = ConsumerGroup(group_id)
@@ -95,7 +95,7 @@ def _upgraded_member(
     member: ClassicMember, classic: ClassicGroup, image: MetadataImage
 ) -> tuple[ConsumerGroupMember, Assignment]:
     target: dict[UUID, tuple[int, ...]] = {}
-    if member.assignment:  # empty: it has just joined, and never synced
+    if member.assignment:  # empty if it has just joined and never synced
         assignment = parse_assignment(member.assignment)
         if assignment.user_data:
             raise _no_upgrade(
@@ -106,7 +106,7 @@ def _upgraded_member(
         for topic, partitions in assignment.partitions.items():
             if topic in image.topics and partitions:
                 target[image.topics[topic].topic_id] = tuple(sorted(set(partitions)))
-    # A group that has not chosen yet has members all the same: their own first protocol speaks for them.
+    # Before the group has chosen a protocol, use the member's own first one.
     protocol = classic.protocol_name if classic.protocol_name is not None else member.protocols[0].name
     subscription = parse_subscription(member.metadata(protocol))
     return (
@@ -129,7 +129,7 @@ def _upgraded_member(
 
 
 def classic_metadata(session_timeout_ms: int, protocols: Collection[GroupProtocol]) -> ClassicMemberMetadata:
-    """The part of a classic member's JoinGroup that a consumer group keeps."""
+    """Return the part of a classic member's JoinGroup that a consumer group keeps."""
     return ClassicMemberMetadata(session_timeout_ms, tuple(ClassicProtocol(name, data) for name, data in protocols))
 
 
@@ -141,7 +141,7 @@ def may_downgrade(
     *,
     joining: int = 0,
 ) -> bool:
-    """True if a group is to become classic once these members have left and `joining` classic ones have joined."""
+    """Return whether a group becomes classic once these members have left and `joining` classic ones have joined."""
     classic_leaving = sum(member.uses_classic_protocol for member in leaving)
     if group.classic_count - classic_leaving != len(group.members) - len(leaving):
         return False
@@ -156,9 +156,9 @@ def downgraded(
     image: MetadataImage,
     now_ms: int,
 ) -> ClassicGroup:
-    """The classic group of those who stay, Stable at the group epoch, with their target assignments.
+    """Return the classic group of the remaining members, Stable at the group epoch, with their target assignments.
 
-    `joining` takes the place, and the assignment, of the static member with its instance id. KafkaError
+    `joining` replaces the static member with its instance id, and keeps its assignment. KafkaError
     GROUP_ID_NOT_FOUND if the members' metadata cannot be read.
     """
     gone = {member.member_id for member in leaving}
@@ -198,7 +198,7 @@ def _downgraded_member(member: ConsumerGroupMember) -> ClassicMember:
 
 
 def encoded_assignment(assignment: Assignment, image: MetadataImage, version: int) -> bytes:
-    """An assignment as a classic consumer reads it; topics that are gone are left out."""
+    """Return an assignment as a classic consumer reads it, without deleted topics."""
     topics = image.topics_by_id
     named = {
         topics[topic_id].name: sorted(partitions) for topic_id, partitions in assignment.items() if topic_id in topics

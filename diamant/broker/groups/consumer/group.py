@@ -1,10 +1,10 @@
-"""A consumer group (KIP-848): its members, epochs and target assignment, and nothing but state.
+"""The state of a consumer group (KIP-848): its members, epochs and target assignment.
 
     group epoch       grows with every change of members' subscriptions or of the topics
-    assignment epoch  the group epoch that the target assignment was computed for
-    member epoch      the assignment epoch that a member has been brought to
+    assignment epoch  the group epoch for which the target assignment was computed
+    member epoch      the assignment epoch that a member has reached
 
-Bound: what the group's records in `__consumer_offsets` say; `group.consumer.max.size` members, each as large as a request.
+Bound: the group's records in `__consumer_offsets`; `group.consumer.max.size` members, each as large as a request.
 
 Source: ConsumerGroup, ModernGroup of Kafka 4.3.
 """
@@ -30,23 +30,23 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE
 
 FIRST_EPOCH = 1
-"""Group and assignment epoch of a group that has just come into being."""
+"""Group and assignment epoch of a new group."""
 
 
 class ConsumerGroupState(StrEnum):
-    """By Kafka's names, as ListGroups and ConsumerGroupDescribe show them."""
+    """Kafka's names of the states, as in ListGroups and ConsumerGroupDescribe."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
     """The target assignment is behind the group epoch."""
     RECONCILING = "Reconciling"
-    """Some member is not yet where the target assignment wants it."""
+    """Some member has not reached its target assignment."""
     STABLE = "Stable"
     DEAD = "Dead"
 
 
 class ResolvedRegularExpression(NamedTuple):
-    """The topics that an expression matched: at which offset of the metadata log, and at what time in ms."""
+    """The topics that an expression matched, with the metadata log's offset and the time in ms of the match."""
 
     topics: frozenset[str]
     version: int
@@ -54,7 +54,7 @@ class ResolvedRegularExpression(NamedTuple):
 
 
 class ConsumerGroup:
-    """The loop thread owns it. Mappings are for others to read only."""
+    """Belongs to the loop thread. Mappings are read-only for other modules."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -64,19 +64,19 @@ class ConsumerGroup:
         self.metadata_hash = 0
         self.members: dict[str, ConsumerGroupMember] = {}
         self.static_members: dict[str, str] = {}
-        """Member id by instance id."""
+        """From instance id to member id."""
         self.target: dict[str, Assignment] = {}
         self.resolved: dict[str, ResolvedRegularExpression] = {}
         self.subscriptions = SubscriptionCounts()
         self.classic_protocol_counts: Counter[str] = Counter()
         self.classic_count = 0
         self.has_partition_metadata = False
-        """True if there is a record that only Kafka before 4.1 needed; it is erased with the next change."""
+        """Whether the log has a record that only Kafka before 4.1 needs; the next change erases it."""
         self.is_dead = False
-        self._name_sets: WeakValueDictionary[int, frozenset[str]] = WeakValueDictionary()  # by their hashes
+        self._name_sets: WeakValueDictionary[int, frozenset[str]] = WeakValueDictionary()  # by hash
         self.holders = PartitionHolders()
 
-    # -- what others ask -----------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -95,15 +95,15 @@ class ConsumerGroup:
         return not self.members
 
     def is_subscribed(self, topic: str) -> bool:
-        """True if a member subscribes to a topic, by name or by regular expression."""
+        """Return whether a member subscribes to a topic, by name or by regular expression."""
         return topic in self.subscriptions.names or any(topic in found.topics for found in self.resolved.values())
 
     def subscribed_topics(self) -> set[str]:
-        """All topics that members subscribe to, by either way, existing or not."""
+        """Return all topics that members subscribe to, by name or expression, existing or not."""
         return self.subscriptions.names.keys() | {topic for found in self.resolved.values() for topic in found.topics}
 
     def member(self, member_id: str) -> ConsumerGroupMember:
-        """KafkaError UNKNOWN_MEMBER_ID if there is none."""
+        """Return a member. KafkaError UNKNOWN_MEMBER_ID if it does not exist."""
         member = self.members.get(member_id)
         if member is None:
             raise KafkaError(
@@ -116,16 +116,16 @@ class ConsumerGroup:
         return None if member_id is None else self.members[member_id]
 
     def target_of(self, member: ConsumerGroupMember) -> Assignment:
-        """The target assignment of a member; of a static one that of the member with its instance id."""
+        """Return the target assignment of a member; for a static one, that of the member with its instance id."""
         if member.instance_id is None:
             return self.target.get(member.member_id, NOTHING)
         return self.target.get(self.static_members.get(member.instance_id, ""), NOTHING)
 
     def preferred_assignor(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> str | None:
-        """The assignor that most members ask for, with `before` replaced by `after`; None if no member asks for one.
+        """Return the assignor that most members request, with `before` replaced by `after`; None if no member requests one.
 
-        Of those that as many ask for it is the first in the map with which Kafka counts, a copy of the group's: a name that
-        is new to the copy goes to the front of its bucket (`HashMap.compute`).
+        A tie is broken as in Kafka: by the order of its counting map, a copy of the group's, in which a new name is inserted at
+        the front of its bucket (`HashMap.compute`).
         """
         counts = Counter(member.server_assignor for member in self.members.values() if member.server_assignor)
         names: list[str] = strings_in_timeline_order([name for name in counts if name])
@@ -141,7 +141,7 @@ class ConsumerGroup:
         return max(in_java_order(names, string_hash, capacity), key=counts.__getitem__, default=None)
 
     def is_waiting_for_partitions(self, member: ConsumerGroupMember) -> bool:
-        """True if other members still hold partitions of the target of `member`."""
+        """Return whether other members still hold partitions of the target of `member`."""
         return any(
             partition not in member.assigned.get(topic_id, {})
             and self.holders.epoch_of(topic_id, partition) != NOT_ASSIGNED
@@ -150,7 +150,7 @@ class ConsumerGroup:
         )
 
     def supports_classic_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """True if a classic member with these protocols is compatible: all classic members must know one of them."""
+        """Return whether a classic member with these protocols is compatible: all classic members must support one of them."""
         names = list(names)
         if protocol_type != PROTOCOL_TYPE:
             return False
@@ -161,7 +161,7 @@ class ConsumerGroup:
     # -- changes, by records (`records.py`) ----------------------------------------------------------------------------
 
     def shared_names(self, names: frozenset[str]) -> frozenset[str]:
-        """The same set for all members that name the same topics: to compare two of 10,000 names takes a while."""
+        """Return one shared set for all members that name the same topics: comparing sets of 10,000 names is slow."""
         found = self._name_sets.get(hash(names))
         if found == names:
             return found
@@ -169,7 +169,7 @@ class ConsumerGroup:
         return names
 
     def replace(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> None:
-        """Put `after` in the place of `before`."""
+        """Replace `before` by `after`."""
         self.holders.replace(before, after)
         if after is not None:
             self.members[after.member_id] = after

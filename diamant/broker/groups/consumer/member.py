@@ -1,7 +1,7 @@
 """A member of a consumer group, as its group's records describe it.
 
-Members are frozen: a change makes another one. Partitions are kept as topic id → partition → *assignment epoch*, the member
-epoch at which the partition was assigned; commits that were sent before it do not count (KIP-1251).
+Members are frozen: a change creates a new one. Partitions are kept as topic id → partition → *assignment epoch*, the member
+epoch at which the partition was assigned. Commits sent before that epoch are refused (KIP-1251).
 
 Source: ConsumerGroupMember, MemberState of Kafka 4.3.
 """
@@ -25,7 +25,7 @@ from diamant.protocol.internal_topics.group_records import (
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
-"""Member epochs with a meaning of their own in a heartbeat; a static member that has left for a while keeps the last."""
+"""Special member epochs of a heartbeat. A static member that has left temporarily keeps the last of them."""
 
 EpochedPartitions: TypeAlias = Mapping[UUID, Mapping[int, int]]
 """Topic id → partition → assignment epoch; no topic without partitions. Never changed in place."""
@@ -43,9 +43,9 @@ class MemberState(IntEnum):
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It still has to give up partitions, as the answer to every heartbeat says."""
+    """The member still has to revoke partitions; every heartbeat answer tells it so."""
     UNRELEASED_PARTITIONS = 2
-    """It waits for partitions that others have yet to give up."""
+    """The member waits for partitions that others have not released yet."""
     UNKNOWN = 127
 
 
@@ -74,11 +74,11 @@ class ConsumerGroupMember:
         return self.classic is not None
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
-        """True if the member has reached that target assignment."""
+        """Return whether the member has reached that target assignment."""
         return self.state is MemberState.STABLE and self.member_epoch == target_epoch
 
     def assignment_epoch(self, topic_id: UUID, partition: int) -> int | None:
-        """Since when the member is responsible for a partition, one that it has to give up included; None if it is not."""
+        """Return the epoch at which a partition was assigned, including one pending revocation; None if not assigned."""
         for owned in (self.assigned, self.pending_revocation):
             epoch = owned.get(topic_id, {}).get(partition)
             if epoch is not None:
@@ -86,11 +86,11 @@ class ConsumerGroupMember:
         return None
 
     def changed(self, **fields: Any) -> Self:
-        """The same member but for these fields."""
+        """Return a copy of the member with these fields changed."""
         return replace(self, **fields)
 
     def moved_to(self, member_epoch: int, state: MemberState, assigned: EpochedPartitions, **fields: Any) -> Self:
-        """The member after a step of reconciliation; its epoch until now becomes the previous one."""
+        """Return the member after a step of reconciliation. Its present epoch becomes the previous one."""
         return replace(
             self,
             member_epoch=member_epoch,
@@ -150,7 +150,7 @@ class ConsumerGroupMember:
 
 
 def with_epoch(assignment: Mapping[UUID, Any], epoch: int) -> EpochedPartitions:
-    """Partitions by topic id, all assigned at `epoch`."""
+    """Return partitions by topic id, all assigned at `epoch`."""
     return {topic_id: dict.fromkeys(partitions, epoch) for topic_id, partitions in assignment.items() if partitions}
 
 
@@ -169,7 +169,7 @@ def _to_records(owned: EpochedPartitions) -> tuple[TopicPartitions, ...]:
 
 
 def _from_records(records: tuple[TopicPartitions, ...], member_epoch: int) -> EpochedPartitions:
-    """Records from before Kafka 4.3 lack the epochs: the member's stands for them."""
+    """Parse the partitions. Records from before Kafka 4.3 lack the epochs: the member's epoch is used."""
     default = max(member_epoch, 0)
     owned: dict[UUID, dict[int, int]] = {}
     for topic_id, partitions, epochs in records:

@@ -1,16 +1,16 @@
-"""A number that changes when the topics that a consumer group reads change: created, deleted, grown.
+"""A hash that changes when topics of a consumer group are created, deleted or given more partitions.
 
-It is part of the group's epoch record, so that a coordinator that has just loaded a group, ours or Kafka's, can tell whether
-its assignment is still right.
+The group's epoch record holds it, so that a coordinator that has just loaded a group, ours or Kafka's, can see whether the
+assignment is still valid.
 
     topic   XXH3 of  0 int8, topic id int64 int64, name, partition count int32, of each partition its number int32 and the
                      racks of its replicas in order, each as length int32 and name
     group   XXH3 of  the hashes of its existing topics, by name, int64 each; 0 if there are none
 
-Everything is little-endian here; a name is its UTF-16 code units, then their number as an int32.
+All numbers are little-endian. A name is its UTF-16 code units, then their number as an int32.
 
-Bound: the hashes of topics are remembered, as computing one takes 30 us for 100 partitions: one for each topic of an image, 200
-bytes each. Those of deleted topics go when they outnumber the others.
+Bound: topic hashes are cached, as computing one takes 30 us for 100 partitions: one for each topic of an image, 200 bytes
+each. The hashes of deleted topics are dropped when they outnumber the others.
 
 Source: KIP-1101; Utils.computeTopicHash and computeGroupHash of Kafka 4.3.
 """
@@ -27,7 +27,7 @@ from xxhash import xxh3_64_intdigest
 from diamant.storage.kraft.image import MetadataImage, TopicImage
 
 SPARE_HASHES = 100
-"""So that a few topics that come and go do not have the hashes looked through again and again."""
+"""Slack, so that a few short-lived topics do not trigger a pass over all hashes each time."""
 
 _INT32 = Struct("<i")
 _HASH = Struct("<Q")
@@ -35,13 +35,13 @@ _TOPIC_ID = Struct("<bQQ")
 _HALF = (1 << 64) - 1
 
 Hashes: TypeAlias = dict[UUID, tuple[int, int]]
-"""Number of partitions and hash of a topic without racks, by its id; its name never changes."""
+"""Partition count and hash of a topic without racks, by topic id. The name of an id never changes."""
 
 _remembered: Hashes = {}
 
 
 def metadata_hash(topic_names: Iterable[str], image: MetadataImage, remembered: Hashes = _remembered) -> int:
-    """The hash of those of `topic_names` that exist, an int64. `remembered`: those of topics that were computed before."""
+    """Return the hash of the existing topics among `topic_names`, an int64. `remembered`: the cache of topic hashes."""
     topics = [topic for name in topic_names if (topic := image.topics.get(name)) is not None]
     if not topics:
         return 0

@@ -14,7 +14,7 @@ from diamant.broker.groups.consumer.member import ConsumerGroupMember
 from diamant.protocol.errors import ErrorCode, KafkaError
 
 FIRST_COMMIT_VERSION = 9
-"""OffsetCommit from this version on has the member epoch that the consumer protocol needs."""
+"""The first version of OffsetCommit with a member epoch, which the consumer protocol needs."""
 
 PartitionCheck: TypeAlias = Callable[[str, UUID | None, int], None]
 """A check of a commit for (topic name, topic id, partition); raises KafkaError."""
@@ -29,14 +29,14 @@ def validate_commit(
     *,
     is_transactional: bool = False,
 ) -> PartitionCheck | None:
-    """Check a commit; None if all of it may be made, else the check for each of its partitions.
+    """Check a commit; return None if all of it is allowed, otherwise a check for each of its partitions.
 
-    A commit with an older epoch than the member's counts for partitions that the member had then and still has
+    A commit with an older epoch than the member's is valid for partitions that the member had then and still has
     (KIP-1251). KafkaError, for the whole request: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION for
     classic members, UNSUPPORTED_VERSION. Source: ConsumerGroup.validateOffsetCommit.
     """
     if member_epoch < 0 and not group.members:
-        return None  # an administrator, or a consumer that assigns itself
+        return None  # an administrator, or a consumer without group membership
     if is_transactional and member_epoch == -1 and not member_id and instance_id is None:
         return None
     member = group.member(member_id)

@@ -1,6 +1,6 @@
-"""The members of a consumer group that hold partitions.
+"""The holders of partitions in a consumer group.
 
-A partition is held from the moment it is assigned until the member has reported that it gave it up, or is gone.
+A member holds a partition from its assignment until it has reported the revocation, or has left.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class PartitionHolders:
 
     def __init__(self) -> None:
         self.epochs: dict[UUID, dict[int, int]] = {}
-        """By topic id and partition."""
+        """The member epoch of the holder, by topic id and partition."""
 
     def epoch_of(self, topic_id: UUID, partition: int) -> int:
-        """The epoch of the member that holds a partition, NOT_ASSIGNED if no member does."""
+        """Return the epoch of the member that holds a partition; NOT_ASSIGNED if no member does."""
         return self.epochs.get(topic_id, {}).get(partition, NOT_ASSIGNED)
 
     def replace(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> None:
-        """Let `after` hold what it has in place of `before`."""
+        """Replace the holdings of `before` by those of `after`."""
         if before is not None:
             self._release(before.assigned, before.member_epoch)
             self._release(before.pending_revocation, before.member_epoch)
@@ -48,7 +48,7 @@ class PartitionHolders:
             if holders is None:
                 continue
             for partition in epochs:
-                # Another epoch: another member has it already, as the records were written.
+                # With another epoch, a later record has already given it to another member.
                 if holders.get(partition) == member_epoch:
                     del holders[partition]
             if not holders:

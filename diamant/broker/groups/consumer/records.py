@@ -1,7 +1,7 @@
-"""The records of a consumer group, and what they change.
+"""The records of a consumer group, and their effects on its state.
 
-A group changes by its records only: those that a decision has just written, or those that are read back at a start. So memory
-never differs from the log.
+Only records change a group: those just written for a decision, or those read back at a start. So memory never differs
+from the log.
 
 Source: GroupMetadataManager.replay, GroupCoordinatorRecordHelpers of Kafka 4.3.
 """
@@ -34,9 +34,9 @@ GroupRecord: TypeAlias = tuple[GroupRecordKey, Any]
 
 
 def apply(group: ConsumerGroup, key: GroupRecordKey, value: Any) -> None:
-    """Take in one record of a group (types 3 to 8 and 16), value None for a tombstone.
+    """Apply one record of a group (types 3 to 8 and 16). The value of a tombstone is None.
 
-    What contradicts the state is taken as it comes: compaction may have removed what would explain it.
+    A record that contradicts the state is applied all the same: compaction may have removed an earlier record.
     """
     handler = _HANDLERS.get(type(key))
     if handler is None:
@@ -45,7 +45,7 @@ def apply(group: ConsumerGroup, key: GroupRecordKey, value: Any) -> None:
 
 
 def tombstones(group: ConsumerGroup) -> Iterator[GroupRecord]:
-    """The records that erase the group, in Kafka's order: the group's own record last."""
+    """Yield the records that erase the group, in Kafka's order: the group's own record last."""
     group_id = group.group_id
     for member_id in group.members:
         yield ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None
@@ -62,7 +62,7 @@ def tombstones(group: ConsumerGroup) -> Iterator[GroupRecord]:
 
 
 def creation(group: ConsumerGroup) -> Iterator[GroupRecord]:
-    """The records that create this group (`createConsumerGroupRecords`)."""
+    """Yield the records that create this group (`createConsumerGroupRecords`)."""
     group_id = group.group_id
     for member_id, member in group.members.items():
         yield ConsumerGroupMemberMetadataKey(group_id, member_id), member.metadata_value()
@@ -78,7 +78,7 @@ def creation(group: ConsumerGroup) -> Iterator[GroupRecord]:
 
 
 def target_record(group_id: str, member_id: str, assignment: Assignment) -> GroupRecord:
-    """The record of a member's target assignment."""
+    """Return the record of a member's target assignment."""
     value = ConsumerGroupTargetAssignmentMemberValue(
         tuple(TopicPartitions(topic_id, tuple(partitions)) for topic_id, partitions in assignment.items())
     )

@@ -1,4 +1,4 @@
-"""The subscriptions of a consumer group's members, counted."""
+"""Counts of the subscriptions in a consumer group."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class SubscriptionCounts:
     regexes: Counter[str] = field(default_factory=Counter)
 
     def replaced(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> SubscriptionCounts:
-        """The counts with `after` in place of `before`."""
+        """Return the counts with `before` replaced by `after`."""
         counts = SubscriptionCounts(Counter(self.names), Counter(self.regexes))
         counts.replace(before, after)
         return counts
 
     def replace(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> None:
-        """Count `after` in place of `before`."""
+        """Replace `before` by `after` in the counts."""
         count_change(self.names, _names_of(before), _names_of(after))
         count_change(self.regexes, _regexes_of(before), _regexes_of(after))
 
     def are_homogeneous(self, member_count: int, resolved_count: int) -> bool:
-        """True if `member_count` members all have the same subscription; `resolved_count` expressions are resolved."""
+        """Return whether all `member_count` members have the same subscription. `resolved_count`: resolved expressions."""
         if not self.regexes:
             return all(count == member_count for count in self.names.values())
         is_one = len(self.regexes) == 1 and self.regexes.total() == member_count
@@ -36,7 +36,7 @@ class SubscriptionCounts:
 
 
 def count_change(counts: Counter[str], before: Iterable[str], after: Iterable[str]) -> None:
-    """Count `before` out and `after` in; entries with a count of 0 are dropped."""
+    """Subtract `before` and add `after`; drop entries with a count of 0."""
     counts.update(after)
     for name in before:
         counts[name] -= 1

@@ -1,11 +1,11 @@
-"""Committed offsets of all groups, for answers that are wrong if a group is missing: which have not passed a tombstone.
+"""Committed offsets of all groups, for answers that must not miss a group, such as the groups behind a tombstone.
 
-After a start the groups are loaded in the background, and a partition of `__consumer_offsets` that cannot be read is
-left out. So a caller waits until everything is loaded that can be, and learns what is not:
+After a start, groups are loaded in the background, and an unreadable partition of `__consumer_offsets` is left out. So a
+caller first waits until the readable partitions are loaded, and learns which are not:
 
     unknown = await groups_not_known(groups, topics)    empty: `offsets_of` and `all_offsets` know every group
 
-What is loaded stays so; both may therefore be asked in different turns of the loop, in this order.
+Loaded groups stay loaded, so the calls may be in different turns of the loop, in this order.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 GROUPS_PER_TURN = 1_000
 LOADING_TIMEOUT_S = 60.0
-"""The time to wait for groups to be loaded, unless the caller has a time of its own."""
+"""The default time to wait for groups to be loaded."""
 MAX_TOLD = 10
-"""The number of partitions that are listed; the others are only counted."""
+"""The most partitions that are listed; the others are only counted."""
 
 
 async def groups_not_known(
     groups: Lazy[GroupCoordinator], topics: Topics, timeout_s: float = LOADING_TIMEOUT_S
 ) -> list[str]:
-    """Wait until all groups are loaded that can be; return, in words, of which partitions they are not, and why.
+    """Wait until the readable groups are loaded; return a text with the reason for each partition that is not loaded.
 
-    At most `timeout_s`; with 0 without waiting. `MAX_TOLD` texts and one more.
+    Waits at most `timeout_s`; with 0 not at all. Returns at most `MAX_TOLD` texts and a count of the others.
     """
     if GROUP_OFFSETS_TOPIC not in topics.by_name:
         return []
     try:
         async with asyncio.timeout(timeout_s):
-            # A partition that could not be read is retried now and then: that is not waited for.
+            # This does not wait for the retries of unreadable partitions.
             await groups().loaded()
     except TimeoutError:
         pass
@@ -52,7 +52,7 @@ async def groups_not_known(
 
 
 async def offsets_of(groups: Lazy[GroupCoordinator], topic: str, partition: int) -> list[tuple[int, str]]:
-    """Return committed offset and id of each group that has committed one for a partition, ascending."""
+    """Return committed offset and group id for each group with a commit for a partition, ascending."""
     found = []
     async for group in _groups(groups):
         stored = group.offsets.get(topic, partition)
@@ -72,7 +72,7 @@ async def all_offsets(groups: Lazy[GroupCoordinator]) -> dict[tuple[str, int], l
 
 
 async def _groups(groups: Lazy[GroupCoordinator]) -> AsyncIterator[Group]:
-    """Yield all groups that are loaded, letting others have their turn in between."""
+    """Yield all loaded groups, yielding to the loop in between."""
     if groups.made is None:
         return
     for count, group in enumerate(list(groups.made.groups.values()), start=1):
@@ -82,5 +82,5 @@ async def _groups(groups: Lazy[GroupCoordinator]) -> AsyncIterator[Group]:
 
 
 async def groups_of(groups: Lazy[GroupCoordinator], log: Log) -> list[tuple[int, str]]:
-    """Return committed offset and id of each group that has committed one for a partition, ascending; of those loaded."""
+    """Return committed offset and group id for each loaded group with a commit for a partition, ascending."""
     return await offsets_of(groups, log.topic, log.partition)

@@ -1,7 +1,7 @@
-"""The group coordinator: groups by id, and what requests want of them.
+"""The group coordinator: the groups by id, and the operations that requests perform on them.
 
-A change is decided, written and applied in one turn of the loop, so memory is what the log adds up to, and what was answered
-survives SIGKILL.
+A change is decided, written and applied in one turn of the loop. So memory always equals the replayed log, and answered
+changes survive SIGKILL.
 
 Source: GroupCoordinatorService, GroupCoordinatorShard, CoordinatorRuntime.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class GroupCoordinator:
-    """All groups of the broker. The loop thread owns it."""
+    """All groups of the broker. Belongs to the loop thread."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -51,20 +51,20 @@ class GroupCoordinator:
 
     @cached_property
     def classic(self) -> ClassicGroups:
-        """Groups whose members use the classic protocol; made with the first of them."""
+        """The service of groups with the classic protocol, created with the first of them."""
         from diamant.broker.groups.membership.classic_service import ClassicGroups
 
         return ClassicGroups(self._node, self, self.log, lambda: self.consumer.classic_members)
 
     @cached_property
     def consumer(self) -> ConsumerGroups:
-        """Groups whose members use the consumer protocol (KIP-848); made with the first of them."""
+        """The service of groups with the consumer protocol (KIP-848), created with the first of them."""
         from diamant.broker.groups.membership.consumer_service import ConsumerGroups
 
         return ConsumerGroups(self._node, self, self.log, lambda group: self.classic.rebalance(group))
 
     async def stop(self) -> None:
-        """Cancel timers and waiting requests. Later requests are refused: nothing waits for a broker that stops."""
+        """Cancel timers and answer parked requests. Later requests are refused, so that none is parked during the stop."""
         self._is_stopped = True
         await self.loading.stop()
         if "classic" in self.__dict__:
@@ -73,14 +73,14 @@ class GroupCoordinator:
             self.consumer.runner.stop()
 
     async def loaded(self) -> None:
-        """Wait until everything is loaded that can be."""
+        """Wait until every readable partition is loaded."""
         await self.loading.loaded()
 
     def check_usable(self, group_id: str | None, *, may_be_empty: bool = False) -> None:
         """Check that requests about a group can be answered now.
 
         KafkaError: INVALID_GROUP_ID for null, or "" unless `may_be_empty`; NOT_COORDINATOR if there is no topic, or its
-        partition cannot be used; COORDINATOR_LOAD_IN_PROGRESS while its partition is being loaded, which is then loaded next;
+        partition cannot be used; COORDINATOR_LOAD_IN_PROGRESS until its partition is loaded, which moves to the front;
         COORDINATOR_NOT_AVAILABLE when the broker stops.
         """
         if self._is_stopped:
@@ -92,24 +92,24 @@ class GroupCoordinator:
     # -- groups --------------------------------------------------------------------------------------------------
 
     def group(self, group_id: str) -> Group | None:
-        """The group of that name, of any kind."""
+        """Return the group with this id, of any kind."""
         return self.groups.get(group_id)
 
     def group_or_new(self, group_id: str) -> Group:
-        """As `group`, made as a simple group if there is none. In memory only: write a record, or `forget` it again."""
+        """Return the group with this id; create a simple group if missing. In memory only: write a record, or `forget` it."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = Group(group_id)
         return group
 
     def forget(self, group_id: str) -> None:
-        """Drop a group that has neither members nor offsets from memory; its tombstones were written."""
+        """Drop a group without members and offsets from memory. Its tombstones were written."""
         group = self.groups.get(group_id)
         if group is not None and group.classic is None and group.consumer is None and not group.offsets:
             del self.groups[group_id]
 
     def adopt(self, group: Group) -> None:
-        """Make a group that has offsets now one of the broker's."""
+        """Register a group that has its first offsets."""
         self.groups[group.group_id] = group
 
     def become(
@@ -120,10 +120,10 @@ class GroupCoordinator:
         consumer: ConsumerGroup | None = None,
         error: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS,
     ) -> None:
-        """Give a group other members, of either protocol or of none. Only this method does.
+        """Replace a group's members by others, of either protocol or none. The only method that does so.
 
-        Timers of the old members stop, and their waiting requests are answered `error`, by default to join again. The
-        new members' sessions begin. The records of the change have been written.
+        Timers of the old members stop, and their parked requests are answered `error`; the default makes them rejoin. The
+        new members' sessions begin. The records of the change must be written before.
         """
         was_classic, was_consumer = group.classic, group.consumer
         group.classic, group.consumer = classic, consumer
@@ -145,16 +145,16 @@ class GroupCoordinator:
     # -- events of topics ----------------------------------------------------------------------------------------
 
     def transaction_ended(self, partition: int, producer_id: int, is_commit: bool) -> None:
-        """A producer's marker is in `partition` of the topic: its pending offsets count or go."""
+        """Commit or drop a producer's pending offsets: its transaction marker is in `partition` of the topic."""
         self.loading.when_read(partition, lambda: self.commits.end_transaction(partition, producer_id, is_commit))
 
     def topic_created(self, topic: Topic) -> None:
-        """Take the topic for ours if it is that of the groups (`Topics.listeners`)."""
+        """Use the new topic if it is `__consumer_offsets` (`Topics.listeners`)."""
         if topic.name == GROUP_OFFSETS_TOPIC:
             self._use(topic)
 
     def topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
-        """Remove what was committed for a topic; without the topic of the groups there are none (`Topics.listeners`)."""
+        """Remove the offsets of a deleted topic; without `__consumer_offsets`, drop all groups (`Topics.listeners`)."""
         name, topic_id = topic.name, topic.topic_id
         if name == GROUP_OFFSETS_TOPIC:
             self._use(None)
@@ -163,7 +163,7 @@ class GroupCoordinator:
         return self.removal.remove_deleted_topic(name, topic_id)
 
     def _use(self, topic: Topic | None) -> None:
-        """Take another topic for ours; all groups of the last one go."""
+        """Use another topic as `__consumer_offsets`; drop all groups of the previous one."""
         self.loading.use(None)
         for group in self.groups.values():
             self.become(group, error=ErrorCode.NOT_COORDINATOR)

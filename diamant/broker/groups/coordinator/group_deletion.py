@@ -11,7 +11,7 @@ from diamant.protocol.internal_topics.group_records import encode_offset_commit_
 
 
 class GroupDeletion:
-    """Deletes groups. The loop thread owns it."""
+    """Deletes groups. Belongs to the loop thread."""
 
     def __init__(self, store: GroupStore, log: GroupLog, removal: OffsetRemoval) -> None:
         self._store = store
@@ -21,7 +21,7 @@ class GroupDeletion:
     def delete(self, group_id: str) -> None:
         """Delete a group without members, with all its offsets.
 
-        KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, what `GroupStore.check_usable` and `GroupLog` raise.
+        KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, and those of `GroupStore.check_usable` and `GroupLog`.
         Source: GroupCoordinatorShard.deleteGroups.
         """
         self._store.check_usable(group_id, may_be_empty=True)
@@ -35,8 +35,8 @@ class GroupDeletion:
     def delete_empty(self, group: Group) -> None:
         """Write the tombstones of a group without members and of its offsets, and drop it.
 
-        In one batch, so that a crash leaves all of it or nothing. Where that would be too large the offsets go first, and the
-        last of them with the group: what a crash leaves is then a group with fewer offsets, to be deleted again.
+        One batch holds them, so that a crash leaves all or nothing. If that is too large, the offsets are removed first, the
+        last of them with the group: a crash leaves a group with fewer offsets, which can be deleted again.
         """
         group_id = group.group_id
         records = group.tombstones()

@@ -2,7 +2,7 @@
 
 Until a partition is loaded, requests about its groups are refused, and move it to the front.
 
-Bounds: what the topic holds, which its cleaner keeps at one record per key; `partition_scan.py` says what reading it takes.
+Bounds: the contents of the topic, which the cleaner keeps at one record per key. Memory of the reader: see `partition_scan.py`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OFFSET_GROUPS_PER_TURN = 2_000
-"""As `GROUPS_PER_TURN`, for those that only have to be put in their place."""
+"""As `GROUPS_PER_TURN`, for groups with offsets only, which are merely registered."""
 
 
 class GroupLoading:
-    """Loads the groups of the topic that is in use. The loop thread owns it."""
+    """Loads the groups of the topic in use. Belongs to the loop thread."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class GroupLoading:
         removal: OffsetRemoval,
         restore: Callable[[Group, GroupRecordKey, Any], None],
     ) -> None:
-        """`restore` takes in a record of a group that is not an offset."""
+        """`restore` applies a record of a group that is not an offset."""
         self._node = node
         self._store = store
         self._log = log
@@ -54,7 +54,7 @@ class GroupLoading:
         self._restore = restore
         self._in_use: Topic | None = None
         self._loader: PartitionLoader[PartitionScan] | None = None  # None when every partition is loaded
-        self._topic_ids: dict[str, UUID] = {}  # of the topics that there were when loading began
+        self._topic_ids: dict[str, UUID] = {}  # topics that existed when loading began
 
     def use(self, topic: Topic | None) -> None:
         """Load the groups of a topic; None: there is no topic."""
@@ -70,7 +70,7 @@ class GroupLoading:
         )
         if not loader.is_complete:
             self._loader = loader
-            # As of now: nothing is committed for a later topic in a partition that is not loaded.
+            # The present ids suffice: a partition that is not loaded has no commits for later topics.
             self._topic_ids = {name: image.topic_id for name, image in self._node.topics.image.topics.items()}
             loader.start()
 
@@ -80,8 +80,8 @@ class GroupLoading:
             await self._loader.stop()
 
     def check(self, group_id: str) -> None:
-        """KafkaError: NOT_COORDINATOR if there is no topic, or the group's partition cannot be used;
-        COORDINATOR_LOAD_IN_PROGRESS while its partition is being loaded, which is then loaded next.
+        """Raise KafkaError: NOT_COORDINATOR if there is no topic, or the group's partition cannot be used;
+        COORDINATOR_LOAD_IN_PROGRESS until its partition is loaded, which moves to the front.
         """
         if self._in_use is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self._log.topic.name} does not exist yet")
@@ -92,28 +92,28 @@ class GroupLoading:
                 self._topic_ids = {}
 
     async def loaded(self) -> None:
-        """Wait until everything is loaded that can be."""
+        """Wait until every readable partition is loaded."""
         if self._loader is not None:
             await self._loader.done()
 
     @property
     def is_loading(self) -> bool:
-        """True until every partition is loaded, or has failed."""
+        """Whether partitions are left that are neither loaded nor failed."""
         return self._loader is not None and not self._loader.is_done
 
     def not_loaded(self) -> dict[int, str]:
-        """Return the partitions whose groups are not known as long as that is so, and why."""
+        """Return the partitions whose groups are not known at present, with the reasons."""
         return {} if self._loader is None else self._loader.not_loaded()
 
     def when_read(self, partition: int, apply: Callable[[], None]) -> None:
-        """Call `apply` for what was appended just now: not for a partition that is not read yet, it will come across it."""
+        """Call `apply` for a record just appended, unless its partition is not read yet: the scan will read the record."""
         if self._loader is None:
             apply()
         else:
             self._loader.when_read(partition, apply)
 
     def when_loaded(self, apply: Callable[[], None]) -> None:
-        """Call `apply` once for each partition that is not loaded yet, when it is."""
+        """Call `apply` once for each partition not loaded yet, when it is loaded."""
         if self._loader is not None:
             for partition in self._loader.missing_partitions():
                 self._loader.when_loaded(partition, apply)
@@ -142,7 +142,7 @@ class GroupLoading:
             if count % GROUPS_PER_TURN == 0:
                 await asyncio.sleep(0)
         if strangers:
-            # The topic was given more partitions. Records of these groups since then are in others, and count.
+            # The topic was given more partitions. Later records of these groups are in other partitions and take precedence.
             logger.warning(
                 "%s-%d: %d groups that belong elsewhere are left out", self._log.topic.name, partition, len(strangers)
             )

@@ -1,4 +1,4 @@
-"""Commits of offsets, also those that count with the end of a transaction.
+"""Commits of offsets, including those that take effect at the end of a transaction.
 
 Source: OffsetMetadataManager.commitOffset, commitTransactionalOffset.
 """
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from diamant.broker.node.node import Node
 
 FIRST_WITH_GROUP_ID_NOT_FOUND = 9
-"""OffsetCommit: before, a generation of a group that does not exist is ILLEGAL_GENERATION."""
+"""OffsetCommit: earlier versions answer ILLEGAL_GENERATION for a generation of a missing group."""
 
 NO_RETENTION_MS = -1
 
 
 class OffsetCommits:
-    """Commits to all groups. The loop thread owns it."""
+    """Commits to all groups. Belongs to the loop thread."""
 
     def __init__(self, node: Node, store: GroupStore, log: GroupLog, seen: Callable[[ClassicGroup, str], None]) -> None:
-        """`seen(group, member_id)` says that a member of a classic group is alive."""
+        """`seen(group, member_id)` is called with each member of a classic group that commits, as a sign of life."""
         self._node = node
         self._store = store
         self._log = log
@@ -49,11 +49,11 @@ class OffsetCommits:
         version: int,
         retention_ms: int = NO_RETENTION_MS,
     ) -> list[tuple[int, int]]:
-        """Commit offsets; the (number, row) in `topics` of those that were not, as OFFSET_METADATA_TOO_LARGE.
+        """Commit offsets; return the (number, row) in `topics` of those refused as OFFSET_METADATA_TOO_LARGE.
 
-        `generation` is the member epoch for members of consumer groups, -1 without membership; `version` that of the
-        request. KafkaError when all are refused: what `check_usable`, the group's `validate_commit` and `append` raise,
-        GROUP_ID_NOT_FOUND or ILLEGAL_GENERATION for a group that is not there. Source: OffsetMetadataManager.commitOffset.
+        `generation`: for members of consumer groups the member epoch, -1 without membership. `version`: of the request.
+        KafkaError when all are refused: those of `check_usable`, the group's `validate_commit` and `append`;
+        GROUP_ID_NOT_FOUND or ILLEGAL_GENERATION for a missing group. Source: OffsetMetadataManager.commitOffset.
         """
         self._store.check_usable(group_id, may_be_empty=True)
         group = self._store.group(group_id)
@@ -89,10 +89,10 @@ class OffsetCommits:
         generation: int,
         version: int,
     ) -> list[tuple[int, int]]:
-        """As `commit`, to count when `end_transaction` says that the transaction was committed (TxnOffsetCommit).
+        """Commit as `commit` does, effective once `end_transaction` reports a committed transaction (TxnOffsetCommit).
 
-        KafkaError as `commit`, ILLEGAL_GENERATION in place of STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND, and what the log
-        says about the producer. Source: OffsetMetadataManager.commitTransactionalOffset.
+        KafkaError as `commit`, with ILLEGAL_GENERATION in place of STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND, and the log's
+        errors about the producer. Source: OffsetMetadataManager.commitTransactionalOffset.
         """
         self._store.check_usable(group_id)
         group = self._store.group(group_id)
@@ -125,18 +125,18 @@ class OffsetCommits:
         return too_long
 
     def open_transaction(self, partition: int, producer_id: int, group_id: str) -> None:
-        """Note that a group in a partition has pending offsets of a producer."""
+        """Record that a group in a partition has pending offsets of a producer."""
         self._open_transactions.setdefault((partition, producer_id), set()).add(group_id)
 
     def end_transaction(self, partition: int, producer_id: int, is_commit: bool) -> None:
-        """Let the pending offsets of a producer in a partition count, or go."""
+        """Commit or drop the pending offsets of a producer in a partition."""
         for group_id in self._open_transactions.pop((partition, producer_id), ()):
             group = self._store.group(group_id)
             if group is not None:
                 group.offsets.end_transaction(producer_id, is_commit=is_commit)
 
     def clear(self) -> None:
-        """Forget all transactions."""
+        """Drop all pending transactions."""
         self._open_transactions.clear()
 
 
@@ -150,7 +150,7 @@ def _check_member(
     *,
     is_transactional: bool,
 ) -> None:
-    """Check that this member may commit these offsets; raises KafkaError for all of them."""
+    """Check that this member may commit these offsets. A KafkaError refuses all of them."""
     if group.classic is not None:
         group.classic.validate_commit(member_id, instance_id, generation, version, is_transactional=is_transactional)
     elif group.consumer is not None:

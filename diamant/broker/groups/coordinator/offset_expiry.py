@@ -1,4 +1,4 @@
-"""Expiry of committed offsets (`offsets.retention.minutes`), and of groups that have nothing left.
+"""Expiry of committed offsets (`offsets.retention.minutes`), and of groups without members and offsets.
 
 Source: OffsetMetadataManager.cleanupExpiredOffsets, GroupCoordinatorShard.cleanupGroupMetadata.
 """
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class OffsetExpiry:
-    """Looks at the offsets of all groups. The loop thread owns it."""
+    """Expires the offsets of all groups. Belongs to the loop thread."""
 
     def __init__(
         self, node: Node, store: GroupStore, loading: GroupLoading, removal: OffsetRemoval, deletion: GroupDeletion
@@ -36,7 +36,7 @@ class OffsetExpiry:
         self._deletion = deletion
 
     async def expire(self) -> None:
-        """Remove offsets that are past their time, and groups that have nothing left.
+        """Remove expired offsets, and groups without members and offsets.
 
         Source: GroupCoordinatorShard.cleanupGroupMetadata.
         """
@@ -64,7 +64,7 @@ class OffsetExpiry:
 
 
 def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[tuple[str, int]]:
-    """The (topic, partition) whose offsets have expired at `now_ms`."""
+    """Return the (topic, partition) pairs whose offsets have expired at `now_ms`."""
     may_expire, since_ms = _base_time(group)
     if not may_expire:
         return []
@@ -84,7 +84,7 @@ def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[tuple[
 
 
 def _base_time(group: Group) -> tuple[bool, int | None]:
-    """Tell if offsets may expire, and the start of their retention; None for the time of the commit."""
+    """Return whether offsets may expire, and the start of their retention; None for the time of the commit."""
     classic = group.classic
     if classic is None or not classic.protocol_type:
         return True, None

@@ -17,21 +17,21 @@ from diamant.protocol.internal_topics.group_records import encode_offset_commit_
 logger = logging.getLogger(__name__)
 
 GROUPS_PER_TURN = 200
-"""Groups that are looked at before others get their turn."""
+"""Groups to check in one turn of the loop."""
 
 
 class OffsetRemoval:
-    """Removes offsets of all groups. The loop thread owns it."""
+    """Removes offsets of all groups. Belongs to the loop thread."""
 
     def __init__(self, store: GroupStore, log: GroupLog) -> None:
         self._store = store
         self._log = log
 
     def delete(self, group_id: str, places: Iterable[tuple[str, int]]) -> set[str]:
-        """Delete what a group has committed for (topic, partition); the topics that it may not, as members read them.
+        """Delete a group's offsets of (topic, partition) pairs; return the topics that are kept because members read them.
 
-        KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP for a group with members of another kind than consumers, what
-        `GroupStore.check_usable` and `GroupLog` raise. Source: OffsetMetadataManager.deleteOffsets.
+        KafkaError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP for a group with members other than consumers; those of
+        `GroupStore.check_usable` and `GroupLog`. Source: OffsetMetadataManager.deleteOffsets.
         """
         self._store.check_usable(group_id)
         group = self._store.group(group_id)
@@ -51,9 +51,9 @@ class OffsetRemoval:
         return subscribed
 
     async def remove_deleted_topic(self, name: str, topic_id: UUID) -> None:
-        """Remove what groups have committed for a topic that was deleted, but not what is for another one of its name.
+        """Remove all groups' offsets of a deleted topic, but not those of a new topic with the same name.
 
-        There may be many thousands of groups, so others get their turn in between.
+        There may be many thousands of groups, so this yields to the loop in between.
 
         Source: OffsetMetadataManager.onTopicsDeleted.
         """
@@ -69,7 +69,7 @@ class OffsetRemoval:
         self.remove_topic(some, name, topic_id)
 
     def remove_topic(self, groups: Iterable[Group], name: str, topic_id: UUID) -> None:
-        """Remove what some groups have committed for a topic that was deleted, but not for another one of its name."""
+        """Remove some groups' offsets of a deleted topic, but not those of a new topic with the same name."""
         places = []
         for group in groups:
             if name in group.offsets.committed or group.offsets.pending:
@@ -80,7 +80,7 @@ class OffsetRemoval:
             logger.error("offsets for the deleted topic %s could not be removed: %s", name, error)
 
     def remove(self, places: Sequence[tuple[Group, str, int]]) -> None:
-        """Write tombstones, a batch of the topic's partitions at a time, and follow them."""
+        """Write tombstones in batches, partition by partition of the log, and apply them."""
         by_partition: dict[int, list[tuple[Group, str, int]]] = {}
         for place in places:
             by_partition.setdefault(self._log.partition_of(place[0].group_id), []).append(place)

@@ -1,17 +1,17 @@
-"""Reads a partition of `__consumer_offsets` into groups, as the coordinator's `PartitionLoader` wants it.
+"""Reads a partition of `__consumer_offsets` into groups, for the coordinator's `PartitionLoader`.
 
-Most records of such a log are replaced by later ones, so the scan decodes next to nothing: it walks over the batches
-and keeps the latest value of every key as bytes. Survivors are decoded at the end.
+Later records replace most records of such a log, so the scan decodes as little as possible: it walks over the batches
+and keeps the latest value of every key as bytes. The survivors are decoded at the end.
 
     scan = PartitionScan("__consumer_offsets-7")
     scan.feed(data)                                        # bytes of whole batches, again and again
     loaded = scan.finish()
 
-The scan is pure and made for a thread. Markers end transactions: until then the offsets of a transaction wait by
-producer id. When a transaction is committed, an offset that is stored already and is behind it in the log stays.
+The scan is pure and runs in a thread. Offsets of a transaction are kept by producer id until its marker. When the transaction
+commits, a stored offset with a later position in the log is kept.
 
 The loop looks up the next range of the log, and a thread reads and scans it (`coordinators/partition_loader.py`). So
-requests are served between two ranges and, as the interpreter changes threads often, during them.
+requests are served between two ranges and, as the interpreter switches threads often, during them.
 
 Bounds: one value per key that the log holds; a compressed batch may grow to `MAX_DECOMPRESSED_BYTES`; one range of
 `offsets.load.buffer.size`.
@@ -63,7 +63,7 @@ _HEADER = Struct(">qi4xb4xhi16xq6xi")
 
 _OFFSET_COMMIT = b"\x00\x01"
 _MARKER_FRONT = b"\x20\x00\x00\x00\x08\x00\x00\x00"
-"""The first bytes of the one record of a transaction's marker; the low byte of its type follows."""
+"""The first bytes of the single record of a transaction marker; the low byte of its type follows."""
 
 _PARTITION = Struct(">i")
 _V4_SIZE = 42
@@ -73,15 +73,15 @@ _TOPIC_ID_TAG = b"\1\0\x10"
 
 
 class GroupRecord(NamedTuple):
-    """A record that is not an offset: one of the keys of `group_records` and its value."""
+    """A record that is not an offset: a key of `group_records` and its value."""
 
     key: GroupRecordKey
     value: Any
 
 
 class LoadedPartition(NamedTuple):
-    """`groups`: those that have offsets, pending or not. `records`: of groups, in the order of the log.
-    `open_transactions`: (group id, producer id) where there are pending ones.
+    """`groups`: groups with offsets, pending or not. `records`: other records of groups, in log order.
+    `open_transactions`: (group id, producer id) pairs with pending offsets.
     """
 
     groups: dict[str, Group]
@@ -90,7 +90,7 @@ class LoadedPartition(NamedTuple):
 
 
 class PartitionScan:
-    """Reads one partition's log, from `next_offset` on; `name` is for messages. Any thread, one at a time."""
+    """Reads one partition's log from `next_offset` on. `name`: for messages. Any thread, one at a time."""
 
     def __init__(self, name: str, next_offset: int = 0) -> None:
         self.next_offset = next_offset
@@ -100,7 +100,7 @@ class PartitionScan:
         self._pending: dict[int, dict[bytes, StoredOffset]] = {}
 
     def feed(self, data: bytes) -> None:
-        """Take in whole batches that follow on those fed before. CorruptBatch if they cannot be read; then all is over."""
+        """Read the next whole batches. CorruptBatch if they cannot be read; the scan is then unusable."""
         try:
             self._feed(data)
         except IndexError:
@@ -120,7 +120,7 @@ class PartitionScan:
             if length < HEADER_SIZE - LOG_OVERHEAD or following > end:
                 raise CorruptBatch(position, f"batch length is {length}, {end - position} bytes are left")
             at = position + HEADER_SIZE
-            # Nearly all batches: one plain record, not long, without headers. Whatever is unusual goes the slow way.
+            # Fast path, for nearly all batches: one short plain record without headers.
             if count == 1 and not attributes & (CODEC_MASK | CONTROL_FLAG):
                 at += 1 if data[at] < 0x80 else 2
                 key_size = data[at + 3]
@@ -155,7 +155,7 @@ class PartitionScan:
         self.next_offset = max(self.next_offset, base_offset + last_delta + 1)
 
     def _feed_legacy(self, data: bytes, position: int) -> tuple[int, int, int]:
-        """A message of magic 0 or 1; the position after it, its base offset and last offset delta."""
+        """Read a message of magic 0 or 1; return the position after it, its base offset and last offset delta."""
         found = next(iter_headers(data, position), None)
         if found is None:
             raise CorruptBatch(position, f"the batch is cut off, {len(data) - position} bytes are left")
@@ -174,9 +174,9 @@ class PartitionScan:
             self._feed_records(data, position, target)
 
     def _feed_plain(self, payload: bytes, header: BatchHeader, target: dict[bytes, StoredOffset]) -> bool:
-        """Take in offsets as long as there is nothing unusual about their records; False if there is.
+        """Read offsets from records of the usual form; return False at the first other record.
 
-        A batch may then be taken in again from its beginning: the last record of a key counts.
+        The caller may then read the batch again from its beginning: the last record of a key wins.
         """
         base_offset = header.base_offset
         position = 0
@@ -187,7 +187,7 @@ class PartitionScan:
                 size = size & 0x7F | payload[position] << 7
                 position += 1
             following = position + (size >> 1)
-            # Attributes, then the time delta: 0 for all, as coordinators stamp a batch with one time.
+            # Attributes, then the time delta: 0 in all records, as a coordinator's batch has one timestamp.
             delta = payload[position + 2]
             at = position + 3
             if delta >= 0x80:
@@ -214,13 +214,13 @@ class PartitionScan:
         return position == len(payload)
 
     def _feed_records(self, data: bytes, position: int, target: dict[bytes, StoredOffset]) -> None:
-        """Any batch of any magic: those from before Kafka 0.11 may have been here for long."""
+        """Read any batch of any magic: batches from before Kafka 0.11 may still exist."""
         for record in iter_records(data, position, max_bytes=MAX_DECOMPRESSED_BYTES):
             key, value = record.key, record.value
             if key is None or len(key) < 2:
                 raise CorruptBatch(position, f"the record at offset {record.offset} has no key")
             if key[0] or key[1] > 1:
-                # As a compacted log would have it: in the order of the latest writes, and without what was removed.
+                # As in a compacted log: in the order of the latest writes, without removed keys.
                 self._records.pop(key, None)
                 if value is not None:
                     self._records[key] = (value, record.offset)
@@ -245,14 +245,14 @@ class PartitionScan:
     def finish(self) -> LoadedPartition:
         """Return the state in the log. CorruptBatch if a key or value cannot be read. The scan is used up."""
         groups: dict[str, Group] = {}
-        # The partitions of one topic in one group have the front of their keys in common.
+        # The keys of one topic's partitions in one group share a prefix.
         by_front: dict[bytes, dict[int, StoredOffset]] = {}
         unpack_partition = _PARTITION.unpack_from
         offsets = self._offsets
         while offsets:
             key, stored = offsets.popitem()
             value = stored[0]
-            # Most values are of the version that is written, with short metadata: one look says that they can be decoded.
+            # Most values have the version that we write and short metadata: one check shows that they can be decoded.
             size = len(value)
             if (
                 not _V4_SIZE <= size < _V4_SIZE + 0x7F
@@ -301,7 +301,7 @@ class PartitionScan:
 
 
 def _parse_offset_key(key: bytes, offset: int) -> OffsetCommitKey:
-    """The parsed key of the record at `offset`. CorruptBatch names the offset only: log lines hold no keys."""
+    """Parse the key of the record at `offset`. CorruptBatch names the offset only: log lines contain no keys."""
     try:
         parsed = parse_key(key)
     except CorruptBatch as error:
@@ -323,13 +323,13 @@ def _check_value(stored: StoredOffset) -> None:
 
 
 FIRST_VERSION_WITH_TOPIC_ID = 4
-"""Of OffsetCommitValue."""
+"""The first version of OffsetCommitValue with a topic id."""
 
 _NO_TOPIC = UUID(int=0)
 
 
 async def scanned(log: Log, buffer_size: int) -> PartitionScan:
-    """The scan of a log up to its end as of now, `buffer_size` bytes at a time. Raises CorruptBatch, OSError, KafkaError."""
+    """Scan a log up to its present end, `buffer_size` bytes at a time. Raises CorruptBatch, OSError, KafkaError."""
     scan = PartitionScan(f"{log.topic}-{log.partition}", log.log_start_offset)
     while scan.next_offset < log.log_end_offset:
         offset = max(scan.next_offset, log.log_start_offset)
@@ -341,14 +341,14 @@ async def scanned(log: Log, buffer_size: int) -> PartitionScan:
 
 
 async def finished(scan: PartitionScan) -> LoadedPartition:
-    """Return the state that the scan found. Raises CorruptBatch."""
+    """Return the state found by the scan. Raises CorruptBatch."""
     return await to_thread(scan.finish)
 
 
 async def left_behind(loaded: LoadedPartition, topic_ids: Mapping[str, UUID]) -> list[tuple[Group, str, int]]:
-    """Offsets of topics that no longer exist, and of earlier topics of the same name.
+    """Return the offsets of deleted topics, including earlier topics of an existing name.
 
-    The broker was killed before it could remove them with the topic. `topic_ids`: the present ones, by name.
+    The broker was killed before it could remove them. `topic_ids`: the present ids, by name.
     """
     return await to_thread(_left_behind, loaded, topic_ids)
 
@@ -358,7 +358,7 @@ def _left_behind(loaded: LoadedPartition, topic_ids: Mapping[str, UUID]) -> list
     for group in loaded.groups.values():
         for topic, partitions in group.offsets.committed.items():
             topic_id = topic_ids.get(topic, _NO_TOPIC)
-            ending = topic_id.bytes  # of a value with this id: a look at it is quicker than parsing
+            ending = topic_id.bytes  # the last bytes of a value with this id: faster than parsing
             left += [
                 (group, topic, partition)
                 for partition, (value, _) in partitions.items()

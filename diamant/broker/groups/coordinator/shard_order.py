@@ -1,5 +1,5 @@
-"""The order of groups in answers. In Kafka each partition of `__consumer_offsets` is a shard, asked for itself; the answer has
-shard after shard, as hash maps list them. Groups that fall into one slot of a table may come the other way round.
+"""The order of groups in answers. In Kafka each partition of `__consumer_offsets` is a shard, queried separately; the answer
+lists shard after shard, in hash map order. Groups in the same slot of a hash table may be in reverse order.
 
 Source: GroupCoordinatorService.listGroups and describeGroups, CoordinatorRuntime.scheduleReadAllOperation.
 """
@@ -13,16 +13,16 @@ from diamant.broker.coordinators.java_order import grown_capacity, in_java_order
 
 
 def in_listed_order(topic: InternalTopic, group_ids: Collection[str]) -> list[str]:
-    """All groups of the coordinator whose topic this is, as ListGroups has them."""
+    """Return all groups of the topic's coordinator, in the order of ListGroups."""
     shards = _by_shard(topic, group_ids)
     count = topic.partition_count
-    # Kafka has a shard for each partition; a ConcurrentHashMap grows when it is three quarters full, not when it is fuller.
+    # Kafka has a shard per partition; a ConcurrentHashMap grows at three quarters, not only beyond them.
     order = in_java_order(range(count), _shard_hash(topic), grown_capacity(count + 1))
     return [group_id for shard in order for group_id in strings_in_timeline_order(shards.get(shard, ()))]
 
 
 def in_asked_order(topic: InternalTopic, group_ids: Iterable[str]) -> list[str]:
-    """Groups that a request names, as answers of DescribeGroups and ConsumerGroupDescribe have them."""
+    """Return the groups of a request, in the order of DescribeGroups and ConsumerGroupDescribe answers."""
     shards = _by_shard(topic, group_ids)
     order = in_java_order(shards, _shard_hash(topic), grown_capacity(len(shards)))
     return [group_id for shard in order for group_id in shards[shard]]

@@ -1,7 +1,7 @@
 """The tombstones of a log that wait for groups: those that the slowest committed offset has not passed.
 
-For a topic with `diamant.tombstone.hold=groups` all groups are visited once in a turn of the loop, whatever the number of its
-partitions: some 5 ms for 10,000 groups. Then the log is read where a Fetch at that offset would begin.
+For a topic with `diamant.tombstone.hold=groups`, all groups are visited once per turn of the loop, regardless of its partition
+count: some 5 ms for 10,000 groups. Then the log is read from the position at which a Fetch of that offset would begin.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BASE_OFFSET_BYTES = 8
 class GroupHolds:
     """The holds on the logs of one broker. Belongs to the loop thread.
 
-    Memory: an entry for each partition of the topics looked at in this turn of the loop.
+    Memory: an entry for each partition of the topics checked in this turn of the loop.
     """
 
     def __init__(self, groups: Lazy[GroupCoordinator], topics: Topics, loop: asyncio.AbstractEventLoop) -> None:
@@ -35,12 +35,12 @@ class GroupHolds:
         self._topics = topics
         self._loop = loop
         self._slowest: dict[str, dict[int, tuple[int, str]]] = {}
-        """By topic and partition: committed offset and id of the slowest group, as of this turn."""
+        """Committed offset and id of the slowest group in this turn, by topic and partition."""
 
     def hold(self, log: Log) -> TombstoneHold | None:
-        """Return the hold on a log now; None if every group has read to its end.
+        """Return the present hold on a log; None if every group has read to its end.
 
-        Until all groups are loaded, everything is held: one of them may be behind.
+        Until all groups are loaded, every tombstone is held: one of the groups may be behind.
         """
         max_ms = log.config.tombstone_hold_max_ms
         if GROUP_OFFSETS_TOPIC not in self._topics.by_name:
@@ -68,7 +68,7 @@ class GroupHolds:
 
 
 def _batch_with(log: Log, offset: int) -> int:
-    """Return the base offset of the batch that a consumer at `offset` reads first; of its segment if that cannot be read."""
+    """Return the base offset of the batch that a consumer at `offset` reads first; if unreadable, that of its segment."""
     segment = log.segments[max(0, log.floor_segment(offset))]
     try:
         slices = log.read(offset, 1, isolation_level=0, min_one_message=True).slices

@@ -1,1 +1,1 @@
-"""Decisions about groups of KIP-848: the records and timers that a heartbeat or a departure leads to. Pure."""
+"""Decisions about groups of KIP-848: the records and timers that follow from a heartbeat or a departure. Pure."""

@@ -1,12 +1,12 @@
 """The assignors of consumer groups, which assign partitions to members: `uniform` and `range`.
 
-Both are functions of the members, their subscriptions, and (uniform) the members' earlier targets. Their results are
-those of Kafka in the same situation, member by member:
+Both are functions of the members, their subscriptions, and (uniform) the members' earlier targets. In the same situation,
+they produce the same result as Kafka, member by member:
 
-    range    every topic for itself: its partitions in ranges, the first members (static ones before others, then by id) get
-             one more. Topics that members share are split alike.
-    uniform  all partitions together, in equal shares that differ by one at most; who has a partition keeps it if the shares
-             allow. Members with different subscriptions: as equal as these allow.
+    range    each topic separately: its partitions in ranges; the first members (static ones before others, then by id) get
+             one more. Topics with the same subscribers are split alike.
+    uniform  all partitions together, in shares that differ by one at most. Members keep their partitions as far as the
+             shares allow. With different subscriptions, the shares are as equal as these allow.
 
     assign("uniform", {"m1": MemberSpec(topic_ids=(topic,)), "m2": MemberSpec(topic_ids=(topic,))}, {topic: 3}, True)
     → {"m1": {topic: (0, 1)}, "m2": {topic: (2,)}}
@@ -32,28 +32,28 @@ from diamant.broker.coordinators.java_order import (
 from diamant.broker.groups.consumer.member import NOTHING, Assignment
 
 MAX_ROUNDS = 16
-"""Passes over all topics in search of a better balance (`MAX_ITERATION_COUNT` of Kafka)."""
+"""The most passes over all topics to improve the balance (Kafka's `MAX_ITERATION_COUNT`)."""
 
 NO_OWNER = -1
 
 
 class MemberSpec(NamedTuple):
-    """An assignor's view of a member: existing topics that it subscribes to, and its target so far."""
+    """An assignor's view of a member: its existing subscribed topics, and its target so far."""
 
     topic_ids: Sequence[UUID]
     assignment: Assignment = NOTHING
     instance_id: str | None = None
     topic_name_count: int = 0
-    """The number of names that the member subscribes to, missing topics included; only for the order."""
+    """The number of names that the member subscribes to, including missing topics. Only for the order."""
 
 
 def assign(
     assignor: str, members: Mapping[str, MemberSpec], partition_counts: Mapping[UUID, int], is_homogeneous: bool
 ) -> dict[str, Assignment]:
-    """Compute who is to have what; every member is in the result.
+    """Compute the assignment of every member.
 
-    `partition_counts` has every topic that a member subscribes to. `is_homogeneous`: all members subscribe to the same.
-    KeyError for an assignor that is none of `ASSIGNORS`.
+    `partition_counts`: every topic with a subscriber. `is_homogeneous`: all members subscribe to the same topics.
+    KeyError for an assignor that is not in `ASSIGNORS`.
     """
     compute = ASSIGNORS[assignor]
     if not members:
@@ -73,15 +73,15 @@ def _ascending(owned: Mapping[UUID, Collection[int]]) -> Assignment:
 def _subscribers(
     members: Mapping[str, MemberSpec], ordered: Sequence[str], is_homogeneous: bool
 ) -> Mapping[UUID, Sequence[int]]:
-    """The subscribers of each topic, as indexes of `ordered`, ascending.
+    """Return the subscribers of each topic, as ascending indexes of `ordered`.
 
-    Members that share one list of topics are looked at together: a thousand of them with a thousand topics each are a million
-    pairs, and Python takes long to hash an id.
+    Members that share one list of topics are handled together: a thousand members with a thousand topics each make a million
+    pairs, and hashing an id is slow in Python.
     """
-    sharing: dict[int, list[int]] = {}  # members by the identity of their list
+    sharing: dict[int, list[int]] = {}  # members, by the identity of their list
     for index, member_id in enumerate(ordered):
         sharing.setdefault(0 if is_homogeneous else id(members[member_id].topic_ids), []).append(index)
-    lists: dict[UUID, list[int]] = {}  # which name a topic
+    lists: dict[UUID, list[int]] = {}  # the lists that name a topic
     for identity, indexes in sharing.items():
         for topic_id in members[ordered[indexes[0]]].topic_ids:
             lists.setdefault(topic_id, []).append(identity)
@@ -170,7 +170,7 @@ def _uniform_homogeneous(members: Mapping[str, MemberSpec], partition_counts: Ma
             unassigned += [(topic_id, partition) for partition in ordered[room:]]
             room = 0
         if room > 0 and has_extra and len(member_ids) - index > extras:
-            # Its share is not full: leave the extra partition to a later member, unless they are too few.
+            # The share is not full: leave the extra partition to a later member, unless too few are left.
             room -= 1
             has_extra = False
         if room > 0:
@@ -182,7 +182,7 @@ def _uniform_homogeneous(members: Mapping[str, MemberSpec], partition_counts: Ma
         owned = result[member_id]
         for _, (topic_id, partition) in zip(
             range(room), waiting, strict=False
-        ):  # in this order: zip takes before it stops
+        ):  # range first: zip takes from its first argument before it stops
             owned.setdefault(topic_id, set()).add(partition)
     return result
 
@@ -191,7 +191,7 @@ def _uniform_homogeneous(members: Mapping[str, MemberSpec], partition_counts: Ma
 
 
 class _UniformHeterogeneous:
-    """Members are numbers here, in the order of the map of members; sizes and owners go by them."""
+    """Members are numbered in the order of the members' map; sizes and owners use these numbers."""
 
     def __init__(self, members: Mapping[str, MemberSpec], partition_counts: Mapping[UUID, int]) -> None:
         self._members = members
@@ -201,9 +201,9 @@ class _UniformHeterogeneous:
         self._sizes = [0] * len(self._member_ids)
         self._subscribers = _subscribers(members, self._member_ids, is_homogeneous=False)
         self._owners = {topic_id: [NO_OWNER] * partition_counts[topic_id] for topic_id in self._subscribers}
-        self._queues: dict[int, _LoadQueue] = {}  # by the identity of a list of subscribers, as in the next one
+        self._queues: dict[int, _LoadQueue] = {}  # both by the identity of a list of subscribers
         self._balanced_at: dict[int, int] = {}
-        """After how many moves the loads of some subscribers were found to differ by one at most."""
+        """The move count at which the loads of these subscribers were found to differ by one at most."""
         self._move_count = 0
 
     def build(self) -> dict[str, _Owned]:
@@ -221,7 +221,7 @@ class _UniformHeterogeneous:
         return dict(zip(self._member_ids, self._owned, strict=True))
 
     def _queue_of(self, topic_id: UUID) -> _LoadQueue:
-        """The subscribers of a topic by load; topics with the same subscribers share a queue."""
+        """Return the subscribers of a topic by load. Topics with the same subscribers share a queue."""
         subscribers = self._subscribers[topic_id]
         queue = self._queues.get(id(subscribers))
         if queue is None:
@@ -229,7 +229,7 @@ class _UniformHeterogeneous:
         return queue
 
     def _keep_what_is_subscribed(self) -> None:
-        sets: dict[int, set[UUID]] = {}  # by the identity of a list: many members share one
+        sets: dict[int, set[UUID]] = {}  # by the identity of a list, which many members share
         for index, member_id in enumerate(self._member_ids):
             spec = self._members[member_id]
             if not spec.assignment:
@@ -246,7 +246,7 @@ class _UniformHeterogeneous:
                     self._owners[topic_id][partition] = index
 
     def _ordered(self, topic_ids: Sequence[UUID]) -> list[UUID]:
-        """Topics with many partitions per subscriber first, then those with few subscribers, then by id."""
+        """Sort topics by partitions per subscriber (most first), then by number of subscribers (fewest first), then by id."""
 
         def position(topic_id: UUID) -> tuple[float, int, int, int]:
             subscriber_count = len(self._subscribers[topic_id])
@@ -265,7 +265,7 @@ class _UniformHeterogeneous:
         self._sizes[index] += 1
 
     def _balance(self, topic_ids: Sequence[UUID]) -> None:
-        """Go over the topics until a whole pass has moved nothing."""
+        """Balance topic by topic until a whole pass has moved nothing."""
         last_changed = -1
         for _ in range(MAX_ROUNDS):
             for index, topic_id in enumerate(topic_ids):
@@ -275,7 +275,7 @@ class _UniformHeterogeneous:
                     last_changed = index
 
     def _balance_topic(self, topic_id: UUID) -> int:
-        """Move partitions of a topic from its most to its least loaded subscribers; how many were moved."""
+        """Move partitions of a topic from its most to its least loaded subscribers; return the number of moves."""
         subscribers = self._subscribers[topic_id]
         if self._balanced_at.get(id(subscribers)) == self._move_count:
             return 0
@@ -283,7 +283,7 @@ class _UniformHeterogeneous:
         if ladder.imbalance <= 1:
             self._balanced_at[id(subscribers)] = self._move_count
             return 0
-        left: dict[int, list[int]] = {}  # what each may still give, the next one last
+        left: dict[int, list[int]] = {}  # the partitions that each may still give, the next one last
         for partition, owner in enumerate(self._owners[topic_id]):
             left.setdefault(owner, []).append(partition)
         moved = 0
@@ -305,10 +305,10 @@ class _UniformHeterogeneous:
 
 
 class _LoadQueue:
-    """Subscribers by load, who are given partitions of one topic after the other.
+    """Subscribers by load, which get the partitions of one topic after the other.
 
-    As if they were sorted for each topic by load: those at the lowest level are given one partition each, then the level rises
-    and takes in those who were there already. Loads may grow by others' gifts in between, but never shrink.
+    Equivalent to sorting them by load for each topic: each subscriber at the lowest level gets one partition, then the level
+    rises and includes those already there. In between, other topics may increase loads, but never decrease them.
     """
 
     def __init__(self, subscribers: Sequence[int], sizes: list[int]) -> None:
@@ -317,7 +317,7 @@ class _LoadQueue:
         heapify(self._heap)
 
     def least_loaded(self, count: int) -> list[int]:
-        """The members that get `count` partitions of a topic, in order."""
+        """Return the members that get `count` partitions of a topic, in order."""
         heap, sizes = self._heap, self._sizes
         given: list[tuple[int, int, int]] = []  # load now, load before this topic, subscriber
         takers = []
@@ -340,14 +340,14 @@ class _LoadQueue:
 class _Ladder:
     """Subscribers of a topic, sorted by load, with two rungs that move towards each other.
 
-    The lower rung is the range of subscribers at the lowest level: each of them is given one partition in turn, then the
-    level rises and the range takes in those who were there already. The upper rung does the same downwards, and leaves
-    out those who have nothing (of this topic) to give. Balanced when the levels differ by one at most.
+    The lower rung is the range of subscribers at the lowest level: each of them gets one partition in turn, then the
+    level rises and the range includes those already there. The upper rung does the same downwards, and excludes
+    subscribers without a partition of this topic to give. Balanced when the levels differ by one at most.
     """
 
     def __init__(self, subscribers: Sequence[int], sizes: list[int]) -> None:
         self._sizes = sizes
-        # Subscribers are in ascending order, and sorting is stable: of the same load the first comes first.
+        # Subscribers are ascending and sorting is stable: equal loads keep that order.
         self._sorted = sorted(subscribers, key=sizes.__getitem__)
         least, most = sizes[self._sorted[0]], sizes[self._sorted[-1]]
         self.imbalance = most - least
@@ -388,7 +388,7 @@ class _Ladder:
         return found
 
     def exclude_most_loaded(self) -> None:
-        """Take the one who was named last out of the upper range."""
+        """Remove the subscriber returned last from the upper range."""
         position, last = self._high_next + 1, self._high_end - 1
         self._sorted[position], self._sorted[last] = self._sorted[last], self._sorted[position]
         self._high_end -= 1

@@ -1,8 +1,8 @@
 """A decision about a consumer group: the records to write and the timers to set.
 
-A decision looks at a group and changes nothing. It is made by functions of a `GroupChange` (`heartbeat.py`, `leaving.py`,
-`targets.py`, `subscriptions.py`). The caller writes `records`, applies them to `group`, sets the timers, and then answers; if
-the log refuses the records, nothing has happened.
+A decision reads a group and changes nothing. Functions of a `GroupChange` make it (`heartbeat.py`, `leaving.py`,
+`targets.py`, `subscriptions.py`). The caller writes `records`, applies them to `group`, sets the timers, and then answers. If
+the log refuses the records, nothing changes.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class GroupSettings(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The time and the circumstances of a decision.
+    """The time and other inputs of a decision.
 
-    `has_metadata_changed`: the topics may be others than when the group last looked. `may_assign()`: the last target
+    `has_metadata_changed`: the topics may have changed since the group last checked. `may_assign()`: whether the last target
     assignment is old enough for another one, and none is being computed.
     """
 
@@ -47,16 +47,16 @@ class Moment(NamedTuple):
 
 
 class MemberTimer(StrEnum):
-    """The timers of a member: why it is put out of its group when the time is over."""
+    """The timers of a member, with the reason for its removal when they expire."""
 
     SESSION = "the member session expired"
-    REBALANCE = "it failed to give its partitions up in time"
+    REBALANCE = "it failed to revoke its partitions in time"
     JOIN = "the classic member failed to join within the rebalance timeout"
     SYNC = "the member failed to sync within timeout"
 
 
 class StartTimer(NamedTuple):
-    """`member_epoch`: only if it still has this epoch then; None: in any case."""
+    """`member_epoch`: fire only if the member still has this epoch; None: always."""
 
     kind: MemberTimer
     member_id: str
@@ -70,7 +70,7 @@ class StopTimer(NamedTuple):
 
 
 class GroupChange:
-    """One decision about one group; make a new one for each."""
+    """One decision about one group."""
 
     def __init__(self, group: ConsumerGroup, image: MetadataImage, settings: GroupSettings, moment: Moment) -> None:
         self.group = group
@@ -81,34 +81,34 @@ class GroupChange:
         self.timers: list[StartTimer | StopTimer] = []
         self.has_computed_target = False
         self.heavy_task: TargetTask | None = None
-        """A target assignment to be computed in a thread, and given to `targets.take_targets` of a later change."""
+        """A target assignment to compute in a thread; pass its result to `targets.take_targets` of a later change."""
         self.has_checked_metadata = False
-        """True once the group knows the topics as they are."""
+        """Whether the group has checked the present topics."""
         self.group_epoch = group.group_epoch
-        """The group epoch with the decision."""
+        """The group epoch after the decision."""
 
     def hash_of(self, counts: SubscriptionCounts) -> int:
-        """The hash of the topics that are read with these subscriptions."""
+        """Return the hash of the topics of these subscriptions."""
         topics = set(counts.names)
         for regex, found in self.group.resolved.items():
-            # Not those of an expression that loses its last member.
+            # Skip an expression that loses its last member.
             if regex in counts.regexes or not self.group.subscriptions.regexes[regex]:
                 topics |= found.topics
         return metadata_hash(topics, self.image)
 
     def raise_epoch(self, new_hash: int) -> None:
-        """Let the group epoch grow."""
+        """Increase the group epoch."""
         self.group_epoch = self.group.group_epoch + 1
         value = ConsumerGroupMetadataValue(self.group_epoch, new_hash)
         self.records.append((ConsumerGroupMetadataKey(self.group.group_id), value))
 
     def write_member(self, member: ConsumerGroupMember) -> None:
-        """Write what a member has said."""
+        """Write a member's metadata."""
         key = ConsumerGroupMemberMetadataKey(self.group.group_id, member.member_id)
         self.records.append((key, member.metadata_value()))
 
     def write_assignment(self, member: ConsumerGroupMember) -> None:
-        """Write what a member has."""
+        """Write a member's current assignment."""
         key = ConsumerGroupCurrentMemberAssignmentKey(self.group.group_id, member.member_id)
         self.records.append((key, member.assignment_value()))
 

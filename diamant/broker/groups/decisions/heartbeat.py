@@ -1,4 +1,4 @@
-"""A heartbeat of a consumer group's member: it joins, or it says that it is alive and what has changed.
+"""A heartbeat of a consumer group's member: a join, or a sign of life with its changes.
 
 Source: GroupMetadataManager.consumerGroupHeartbeat of Kafka 4.3.
 """
@@ -17,7 +17,7 @@ from diamant.broker.groups.decisions.targets import reconcile, update_target
 
 
 def heartbeat(change: GroupChange, request: MemberRequest, check_pattern: Callable[[str], None]) -> ConsumerGroupMember:
-    """Let a member join or continue; return it as it then is.
+    """Let a member join or continue; return the updated member.
 
     `check_pattern` raises KafkaError INVALID_REGULAR_EXPRESSION. KafkaError: GROUP_MAX_SIZE_REACHED,
     UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID.
@@ -30,7 +30,7 @@ def heartbeat(change: GroupChange, request: MemberRequest, check_pattern: Callab
         and not change.moment.has_metadata_changed
         and change.group.assignment_epoch >= change.group_epoch
     ):
-        # What nearly all heartbeats are.
+        # Nearly all heartbeats take this path.
         epoch, target = change.group.assignment_epoch, change.group.target_of(after)
         return reconcile(change, after, epoch, target, False, request.owned)
     bumps, has_changed = update_subscription(change, before, after, check_pattern)

@@ -1,4 +1,4 @@
-"""Members that leave a consumer group, or are put out of it.
+"""Departures of members from a consumer group, and removals.
 
 Source: GroupMetadataManager.consumerGroupLeave, consumerGroupFenceMembers of Kafka 4.3.
 """
@@ -16,14 +16,14 @@ from diamant.protocol.internal_topics.group_records import ConsumerGroupRegularE
 
 
 def leaving_member(group: ConsumerGroup, request: MemberRequest) -> ConsumerGroupMember:
-    """The member that leaves. KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    """Return the leaving member. KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
     if request.instance_id is None:
         return group.member(request.member_id)
     return known_static_member(group, request.instance_id, request.member_id)
 
 
 def leave_for_a_while(change: GroupChange, member: ConsumerGroupMember) -> None:
-    """A static member goes and means to come back: it keeps its partitions until its session is over."""
+    """Let a static member leave temporarily: it keeps its partitions until its session expires."""
     change.write_assignment(
         member.changed(
             member_epoch=STATIC_LEAVE_EPOCH,
@@ -34,7 +34,7 @@ def leave_for_a_while(change: GroupChange, member: ConsumerGroupMember) -> None:
 
 
 def fence(change: GroupChange, members: Collection[ConsumerGroupMember]) -> None:
-    """Remove members; the group epoch grows, so that the others get what they had."""
+    """Remove members and increase the group epoch, so that the others get their partitions."""
     if not members:
         return
     group = change.group

@@ -1,4 +1,4 @@
-"""The member that a request is about: known, new, or in the place of a static one.
+"""The member of a request: known, new, or the successor of a static one.
 
 Source: GroupMetadataManager.getOrMaybeCreateConsumerGroupMember and its siblings of Kafka 4.3.
 """
@@ -25,9 +25,9 @@ def check_room(change: GroupChange, member_id: str) -> None:
 
 
 def find_member(change: GroupChange, request: MemberRequest, *, is_joining: bool | None = None) -> ConsumerGroupMember:
-    """The member that a request is about: known, new, or in the place of a static one.
+    """Return the member of a request: known, new, or the successor of a static one.
 
-    `is_joining`: by default whether the epoch says so.
+    `is_joining`: by default derived from the epoch.
     """
     is_joining = request.member_epoch == JOIN_EPOCH if is_joining is None else is_joining
     if request.instance_id is not None:
@@ -73,7 +73,7 @@ def _find_static_member(
 
 
 def known_static_member(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerGroupMember:
-    """The static member of that instance id. KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID if it is another."""
+    """Return the static member with this instance id. KafkaError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID for another member."""
     known = group.static_member(instance_id)
     if known is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -88,8 +88,8 @@ def known_static_member(group: ConsumerGroup, instance_id: str, member_id: str) 
 def check_member_epoch(member: ConsumerGroupMember, received: int, owned: Owned | None) -> None:
     """Check that a heartbeat's epoch is the member's. KafkaError FENCED_MEMBER_EPOCH.
 
-    The previous epoch is accepted, too, since the answer with the new one may have been lost: what the member owns must
-    then be part of what it was given.
+    The previous epoch is accepted, too, since the answer with the new one may be lost. Then the owned partitions must be a
+    subset of the assigned ones.
     """
     if received in (JOIN_EPOCH, member.member_epoch):
         return

@@ -1,8 +1,8 @@
-"""Moves one member from its present to its target assignment, a step per heartbeat.
+"""Moves one member from its present to its target assignment, one step per heartbeat.
 
-A member first gives up what it must (it stays in its epoch until it has said that it did), then it gets what is free, at
-the epoch of the target assignment, and then what others release. Nothing is given to it that another member may still hold:
-`current_epoch_of` says so.
+A member first revokes partitions, and stays in its epoch until it has confirmed that. Then it gets the free partitions, at
+the epoch of the target assignment, and later those that others release. It gets no partition that another member may still
+hold (`current_epoch_of`).
 
     STABLE → UNREVOKED_PARTITIONS → (confirmed) → UNRELEASED_PARTITIONS → STABLE
 
@@ -26,7 +26,7 @@ from diamant.broker.groups.consumer.partition_holders import NOT_ASSIGNED
 from diamant.protocol.errors import ErrorCode, KafkaError
 
 Owned: TypeAlias = Mapping[UUID, Sequence[int]]
-"""Partitions that a member says it owns, by topic id."""
+"""Partitions that a member reports as owned, by topic id."""
 
 
 def next_step(
@@ -39,11 +39,11 @@ def next_step(
     owned: Owned | None,
     current_epoch_of: Callable[[UUID, int], int],
 ) -> ConsumerGroupMember:
-    """The member after the next step, or the same one if it cannot proceed.
+    """Return the member after the next step, or the same one if it cannot proceed.
 
-    `owned` is what the member has reported with this heartbeat, None if it did not.
-    `current_epoch_of(topic_id, partition)` is the epoch of the member that holds a partition, NOT_ASSIGNED if no member
-    does. KafkaError FENCED_MEMBER_EPOCH for a member whose state a later version has written, unless it owns nothing.
+    `owned`: the partitions reported with this heartbeat, None if not reported.
+    `current_epoch_of(topic_id, partition)`: the epoch of the member that holds a partition, NOT_ASSIGNED if none does.
+    KafkaError FENCED_MEMBER_EPOCH for a member whose state a later version has written, unless it owns nothing.
     """
     if not has_subscription_changed and member.is_reconciled_to(target_epoch):
         return member
@@ -84,7 +84,7 @@ class _Step:
         self._current_epoch_of = current_epoch_of
 
     def owns_any(self, partitions: EpochedPartitions) -> bool:
-        """True if the member may still use one of these, even if it did not say what it owns."""
+        """Return whether the member may still use one of these. True if it did not report its partitions."""
         if self._owned is None:
             return True
         return any(
@@ -92,10 +92,10 @@ class _Step:
         )
 
     def without_unsubscribed(self) -> ConsumerGroupMember:
-        """Take away the topics that it no longer subscribes to, before there is a new target.
+        """Revoke the topics to which the member no longer subscribes, before there is a new target.
 
-        A member that subscribes to nothing has taken the step even if it had nothing, as in Kafka: the epoch that it had
-        before no longer counts.
+        As in Kafka, a member without subscriptions takes the step even if it owns nothing: its previous epoch becomes
+        invalid.
         """
         member = self._member
         dropped = {topic_id for topic_id in member.assigned if topic_id not in self._subscribed}
@@ -123,7 +123,7 @@ class _Step:
             keep = {partition: epoch for partition, epoch in current.items() if partition in wanted}
             revoke = {partition: epoch for partition, epoch in current.items() if partition not in wanted}
             for partition in sorted(wanted - keep.keys()):
-                # What is held because this very member has to give it up is not held by another.
+                # A partition that this member itself still has to revoke is not held by another.
                 is_own = partition in member.pending_revocation.get(topic_id, {})
                 if is_own or self._current_epoch_of(topic_id, partition) == NOT_ASSIGNED:
                     free.setdefault(topic_id, []).append(partition)

@@ -1,4 +1,4 @@
-"""A member's own account, in ConsumerGroupHeartbeat or in a JoinGroup to a consumer group."""
+"""A member's request to a consumer group, from ConsumerGroupHeartbeat or JoinGroup."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from diamant.protocol.internal_topics.group_records import ClassicMemberMetadata
 class MemberRequest(NamedTuple):
     """The fields of a request.
 
-    None (-1 for the timeout) stands for "as before". `member_id` is never "": the caller has assigned one.
-    `owned`: partitions that it owns, None if it does not say.
+    None (-1 for the timeout) means "unchanged". `member_id` is never "": the caller has assigned one.
+    `owned`: the partitions reported as owned, None if not reported.
     """
 
     member_id: str
@@ -35,9 +35,9 @@ class MemberRequest(NamedTuple):
 def check_request(
     group_id: str, request: MemberRequest, *, is_member_id_required: bool, assignors: Sequence[str]
 ) -> None:
-    """Check that a ConsumerGroupHeartbeat makes sense by itself. KafkaError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
+    """Check that a ConsumerGroupHeartbeat is valid by itself. KafkaError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
 
-    `is_member_id_required`: from version 1 of the request on (KIP-1082). Source:
+    `is_member_id_required`: True from version 1 of the request on (KIP-1082). Source:
     GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid.
     """
     epoch = request.member_epoch
@@ -73,6 +73,6 @@ def _check_join(request: MemberRequest) -> None:
 
 
 def is_full_request(request: MemberRequest) -> bool:
-    """True if a member sends all fields, as it does after an error: it then wants a full answer as well."""
+    """Return whether the request has all fields, as after an error: the member then expects a full answer."""
     has_subscription = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return request.rebalance_timeout_ms != -1 and has_subscription and request.owned is not None

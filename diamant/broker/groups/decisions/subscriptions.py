@@ -1,4 +1,4 @@
-"""Subscriptions of members and the topics that they come to: when the group epoch has to grow."""
+"""Subscriptions of members and their topics. Their changes increase the group epoch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _RegexStatus(Enum):
 
 
 def updated(before: ConsumerGroupMember, request: MemberRequest) -> ConsumerGroupMember:
-    """The member with what the request says of it; `before` itself if that says nothing, as nearly all heartbeats do."""
+    """Return the member updated by the request; `before` itself if nothing changes, as in nearly all heartbeats."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     if (
         names is None
@@ -56,7 +56,7 @@ def updated(before: ConsumerGroupMember, request: MemberRequest) -> ConsumerGrou
 def update_subscription(
     change: GroupChange, before: ConsumerGroupMember, after: ConsumerGroupMember, check_pattern: Callable[[str], None]
 ) -> tuple[bool, bool]:
-    """Write the member if it has changed: (whether the group epoch must grow, whether the subscription has changed)."""
+    """Write the member if it has changed; return (whether the group epoch must grow, whether the subscription has changed)."""
     have_names_changed = False
     if after != before:
         change.write_member(after)
@@ -86,7 +86,7 @@ def _update_regex(
 
 
 def refresh_metadata(change: GroupChange, before: ConsumerGroupMember, after: ConsumerGroupMember, bumps: bool) -> bool:
-    """Let the group epoch grow if subscriptions or topics are others now; whether the subscriptions are all the same."""
+    """Increase the group epoch if subscriptions or topics have changed; return whether all subscriptions are the same."""
     group = change.group
     if not bumps and not change.moment.has_metadata_changed:
         return group.subscriptions.are_homogeneous(len(group.members), len(group.resolved))
@@ -97,7 +97,7 @@ def refresh_metadata(change: GroupChange, before: ConsumerGroupMember, after: Co
 
 
 def replaced(group: ConsumerGroup, before: ConsumerGroupMember) -> ConsumerGroupMember | None:
-    """The member that the group counts in the place of `before`: itself, or the static member that it replaces."""
+    """Return the member that `before` replaces in the group's counts: itself, or its static predecessor."""
     known = group.members.get(before.member_id)
     return known if known is not None else group.static_member(before.instance_id)
 
@@ -112,7 +112,7 @@ def _check_metadata(change: GroupChange, new_hash: int, *, is_forced: bool) -> N
 
 
 def take_resolved(change: GroupChange, found: dict[str, ResolvedRegularExpression]) -> None:
-    """Take in which topics expressions match now; the group epoch grows if that makes a difference."""
+    """Record the topics that expressions match now. The group epoch grows if they have changed."""
     group = change.group
     current = {regex: new for regex, new in found.items() if group.subscriptions.regexes[regex]}
     for regex, new in current.items():

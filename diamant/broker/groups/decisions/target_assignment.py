@@ -1,8 +1,8 @@
-"""The target assignment of a consumer group as a task: its inputs, taken at one moment, to be computed in any thread.
+"""The target assignment of a consumer group as a task: inputs of one moment, computed in any thread.
 
-A small group's task is run where it was made. One that would hold up the loop (not `is_light`) is for a thread: until
-it is done the group keeps its last target assignment, as it does until `group.consumer.assignment.interval.ms` is over.
-The result counts for the group epoch at which the task was made.
+The task of a small group runs inline. One that would block the loop (not `is_light`) runs in a thread. Until it is done,
+the group keeps its last target assignment, as it does until `group.consumer.assignment.interval.ms` has passed. The result
+belongs to the group epoch at which the task was created.
 
 Source: TargetAssignmentBuilder of Kafka 4.3.
 """
@@ -20,17 +20,17 @@ from diamant.broker.groups.decisions.assignors import MemberSpec, assign
 from diamant.storage.kraft.image import MetadataImage
 
 LIGHT_WEIGHT = 10_000
-"""Up to this weight a task takes about 20 ms at most, and 1 ms as a rule."""
+"""Up to this weight, a task takes 20 ms at most, and usually 1 ms."""
 
 PARTITIONS_PER_PART = 2_000
-"""So many are written and applied in about 10 ms."""
+"""This number is written and applied in about 10 ms."""
 
 Subscription: TypeAlias = tuple[frozenset[str], str | None]
 """Names, and a regular expression."""
 
 
 class TargetTask(NamedTuple):
-    """`members` by id, with what each `has` so far (by member id); `topics`: id and number of partitions, of those that exist."""
+    """`members`: by id. `has`: their assignments so far, by member id. `topics`: id and partition count of existing topics."""
 
     group_epoch: int
     assignor: str
@@ -43,7 +43,7 @@ class TargetTask(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """The amount of work: partitions, and pairs of a member and a topic where members differ."""
+        """The amount of work: partitions, plus pairs of a member and a topic if subscriptions differ."""
         partitions = sum(count for _, count in self.topics.values())
         if self.is_homogeneous:
             return partitions + len(self.members) + len(self.topics)
@@ -51,12 +51,12 @@ class TargetTask(NamedTuple):
 
     @property
     def is_light(self) -> bool:
-        """True if the loop may run it."""
+        """Whether the loop may run the task."""
         return self.weight <= LIGHT_WEIGHT
 
     def run(self) -> dict[str, Assignment]:
-        """The target of every member, by its id."""
-        # Members with the same subscription share a list: ordering one takes a while.
+        """Return the target of every member, by its id."""
+        # Members with the same subscription share a list: ordering is slow.
         ordered = {subscription: self._ordered(names) for subscription, names in self.names.items()}
         specs = {
             member_id: MemberSpec(
@@ -84,7 +84,7 @@ class TargetTask(NamedTuple):
         return parts
 
     def _ordered(self, names: Collection[str]) -> list[UUID]:
-        """The ids of those topics that exist, in the order of Kafka's set of names."""
+        """Return the ids of the existing topics, in the order of Kafka's set of names."""
         in_order = in_java_order(sorted(names), string_hash, copied_capacity(len(names)))
         return [self.topics[name][0] for name in in_order if name in self.topics]
 
@@ -97,7 +97,7 @@ def target_task(
     assignor: str,
     is_homogeneous: bool,
 ) -> TargetTask:
-    """The task of a group that will have these members. It keeps nothing that changes."""
+    """Return the task for a group with these members. It refers to no mutable state."""
     names = {}
     for member in members.values():
         subscription = subscription_of(member)
@@ -117,11 +117,11 @@ def target_task(
 
 
 def subscription_of(member: ConsumerGroupMember) -> Subscription:
-    """The subscription of a member, as a key for grouping."""
+    """Return the subscription of a member as a grouping key."""
     return member.subscribed_topic_names, member.subscribed_topic_regex
 
 
 def subscribed_names(group: ConsumerGroup, member: ConsumerGroupMember) -> frozenset[str]:
-    """The topics of a member; an expression that is not resolved yet matches nothing."""
+    """Return the topics of a member. An unresolved expression matches nothing."""
     found = group.resolved.get(member.subscribed_topic_regex or "")
     return member.subscribed_topic_names if found is None else member.subscribed_topic_names | found.topics

@@ -1,4 +1,4 @@
-"""The target assignment of a group, and each member's way there.
+"""The target assignment of a group, and each member's reconciliation towards it.
 
 Source: GroupMetadataManager.updateTargetAssignment, maybeReconcile of Kafka 4.3.
 """
@@ -22,9 +22,9 @@ from diamant.protocol.internal_topics.group_records import (
 def update_target(
     change: GroupChange, before: ConsumerGroupMember, after: ConsumerGroupMember, is_homogeneous: bool
 ) -> tuple[int, Assignment]:
-    """The assignment epoch, and the member's target at it.
+    """Return the assignment epoch, and the member's target at that epoch.
 
-    Recomputed if it is behind the group epoch, here or, if that takes long, by the runner of `heavy_task`.
+    If it is behind the group epoch it is recomputed, here or, if that takes long, by the runner of `heavy_task`.
     """
     group = change.group
     if group.assignment_epoch >= change.group_epoch or not change.moment.may_assign():
@@ -48,10 +48,10 @@ def update_target(
 
 
 def take_targets(change: GroupChange, targets: Mapping[str, Assignment], task: TargetTask) -> None:
-    """Take in some of what a heavy task has come to, `finish_targets` after the last. Members that have left since are passed
-    over; a static one that was replaced hands over to its successor.
+    """Apply a part of a heavy task's result; call `finish_targets` after the last part. Skip members that have left since; the
+    target of a replaced static member goes to its successor.
 
-    While that is in progress the assignment epoch is behind the group epoch; after a crash all of it is done again.
+    Until all parts are applied, the assignment epoch is behind the group epoch; after a crash the whole task is repeated.
     """
     group = change.group
     for member_id, target in targets.items():
@@ -62,7 +62,7 @@ def take_targets(change: GroupChange, targets: Mapping[str, Assignment], task: T
 
 
 def finish_targets(change: GroupChange, task: TargetTask) -> None:
-    """The target assignment is that of the task's group epoch."""
+    """Set the assignment epoch to the task's group epoch."""
     value = ConsumerGroupTargetAssignmentMetadataValue(task.group_epoch, max(change.moment.now_ms, 0))
     change.records.append((ConsumerGroupTargetAssignmentMetadataKey(change.group.group_id), value))
     change.has_computed_target = True
@@ -81,7 +81,7 @@ def reconcile(
     has_subscription_changed: bool,
     owned: Owned | None,
 ) -> ConsumerGroupMember:
-    """Bring the member a step closer to its target and write that down."""
+    """Bring the member a step closer to its target, and write its new assignment."""
     if not has_subscription_changed and member.is_reconciled_to(epoch):
         return member
     topics = change.image.topics

@@ -1,7 +1,7 @@
 r"""Subscriptions by regular expression: RE2 matched against whole topic names, in linear time.
 
-Clients send any pattern they like, so it is not given to an engine that backtracks: Python's would hold the broker up for hours
-over `(a+)+$`. Kafka uses RE2/J; google-re2 has the same syntax and other texts of errors, which are put into RE2/J's words.
+Clients may send any pattern, so a backtracking engine must not run it: Python's would block the broker for hours on `(a+)+$`.
+Kafka uses RE2/J; google-re2 has the same syntax but other error texts, which are translated to those of RE2/J.
 
 Bounds: MAX_PATTERN_LENGTH characters; MAX_MEMORY_BYTES for a compiled pattern. All names are matched in a thread.
 
@@ -33,12 +33,12 @@ _WORDS_OF_RE2J = {
 
 
 def check_pattern(text: str) -> None:
-    """Raise KafkaError INVALID_REGULAR_EXPRESSION unless `text` is a regular expression that can be used."""
+    """Raise KafkaError INVALID_REGULAR_EXPRESSION unless `text` is a valid regular expression."""
     TopicPattern(text)
 
 
 def matching_topics(patterns: Sequence[str], names: Sequence[str]) -> dict[str, frozenset[str]]:
-    """Return the names that each pattern matches as a whole; a pattern that cannot be used matches none. Made for a thread."""
+    """Return the names that each pattern matches as a whole. An invalid pattern matches none. Runs in a thread."""
     found: dict[str, frozenset[str]] = {}
     for text in patterns:
         try:
@@ -50,10 +50,10 @@ def matching_topics(patterns: Sequence[str], names: Sequence[str]) -> dict[str, 
 
 
 class TopicPattern:
-    """One compiled pattern. KafkaError INVALID_REGULAR_EXPRESSION if it cannot be."""
+    """One compiled pattern. KafkaError INVALID_REGULAR_EXPRESSION if it cannot be compiled."""
 
     def __init__(self, text: str) -> None:
-        import re2  # 15 ms and 3 MB, for the first pattern of all
+        import re2  # 15 ms and 3 MB, on the first pattern
 
         if len(text) > MAX_PATTERN_LENGTH:
             raise _refused(text, f"it has {len(text)} characters, at most {MAX_PATTERN_LENGTH} are taken")
@@ -68,7 +68,7 @@ class TopicPattern:
             raise _refused(text, f"{told}: `{where}`" if where else told) from None
 
     def matches(self, name: str) -> bool:
-        """True if the whole name matches."""
+        """Return whether the whole name matches."""
         return self._pattern.fullmatch(name) is not None
 
 

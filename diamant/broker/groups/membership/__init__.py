@@ -1,1 +1,1 @@
-"""Members at work, in both protocols: services that answer them, timers, and what they write."""
+"""Members of both protocols at work: the services that answer them, timers, and writes."""

@@ -1,6 +1,6 @@
-"""Classic members of consumer groups (KIP-848): their requests, answered from the state of the consumer group.
+"""Classic members of consumer groups (KIP-848): their requests are answered from the state of the consumer group.
 
-A JoinGroup is their heartbeat with news, a SyncGroup only fetches what the join has settled. Nothing of theirs waits.
+JoinGroup serves as a heartbeat with changes; SyncGroup only fetches the assignment settled by the join. No request is parked.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 
 class ClassicMembers:
-    """All classic members of consumer groups. The loop's thread owns it."""
+    """All classic members of consumer groups. Belongs to the loop thread."""
 
     def __init__(self, node: Node, runner: ConsumerGroupRunner) -> None:
         self._node = node
         self._runner = runner
 
     def join(self, group: Group, request: JoinRequest) -> JoinAnswer:
-        """JoinGroup of a classic member to a consumer group that is not empty.
+        """Handle a classic member's JoinGroup to a non-empty consumer group.
 
         KafkaError: INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
         Source: GroupMetadataManager.classicGroupJoinToConsumerGroup.
@@ -73,7 +73,7 @@ class ClassicMembers:
             return JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         replaced = consumer.static_member(request.group_instance_id)
         member_request = self._classic_request(member_id, request)
-        # A dynamic member may come back with an id that it was given and the group does not know yet.
+        # A dynamic member may rejoin with an assigned id that the group does not know yet.
         before = find_member(change, member_request, is_joining=is_dynamic or is_unknown)
         after = updated(before, member_request).changed(subscribed_topic_regex="")
         bumps, has_changed = update_subscription(change, before, after, check_pattern)
@@ -109,7 +109,7 @@ class ClassicMembers:
         try:
             subscription = parse_subscription(request.protocols[0].metadata)
         except ProtocolError as error:
-            # What Kafka says, for want of anything better.
+            # Kafka's answer: no other code fits.
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Malformed embedded consumer protocol: {error}") from None
         topics = self._runner.image.topics
         return MemberRequest(
@@ -139,7 +139,7 @@ class ClassicMembers:
         bumps: bool,
         request: MemberRequest,
     ) -> ConsumerGroupMember:
-        """The last member with the consumer protocol is replaced by a classic one."""
+        """Replace the last member with the consumer protocol by a classic one, and downgrade the group."""
         group = change.group
         refresh_metadata(change, before, after, bumps)
         is_rebalance_due = group.assignment_epoch < change.group_epoch
@@ -149,7 +149,7 @@ class ClassicMembers:
         return after
 
     def sync(self, group: Group, request: SyncRequest) -> SyncAnswer:
-        """SyncGroup: the member's assignment. KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+        """Answer SyncGroup with the member's assignment. KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
         INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS.
         """
         consumer = _consumer_of(group)
@@ -180,7 +180,7 @@ class ClassicMembers:
         return SyncAnswer(ErrorCode.NONE, request.protocol_type, request.protocol_name, data)
 
     def heartbeat(self, group: Group, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Heartbeat: NONE, or REBALANCE_IN_PROGRESS when the member has to join again.
+        """Answer Heartbeat: NONE, or REBALANCE_IN_PROGRESS if the member has to rejoin.
 
         KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
         """
@@ -198,7 +198,7 @@ class ClassicMembers:
         return ErrorCode.NONE
 
     def leave(self, group: Group, leavers: Sequence[Leaver]) -> list[LeaveResult]:
-        """LeaveGroup: members of either protocol go, or are removed by an administrator; a result for each."""
+        """Answer LeaveGroup: remove members of either protocol, also for an administrator; return a result for each."""
         consumer = _consumer_of(group)
         results: list[LeaveResult] = []
         gone: dict[str, ConsumerGroupMember] = {}
@@ -230,7 +230,7 @@ class ClassicMembers:
         return member
 
     def _expect_join(self, group_id: str, member: ConsumerGroupMember) -> None:
-        """The member has been told to join again: from the first time on it has its rebalance timeout."""
+        """Start a member's rebalance timeout when it is first told to rejoin."""
         if (group_id, MemberTimer.JOIN, member.member_id) not in self._runner.timers:
             self._runner.set_timer(
                 group_id, StartTimer(MemberTimer.JOIN, member.member_id, member.rebalance_timeout_ms)

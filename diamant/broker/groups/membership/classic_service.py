@@ -1,10 +1,10 @@
-"""Classic groups at work: their events joined with timers, the log and the requests that wait.
+"""Classic groups at work: connects their events with timers, the log and parked requests.
 
-A request that waits (JoinGroup, SyncGroup) is an asyncio future. It is cancelled when its connection goes; the group does not
-care, as in Kafka: the member stays until its session or the rebalance is over.
+A parked request (JoinGroup, SyncGroup) is an asyncio future. It is cancelled when its connection closes. As in Kafka, this does
+not affect the group: the member stays until its session or the rebalance ends.
 
-Every event runs to its end in one turn of the loop: decide, append the record, change memory, answer. So what is answered
-survives SIGKILL, and memory does not differ from the log.
+Every event completes in one turn of the loop: decide, append the record, change memory, answer. So answered changes survive
+SIGKILL, and memory does not differ from the log.
 
 Classic members of consumer groups are served by `ClassicMembers`.
 
@@ -61,11 +61,11 @@ _Answer = TypeVar("_Answer", bound=JoinAnswer | SyncAnswer)
 _WITH_MEMBER_ID = frozenset(
     {ErrorCode.INVALID_GROUP_ID, ErrorCode.INVALID_SESSION_TIMEOUT, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 )
-"""Errors that refuse a JoinGroup before there is a group; Kafka leaves the member id out of later refusals."""
+"""Errors that refuse a JoinGroup before a group exists. Kafka omits the member id from later refusals."""
 
 
 class Waiter(Generic[_Answer]):
-    """A request that waits for `future`: the bytes that `encode` makes of the answer."""
+    """A parked request. `future` gets the answer as encoded by `encode`."""
 
     __slots__ = ("encode", "future")
 
@@ -74,18 +74,18 @@ class Waiter(Generic[_Answer]):
         self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def answer(self, answer: _Answer) -> None:
-        """Nothing happens if its connection is gone."""
+        """Answer the request; no effect if its connection is closed."""
         if self.future.done():
             return
         try:
             self.future.set_result(self.encode(answer))
         except Exception as error:
-            # One answer that cannot be encoded (a leader's, with more metadata than fits) must not stop the others; it
-            # goes the way of an exception in a handler, to this connection only.
+            # An answer that cannot be encoded (a leader's, with too much metadata) must not affect the others: treat it as
+            # an exception in a handler, for this connection only.
             self.future.set_exception(error)
 
     def answer_when_synced(self, answer: _Answer, log: Log, flush: asyncio.Future[None]) -> None:
-        """As `answer`, once this flush of the group's log is over; its connection is closed if the flush fails."""
+        """Answer as `answer` does once this flush of the group's log ends. If it fails, the connection is closed."""
         flush.add_done_callback(lambda _: self._answer_if_synced(answer, log))
 
     def _answer_if_synced(self, answer: _Answer, log: Log) -> None:
@@ -99,10 +99,10 @@ class Waiter(Generic[_Answer]):
 
 
 class ClassicGroups:
-    """All classic groups of the broker. The loop's thread owns it; make it on that thread."""
+    """All classic groups of the broker. Belongs to the loop thread, which must create it."""
 
     def __init__(self, node: Node, store: GroupStore, log: GroupLog, members: Callable[[], ClassicMembers]) -> None:
-        """`members()` answers the classic members of consumer groups."""
+        """`members()` returns the service of classic members in consumer groups."""
         self._node = node
         self._store = store
         self._log = log
@@ -114,7 +114,7 @@ class ClassicGroups:
     def join(
         self, group_id: str, request: JoinRequest, encode: Callable[[JoinAnswer], bytes]
     ) -> bytes | asyncio.Future[bytes]:
-        """JoinGroup: the answer, or a future of it."""
+        """Handle JoinGroup; return the answer, or a future of it."""
         waiter = Waiter(encode)
         try:
             self._check_join(group_id, request)
@@ -138,7 +138,7 @@ class ClassicGroups:
     def sync(
         self, group_id: str, request: SyncRequest, encode: Callable[[SyncAnswer], bytes]
     ) -> bytes | asyncio.Future[bytes]:
-        """SyncGroup: the answer, or a future of it."""
+        """Handle SyncGroup; return the answer, or a future of it."""
         waiter = Waiter(encode)
         try:
             self._store.check_usable(group_id)
@@ -155,7 +155,7 @@ class ClassicGroups:
         return _result(waiter.future, answered)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Heartbeat: the code to answer. Costs the same in every group."""
+        """Handle Heartbeat; return the code to answer. The cost does not depend on the size of the group."""
         try:
             self._store.check_usable(group_id)
             group = self._store.group(group_id)
@@ -167,7 +167,7 @@ class ClassicGroups:
                 return self._classic_members().heartbeat(group, member_id, instance_id, generation_id)
         except REQUEST_ERRORS as error:
             code = _answer_code(error)
-            # While the group is being loaded this is unknown; an error would make the member leave.
+            # The result is unknown until the group is loaded; an error would make the member leave.
             return ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
         code = sessions.heartbeat(group.classic, member_id, instance_id, generation_id)
         if code in sessions.ALIVE:
@@ -175,7 +175,7 @@ class ClassicGroups:
         return code
 
     def leave(self, group_id: str, leavers: Sequence[Leaver]) -> list[LeaveResult]:
-        """LeaveGroup: a result for each. Raises KafkaError if the request as a whole is refused."""
+        """Handle LeaveGroup; return a result for each member. Raises KafkaError if the whole request is refused."""
         self._store.check_usable(group_id)
         group = self._store.group(group_id)
         if group is not None and group.consumer is not None:
@@ -190,15 +190,15 @@ class ClassicGroups:
         return results
 
     def seen(self, classic: ClassicGroup, member_id: str) -> None:
-        """A member has shown itself, by a heartbeat or a commit: its session starts again."""
+        """Restart the session of a member after a heartbeat or a commit."""
         member = classic.members.get(member_id)
         if member is not None:
             self._set_timer(classic, TimerKind.SESSION, member_id, member.session_timeout_ms)
 
-    # -- groups that come and go ---------------------------------------------------------------------------------------
+    # -- beginning and end of groups -----------------------------------------------------------------------------------
 
     def restore(self, group: Group, value: GroupMetadataValue) -> None:
-        """Take over a group's last record, when its partition is loaded. Every member gets a fresh session.
+        """Restore a group from its last record when its partition is loaded. Every member gets a new session.
 
         Source: GroupMetadataManager.replay(GroupMetadataKey, ...), onLoaded.
         """
@@ -206,28 +206,28 @@ class ClassicGroups:
         self._store.become(group, classic=classic)
 
     def begin(self, classic: ClassicGroup) -> None:
-        """A group has these members now, restored or converted (`GroupCoordinator.become`): their sessions begin."""
+        """Start the sessions of a group's new members, restored or converted (`GroupCoordinator.become`)."""
         turn = self._turn(classic)
         sessions.start_sessions(turn)
         if len(classic.members) > turn.limits.max_size:
-            # The maximum was lowered; a rebalance gives consumers a chance to commit before some have to go.
+            # The maximum was lowered; a rebalance lets consumers commit before some of them are removed.
             rebalance.rebalance(turn)
         self._run(turn)
 
     def rebalance(self, classic: ClassicGroup) -> None:
-        """Make the members join again."""
+        """Make the members rejoin."""
         turn = self._turn(classic)
         rebalance.rebalance(turn)
         self._run(turn)
 
     def release(self, classic: ClassicGroup, error: ErrorCode) -> None:
-        """Drop a group's members (`GroupCoordinator.become`): answer waiting requests with `error`, stop timers."""
+        """Drop a group's members (`GroupCoordinator.become`): answer parked requests with `error`, stop timers."""
         turn = self._turn(classic)
         leaving.dissolve(turn, error)
         self._run(turn)
 
     def stop(self, groups: Iterable[Group]) -> None:
-        """Answer all who wait; clients look for the coordinator again."""
+        """Answer all parked requests; clients then look for the coordinator again."""
         for group in groups:
             if group.classic is not None and group.classic.state is not GroupState.DEAD:
                 self.release(group.classic, ErrorCode.NOT_COORDINATOR)
@@ -248,8 +248,8 @@ class ClassicGroups:
         self._store.check_usable(group_id)
 
     def _group_to_join(self, group_id: str, request: JoinRequest) -> Group | None:
-        """The group, made if there is none and the member is new. An empty consumer group makes place for a classic one, and is
-        gone even if the member is then refused.
+        """Return the group; create it if it does not exist and the member is new. An empty consumer group is replaced by a
+        classic one, even if the member is then refused.
         """
         group = self._store.group(group_id)
         is_new_member = request.member_id == UNKNOWN_MEMBER_ID
@@ -264,7 +264,7 @@ class ClassicGroups:
         records = []
         if group is not None:
             records += group.tombstones()
-        # So that the group is there after a restart, though it has no members yet.
+        # The group has no members yet, but must exist after a restart.
         value = GroupMetadataValue("", 0, None, None, self._now_ms())
         records.append(encode_record(GroupMetadataKey(group_id), value))
         self._log.append(group_id, records)
@@ -280,7 +280,7 @@ class ClassicGroups:
         return GroupTurn(classic, limits, self._now_ms())
 
     def _run(self, turn: GroupTurn) -> int:
-        """Carry out what an event has led to; how many requests were answered."""
+        """Carry out the effects of an event; return the number of answered requests."""
         classic = turn.group
         answered = 0
         for effect in turn.effects:
@@ -307,9 +307,9 @@ class ClassicGroups:
         self.timers.set(key, timeout_ms, partial(self._expired, classic, kind, member_id))
 
     def _answer_sync(self, group_id: str, effect: AnswerSync) -> None:
-        """Answer with an assignment, once it is as durable as `flush.messages` demands.
+        """Answer with an assignment once it is as durable as `flush.messages` requires.
 
-        A follower's request waits for the record that the leader's request has written.
+        A follower's request waits for the record written for the leader's request.
         """
         waiter, answer = effect.waiter, effect.answer
         assert isinstance(waiter, Waiter)
@@ -332,7 +332,7 @@ class ClassicGroups:
     def _expired(self, classic: ClassicGroup, kind: TimerKind, member_id: str) -> None:
         group = self._store.group(classic.group_id)
         if group is None or group.classic is not classic:
-            return  # it was deleted or converted since
+            return  # the group was deleted or converted since
         turn = self._turn(classic)
         if kind is TimerKind.SESSION:
             sessions.session_expired(turn, member_id)
@@ -347,12 +347,12 @@ class ClassicGroups:
 
 
 def _result(future: asyncio.Future[bytes], answered: int) -> bytes | asyncio.Future[bytes]:
-    """The answer to a request. If others were answered with it, it takes its turn among them: as a future, as theirs are."""
+    """Return the answer to a request. If others were answered with it, return it as a future, so that it keeps its turn."""
     return future.result() if future.done() and answered == 1 else future
 
 
 def _answer_code(error: BaseException) -> ErrorCode:
-    """The code for JoinGroup and SyncGroup (appendGroupMetadataErrorToResponseError)."""
+    """Return the code for JoinGroup and SyncGroup (appendGroupMetadataErrorToResponseError)."""
     if isinstance(error, OverflowError):
         return ErrorCode.UNKNOWN_SERVER_ERROR  # a name that does not fit into a record
     code = ErrorCode(error_of(error)[0])

@@ -1,11 +1,11 @@
-"""Work for consumer groups that takes long: target assignments of large groups, and topics of regular expressions.
+"""Long work for consumer groups: target assignments of large groups, and topics of regular expressions.
 
-Both are computed in threads. No request waits for them: members get their parts a heartbeat later, and if the group has changed
+Threads compute both. No request waits for them: members get their partitions a heartbeat later. If the group has changed
 since, the next heartbeat starts over.
 
-Changes of topics are noticed with the next heartbeat in the group: `Topics.generation` says that there was one.
+The next heartbeat in a group notices changes of topics, by `Topics.generation`.
 
-Deviation: regular expressions are resolved again PATTERN_INTERVAL_S after the last time at the earliest, Kafka waits 10 s.
+Deviation: regular expressions are resolved again after PATTERN_INTERVAL_S at the earliest; Kafka waits 10 s.
 
 Bound: for each group one resolution of regular expressions and one target assignment at a time.
 """
@@ -39,7 +39,7 @@ PATTERN_INTERVAL_S = 1.0
 
 
 class _Progress:
-    """What is in progress for a group, and when it was done last."""
+    """A group's tasks in progress, and the times of the last ones."""
 
     __slots__ = (
         "assigned_at_s",
@@ -52,7 +52,7 @@ class _Progress:
 
     def __init__(self) -> None:
         self.topics_generation = -1
-        """`Topics.generation` when the group last looked at its topics."""
+        """`Topics.generation` when the group last checked its topics."""
         self.assigned_at_s = -math.inf
         self.assigning: asyncio.Task[None] | None = None
         self.resolved_at_s = -math.inf
@@ -67,7 +67,7 @@ class _Progress:
 
 
 class ConsumerBackground:
-    """The background work of all consumer groups. The loop's thread owns it; make it on that thread."""
+    """The background work of all consumer groups. Belongs to the loop thread, which must create it."""
 
     def __init__(
         self, node: Node, change: Callable[[ConsumerGroup], GroupChange], commit: Callable[[GroupChange], None]
@@ -80,7 +80,7 @@ class ConsumerBackground:
         self._progress: WeakKeyDictionary[ConsumerGroup, _Progress] = WeakKeyDictionary()
 
     def has_metadata_changed(self, group: ConsumerGroup) -> bool:
-        """True if topics that the group reads have changed since its epoch was written."""
+        """Return whether the group's topics have changed since its epoch was written."""
         progress = self._progress.get(group)
         topics = self._node.topics
         if progress is not None and progress.topics_generation == topics.generation:
@@ -92,14 +92,14 @@ class ConsumerBackground:
         return False
 
     def may_assign(self, group: ConsumerGroup, interval_ms: int) -> bool:
-        """True if no target assignment is being computed, and the last one is `interval_ms` old."""
+        """Return whether no target assignment is being computed, and the last one is `interval_ms` old."""
         progress = self._progress.get(group)
         if progress is None:
             return True
         return progress.assigning is None and (self._loop.time() - progress.assigned_at_s) * 1000 >= interval_ms
 
     def follow(self, change: GroupChange) -> None:
-        """Note a decision that has been carried out, and begin the target assignment that it asks for."""
+        """Record a decision that was carried out, and begin the target assignment that it requires."""
         progress = self._progress.get(change.group)
         if progress is None:
             progress = self._progress[change.group] = _Progress()
@@ -138,9 +138,9 @@ class ConsumerBackground:
             progress.assigning = None
 
     def resolve_if_due(self, group: ConsumerGroup, access: Access) -> None:
-        """Find the topics of the group's regular expressions, if there are new ones of either.
+        """Resolve the group's regular expressions if there are new expressions or topics.
 
-        As in Kafka (TopicRegexResolver) they are those that the member may describe whose heartbeat it is.
+        As in Kafka (TopicRegexResolver), only topics match that the member of this heartbeat may describe.
         """
         regexes = group.subscriptions.regexes
         if not regexes:
@@ -171,7 +171,7 @@ class ConsumerBackground:
             progress.resolved_at_s = self._loop.time()
             progress.resolved_generation = generation
             if self._progress.get(group) is not progress:
-                return  # it was deleted or converted since
+                return  # the group was deleted or converted since
             change = self._change(group)
             take_resolved(
                 change, {regex: ResolvedRegularExpression(names, version, now_ms) for regex, names in found.items()}

@@ -1,7 +1,7 @@
-"""Consumer groups at work: decisions made, written, applied, and the timers that follow from them.
+"""Consumer groups at work: makes, writes and applies decisions, and sets their timers.
 
 Every decision takes one turn of the loop: decide (`groups/decisions`), append the records as one batch, apply them, set the
-timers. So what is answered then survives SIGKILL, and memory does not differ from the log.
+timers. So answered changes survive SIGKILL, and memory does not differ from the log.
 
 Bound: the groups' members, up to four timers each.
 
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 1_000
-"""After which time a member whose removal could not be written is removed again."""
+"""The pause before a removal of a member that could not be written is retried."""
 
 
 class ConsumerGroupRunner:
-    """All consumer groups of the broker. The loop's thread owns it; make it on that thread."""
+    """All consumer groups of the broker. Belongs to the loop thread, which must create it."""
 
     def __init__(self, node: Node, store: GroupStore, log: GroupLog, rebalance: Callable[[ClassicGroup], None]) -> None:
-        """`rebalance` has the members of a classic group join again, that of one which was converted back."""
+        """`rebalance` makes the members of a downgraded group rejoin."""
         self._node = node
         self._store = store
         self._log = log
@@ -65,17 +65,17 @@ class ConsumerGroupRunner:
 
     @property
     def image(self) -> MetadataImage:
-        """The topics as they are."""
+        """The image of the present topics."""
         return self._node.topics.image
 
     @property
     def default_assignor(self) -> str:
-        """The assignor of groups whose members ask for none."""
+        """The assignor of groups whose members request none."""
         assignors: list[str] = self._node.config.group_consumer_assignors
         return assignors[0]
 
     def config_of(self, group_id: str, name: str) -> int:
-        """A configuration of a group (`group_table`)."""
+        """Return a configuration of a group (`group_table`)."""
         overrides = self._node.topics.image.configs.get((GROUP_RESOURCE, group_id), {})
         return value_of_group(name, overrides, self._node.config)
 
@@ -95,7 +95,7 @@ class ConsumerGroupRunner:
         return self.background.may_assign(group, self.config_of(group.group_id, ASSIGNMENT_INTERVAL_MS))
 
     def commit(self, change: GroupChange, prefix: Iterable[GroupRecord] = ()) -> None:
-        """Write the records (those of `prefix`, which is not applied, before), make them the state, set the timers."""
+        """Write the records, apply them and set the timers. `prefix`: records to write before them, but not to apply."""
         group = change.group
         records = [*prefix, *change.records]
         if records:
@@ -117,17 +117,17 @@ class ConsumerGroupRunner:
         self._log.append(group_id, encoded)
 
     def _adopt(self, consumer: ConsumerGroup) -> None:
-        """Make a new or converted group the one of its name."""
+        """Register a new or converted group under its id."""
         group = self._store.group_or_new(consumer.group_id)
         if group.consumer is consumer:
             return
         if group.classic is not None:
             logger.info("group %s: now a consumer group", consumer.group_id)
-        # Members that wait in a rebalance have to join again, as members of the consumer group.
+        # Members parked in a rebalance have to rejoin, as members of the consumer group.
         self._store.become(group, consumer=consumer)
 
     def fence(self, group: ConsumerGroup, members: Collection[ConsumerGroupMember]) -> None:
-        """Remove members; if only classic ones are left the group goes back to their protocol, where that is allowed."""
+        """Remove members. If only classic ones are left, downgrade the group where the policy allows it."""
         config = self._node.config
         if conversion.may_downgrade(group, members, config.group_consumer_migration_policy, config.group_max_size):
             self.downgrade(group, members, None, must_rebalance=True)
@@ -144,7 +144,7 @@ class ConsumerGroupRunner:
         *,
         must_rebalance: bool,
     ) -> None:
-        """Make a group a classic one again, without those who leave, and with the static member that joins."""
+        """Convert a group to the classic protocol, without the leaving members and with the joining static member."""
         now_ms = self._node.env.clock.now_ms()
         classic = conversion.downgraded(group, leaving, joining, self.image, now_ms)
         self._write(group.group_id, [*tombstones(group), (GroupMetadataKey(group.group_id), classic.value())])
@@ -154,10 +154,10 @@ class ConsumerGroupRunner:
         if must_rebalance:
             self._rebalance(classic)
 
-    # -- groups that come and go ---------------------------------------------------------------------------------------
+    # -- beginning and end of groups -----------------------------------------------------------------------------------
 
     def restore(self, group: Group, key: GroupRecordKey, value: Any) -> None:
-        """Take in a record of a consumer group, when its partition is loaded. Every member gets a fresh session.
+        """Apply a record of a consumer group when its partition is loaded. Every member gets a new session.
 
         Source: GroupMetadataManager.replay, onLoaded.
         """
@@ -176,13 +176,13 @@ class ConsumerGroupRunner:
             self.set_timer(group.group_id, timer)
 
     def begin(self, consumer: ConsumerGroup) -> None:
-        """A group has these members now, new or converted (`GroupCoordinator.become`): their sessions begin."""
+        """Start the sessions of a group's new members, new or converted (`GroupCoordinator.become`)."""
         for member in consumer.members.values():
             self.start_session(consumer.group_id, member)
 
     def release(self, consumer: ConsumerGroup) -> None:
-        """A group no longer has these members (`GroupCoordinator.become`): timers stop, and so does what is computed in
-        threads, which would make it the group again.
+        """Stop the timers of a replaced group (`GroupCoordinator.become`), and its computations in threads: their results
+        would register it again.
         """
         for member_id in consumer.members:
             for kind in MemberTimer:
@@ -190,14 +190,14 @@ class ConsumerGroupRunner:
         self.background.release(consumer)
 
     def stop(self) -> None:
-        """Stop timers and what is computed: the broker stops, or all groups are gone. It may be used again."""
+        """Stop timers and computations: the broker stops, or all groups were dropped. The runner may be used again."""
         self.timers.close()
         self.background.stop()
 
     # -- timers --------------------------------------------------------------------------------------------------------
 
     def set_timer(self, group_id: str, timer: StartTimer | StopTimer) -> None:
-        """Start a member's timer (again), or stop it."""
+        """(Re)start or stop a member's timer."""
         key = (group_id, timer.kind, timer.member_id)
         if isinstance(timer, StopTimer):
             self.timers.cancel(key)
@@ -205,7 +205,7 @@ class ConsumerGroupRunner:
             self.timers.set(key, timer.timeout_ms, partial(self._expired, group_id, timer))
 
     def start_session(self, group_id: str, member: ConsumerGroupMember) -> None:
-        """Start a member's session (again)."""
+        """(Re)start a member's session."""
         if member.classic is None:
             timeout_ms = self.config_of(group_id, SESSION_TIMEOUT_MS)
         else:

@@ -37,24 +37,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_WITH_CLIENT_MEMBER_ID = 1
-"""ConsumerGroupHeartbeat from this version on has a member id that the client made (KIP-1082)."""
+"""The first version of ConsumerGroupHeartbeat with a member id from the client (KIP-1082)."""
 
 
 class ConsumerGroups:
-    """All consumer groups of the broker. The loop's thread owns it; make it on that thread."""
+    """All consumer groups of the broker. Belongs to the loop thread, which must create it."""
 
     def __init__(self, node: Node, store: GroupStore, log: GroupLog, rebalance: Callable[[ClassicGroup], None]) -> None:
-        """`rebalance` has the members of a classic group join again, that of one which was converted back."""
+        """`rebalance` makes the members of a downgraded group rejoin."""
         self._node = node
         self._store = store
         self.runner = ConsumerGroupRunner(node, store, log, rebalance)
         self.classic_members = ClassicMembers(node, self.runner)
 
     def heartbeat(self, group_id: str, request: MemberRequest, version: int, access: Access = OPEN) -> dict[str, Any]:
-        """Let a member join, stay or leave; return the fields of the answer. `access`: regular expressions find no other topics.
+        """Let a member join, stay or leave; return the fields of the answer. `access`: limits the topics of regular expressions.
 
-        KafkaError: UNSUPPORTED_VERSION, INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, GROUP_ID_NOT_FOUND, and what
-        `decisions.heartbeat` raises.
+        KafkaError: UNSUPPORTED_VERSION, INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, GROUP_ID_NOT_FOUND, and those of
+        `decisions.heartbeat`.
         """
         self._check_enabled()
         check_request(
@@ -92,7 +92,7 @@ class ConsumerGroups:
         return PROTOCOL_TYPE in self._node.config.group_coordinator_rebalance_protocols
 
     def _check_enabled(self) -> None:
-        """KafkaError: UNSUPPORTED_VERSION, which comes without a message."""
+        """Raise KafkaError UNSUPPORTED_VERSION, without a message, unless the protocol is enabled."""
         if not self.is_enabled:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
@@ -117,9 +117,9 @@ class ConsumerGroups:
         return group.consumer
 
     def _group_for(self, group_id: str, *, is_joining: bool) -> tuple[ConsumerGroup, list[GroupRecord]]:
-        """The group, made or converted if a member joins; and the records to be written before those of the decision.
+        """Return the group, created or converted if a member joins, and the records to write before those of the decision.
 
-        What is made or converted is not the group yet: the commit makes it so.
+        A created or converted group is registered only by the commit.
         """
         group = self._store.group(group_id)
         if group is not None and group.consumer is not None:
@@ -139,7 +139,7 @@ class ConsumerGroups:
         return converted, [tombstone, *creation(converted)]
 
     def describe(self, group_id: str) -> dict[str, Any]:
-        """A group's fields in ConsumerGroupDescribe. KafkaError: GROUP_ID_NOT_FOUND, also for classic groups."""
+        """Return a group's fields in ConsumerGroupDescribe. KafkaError GROUP_ID_NOT_FOUND, also for classic groups."""
         self._check_enabled()
         self._store.check_usable(group_id)
         return described(self._consumer_group(group_id), self.runner.image, self.runner.default_assignor)

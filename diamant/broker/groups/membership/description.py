@@ -11,7 +11,7 @@ from diamant.storage.kraft.image import MetadataImage
 
 
 def described(group: ConsumerGroup, image: MetadataImage, default_assignor: str) -> dict[str, Any]:
-    """Return the fields of a group; `default_assignor` is that of groups whose members ask for none."""
+    """Return the fields of a group. `default_assignor`: for groups whose members request none."""
     return {
         "group_id": group.group_id,
         "group_state": group.state.value,
@@ -26,7 +26,7 @@ def described(group: ConsumerGroup, image: MetadataImage, default_assignor: str)
 
 
 def _describe_member(image: MetadataImage, group: ConsumerGroup, member: ConsumerGroupMember) -> dict[str, Any]:
-    # It is responsible for what it has yet to give up, too.
+    # Partitions pending revocation still belong to the member.
     current: dict[Any, set[int]] = {}
     for owned in (member.assigned, member.pending_revocation):
         for topic_id, epochs in owned.items():

@@ -1,7 +1,7 @@
 """Real-time timers of group members and rebalances, cheap for many thousands of them.
 
-A heartbeat only moves a deadline forward: the event loop's timer stays where it is, fires too early and is armed again for
-the rest. So a member costs one timer of the loop per session timeout, however often it sends heartbeats.
+A heartbeat only moves a deadline forward. The event loop's timer is not moved: it fires early and is rearmed for the
+rest. So a member costs one timer of the loop per session timeout, regardless of its heartbeats.
 
 Bound: one entry and at most one timer of the loop for each key that is set and has neither fired nor been cancelled.
 """
@@ -14,19 +14,19 @@ from typing import Protocol
 
 
 class Loop(Protocol):
-    """The used part of an event loop; a test may bring its own time."""
+    """The part of an event loop in use here; tests may supply their own time."""
 
     def time(self) -> float:
         """Seconds on a clock that never goes back."""
         ...
 
     def call_at(self, when: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
-        """Call back at a time of `time()`."""
+        """Call `callback` at a time on the clock of `time()`."""
         ...
 
 
 class _Entry:
-    """`fires_s` is when the loop calls back by `handle`: at the deadline, or before it."""
+    """`fires_s`: the time at which `handle` fires, at the deadline or before it."""
 
     __slots__ = ("callback", "deadline_s", "fires_s", "handle")
 
@@ -38,7 +38,7 @@ class _Entry:
 
 
 class Timers:
-    """Callbacks by key, each called once when its time is over. The loop's thread owns it."""
+    """Callbacks by key, each called once at its deadline. Belongs to the loop thread."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -51,7 +51,7 @@ class Timers:
         return key in self._entries
 
     def set(self, key: Hashable, timeout_ms: float, callback: Callable[[], None]) -> None:
-        """Call `callback` after `timeout_ms` (below 0 counts as 0); replaces what was set for `key`."""
+        """Call `callback` after `timeout_ms` (below 0 counts as 0). Replaces the timer of `key`."""
         deadline_s = self._loop.time() + (timeout_ms / 1000 if timeout_ms > 0 else 0)
         entry = self._entries.get(key)
         if entry is None:
@@ -64,27 +64,27 @@ class Timers:
             self._arm(entry, key)
 
     def cancel(self, key: Hashable) -> None:
-        """Forget a timer; nothing happens if it is not set."""
+        """Cancel a timer if it is set."""
         entry = self._entries.pop(key, None)
         if entry is not None:
             entry.handle.cancel()
 
     def remaining_ms(self, key: Hashable) -> float | None:
-        """Time until the callback, None if there is none."""
+        """Return the time until the callback; None if there is none."""
         entry = self._entries.get(key)
         return None if entry is None else max(entry.deadline_s - self._loop.time(), 0) * 1000
 
     def advance_ms(self, delta_ms: float) -> None:
         """Let `delta_ms` pass for all timers at once, as when a broker's clock is moved with its sessions.
 
-        Those whose time is over then are called back before this returns, in the order of their deadlines.
+        Expired timers are called back before this returns, in the order of their deadlines.
         """
         now_s = self._loop.time()
         for entry in self._entries.values():
             entry.deadline_s -= delta_ms / 1000
         for key, entry in sorted(self._entries.items(), key=lambda item: item[1].deadline_s):
             if self._entries.get(key) is not entry:
-                continue  # a callback before it has cancelled it
+                continue  # an earlier callback has cancelled it
             entry.handle.cancel()
             if entry.deadline_s > now_s:
                 self._arm(entry, key)
@@ -94,7 +94,7 @@ class Timers:
 
     @property
     def last_ms(self) -> float | None:
-        """Time until the last of all callbacks, None if there is none."""
+        """Return the time until the last callback; None if there is none."""
         last_s = max((entry.deadline_s for entry in self._entries.values()), default=None)
         return None if last_s is None else max(last_s - self._loop.time(), 0) * 1000
 
@@ -110,7 +110,7 @@ class Timers:
 
     def _fired(self, key: Hashable) -> None:
         entry = self._entries[key]
-        # By the time that was asked for: the loop calls back up to its clock's resolution early.
+        # Compare with the requested time: the loop may call back early, by up to its clock's resolution.
         if entry.deadline_s > entry.fires_s:
             self._arm(entry, key)
             return

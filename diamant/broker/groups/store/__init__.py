@@ -1,1 +1,1 @@
-"""Groups by id, with their committed offsets, and the log that holds them."""
+"""Groups by id, their committed offsets, and their log."""

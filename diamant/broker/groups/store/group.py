@@ -1,13 +1,13 @@
 """A group: its committed offsets, its members by one of two protocols, and the expiry of its offsets.
 
-Expiry is pure, for `offsets.retention.minutes`. Time is counted
+Expiry (`offsets.retention.minutes`) is pure. The retention time begins
 
-- for a simple group from each commit,
-- for a classic group that has become Empty from that moment (from each commit where it is not known),
-- for a consumer group, and a Stable classic group of consumers, from each commit, for topics that no member reads.
+- for a simple group, with each commit,
+- for an Empty classic group, when it became Empty (with each commit if that time is not known),
+- for a consumer group, and a Stable classic group of consumers, with each commit, for topics that no member reads.
 
-Groups of other protocol types with members, and those in the middle of a rebalance, lose nothing; nor does an offset for which
-a transaction is open. A commit that came with a retention time of its own (OffsetCommit up to version 4) goes by that.
+Nothing expires in groups of other protocol types with members, or during a rebalance; nor does an offset with an open
+transaction. A commit with its own retention time (OffsetCommit up to version 4) uses that time.
 
 Source: OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup and ConsumerGroup.offsetExpirationCondition.
 """
@@ -29,7 +29,7 @@ from diamant.protocol.internal_topics.group_records import (
 
 
 class Group:
-    """`classic` and `consumer`: at most one is set. With neither it is a simple group, which has offsets only."""
+    """`classic` and `consumer`: at most one is set. A group with neither is a simple group, with offsets only."""
 
     __slots__ = ("classic", "consumer", "group_id", "offsets")
 
@@ -41,25 +41,25 @@ class Group:
 
     @property
     def has_members(self) -> bool:
-        """False for groups that may be deleted: Empty or simple."""
+        """Whether the group has members. Groups without, Empty or simple, may be deleted."""
         if self.classic is not None:
             return not self.classic.is_empty
         return self.consumer is not None and not self.consumer.is_empty
 
     @property
     def state(self) -> str:
-        """Kafka's name of the state; a simple group is always Empty."""
+        """Kafka's name of the state. A simple group is always Empty."""
         if self.classic is not None:
             return self.classic.state.value
         return "Empty" if self.consumer is None else str(self.consumer.state)
 
     @property
     def group_type(self) -> str:
-        """Kafka's name of the protocol, as ListGroups gives it; simple groups count as classic."""
+        """Kafka's name of the protocol, as in ListGroups. Simple groups count as classic."""
         return "classic" if self.consumer is None else "consumer"
 
     def is_subscribed(self, topic: str) -> bool:
-        """True if a member reads `topic`, as far as that can be told: its offsets neither expire nor can be deleted."""
+        """Return whether a member reads `topic`, or may. Such offsets neither expire nor can be deleted."""
         if self.classic is not None:
             return self.classic.is_subscribed(topic)
         return self.consumer is not None and self.consumer.is_subscribed(topic)
@@ -67,7 +67,7 @@ class Group:
     def tombstones(self) -> list[tuple[bytes, bytes | None]]:
         """The records that erase the group from the log, without its offsets.
 
-        One for a simple group, too, as in Kafka: one that was read back cannot tell whether it has ever had members.
+        As in Kafka, a simple group has one, too: after a reload it is unknown whether it ever had members.
         """
         if self.consumer is None:
             return [(encode_key(GroupMetadataKey(self.group_id)), None)]

@@ -1,4 +1,4 @@
-"""The log of groups: `__consumer_offsets`. All of a group is in one partition, found by the hash of its id."""
+"""The log of groups: `__consumer_offsets`. All records of a group are in one partition, chosen by the hash of its id."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 TOMBSTONES_PER_BATCH = 1000
 MAX_TOPIC_NAME_BYTES = 249
 RECORD_OVERHEAD_BYTES = 32
-"""The most bytes of a tombstone beside its key."""
+"""The most bytes of a tombstone beyond its key."""
 BATCH_OVERHEAD_BYTES = 100
 
 
 class GroupLog:
-    """Appends to the partitions of the topic. What is appended counts at once. The loop thread owns it.
+    """Appends to the partitions of the topic. Appended records take effect at once. Belongs to the loop thread.
 
-    KafkaError of an append, and nothing is written: COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE, NOT_COORDINATOR if the
-    disk failed.
+    KafkaError of an append, which then writes nothing: COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE, NOT_COORDINATOR if
+    the disk failed.
     """
 
     def __init__(self, node: Node) -> None:
@@ -45,11 +45,11 @@ class GroupLog:
         )
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of a group."""
+        """Return the partition of a group."""
         return self.topic.partition_of(group_id)
 
     def log_of(self, group_id: str) -> Log:
-        """The log in which a group's records are. KafkaError COORDINATOR_NOT_AVAILABLE if there is none."""
+        """Return the log of a group's records. KafkaError COORDINATOR_NOT_AVAILABLE if there is none."""
         return self.topic.log(self.topic.partition_of(group_id))
 
     def append(self, group_id: str, records: Sequence[tuple[bytes, bytes | None]]) -> int:
@@ -66,7 +66,7 @@ class GroupLog:
         producer_epoch: int = NO_PRODUCER_EPOCH,
         timestamp_ms: int | None = None,
     ) -> int:
-        """As `append`, `count` records that are encoded already, of groups of one partition."""
+        """Append `count` encoded records of groups of one partition, as `append` does."""
         try:
             return self.topic.append_encoded(
                 partition,
@@ -84,7 +84,7 @@ class GroupLog:
             raise
 
     def tombstones_per_batch(self, group_id: str, reserved: Sequence[tuple[bytes, bytes | None]] = ()) -> int:
-        """A safe number of tombstones of a group's offsets for one batch, beside `reserved`, which are tombstones too."""
+        """Return a safe number of tombstones of a group's offsets for one batch that also holds the `reserved` tombstones."""
         reserved_bytes = sum(len(key) + RECORD_OVERHEAD_BYTES for key, _ in reserved)
         limit = self.log_of(group_id).config.max_message_bytes - BATCH_OVERHEAD_BYTES - reserved_bytes
         size = len(encode_offset_commit_key(group_id, "", 0)) + MAX_TOPIC_NAME_BYTES + RECORD_OVERHEAD_BYTES

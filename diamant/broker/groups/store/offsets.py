@@ -1,7 +1,7 @@
-"""The offsets that one group has committed: those that count, and those of transactions that are still open.
+"""The offsets committed by one group: the effective ones, and those of open transactions.
 
-A committed offset stays in memory as the bytes of its record's value, as they are in the log: a commit has made them anyway,
-loading need not decode them, and most are replaced before anyone asks.
+A committed offset stays in memory as the bytes of its record's value in the log: a commit has encoded them anyway,
+loading need not decode them, and most are replaced before they are read.
 
 Source: OffsetMetadataManager.Offsets.
 """
@@ -18,19 +18,19 @@ from diamant.protocol.internal_topics.offset_records import EncodedOffsets
 from diamant.protocol.messages.offset_columns import TopicOffsets
 
 StoredOffset: TypeAlias = tuple[bytes, int]
-"""An encoded OffsetCommitValue, and the offset of its record in `__consumer_offsets`. A plain tuple: the garbage
-collector stops tracking those, and there may be a million of them."""
+"""An encoded OffsetCommitValue, and the offset of its record in `__consumer_offsets`. A plain tuple, which the garbage
+collector stops tracking: there may be a million of them."""
 
 
 def is_of_topic(commit: OffsetCommitValue, topic_id: UUID | None) -> bool:
-    """False if the offset was committed for an earlier topic of the same name."""
+    """Return False if the offset was committed for an earlier topic of the same name."""
     return topic_id is None or commit.topic_id is None or commit.topic_id == topic_id
 
 
 class GroupOffsets:
-    """Committed offsets by topic and partition, and pending ones by producer id. The loop thread owns them.
+    """Committed offsets by topic and partition, and pending ones by producer id. Belongs to the loop thread.
 
-    Bound: what `__consumer_offsets` holds of the group; a pending offset is dropped with its transaction.
+    Bound: the group's records in `__consumer_offsets`. A pending offset is dropped with its transaction.
     """
 
     __slots__ = ("_producers", "committed", "pending")
@@ -38,28 +38,28 @@ class GroupOffsets:
     def __init__(self) -> None:
         self.committed: dict[str, dict[int, StoredOffset]] = {}
         self.pending: dict[int, dict[tuple[str, int], StoredOffset]] = {}
-        self._producers: dict[tuple[str, int], set[int]] = {}  # those with a pending offset for a partition
+        self._producers: dict[tuple[str, int], set[int]] = {}  # producers with a pending offset, by partition
 
     def __bool__(self) -> bool:
-        """True if there is any, pending or not."""
+        """Return whether there is any offset, pending or not."""
         return bool(self.committed) or bool(self.pending)
 
     @property
     def count(self) -> int:
-        """The number of committed offsets."""
+        """Return the number of committed offsets."""
         return sum(len(partitions) for partitions in self.committed.values())
 
     def get(self, topic: str, partition: int) -> StoredOffset | None:
-        """The committed offset of a partition."""
+        """Return the committed offset of a partition."""
         partitions = self.committed.get(topic)
         return None if partitions is None else partitions.get(partition)
 
     def has(self, topic: str, partition: int) -> bool:
-        """True if there is an offset for the partition, pending or not."""
+        """Return whether the partition has an offset, pending or not."""
         return self.get(topic, partition) is not None or self.is_pending(topic, partition)
 
     def places(self) -> Iterator[tuple[str, int]]:
-        """Each (topic, partition) with an offset, pending or not, once."""
+        """Yield each (topic, partition) with an offset, pending or not, once."""
         for topic, partitions in self.committed.items():
             for partition in partitions:
                 yield topic, partition
@@ -68,21 +68,21 @@ class GroupOffsets:
                 yield topic, partition
 
     def partitions_of(self, topic: str, topic_id: UUID | None) -> set[int]:
-        """Partitions of a topic with an offset, pending or not; with an id, without those that are of another topic."""
+        """Return the partitions of a topic with an offset, pending or not. With `topic_id`, exclude those of another topic."""
         found = [*self.committed.get(topic, {}).items()]
         for offsets in self.pending.values():
             found += [(partition, stored) for (its_topic, partition), stored in offsets.items() if its_topic == topic]
         return {partition for partition, stored in found if is_of_topic(parse_offset_commit_value(stored[0]), topic_id)}
 
     def put(self, topic: str, partition: int, stored: StoredOffset) -> None:
-        """Take over a commit."""
+        """Store a committed offset."""
         partitions = self.committed.get(topic)
         if partitions is None:
             partitions = self.committed[topic] = {}
         partitions[partition] = stored
 
     def put_encoded(self, topics: Sequence[TopicOffsets], encoded: EncodedOffsets, log_offset: int) -> None:
-        """Take over a commit whose records are in the log from `log_offset` on; of one partition the last row counts."""
+        """Store a commit whose records begin at `log_offset` in the log. If a partition occurs twice, the last row wins."""
         for topic, values in zip(topics, encoded.values, strict=True):
             partitions = self.committed.get(topic.name)
             if partitions is None:
@@ -94,20 +94,20 @@ class GroupOffsets:
     def put_encoded_pending(
         self, producer_id: int, topics: Sequence[TopicOffsets], encoded: EncodedOffsets, log_offset: int
     ) -> None:
-        """As `put_encoded`, to count once `producer_id`'s transaction is committed."""
+        """Store a commit as `put_encoded` does, effective once `producer_id`'s transaction is committed."""
         for topic, values in zip(topics, encoded.values, strict=True):
             for partition, value in zip(topic.partitions, values, strict=True):
                 self.put_pending(producer_id, topic.name, partition, (value, log_offset))
                 log_offset += 1
 
     def put_pending(self, producer_id: int, topic: str, partition: int, stored: StoredOffset) -> None:
-        """Take over a commit that counts once `producer_id`'s transaction is committed."""
+        """Store an offset that takes effect once `producer_id`'s transaction is committed."""
         place = topic, partition
         self.pending.setdefault(producer_id, {})[place] = stored
         self._producers.setdefault(place, set()).add(producer_id)
 
     def remove(self, topic: str, partition: int) -> None:
-        """Follow a tombstone: neither what is committed nor what is pending is left."""
+        """Apply a tombstone: remove committed and pending offsets."""
         partitions = self.committed.get(topic)
         if partitions is not None and partitions.pop(partition, None) is not None and not partitions:
             del self.committed[topic]
@@ -118,13 +118,13 @@ class GroupOffsets:
                 del self.pending[producer_id]
 
     def is_pending(self, topic: str, partition: int) -> bool:
-        """True if an open transaction has an offset for the partition."""
+        """Return whether an open transaction has an offset for the partition."""
         return (topic, partition) in self._producers
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """Let the pending offsets of a producer count, or drop them.
+        """Make the pending offsets of a producer effective, or drop them.
 
-        One that was committed later than the pending one, by its place in the log, stays.
+        A committed offset that is later in the log than the pending one is kept.
         """
         pending = self.pending.pop(producer_id, {})
         for place in pending:
@@ -141,7 +141,7 @@ class GroupOffsets:
 
 
 _COMMITTED_OFFSET = Struct(">2xq")
-"""Of an OffsetCommitValue, every version: the version, then the offset."""
+"""The beginning of an OffsetCommitValue, in every version: the version, then the offset."""
 
 
 def committed_offset_of(value: bytes) -> int:

@@ -1,4 +1,4 @@
-"""The interface through which the parts of the group coordinator use the groups."""
+"""The interface to the groups for the parts of the group coordinator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class GroupStore(Protocol):
 
     @property
     def groups(self) -> Mapping[str, Group]:
-        """All groups that are loaded."""
+        """All loaded groups."""
         ...
 
     def check_usable(self, group_id: str | None, *, may_be_empty: bool = False) -> None:
@@ -26,19 +26,19 @@ class GroupStore(Protocol):
         ...
 
     def group(self, group_id: str) -> Group | None:
-        """Return the group of that name, of any kind."""
+        """Return the group with this id, of any kind."""
         ...
 
     def group_or_new(self, group_id: str) -> Group:
-        """Return the group of that name, made as a simple group if there is none."""
+        """Return the group with this id; create a simple group if missing."""
         ...
 
     def forget(self, group_id: str) -> None:
-        """Drop a group that has neither members nor offsets from memory."""
+        """Drop a group without members and offsets from memory."""
         ...
 
     def adopt(self, group: Group) -> None:
-        """Make a group that has offsets now one of the broker's."""
+        """Register a group that has its first offsets."""
         ...
 
     def become(
@@ -49,5 +49,5 @@ class GroupStore(Protocol):
         consumer: ConsumerGroup | None = None,
         error: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS,
     ) -> None:
-        """Give a group other members, of either protocol or of none."""
+        """Replace a group's members by others, of either protocol or none."""
         ...
