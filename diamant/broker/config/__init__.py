@@ -1,1 +1,1 @@
-"""Tables of configurations, and `BrokerConfig`."""
+"""Configuration: the tables of configurations, and `BrokerConfig`."""

@@ -1,4 +1,4 @@
-"""The table of the configurations of authorization: whether there is an authorizer, and who may do everything.
+"""The table of the authorization configurations: the authorizer, its super users and its first ACLs.
 
 Source: KafkaConfig and StandardAuthorizer of Kafka 4.3.
 """
@@ -21,7 +21,7 @@ _KNOWN = ("", STANDARD_AUTHORIZER, STANDARD_AUTHORIZER.rpartition(".")[2])
 
 
 def super_users_of(text: str) -> frozenset[str]:
-    """The principals in `User:alice;User:bob`. ValueError if one is none."""
+    """The principals in `User:alice;User:bob`. ValueError if an entry is not a principal."""
     names = frozenset(one.strip() for one in text.split(";")) - {""}
     for name in names:
         kind, _, rest = name.partition(":")
@@ -32,7 +32,7 @@ def super_users_of(text: str) -> frozenset[str]:
 
 def _check_authorizer(name: str, value: Value) -> None:
     if value not in _KNOWN:
-        raise InvalidValue(name, value, f"Diamant has Kafka's {STANDARD_AUTHORIZER} only; classes cannot be plugged in")
+        raise InvalidValue(name, value, f"Diamant supports only Kafka's {STANDARD_AUTHORIZER}, not classes of your own")
 
 
 def _check_super_users(name: str, value: Value) -> None:
@@ -43,7 +43,7 @@ def _check_super_users(name: str, value: Value) -> None:
 
 
 def put_acls(static: dict[str, str], acls: Iterable[str | Acl] | None) -> None:
-    """Put ACLs, in the short form or as values, into settings, and the authorizer with them. ConfigError."""
+    """Add ACLs, in the short form or as values, and the authorizer to settings. Raises ConfigError."""
     if acls is None:
         return
     try:
@@ -54,12 +54,12 @@ def put_acls(static: dict[str, str], acls: Iterable[str | Acl] | None) -> None:
 
 
 def acls_of(text: str) -> list[Acl]:
-    """The ACLs in the text of `diamant.acls`. ValueError."""
+    """Parse the text of `diamant.acls`. Raises ValueError."""
     if not text.strip():
         return []
     found = json.loads(text)
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise ValueError('expected a JSON array of texts, as ["User:alice READ topic users"]')
+        raise ValueError('expected a JSON array of strings, such as ["User:alice READ topic users"]')
     return [acl for one in found for acl in parse_acls(one)]
 
 
@@ -67,7 +67,7 @@ def _check_acls(name: str, value: Value) -> None:
     try:
         acls_of(str(value))
     except json.JSONDecodeError:
-        expected = 'expected a JSON array of texts, as ["User:alice READ topic users"]'
+        expected = 'expected a JSON array of strings, such as ["User:alice READ topic users"]'
         raise InvalidValue(name, value, expected) from None
     except ValueError as error:
         raise InvalidValue(name, value, str(error)) from error
@@ -78,8 +78,8 @@ AUTHORIZATION_CONFIGS = (
         ACLS,
         ConfigType.STRING,
         "",
-        'ACLs as a JSON array, `["User:alice READ topic users", "User:* DENY ALL group g from 10.0.0.7"]`. At the start they are '
-        "put into the metadata log, as far as they are not there. Needs `authorizer.class.name`; `BrokerConfig(acls=[...])` and "
+        'ACLs as a JSON array, `["User:alice READ topic users", "User:* DENY ALL group g from 10.0.0.7"]`. At the start, the '
+        "missing ones are added to the metadata log. Needs `authorizer.class.name`; `BrokerConfig(acls=[...])` and "
         "`diamant start --acl` set both.",
         Validator("JSON array of ACLs", _check_acls),
     ),
@@ -87,14 +87,14 @@ AUTHORIZATION_CONFIGS = (
         AUTHORIZER,
         ConfigType.STRING,
         "",
-        f"`{STANDARD_AUTHORIZER}` (or `StandardAuthorizer`): clients may do what ACLs allow. Empty: everybody may do everything.",
+        f"`{STANDARD_AUTHORIZER}` (or `StandardAuthorizer`): ACLs decide what clients may do. Empty: everything is allowed.",
         Validator(f"empty, StandardAuthorizer, {STANDARD_AUTHORIZER}", _check_authorizer),
     ),
     ConfigKey(
         SUPER_USERS,
         ConfigType.STRING,
         "",
-        "Principals that may do everything, whatever the ACLs say: `User:alice;User:bob`. Needs `authorizer.class.name`.",
+        "Principals that may do everything, regardless of ACLs: `User:alice;User:bob`. Needs `authorizer.class.name`.",
         Validator("principals, separated by semicolons", _check_super_users),
         is_internal=True,
     ),
@@ -102,15 +102,15 @@ AUTHORIZATION_CONFIGS = (
         ALLOW_EVERYONE,
         ConfigType.BOOLEAN,
         False,
-        "Everybody may do everything with a resource that no ACL is about. Needs `authorizer.class.name`.",
+        "Allow all operations on resources without ACLs. Needs `authorizer.class.name`.",
         is_internal=True,
     ),
 )
-"""Two of them are the authorizer's own: as in Kafka, DescribeConfigs shows them only where they are set."""
+"""Two of them belong to the authorizer: as in Kafka, DescribeConfigs shows them only if they are set."""
 
 
 def check_authorization(static: Mapping[str, str]) -> None:
-    """Raise ConfigError if the settings of an authorizer are there, and the authorizer is not: everybody would come in."""
+    """Raise ConfigError if settings of the authorizer are set without the authorizer: everything would be allowed."""
     if static.get(AUTHORIZER, "").strip():
         return
     asked = [SUPER_USERS] if static.get(SUPER_USERS, "").strip() else []
@@ -118,6 +118,6 @@ def check_authorization(static: Mapping[str, str]) -> None:
     asked += [ALLOW_EVERYONE] if static.get(ALLOW_EVERYONE, "").strip().lower() == "false" else []
     if asked:
         raise ConfigError(
-            f"{' and '.join(asked)} would have no effect: there is no authorizer, everybody may do everything. "
+            f"{' and '.join(asked)} would have no effect: without an authorizer, everything is allowed. "
             f"Set {AUTHORIZER}={STANDARD_AUTHORIZER}, or remove {'it' if len(asked) == 1 else 'them'}"
         )

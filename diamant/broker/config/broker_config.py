@@ -1,7 +1,7 @@
-"""The configurations of a broker as typed attributes: `BrokerConfig`, the view of the tables beside it.
+"""The configuration of a broker: `BrokerConfig`, the typed view of the tables in this folder.
 
-A value comes from the first of these that has one: what was set for this broker over the wire, what was set for all
-brokers over the wire, the properties it was started with, the default.
+The first source that sets a value wins: the dynamic configuration of this broker, the dynamic configuration of all brokers,
+the properties at the start, the default.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ from diamant.storage.properties import parse_properties
 logger = logging.getLogger("diamant.config")
 
 MAX_PROPERTIES_BYTES = 1024 * 1024
-"""Of a server.properties file."""
+"""The largest server.properties file."""
 
 
 class BrokerConfig:
-    """The configuration of a broker. Immutable; raises ConfigError for values that cannot be.
+    """The configuration of a broker. Immutable; raises ConfigError for invalid values.
 
     ``listen``: ``host:port`` or ``NAME://host:port``, one or several; port 0 takes a free port. ``data_dir``: the data
     directory. ``properties``: texts by Kafka's names. Further keywords are Kafka's names with underscores and may be
-    Python values. Of two ways to say the same the more specific wins: ``listen`` and ``data_dir``, then keywords, then
-    properties. ``users``: names and passwords; addresses without a NAME are those of SASL_PLAINTEXT listeners then.
-    ``acls``: texts as "User:alice READ topic users", or `Acl` values; there is an authorizer then.
+    Python values. ``listen`` and ``data_dir`` override keywords, and keywords override properties. ``users``: names and
+    passwords; addresses without a NAME then become SASL_PLAINTEXT listeners. ``acls``: texts such as "User:alice READ topic
+    users", or `Acl` values; they turn the authorizer on.
 
         BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, num_partitions=4, properties={"log.segment.bytes":
         "1048576"})
 
-    Every row of `BROKER_CONFIGS` can be read as `config["log.segment.bytes"]`; what the broker itself uses has an
-    attribute.
+    Every row of `BROKER_CONFIGS` can be read as `config["log.segment.bytes"]`; those that the broker uses are also
+    attributes.
     """
 
     node_id: int
@@ -148,21 +148,21 @@ class BrokerConfig:
     transaction_partition_verification_enable: bool
     max_incremental_fetch_session_cache_slots: int
 
-    # Not rows but what rows amount to.
+    # Attributes derived from several rows.
     data_dir: str
     listeners: list[Listener]
     advertised_listeners: list[Listener]
-    """In the order of `listeners`. A port of 0 stands for the port that its listener gets."""
+    """In the order of `listeners`. Port 0 stands for the actual port of the listener."""
     http_listener: Listener | None
     """The listener of the HTTP port; None if it is off."""
     warnings: tuple[str, ...]
-    """Warnings about accepted values that do not do what they seem to, one line each; logged once at construction."""
+    """Warnings about accepted values that have no effect, one line each; logged once at construction."""
     clock: str
-    """Whose time counts: "system" or "manual" (`diamant.clock`)."""
+    """The clock of stored data: "system" or "manual" (`diamant.clock`)."""
     spark_conf: Mapping[str, str]
     """Settings for Spark: `diamant.cleaner.spark.conf.*` without the prefix. May hold secrets."""
     listener_settings: Mapping[str, str]
-    """Settings of single listeners, `listener.name.*`, in small letters up to their name. May hold secrets."""
+    """Settings of single listeners, `listener.name.*`; listener and mechanism in lower case. May hold secrets."""
 
     def __init__(
         self,
@@ -193,25 +193,25 @@ class BrokerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """A configuration from texts by Kafka's names."""
+        """Create a configuration from texts by Kafka's names."""
         return cls(properties=properties)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> BrokerConfig:
-        """A configuration from a server.properties file. Raises OSError if it cannot be read."""
+        """Create a configuration from a server.properties file. Raises OSError if the file cannot be read."""
         return cls(properties=read_properties(path))
 
     def with_dynamic(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
-        """This configuration with what was set over the wire for all brokers (``defaults``) and for this one (``own``).
+        """This configuration with the dynamic configurations of all brokers (``defaults``) and of this one (``own``).
 
-        Both replace what an earlier call set. What does not parse, or is not dynamic, has no effect.
+        Both replace those of an earlier call. Values that do not parse or are not dynamic have no effect.
         """
         changed = BrokerConfig.__new__(BrokerConfig)
         changed._resolve(self._given(), defaults, own)
         return changed
 
     def elsewhere(self, data_dir: str, **kafka_names: Any) -> BrokerConfig:
-        """This configuration, as given at the start, for another broker: in another directory, on free ports."""
+        """The static part of this configuration, for another broker in another directory, on free ports."""
         given = self._given()
         for name in ("log.dir", "metadata.log.dir", "advertised.listeners"):
             given.pop(name, None)
@@ -221,9 +221,9 @@ class BrokerConfig:
         return BrokerConfig(data_dir=data_dir, properties=given, **kafka_names)
 
     def of_listener(self, listener: str, setting: str, mechanism: str = "") -> tuple[str, Value]:
-        """The value of a setting on a listener, perhaps for one mechanism, and the full name that it is set by.
+        """The full name and the value of a setting of a listener, or of one of its mechanisms.
 
-        The most specific counts: that of listener and mechanism, of the listener, of the broker. ConfigError if it is not
+        The most specific wins: listener and mechanism, then listener, then broker. ConfigError if the value is not
         allowed.
         """
         for name in names_of_setting(listener, setting, mechanism):
@@ -237,7 +237,7 @@ class BrokerConfig:
         return is_of_listener or any(setting in layer for layer in self._layers.values())
 
     def _given(self) -> dict[str, str]:
-        """The texts that it was started with, as far as they have an effect."""
+        """The texts given at the start that have an effect."""
         passed_on = {SPARK_CONF_PREFIX + name: text for name, text in self.spark_conf.items()}
         return {**self._layers[ConfigSource.STATIC_BROKER_CONFIG], **passed_on, **self._static_listener_settings}
 
@@ -257,11 +257,11 @@ class BrokerConfig:
 
     @property
     def num_recovery_threads(self) -> int:
-        """Short for `num_recovery_threads_per_data_dir`."""
+        """Shorthand for `num_recovery_threads_per_data_dir`."""
         return self.num_recovery_threads_per_data_dir
 
     def advertised(self, bound: Sequence[Listener]) -> list[Listener]:
-        """The listeners as clients see them, with their real ports; an empty host stands for the address of arrival."""
+        """The listeners as clients see them, with actual ports. An empty host stands for the address a client connected to."""
         is_explicit = self["advertised.listeners"] is not None
         found = []
         for listener, told, actual in zip(self.listeners, self.advertised_listeners, bound, strict=True):
@@ -285,9 +285,9 @@ class BrokerConfig:
         return found
 
     def describe(self) -> list[DescribedConfig]:
-        """Every row of the table with its value and where that comes from, by name, as DescribeConfigs wants it.
+        """Every row of the table with its value and source, by name, for DescribeConfigs.
 
-        Kafka's order is that of a hash map; kafkajs counts on `default.replication.factor` before `num.partitions`.
+        Kafka's order is that of a hash map. kafkajs relies on `default.replication.factor` before `num.partitions`.
         """
         described = []
         for key in sorted(BROKER_CONFIGS.values(), key=lambda key: key.name):
@@ -312,7 +312,7 @@ class BrokerConfig:
     def _resolve(
         self, static: Mapping[str, str], dynamic_defaults: Mapping[str, str], dynamic: Mapping[str, str]
     ) -> None:
-        """Fill in everything from the three layers of texts."""
+        """Set all attributes from the three layers of texts."""
         known = {name: text for name, text in static.items() if name in BROKER_CONFIGS}
         for name, text in known.items():
             BROKER_CONFIGS[name].parse(text)
@@ -356,7 +356,7 @@ class BrokerConfig:
 
 
 def _name_listeners(static: dict[str, str], listen: str | Sequence[str] | None) -> None:
-    """Fill in `listeners`; addresses without a name are those of SASL listeners if there are users, and have TLS if asked."""
+    """Set `listeners`. Addresses without a name become SASL listeners if users are set, and use TLS if `diamant.tls` is set."""
     has_tls = BROKER_CONFIGS[TLS].parse(static.get(TLS, "false"))
     protocol = (SASL_SSL if has_tls else SASL_PLAINTEXT) if static.get(USERS) else "SSL" if has_tls else PLAINTEXT
     if listen is not None:
@@ -367,8 +367,8 @@ def _name_listeners(static: dict[str, str], listen: str | Sequence[str] | None) 
 
 
 def _listener_settings(texts: Mapping[str, str]) -> dict[str, str]:
-    """The settings of single listeners that have an effect, with the names of listeners and mechanisms in small letters;
-    ConfigError for a value that cannot be.
+    """The settings of single listeners that have an effect, with the names of listeners and mechanisms in lower case;
+    ConfigError for an invalid value.
     """
     found = {}
     for name, text in texts.items():
@@ -379,7 +379,7 @@ def _listener_settings(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _usable_listener_settings(texts: Mapping[str, str]) -> dict[str, str]:
-    """As `_usable`, of single listeners."""
+    """Like `_usable`, for single listeners."""
     usable = {}
     for name, text in texts.items():
         try:
@@ -396,10 +396,10 @@ def _is_unknown(name: str) -> bool:
 
 
 def validate_dynamic_config(name: str, value: str | None) -> None:
-    """Check a configuration that is to be set over the wire; raises KafkaError.
+    """Check a dynamic configuration before it is set; raises KafkaError.
 
-    Everything is INVALID_REQUEST here, not INVALID_CONFIG as for topics, as in Kafka
-    (``DynamicBrokerConfig.validate``). Names that no table has are kept, since Kafka keeps them for its plug-ins.
+    As in Kafka, the error is always INVALID_REQUEST, not INVALID_CONFIG as for topics
+    (``DynamicBrokerConfig.validate``). Unknown names are kept, since Kafka keeps them for its plug-ins.
     """
     key = BROKER_CONFIGS.get(name)
     if key is None or value is None:
@@ -413,7 +413,7 @@ def validate_dynamic_config(name: str, value: str | None) -> None:
 
 
 def _usable(texts: Mapping[str, str]) -> dict[str, str]:
-    """The dynamic texts that have an effect: they were checked when set, perhaps by another broker."""
+    """The dynamic texts that have an effect. Another broker may have checked them when they were set."""
     usable = {}
     for name, text in texts.items():
         try:
@@ -426,7 +426,7 @@ def _usable(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _text(name: str, value: object) -> str:
-    """A Python value as the text that the table parses."""
+    """Convert a Python value to the text that the table parses."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool | int | float):
@@ -439,14 +439,14 @@ def _text(name: str, value: object) -> str:
 
 
 def _name_of(keyword: str) -> str:
-    """The configuration that a keyword stands for; TypeError for none, since only files may have names that others use."""
+    """The configuration of a keyword; TypeError for an unknown one. Only properties may have names of other programs."""
     name = TLS if keyword == "tls" else keyword.replace("_", ".")
     if name in BROKER_CONFIGS or name.startswith(SPARK_CONF_PREFIX):
         return name
     keywords = ["listen", "data_dir", "properties", "tls", *(known.replace(".", "_") for known in BROKER_CONFIGS)]
     similar = difflib.get_close_matches(keyword, keywords, n=1, cutoff=0.6)
     hint = f", did you mean {similar[0]}?" if similar else ""
-    raise TypeError(f"{keyword}: there is no such configuration{hint} (properties= takes names that others use)")
+    raise TypeError(f"{keyword}: there is no such configuration{hint} (properties= accepts names of other programs)")
 
 
 def _unknown(name: str) -> str:
@@ -469,8 +469,7 @@ def _check_request_memory(values: Mapping[str, Value]) -> None:
     assert isinstance(largest, int)
     if 0 < queued < largest:
         raise ConfigError(
-            f"queued.max.request.bytes is {queued}, less than one request may have (socket.request.max.bytes, "
-            f"{largest})"
+            f"queued.max.request.bytes is {queued}, less than the largest request (socket.request.max.bytes, {largest})"
         )
 
 
@@ -491,7 +490,7 @@ def _data_dir(values: Mapping[str, Value]) -> str:
 
 
 def _listeners(values: Mapping[str, Value], *, is_map_set: bool) -> tuple[list[Listener], list[Listener]]:
-    """The listeners to bind and those to tell clients, in the same order."""
+    """The listeners to bind and the advertised listeners, in the same order."""
     if "broker" not in _strings(values["process.roles"]):
         raise ConfigError("process.roles: broker must be among them")
     controllers = {name.upper() for name in _strings(values["controller.listener.names"])}
@@ -502,7 +501,7 @@ def _listeners(values: Mapping[str, Value], *, is_map_set: bool) -> tuple[list[L
     bound = parse_listeners("listeners", _strings(values["listeners"]), protocols)
     bound = [listener for listener in bound if listener.name not in controllers]
     if not bound:
-        raise ConfigError("listeners: there is none for clients")
+        raise ConfigError("listeners: expected at least one for clients")
     if values["advertised.listeners"] is None:
         return bound, [_advertised_by_default(listener) for listener in bound]
     advertised = parse_listeners(
@@ -534,7 +533,7 @@ def _names(listeners: Iterable[Listener]) -> str:
 
 
 def _advertised_by_default(listener: Listener) -> Listener:
-    """Replace a host that means every interface by this machine's name, where there is no connection to look at."""
+    """Replace a host that means every interface by this machine's name, if no connection gives an address."""
     return listener._replace(host=socket.gethostname()) if listener.host in META_ADDRESSES else listener
 
 
@@ -550,7 +549,7 @@ def check_cleaner_memory(values: Mapping[str, Value]) -> None:
 
 
 def _resolve_topic_defaults(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Topic configuration → broker's value, with Kafka's precedence among ms, minutes and hours
+    """The broker's default of each topic configuration, with Kafka's precedence of ms, minutes and hours
     (``AbstractKafkaConfig``).
     """
     defaults = {key.name: values[key.synonyms[0]] if key.synonyms else key.default for key in TOPIC_CONFIGS.values()}
@@ -577,7 +576,7 @@ def _retention_ms(values: Mapping[str, Value]) -> int:
 
 
 def _first_ms(values: Mapping[str, Value], *candidates: tuple[str, int]) -> int:
-    """The first of (name, milliseconds per unit) that is set, in milliseconds, no more than a long holds."""
+    """The first of (name, milliseconds per unit) that is set, in milliseconds, capped at the range of a long."""
     for name, unit_ms in candidates:
         value = values[name]
         if isinstance(value, int):
@@ -586,8 +585,8 @@ def _first_ms(values: Mapping[str, Value], *candidates: tuple[str, int]) -> int:
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return what a server.properties file says. OSError if it cannot be read, or is none; ConfigError if it is no text."""
+    """Read a server.properties file. OSError if it cannot be read or is not a file; ConfigError if it is not text."""
     try:
         return parse_properties(read_input(path, MAX_PROPERTIES_BYTES).decode())
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{os.fspath(path)}: expected text in UTF-8, byte {error.start} is none") from None
+        raise ConfigError(f"{os.fspath(path)}: expected text in UTF-8, byte {error.start} is not") from None

@@ -1,12 +1,12 @@
 """The table of the broker's configurations: name, type, default, limits and documentation of each.
 
-Names and meaning are Kafka's; where the default is not, the documentation says so. `BrokerConfig` is its typed view.
+Names and meaning are Kafka's; the documentation mentions defaults that differ. `BrokerConfig` is the typed view.
 
-There are also the names that Kafka 4.3 cannot change while it runs, and that mean nothing here. Setting one of them
-over the wire is refused as by Kafka. What Kafka can change, and unknown names, are kept: a Kafka that opens the
-directory takes them over.
+The table also lists names that are read-only in Kafka 4.3 and have no effect here. As in Kafka, they cannot be set
+dynamically. Names that are dynamic in Kafka, and unknown names, are stored for a Kafka that opens the directory
+later.
 
-Source: what Kafka 4.3.1 answers to DescribeConfigs with `read_only`.
+Source: the read-only configurations in Kafka 4.3.1's response to DescribeConfigs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SYSTEM_CLOCK, MANUAL_CLOCK = "system", "manual"
 """The values of `diamant.clock`."""
 
 SPARK_CONF_PREFIX = "diamant.cleaner.spark.conf."
-"""Begins the names of what is passed on to Spark."""
+"""The prefix of configurations that are passed on to Spark."""
 
 DEFAULT_LISTENER = "PLAINTEXT://127.0.0.1:9092"
 
@@ -49,7 +49,7 @@ DEFAULT_HTTP_LISTEN = "127.0.0.1:9644"
 """The default of `diamant start` for `diamant.http.listen`."""
 
 NO_EFFECT_YET = " No effect yet."
-"""Ends the documentation of what is read, checked and shown, but not followed."""
+"""The suffix in the documentation of configurations that are checked and shown, but not used."""
 
 
 def _check_retention(name: str, value: Value) -> None:
@@ -58,7 +58,7 @@ def _check_retention(name: str, value: Value) -> None:
 
 
 def ip_overrides_of(text: str) -> dict[str, int]:
-    """The numbers of connections by host in `max.connections.per.ip.overrides`. ValueError if it is none such."""
+    """The connection limits by host in `max.connections.per.ip.overrides`. ValueError for an invalid text."""
     found = {}
     for entry in filter(None, (one.strip() for one in text.split(","))):
         host, _, count = entry.rpartition(":")
@@ -77,16 +77,16 @@ def _check_ip_overrides(name: str, value: Value) -> None:
 
 def _check_no_class(name: str, value: Value) -> None:
     if value:
-        raise InvalidValue(name, value, "classes cannot be plugged in; limits are those of AlterClientQuotas")
+        raise InvalidValue(name, value, "Diamant runs no Java classes; set quotas with AlterClientQuotas")
 
 
 _RETENTION = Validator("at least 1; -1: no limit", _check_retention)
 
 _KEYS = (
-    # Who and where
+    # Identity and addresses
     ConfigKey("node.id", _INT, 1, "Number of this broker. Kafka has no default.", at_least(0)),
     ConfigKey("broker.id", _INT, None, "Older name of `node.id`; if both are set they must agree.", at_least(0)),
-    ConfigKey("broker.rack", _STRING, None, "Rack that is reported to clients."),
+    ConfigKey("broker.rack", _STRING, None, "Rack reported to clients."),
     ConfigKey(
         "process.roles",
         _LIST,
@@ -98,37 +98,37 @@ _KEYS = (
         "listeners",
         _LIST,
         [DEFAULT_LISTENER],
-        "Where to listen, as `NAME://host:port`; an empty host is every interface, port 0 a free port. Kafka's "
-        "default is every interface; Diamant stays on this machine by default. "
+        "Addresses to listen on, as `NAME://host:port`; an empty host is every interface, port 0 a free port. Kafka's "
+        "default is every interface, Diamant's is this machine only. "
         "Listeners named in `controller.listener.names` are not opened.",
     ),
     ConfigKey(
         "advertised.listeners",
         _LIST,
         None,
-        "What clients are told to connect to, per listener name. Without it, `listeners`; for one on every interface, "
-        "the address at which the client arrived. Needed behind NAT or in a container.",
+        "Addresses that clients connect to, per listener name. Default: `listeners`; for a listener on every interface, the "
+        "address that the client has connected to. Needed behind NAT or in a container.",
     ),
     ConfigKey(
         "listener.security.protocol.map",
         _STRING,
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
-        "Security protocol of each listener name; entries that no listener uses do no harm.",
+        "Security protocol of each listener name; unused entries are allowed.",
     ),
     ConfigKey(
         "controller.listener.names",
         _LIST,
         [],
-        "Listeners of a Kafka controller: one node has no use for them, so they are not opened.",
+        "Listeners of a Kafka controller. Diamant does not open them, since a single node does not need them.",
     ),
     ConfigKey(
         "log.dir",
         _LIST,
         ["data"],
-        "Data directory, if `log.dirs` is not set. Kafka's default lies in the temporary directory, which is no place "
-        "for data.",
+        "Data directory, if `log.dirs` is not set. Kafka's default is in the temporary directory, where data may be "
+        "deleted.",
     ),
-    ConfigKey("log.dirs", _LIST, None, "Data directory, one. Several are refused rather than left out."),
+    ConfigKey("log.dirs", _LIST, None, "Data directory. Exactly one; several are refused."),
     # Requests and connections
     ConfigKey(
         "socket.request.max.bytes",
@@ -141,14 +141,14 @@ _KEYS = (
         "queued.max.request.bytes",
         _LONG,
         -1,
-        "Memory for the requests of all connections together, and one request more; beyond it connections are not read. "
-        "-1: no limit, so each connection may have one of `socket.request.max.bytes`.",
+        "Memory for the requests of all connections together; when it is exceeded, by one request at most, connections are not "
+        "read. -1: no limit, so each connection may hold a request of `socket.request.max.bytes`.",
     ),
     ConfigKey(
         "max.connections",
         _INT,
         INT_MAX,
-        "Connections at once; further ones wait. One listener: `listener.name.NAME.max.connections`.",
+        "Most open connections; further ones wait. For one listener: `listener.name.NAME.max.connections`.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -156,7 +156,7 @@ _KEYS = (
         "max.connections.per.ip",
         _INT,
         INT_MAX,
-        "Connections at once from one address; further ones are closed. 0: none but those in the overrides.",
+        "Most open connections from one address; further ones are closed. 0: only those of the overrides.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -164,7 +164,7 @@ _KEYS = (
         "max.connections.per.ip.overrides",
         _STRING,
         "",
-        "The same for single addresses, by name or number: `10.0.0.7:100,build:20`.",
+        "`max.connections.per.ip` of single hosts, by name or address: `10.0.0.7:100,build:20`.",
         Validator("HOST:NUMBER, separated by commas", _check_ip_overrides),
         is_dynamic=True,
     ),
@@ -172,8 +172,8 @@ _KEYS = (
         "max.connection.creation.rate",
         _INT,
         INT_MAX,
-        "Connections that are accepted per second; further ones wait. One listener: "
-        "`listener.name.NAME.max.connection.creation.rate`. Single addresses: the quota `connection_creation_rate`.",
+        "Most connections accepted per second; further ones wait. For one listener: "
+        "`listener.name.NAME.max.connection.creation.rate`. For single addresses: the quota `connection_creation_rate`.",
         at_least(1),
         is_dynamic=True,
     ),
@@ -182,65 +182,65 @@ _KEYS = (
         "quota.window.num",
         _INT,
         11,
-        "Windows that a client's rate is measured in. What it may take at once is its limit times all windows but one.",
+        "Number of windows over which a client's rate is measured. The largest burst is the quota times all windows but one.",
         at_least(1),
     ),
     ConfigKey(
         "quota.window.size.seconds",
         _INT,
         1,
-        "Length of each. Also the longest wait of a client for `request_percentage`, and of a connection for being accepted.",
+        "Length of a window. Also the longest throttle time of `request_percentage`, and the longest delay of a new connection.",
         at_least(1),
     ),
     ConfigKey(
         "controller.quota.window.num",
         _INT,
         11,
-        "Windows of `controller_mutation_rate`: the limit times all of them is what a client may change at once.",
+        "Number of windows of `controller_mutation_rate`. The largest burst is the quota times all windows.",
         at_least(1),
     ),
-    ConfigKey("controller.quota.window.size.seconds", _INT, 1, "Length of each.", at_least(1)),
+    ConfigKey("controller.quota.window.size.seconds", _INT, 1, "Length of a window.", at_least(1)),
     ConfigKey(
         "client.quota.callback.class",
         ConfigType.CLASS,
         None,
-        "Must be empty: classes cannot be plugged in.",
+        "Must be empty: Diamant runs no Java classes.",
         Validator("empty", _check_no_class),
     ),
-    ConfigKey("connections.max.idle.ms", _LONG, 600_000, "A connection silent for so long is closed; -1: never."),
+    ConfigKey("connections.max.idle.ms", _LONG, 600_000, "Idle time after which a connection is closed; -1: never."),
     ConfigKey(
         "socket.send.buffer.bytes",
         _INT,
         102_400,
-        "Send buffer of each connection (SO_SNDBUF); -1: as the system has it.",
+        "Send buffer of each connection (SO_SNDBUF); -1: the system's default.",
         at_least(-1),
     ),
     ConfigKey(
         "socket.receive.buffer.bytes",
         _INT,
         102_400,
-        "Receive buffer of each connection (SO_RCVBUF); -1: as the system has it.",
+        "Receive buffer of each connection (SO_RCVBUF); -1: the system's default.",
         at_least(-1),
     ),
     ConfigKey(
         "socket.listen.backlog.size",
         _INT,
         50,
-        "Connections that may wait to be accepted; at least 1024 whatever is set, or a crowd would wait for seconds.",
+        "Connections that may wait to be accepted. Raised to at least 1024, or a burst of connections would wait for seconds.",
         at_least(1),
     ),
     ConfigKey(
         "fetch.max.bytes",
         _INT,
         57_671_680,
-        "Largest answer to one fetch, whatever the client asks for.",
+        "Largest response to a fetch, regardless of the client's limit.",
         at_least(1024),
     ),
     ConfigKey(
         "max.request.partition.size.limit",
         _INT,
         2000,
-        "Most partitions in one answer to DescribeTopicPartitions.",
+        "Most partitions in one response to DescribeTopicPartitions.",
         at_least(1),
     ),
     # Topics
@@ -248,15 +248,15 @@ _KEYS = (
         "auto.create.topics.enable",
         _BOOLEAN,
         True,
-        "Create a topic when a client that allows it asks for its metadata.",
+        "Create a missing topic when a client requests its metadata and allows creation.",
     ),
     ConfigKey("delete.topic.enable", _BOOLEAN, True, "Whether topics may be deleted."),
-    ConfigKey("num.partitions", _INT, 1, "Partitions of a topic that is created without a number.", at_least(1)),
+    ConfigKey("num.partitions", _INT, 1, "Default number of partitions of a new topic.", at_least(1)),
     ConfigKey(
         "default.replication.factor",
         _INT,
         1,
-        "Replicas of a topic that is created without a number. One node can hold one.",
+        "Default number of replicas of a new topic. A single node holds one.",
     ),
     # Logs
     ConfigKey(
@@ -285,37 +285,35 @@ _KEYS = (
         "log.roll.jitter.hours",
         _INT,
         0,
-        "A random part of so many hours is taken off the age at which a segment is closed, if `log.roll.jitter.ms` is not set.",
+        "Maximum random reduction, in hours, of the age at which a segment is closed, if `log.roll.jitter.ms` is not set.",
         at_least(0),
     ),
     ConfigKey(
         "log.flush.scheduler.interval.ms",
         _LONG,
         LONG_MAX,
-        "How often logs are looked at for `flush.ms`, and its default if `log.flush.interval.ms` is not set.",
+        "Interval of the check for `flush.ms`, and the default of `flush.ms` if `log.flush.interval.ms` is not set.",
     ),
     ConfigKey(
         "log.flush.offset.checkpoint.interval.ms",
         _INT,
         60_000,
-        "How often the recovery points are written, from which a crashed broker reads its logs." + NO_EFFECT_YET,
+        "Interval of writing the recovery points, from which a broker recovers its logs after a crash." + NO_EFFECT_YET,
         at_least(0),
     ),
     ConfigKey(
         "log.flush.start.offset.checkpoint.interval.ms",
         _INT,
         60_000,
-        "How often the log start offsets are written." + NO_EFFECT_YET,
+        "Interval of writing the log start offsets." + NO_EFFECT_YET,
         at_least(0),
     ),
-    ConfigKey(
-        "log.retention.check.interval.ms", _LONG, 300_000, "How often logs are looked at for retention.", at_least(1)
-    ),
+    ConfigKey("log.retention.check.interval.ms", _LONG, 300_000, "Interval of the retention check.", at_least(1)),
     ConfigKey(
         "log.initial.task.delay.ms",
         _LONG,
         30_000,
-        "Time from the start to the first periodic work on logs.",
+        "Delay of the first periodic task on logs after the start.",
         at_least(0),
         is_internal=True,
     ),
@@ -332,7 +330,7 @@ _KEYS = (
         "producer.id.expiration.ms",
         _INT,
         86_400_000,
-        "A producer that wrote nothing for so long is forgotten; a retry after that is no longer recognised.",
+        "Time after which the state of an inactive producer is dropped; later retries are not recognised as duplicates.",
         at_least(1),
         is_dynamic=True,
     ),
@@ -340,7 +338,7 @@ _KEYS = (
         "producer.id.expiration.check.interval.ms",
         _INT,
         600_000,
-        "How often expired producers are looked for.",
+        "Interval of the check for expired producers.",
         at_least(1),
         is_internal=True,
     ),
@@ -349,15 +347,15 @@ _KEYS = (
         "log.cleaner.enable",
         _BOOLEAN,
         True,
-        "Whether compacted topics are cleaned when they are due. If not, they are only on request; with "
-        "`diamant.cleaner.mode=kafka` retention does not delete from them either.",
+        "Whether compacted topics are cleaned when they are due. If false, they are cleaned only on request; with "
+        "`diamant.cleaner.mode=kafka`, retention does not delete from them either.",
     ),
     ConfigKey(
         "log.cleaner.threads",
         _INT,
         1,
-        "Partitions that are cleaned at once. A large one that is cleaned alone may take as many processors. May be changed to "
-        "half or twice as many at a time.",
+        "Partitions cleaned in parallel. A large partition that is cleaned alone may use as many processors. A dynamic change "
+        "may at most halve or double the number.",
         at_least(1),
         is_dynamic=True,
     ),
@@ -365,7 +363,7 @@ _KEYS = (
         "log.cleaner.backoff.ms",
         _LONG,
         15_000,
-        "Pause of the cleaner when nothing is due.",
+        "Pause of the cleaner when no partition is due.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -373,15 +371,15 @@ _KEYS = (
         "log.cleaner.dedupe.buffer.size",
         _LONG,
         134_217_728,
-        "Memory for the keys of all cleanings at once; more than 1 MiB for each. If it is full the cleaner works on disk, or "
-        "with `diamant.cleaner.mode=kafka` cleans the rest later.",
+        "Memory for the keys of all cleaner threads together; more than 1 MiB for each. When it is full, the cleaner uses the "
+        "disk; with `diamant.cleaner.mode=kafka`, it cleans the rest later.",
         is_dynamic=True,
     ),
     ConfigKey(
         "log.cleaner.io.buffer.size",
         _INT,
         524_288,
-        "Memory for reading and writing, for all cleanings at once. A batch that is larger is read nevertheless.",
+        "Memory for reading and writing of all cleaner threads together. Larger batches are still read.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -389,134 +387,134 @@ _KEYS = (
         "log.cleaner.io.buffer.load.factor",
         _DOUBLE,
         0.9,
-        "How full the memory for keys may become with `diamant.cleaner.mode=kafka`.",
+        "Share of the memory for keys that may be filled with `diamant.cleaner.mode=kafka`.",
         is_dynamic=True,
     ),
     ConfigKey(
         "log.cleaner.io.max.bytes.per.second",
         _DOUBLE,
         DOUBLE_MAX,
-        "Most that the cleaner reads and writes in a second, in equal shares for `log.cleaner.threads`.",
+        "Most bytes that the cleaner reads and writes per second, divided equally among `log.cleaner.threads`.",
         is_dynamic=True,
     ),
-    # Of Diamant
+    # Diamant's own
     ConfigKey(
         "diamant.cleaner.mode",
         _STRING,
         PROMPT,
-        "`kafka`: cleans and deletes when, and as, Kafka does. `prompt`: keeps Kafka's promises and removes sooner what may go: "
-        "`max.compaction.lag.ms` holds without traffic, too, and what failed is tried again.",
+        "`kafka`: cleans and deletes exactly when and as Kafka does. `prompt`: keeps Kafka's guarantees but removes records "
+        "sooner: `max.compaction.lag.ms` also holds without traffic, and failed rounds are retried.",
         any_of(PROMPT, KAFKA),
     ),
     ConfigKey(
         "diamant.cleaner.spark.driver.max.idle.ms",
         _LONG,
         0,
-        "How long the Spark driver of a round that ended well is kept, with its session and what it holds of a cluster, for a "
-        "next round: it spares the start of Spark. 0: not at all.",
+        "How long the Spark driver of a successful round is kept, with its session and its resources of the cluster, so that the "
+        "next round need not start Spark. 0: it ends with the round.",
         at_least(0),
     ),
     ConfigKey(
         "diamant.cleaner.spark.executor.timeout.ms",
         _LONG,
         120_000,
-        "How long a job on Spark waits for executors, at its start and whenever it has lost all of them, before it is ended and "
-        "a local runner takes over.",
+        "How long a Spark job waits for executors, at its start and after losing all of them. Then it is aborted and the "
+        "partition is cleaned locally.",
         at_least(1000),
     ),
     ConfigKey(
         "diamant.cleaner.spark.master",
         _STRING,
         "local[*]",
-        "Where partitions are cleaned that are too large for this machine: a master of Apache Spark, as `spark.master`. Each "
+        "Master of the Apache Spark that cleans partitions too large for this machine, in the form of `spark.master`. Each "
         "`diamant.cleaner.spark.conf.NAME` is passed on to Spark as NAME. See docs/how-to/spark-clean.md.",
     ),
     ConfigKey(
         "diamant.cleaner.spark.min.bytes",
         _LONG,
         68_719_476_736,
-        "From this size on a partition is cleaned on Spark if PySpark is installed and an estimate says that it will be quicker; "
-        "-1: only on request.",
+        "Size from which a partition is cleaned on Spark, if PySpark is installed and Spark is estimated to be faster; -1: only "
+        "on request.",
         at_least(-1),
     ),
     ConfigKey(
         "diamant.cleaner.spark.staging",
         ConfigType.PASSWORD,
         "",
-        "Where executors leave what they have cleaned, until it is verified and swapped in: a directory that they share with "
-        "the broker (`file:`), or an object store (`s3:`), to which segments are then copied as well. Empty: beside the "
-        "segments. A URI may hold credentials, so it is not shown.",
+        "Where executors store cleaned segments until they are verified and swapped in: a directory shared with the broker "
+        "(`file:`), or an object store (`s3:`), to which the original segments are copied as well. Empty: beside the segments. A "
+        "URI may hold credentials, so it is not shown.",
     ),
     ConfigKey(
         "diamant.erasure.deadline.ms",
         _LONG,
         2_592_000_000,
-        "How long a superseded value or a tombstone may be there: `/healthz?erasure` fails and "
-        "`diamant_erasure_deadline_days_left` is negative once a topic of users exceeds it. Nothing is removed sooner for it.",
+        "Longest time that a superseded value or a tombstone may exist. Once a topic of users exceeds it, `/healthz?erasure` "
+        "fails and `diamant_erasure_deadline_days_left` is negative. The deadline does not remove records sooner.",
         at_least(1),
     ),
     ConfigKey(
         "diamant.produce.validation",
         _STRING,
         "full",
-        "`full` checks each produced record as Kafka does; `header` checks CRC and header only, on topics that are neither "
-        "compacted nor LogAppendTime: faster, and malformed records reach consumers.",
+        "`full` checks each produced record, as Kafka does. `header` checks only CRC and header, on topics that are neither "
+        "compacted nor LogAppendTime: this is faster, but malformed records reach consumers.",
         any_of("full", "header"),
     ),
     ConfigKey(
         "diamant.http.listen",
         _STRING,
         None,
-        "Where `/metrics` and `/health` are answered over HTTP, as `host:port`; an empty host is every interface, port 0 a "
-        f"free port, an empty text is off. `diamant start` sets `{DEFAULT_HTTP_LISTEN}` by default; in "
-        "a program or a test it is off. If the address is in use the broker runs without.",
+        "Address of the HTTP port (`/metrics`, `/health`), as `host:port`; an empty host is every interface, port 0 a "
+        f"free port, an empty text turns HTTP off. `diamant start` sets `{DEFAULT_HTTP_LISTEN}` by default; in "
+        "a program or a test HTTP is off. If the address is in use, the broker runs without HTTP.",
     ),
     ConfigKey(
         "diamant.http.token.file",
         _STRING,
         None,
-        "File with the bearer token for requests over HTTP that change data, or with `name:token` lines: each of the principal "
-        "`User:name`. Without it they need none on loopback, and are refused where HTTP is answered elsewhere. Should have mode "
-        "0600; read at the start.",
+        "File with the bearer token of HTTP requests that change data, or with `name:token` lines, each for the principal "
+        "`User:name`. Without the file, such requests need no token on loopback and are refused on other addresses. Should have "
+        "mode 0600; read at the start.",
     ),
     ConfigKey(
         "diamant.audit.file",
         _STRING,
         None,
-        "File to which each request that changes something but records and committed offsets, and each over HTTP that hands out "
-        "records, adds a line: who, from where, what, outcome; never a key or value. 10 MiB, and as much of before in a file "
-        "with `.1`. The logger `diamant.audit` has the same. Best outside of the data directory.",
+        "Audit log file. Each request that changes anything but records and committed offsets, and each HTTP request that "
+        "returns records, adds a line: client, address, action, outcome; never a key or value. Rotated at 10 MiB to one older "
+        "file, `.1`. The logger `diamant.audit` gets the same lines. Best kept outside the data directory.",
     ),
     ConfigKey(
         "diamant.certificate.key.ephemeral",
         _BOOLEAN,
         False,
-        "Whether the key of certificates may be made where it vanishes and the data stays: in a container's own layer "
-        "(outside of its volumes), or in memory. Without its secret digests cannot be compared, and an "
+        "Whether the key of certificates may be created where it can be lost while the data remains: in a container's own "
+        "layer (outside its volumes), or in memory. Without the secret, digests cannot be compared and an "
         "unfinished erasure cannot continue.",
     ),
     ConfigKey(
         "diamant.certificate.key.file",
         _STRING,
         None,
-        "File with the Ed25519 key that certificates of erasures are signed with, in PEM; beside it lies the secret of their "
-        "digests, with `.secret` appended to the name. Both are made with the first erasure, with mode 0600; inside of the data "
-        "directory they are refused. Default: `~/.config/diamant/certificate.key`.",
+        "File with the Ed25519 key that signs certificates of erasure, in PEM. A file with `.secret` appended to the name holds "
+        "the secret of their digests. The first erasure creates both, with mode 0600; they may not be in the data directory. "
+        "Default: `~/.config/diamant/certificate.key`.",
     ),
     ConfigKey(
         "diamant.clock",
         _STRING,
         SYSTEM_CLOCK,
-        "Which time counts for everything that is stored. `manual`: a clock that follows the system's until it is moved or "
-        "frozen (`diamant clock`), for tests and demonstrations. Its position is kept in the data directory.",
+        "Clock of all stored data. `manual`: a clock that follows the system's until it is moved or frozen (`diamant clock`), "
+        "for tests and demonstrations. Its position is kept in the data directory.",
         any_of(SYSTEM_CLOCK, MANUAL_CLOCK),
     ),
     ConfigKey(
         "diamant.compact.wait.max.ms",
         _INT,
         20_000,
-        "How long IncrementalAlterConfigs with `diamant.compact=now` waits for the end of the compaction before it answers "
-        "REQUEST_TIMED_OUT; the compaction continues, and the same request joins it. Less than the timeout of clients.",
+        "How long IncrementalAlterConfigs with `diamant.compact=now` waits for the compaction before it returns "
+        "REQUEST_TIMED_OUT. The compaction continues, and a repeated request joins it. Should be less than clients' timeouts.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -524,11 +522,11 @@ _KEYS = (
         "diamant.describe",
         _BOOLEAN,
         True,
-        "Whether DescribeConfigs shows what the cleaner knows of compacted topics as read-only configurations `diamant.*`.",
+        "Whether DescribeConfigs shows the cleaner's state of compacted topics, as read-only configurations `diamant.*`.",
         is_dynamic=True,
     ),
     # Metadata
-    ConfigKey("metadata.log.dir", _STRING, None, "Directory of the metadata log; may only be the data directory."),
+    ConfigKey("metadata.log.dir", _STRING, None, "Directory of the metadata log; must be the data directory."),
     ConfigKey(
         "metadata.log.max.record.bytes.between.snapshots",
         _LONG,
@@ -540,13 +538,13 @@ _KEYS = (
         "metadata.log.max.snapshot.interval.ms",
         _LONG,
         3_600_000,
-        "Time after which a snapshot is written if there are new metadata records; 0: never for that reason.",
+        "Time after which a snapshot is written if there are new metadata records; 0: no limit.",
         at_least(0),
     ),
 )
 
 
-# Their default is not the topic's: it comes from hours or from a scheduler's interval when these are not set.
+# If these are not set, the default comes from hours or from a scheduler's interval, not from the topic's table.
 _WITHOUT_DEFAULT = ("log.retention.ms", "log.roll.ms", "log.roll.jitter.ms", "log.flush.interval.ms")
 
 
@@ -555,7 +553,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _topic_defaults(explained: Iterable[str]) -> list[ConfigKey]:
-    """The rows that the table of topics implies: each synonym has its topic config's type, limits and default."""
+    """The rows derived from the table of topics: each synonym with the type, limits and default of its topic config."""
     keys = []
     for topic_key in TOPIC_CONFIGS.values():
         for synonym in topic_key.synonyms:
@@ -584,7 +582,7 @@ BROKER_CONFIGS: Mapping[str, ConfigKey] = {
         *_topic_defaults([key.name for key in _KEYS]),
     )
 }
-"""The table, by name: first what is the broker's own, then the defaults of topics."""
+"""The table, by name: first the broker's own configurations, then the defaults of topics."""
 
 
 _NAMES = """

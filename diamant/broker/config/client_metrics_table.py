@@ -1,6 +1,6 @@
-"""Configurations of client metrics subscriptions (resource type 16, KIP-714): kept, checked and shown.
+"""The table of client metrics subscriptions (resource type 16, KIP-714), which are checked, stored and shown.
 
-No client is ever asked for its metrics: the two APIs for it are not served, as by a Kafka without a receiver for them.
+No client sends metrics, since the two APIs for them are not served, as in a Kafka without a metrics receiver.
 
 Source: ClientMetricsConfigs.
 """
@@ -38,16 +38,16 @@ _MATCHABLE = frozenset(
 CLIENT_METRICS_CONFIGS: Mapping[str, ConfigKey] = {
     key.name: key
     for key in (
-        ConfigKey("interval.ms", ConfigType.INT, 300_000, "How often clients are to send their metrics."),
-        ConfigKey("match", ConfigType.LIST, [], "Which clients, as `attribute=regular expression`; empty: all."),
-        ConfigKey("metrics", ConfigType.LIST, [], "Prefixes of the metrics wanted; empty: none."),
+        ConfigKey("interval.ms", ConfigType.INT, 300_000, "Interval at which clients send their metrics."),
+        ConfigKey("match", ConfigType.LIST, [], "Selected clients, as `attribute=regular expression`; empty: all."),
+        ConfigKey("metrics", ConfigType.LIST, [], "Prefixes of the requested metrics; empty: none."),
     )
 }
 """The table, by name."""
 
 
 def validate_client_metrics_configs(outcome: Mapping[str, str]) -> None:
-    """Check what a subscription would have after a change; raises KafkaError (`ClientMetricsConfigs.validate`)."""
+    """Check a subscription's configurations as they are after a change; raises KafkaError (`ClientMetricsConfigs.validate`)."""
     for name in outcome:
         if name not in CLIENT_METRICS_CONFIGS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")
@@ -70,7 +70,7 @@ def validate_client_metrics_configs(outcome: Mapping[str, str]) -> None:
 
 
 def describe_client_metrics_configs(overrides: Mapping[str, str]) -> list[DescribedConfig]:
-    """Every configuration of a subscription with its value and where that comes from."""
+    """Every configuration of a subscription, with its value and source."""
     source = ConfigSource.CLIENT_METRICS_CONFIG
     return [
         DescribedConfig(

@@ -1,9 +1,9 @@
-"""One configuration: its name, type, default, allowed values and documentation, and how text becomes a value.
+"""One configuration: its name, type, default, allowed values and documentation, and the parsing of its text.
 
-Text is read as Kafka reads it (``ConfigDef.parseType``): surrounding blanks do not count, booleans in any case, numbers
-in decimal within the range of their Java type, lists separated by commas. Refusals use Kafka's wording, because clients
-and their users search for it. Tables of these keys are the only place where a configuration is described: they parse,
-they answer DescribeConfigs, and they print docs/reference/configuration.md.
+Texts are parsed as in Kafka (``ConfigDef.parseType``): surrounding blanks are ignored, booleans are case-insensitive, numbers
+are decimal within the range of their Java type, and commas separate lists. Errors use Kafka's wording, because users search
+for it. Tables of these keys are the only description of a configuration: they parse values, answer DescribeConfigs and
+generate docs/reference/configuration.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 Value = bool | int | float | str | list[str] | None
-"""The parsed value of a configuration. None: not set and without a default."""
+"""The parsed value of a configuration. None: not set, and no default."""
 
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
@@ -24,11 +24,11 @@ DOUBLE_MAX = 1.7976931348623157e308
 
 
 HIDDEN = "[hidden]"
-"""In place of a sensitive value in texts, as in Kafka (``Password.HIDDEN``)."""
+"""The text shown instead of a sensitive value, as in Kafka (``Password.HIDDEN``)."""
 
 
 class ConfigType(IntEnum):
-    """Types by the number that DescribeConfigs gives them (``ConfigEntry.ConfigType``, KIP-569)."""
+    """The types, by their numbers in DescribeConfigs (``ConfigEntry.ConfigType``, KIP-569)."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -43,7 +43,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """The source of a value, by DescribeConfigs' number (``DescribeConfigsResponse.ConfigSource``)."""
+    """The sources of values, by their numbers in DescribeConfigs (``DescribeConfigsResponse.ConfigSource``)."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -56,7 +56,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """One place that could give a configuration its value; they are listed with the winner first."""
+    """One source of a configuration's value. Lists of synonyms begin with the effective one."""
 
     name: str
     value: str | None
@@ -64,7 +64,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class DescribedConfig(NamedTuple):
-    """One entry of a DescribeConfigs answer."""
+    """One entry of a DescribeConfigs response."""
 
     name: str
     value: str | None
@@ -77,11 +77,11 @@ class DescribedConfig(NamedTuple):
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be: ``str()`` names it, gives the value and says what is allowed."""
+    """An invalid configuration. ``str()`` has its name, the value and the allowed values."""
 
 
 class InvalidValue(ConfigError):
-    """One value that its key does not allow."""
+    """A value that its key does not allow."""
 
     def __init__(self, name: str, value: object, reason: str) -> None:
         super().__init__(f"Invalid value {_shown(value)} for configuration {name}: {reason}")
@@ -95,12 +95,12 @@ class EmptyEntry(ConfigError):
 
 
 def _shown(value: object) -> str:
-    """Java's way to print a list is part of Kafka's messages."""
+    """Format a value as in Kafka's messages, which print lists as Java does."""
     return f"[{', '.join(map(str, value))}]" if isinstance(value, list) else str(value)
 
 
 class Validator(NamedTuple):
-    """The values that a key allows: ``check(name, value)`` raises InvalidValue; ``allowed`` describes them."""
+    """The allowed values of a key: ``check(name, value)`` raises InvalidValue, ``allowed`` describes them."""
 
     allowed: str
     check: Callable[[str, Value], None]
@@ -111,9 +111,9 @@ class Validator(NamedTuple):
 class ConfigKey:
     """One row of a table of configurations.
 
-    ``synonyms``: broker configurations that give a topic configuration its default, in Kafka's order of precedence.
-    ``is_dynamic``: may be changed while the broker runs. ``is_internal``: Kafka has it for its tests, or not at all;
-    DescribeConfigs shows it only once it is set.
+    ``synonyms``: the broker configurations that set the default of a topic configuration, in Kafka's order of precedence.
+    ``is_dynamic``: can be changed while the broker runs. ``is_internal``: in Kafka for tests only, or unknown to it;
+    DescribeConfigs shows it only if it is set.
     """
 
     name: str
@@ -134,15 +134,15 @@ class ConfigKey:
 
     @property
     def is_sensitive(self) -> bool:
-        """True if its value is never shown: a password, or a value that may hold one."""
+        """True if the value is never shown, because it is or may contain a password."""
         return self.type is ConfigType.PASSWORD
 
     def shown(self, value: Value) -> str | None:
-        """A value as DescribeConfigs shows it; None for a sensitive one."""
+        """Format a value for DescribeConfigs; None for a sensitive one."""
         return None if self.is_sensitive else format_value(value)
 
     def parse(self, text: str) -> Value:
-        """Read a value; raises ConfigError with Kafka's wording for what it does not allow."""
+        """Parse and check a value; raises ConfigError with Kafka's wording."""
         value = parse_value(self.name, self.type, text)
         if self.validator is not None:
             if self.validator.drops_duplicates and isinstance(value, list):
@@ -151,7 +151,7 @@ class ConfigKey:
         return value
 
 
-# The numbers and blanks that Java reads; Python alone would take 1_000, and refuse 0.5f.
+# Java's syntax of numbers and blanks. Python's own parser would accept 1_000 and reject 0.5f.
 _BLANKS = "".join(map(chr, range(0x21)))
 _INTEGER = re.compile(r"[+-]?\d+")
 _DOUBLE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFdD]?", re.ASCII)
@@ -161,7 +161,7 @@ _BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
 
 def parse_value(name: str, type_: ConfigType, text: str) -> Value:
-    """Text to the Python value of its type (``ConfigDef.parseType``); lists to ``list[str]``."""
+    """Parse a text as a value of the type (``ConfigDef.parseType``); lists become ``list[str]``."""
     text = text.strip(_BLANKS)
     if type_ is ConfigType.BOOLEAN:
         if text.lower() not in ("true", "false"):
@@ -196,7 +196,7 @@ def _parse_double(name: str, text: str) -> float:
 
 
 def format_value(value: Value) -> str | None:
-    """A value as DescribeConfigs shows it (``ConfigDef.convertToString``)."""
+    """Format a value for DescribeConfigs (``ConfigDef.convertToString``)."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -209,7 +209,7 @@ def format_value(value: Value) -> str | None:
 
 
 def _format_double(value: float) -> str:
-    """As Java's ``Double.toString``: 0.5, 1.0E-5, 1.7976931348623157E308."""
+    """Format a number like Java's ``Double.toString``: 0.5, 1.0E-5, 1.7976931348623157E308."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -256,7 +256,7 @@ def any_of(*words: str) -> Validator:
 
 
 def list_of(*words: str) -> Validator:
-    """Any of these words, none twice, or none at all (``ConfigDef.ValidList``)."""
+    """A list of these words without duplicates, or an empty list (``ConfigDef.ValidList``)."""
 
     def check(name: str, value: Value) -> None:
         for entry in _entries(value):

@@ -1,4 +1,4 @@
-"""The configurations of the group and transaction coordinators, a part of the broker's table."""
+"""The part of the broker's table that configures the group and transaction coordinators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LIST = ConfigType.LIST
 
 
 def _one_copy(kafkas_default: int) -> str:
-    return f" There is one broker and so one copy, whatever this says. Kafka's default is {kafkas_default}."
+    return f" A single broker stores one copy, regardless of this value. Kafka's default is {kafkas_default}."
 
 
 COORDINATOR_CONFIGS = (
@@ -18,30 +18,30 @@ COORDINATOR_CONFIGS = (
         "group.min.session.timeout.ms",
         _INT,
         6_000,
-        "Shortest `session.timeout.ms` that a classic member may ask for.",
+        "Shortest `session.timeout.ms` that a classic member may request.",
         at_least(0),
     ),
     ConfigKey(
         "group.max.session.timeout.ms",
         _INT,
         1_800_000,
-        "Longest `session.timeout.ms` that a classic member may ask for.",
+        "Longest `session.timeout.ms` that a classic member may request.",
         at_least(0),
     ),
     ConfigKey(
         "group.initial.rebalance.delay.ms",
         _INT,
         0,
-        "How long an empty classic group waits for more members before its first generation. Kafka's default is 3000, "
-        "the `server.properties` that it comes with says 0.",
+        "How long an empty classic group waits for more members before its first generation. Kafka's default is 3000; "
+        "its `server.properties` sets 0.",
         at_least(0),
     ),
-    ConfigKey("group.max.size", _INT, INT_MAX, "Members that a classic group may have.", at_least(1)),
+    ConfigKey("group.max.size", _INT, INT_MAX, "Most members of a classic group.", at_least(1)),
     ConfigKey(
         "group.coordinator.rebalance.protocols",
         _LIST,
         ["classic", "consumer"],
-        "Group protocols that are served. `streams` and `share` are accepted and not served.",
+        "Group protocols to serve. `streams` and `share` are accepted but not served.",
         list_of("classic", "consumer", "share", "streams"),
     ),
     # Consumer groups (KIP-848)
@@ -49,7 +49,7 @@ COORDINATOR_CONFIGS = (
         "group.consumer.session.timeout.ms",
         _INT,
         45_000,
-        "How long a member of a consumer group may be silent.",
+        "Time after which a silent member is removed from a consumer group.",
         at_least(1),
     ),
     ConfigKey(
@@ -70,7 +70,7 @@ COORDINATOR_CONFIGS = (
         "group.consumer.heartbeat.interval.ms",
         _INT,
         5_000,
-        "How often members of consumer groups are told to send a heartbeat.",
+        "Interval of the heartbeats of members of consumer groups.",
         at_least(1),
     ),
     ConfigKey(
@@ -91,8 +91,8 @@ COORDINATOR_CONFIGS = (
         "group.consumer.assignment.interval.ms",
         _INT,
         1_000,
-        "Shortest time between two target assignments of a consumer group (KIP-1263); until it is over, members that join "
-        "wait for theirs.",
+        "Shortest time between two target assignments of a consumer group (KIP-1263); new members wait for theirs until it "
+        "is over.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -110,50 +110,50 @@ COORDINATOR_CONFIGS = (
         "Longest interval that a group's own `consumer.assignment.interval.ms` may set.",
         at_least(0),
     ),
-    ConfigKey("group.consumer.max.size", _INT, INT_MAX, "Members that a consumer group may have.", at_least(1)),
+    ConfigKey("group.consumer.max.size", _INT, INT_MAX, "Most members of a consumer group.", at_least(1)),
     ConfigKey(
         "group.consumer.assignors",
         _LIST,
         ["uniform", "range"],
-        "Assignors of consumer groups that members may choose from; the first is the default.",
+        "Assignors that members of consumer groups may choose; the first is the default.",
         list_of("uniform", "range"),
     ),
     ConfigKey(
         "group.consumer.migration.policy",
         _STRING,
         "bidirectional",
-        "Which way a group with members may change between the classic and the consumer protocol.",
+        "Allowed direction of change between the classic and the consumer protocol, for groups with members.",
         any_of("disabled", "downgrade", "upgrade", "bidirectional"),
     ),
     ConfigKey(
         "group.consumer.regex.refresh.interval.ms",
         _INT,
         600_000,
-        "How often subscriptions by regular expression are resolved again.",
+        "Interval at which subscriptions by regular expression are resolved.",
         at_least(10_000),
         is_internal=True,
     ),
     # Offsets
-    ConfigKey("offset.metadata.max.bytes", _INT, 4_096, "Longest text that may come with a committed offset."),
+    ConfigKey("offset.metadata.max.bytes", _INT, 4_096, "Longest metadata text of a committed offset."),
     ConfigKey(
         "offsets.retention.minutes",
         _INT,
         10_080,
-        "How long the offsets of a group without members, or of topics that it no longer reads, are kept.",
+        "Retention time of the offsets of a group without members, and of topics that a group no longer reads.",
         at_least(1),
     ),
     ConfigKey(
         "offsets.retention.check.interval.ms",
         ConfigType.LONG,
         600_000,
-        "How often offsets past `offsets.retention.minutes` are looked for.",
+        "Interval of the check for offsets past `offsets.retention.minutes`.",
         at_least(1),
     ),
     ConfigKey(
         "offsets.topic.num.partitions",
         _INT,
         50,
-        "Partitions of `__consumer_offsets` when it is created. A group's partition depends on it: not to be changed later.",
+        "Partitions of `__consumer_offsets` at its creation. Do not change it later: it determines the partition of a group.",
         at_least(1),
     ),
     ConfigKey(
@@ -167,7 +167,7 @@ COORDINATOR_CONFIGS = (
         "offsets.topic.segment.bytes",
         _INT,
         104_857_600,
-        "`segment.bytes` of `__consumer_offsets` when it is created.",
+        "`segment.bytes` of `__consumer_offsets` at its creation.",
         at_least(1),
     ),
     ConfigKey(
@@ -183,21 +183,21 @@ COORDINATOR_CONFIGS = (
         "transactional.id.expiration.ms",
         _INT,
         604_800_000,
-        "How long a transactional id without a transaction is kept.",
+        "Time after which an unused transactional id is removed.",
         at_least(1),
     ),
     ConfigKey(
         "transaction.max.timeout.ms",
         _INT,
         900_000,
-        "Longest `transaction.timeout.ms` that a producer may ask for.",
+        "Longest `transaction.timeout.ms` that a producer may request.",
         at_least(1),
     ),
     ConfigKey(
         "transaction.state.log.num.partitions",
         _INT,
         50,
-        "Partitions of `__transaction_state` when it is created. Not to be changed later.",
+        "Partitions of `__transaction_state` at its creation. Do not change it later.",
         at_least(1),
     ),
     ConfigKey(
@@ -218,21 +218,21 @@ COORDINATOR_CONFIGS = (
         "transaction.state.log.segment.bytes",
         _INT,
         104_857_600,
-        "`segment.bytes` of `__transaction_state` when it is created.",
+        "`segment.bytes` of `__transaction_state` at its creation.",
         at_least(1),
     ),
     ConfigKey(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         _INT,
         10_000,
-        "How often transactions past their timeout are looked for.",
+        "Interval of the check for transactions past their timeout.",
         at_least(1),
     ),
     ConfigKey(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         _INT,
         3_600_000,
-        "How often transactional ids past `transactional.id.expiration.ms` are looked for.",
+        "Interval of the check for transactional ids past `transactional.id.expiration.ms`.",
         at_least(1),
     ),
     ConfigKey(
@@ -247,7 +247,7 @@ COORDINATOR_CONFIGS = (
         "max.incremental.fetch.session.cache.slots",
         _INT,
         1_000,
-        "Fetch sessions (KIP-227) kept at once; 0: none.",
+        "Most fetch sessions (KIP-227) kept at the same time; 0: none.",
         at_least(0),
     ),
 )

@@ -1,7 +1,7 @@
-"""Configurations of groups (resource type 32, KIP-848): the table, its rules, and how they are described.
+"""The table of group configurations (resource type 32, KIP-848), with their validation and description.
 
-A group's own value stands over the broker's, within the limits that the broker sets. Groups need not exist: what is set
-waits for them. Kafka has rows for share and streams groups beside these.
+A group's own value overrides the broker's, within the broker's limits. A configuration may be set before its group exists.
+Kafka also has rows for share and streams groups.
 
 Source: GroupConfig, GroupConfigManager.
 """
@@ -45,7 +45,7 @@ GROUP_CONFIGS: Mapping[str, ConfigKey] = {
             HEARTBEAT_INTERVAL_MS,
             ConfigType.INT,
             5_000,
-            "How often members of this consumer group are told to send a heartbeat.",
+            "Interval of the heartbeats of this consumer group's members.",
             at_least(1),
             ("group.consumer.heartbeat.interval.ms",),
         ),
@@ -53,7 +53,7 @@ GROUP_CONFIGS: Mapping[str, ConfigKey] = {
             SESSION_TIMEOUT_MS,
             ConfigType.INT,
             45_000,
-            "How long a member of this consumer group may be silent.",
+            "Time after which a silent member is removed from this consumer group.",
             at_least(1),
             ("group.consumer.session.timeout.ms",),
         ),
@@ -74,7 +74,7 @@ _OF_THE_BROKER: Mapping[str, Callable[[BrokerConfig], int]] = {
 
 
 def validate_group_configs(outcome: Mapping[str, str], config: BrokerConfig) -> None:
-    """Check what a group would have after a change; raises KafkaError(INVALID_CONFIG) (`GroupConfig.validate`)."""
+    """Check a group's configurations as they are after a change; raises KafkaError(INVALID_CONFIG) (`GroupConfig.validate`)."""
     for name in outcome:
         if name not in GROUP_CONFIGS:
             raise _refusal(f"Unknown group config name: {name}")
@@ -93,7 +93,7 @@ def validate_group_configs(outcome: Mapping[str, str], config: BrokerConfig) -> 
 
 
 def value_of_group(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> int:
-    """A group's own value, within what the broker allows now (`GroupConfig.evaluate`), or the broker's."""
+    """A group's own value, clamped to the broker's current limits (`GroupConfig.evaluate`), or the broker's."""
     text = overrides.get(name)
     if text is None:
         return _OF_THE_BROKER[name](config)
@@ -102,7 +102,7 @@ def value_of_group(name: str, overrides: Mapping[str, str], config: BrokerConfig
 
 
 def describe_group_configs(overrides: Mapping[str, str], config: BrokerConfig) -> list[DescribedConfig]:
-    """Every configuration of a group with its value and where that comes from."""
+    """Every configuration of a group, with its value and source."""
     described = []
     for key in GROUP_CONFIGS.values():
         synonyms = list(config.sources(key.synonyms[0]))

@@ -1,7 +1,7 @@
-"""Addresses to listen on and addresses for clients: the text of `listeners` and `advertised.listeners`.
+"""The listeners of a broker and their advertised addresses, parsed from `listeners` and `advertised.listeners`.
 
 A listener is ``NAME://host:port``. An empty host binds every interface, port 0 takes a free one, ``[::1]`` is IPv6.
-Names are in capitals; `listener.security.protocol.map` gives each its security protocol. Kafka: ``ListenersValidator``,
+Names are in capitals; `listener.security.protocol.map` assigns each a security protocol. Kafka: ``ListenersValidator``,
 ``EndPoint``.
 """
 
@@ -22,11 +22,11 @@ SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", SASL_PLAINTEXT, SASL_SSL)
 SASL_PROTOCOLS = (SASL_PLAINTEXT, SASL_SSL)
 TLS_PROTOCOLS = ("SSL", SASL_SSL)
 META_ADDRESSES = ("0.0.0.0", "::", "")
-"""Hosts that mean "every interface": fine to bind, useless to a client."""
+"""Hosts that mean "every interface": valid for binding, useless to a client."""
 
 
 class Listener(NamedTuple):
-    """One address. ``host`` is empty for every interface; IPv6 hosts come without brackets."""
+    """One listener. ``host`` is empty for every interface; IPv6 hosts have no brackets."""
 
     name: str
     host: str
@@ -40,7 +40,7 @@ class Listener(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """True if only this machine can connect to what listens there."""
+        """True if only this machine can connect."""
         if self.host in ("localhost", "127.0.0.1", "::1"):
             return True
         import ipaddress
@@ -52,7 +52,7 @@ class Listener(NamedTuple):
 
     @property
     def http_scheme(self) -> str:
-        """Of the HTTP port: https with TLS."""
+        """The URL scheme if this is the HTTP port: https with TLS."""
         return "https" if self.security_protocol in TLS_PROTOCOLS else "http"
 
     def __str__(self) -> str:
@@ -61,13 +61,13 @@ class Listener(NamedTuple):
 
 @dataclass(slots=True)
 class Addresses:
-    """The addresses of a running broker, with the ports that it really has."""
+    """The addresses of a running broker, with actual ports."""
 
     kafka: list[Listener]
     http: Listener | None = None
-    """For this machine."""
+    """The address for clients on this machine."""
     http_bound: Listener | None = None
-    """The host is that of `diamant.http.listen`, perhaps every interface."""
+    """The bound address; its host is that of `diamant.http.listen`, possibly every interface."""
 
     @property
     def http_url(self) -> str | None:
@@ -80,12 +80,12 @@ _ADDRESS = re.compile(r"(?:\[[0-9A-Za-z:.%_-]*\]|[0-9A-Za-z.%_-]*):[0-9]{1,5}", 
 
 
 def listener_text(address: str, protocol: str = PLAINTEXT) -> str:
-    """``host:port``, as people type it, as a listener named as its protocol; a listener's text stays as it is."""
+    """Turn a bare ``host:port`` into a listener named after its protocol; a listener's text is returned unchanged."""
     return f"{protocol}://{address}" if _ADDRESS.fullmatch(address) else address
 
 
 def parse_address(config_name: str, text: str, listener_name: str) -> Listener:
-    """``host:port`` as a listener of that name, for what speaks no Kafka; raises ConfigError, naming the configuration."""
+    """Parse ``host:port`` as a listener of that name, for ports of other protocols. ConfigError names the configuration."""
     if _ADDRESS.fullmatch(text) is None or int(text.rpartition(":")[2]) > 0xFFFF:
         raise ConfigError(f"{config_name}: {text!r} is not host:port with a port from 0 to 65535")
     return _parse_listener(config_name, f"{listener_name}://{text}", {listener_name: PLAINTEXT})
@@ -94,17 +94,17 @@ def parse_address(config_name: str, text: str, listener_name: str) -> Listener:
 def parse_listeners(
     config_name: str, texts: Sequence[str], protocols: Mapping[str, str], *, names_may_share_ports: bool = False
 ) -> list[Listener]:
-    """The listeners of one configuration; raises ConfigError, naming it.
+    """Parse the listeners of one configuration. ConfigError names it.
 
-    ``protocols``: listener name → security protocol. Two listeners may not share a name, nor a port unless that is 0 or
-    ``names_may_share_ports`` (advertised listeners may stand behind one proxy).
+    ``protocols``: listener name → security protocol. Two listeners may not share a name, nor a port unless it is 0 or
+    ``names_may_share_ports`` is set (advertised listeners may be behind one proxy).
     """
     listeners: list[Listener] = []
     for text in texts:
         listener = _parse_listener(config_name, text, protocols)
         for other in listeners:
             if other.name == listener.name:
-                raise ConfigError(f"{config_name}: the name {listener.name} stands twice: {other}, {listener}")
+                raise ConfigError(f"{config_name}: the name {listener.name} occurs twice: {other}, {listener}")
             if other.port == listener.port != 0 and other.host == listener.host and not names_may_share_ports:
                 raise ConfigError(f"{config_name}: {other} and {listener} would use the same port")
         listeners.append(listener)
@@ -134,6 +134,6 @@ def parse_protocol_map(text: str) -> dict[str, str]:
             allowed = ", ".join(SECURITY_PROTOCOLS)
             raise ConfigError(f"listener.security.protocol.map: {entry!r} is not NAME:PROTOCOL with one of {allowed}")
         if name in protocols:
-            raise ConfigError(f"listener.security.protocol.map: the name {name} stands twice")
+            raise ConfigError(f"listener.security.protocol.map: the name {name} occurs twice")
         protocols[name] = protocol
     return protocols

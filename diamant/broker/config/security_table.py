@@ -1,10 +1,10 @@
-"""Settings that ask for security: a broker that is told to keep clients out, and cannot, must not start.
+"""The check of security settings. A broker whose settings request protection that it cannot provide must not start.
 
-There are TLS and SASL for listeners that have them. Settings of either are refused where no listener follows them.
+TLS and SASL settings apply to listeners with TLS or SASL. They are refused if no such listener uses them.
 
-What stands at Kafka's default, or is empty, asks for nothing, and neither does what concerns a listener that is not opened.
+Settings that are empty, at Kafka's default, or for a listener that is not opened request nothing.
 
-Source: what Kafka 4.3.1 answers to DescribeConfigs.
+Source: Kafka 4.3.1's response to DescribeConfigs.
 """
 
 from __future__ import annotations
@@ -66,27 +66,26 @@ _WITHOUT_DEFAULT = frozenset(["delegation.token.secret.key"])
 _PREFIXES = ("sasl.", "ssl.")
 _OF_A_LISTENER = re.compile(r"listener\.name\.([^.]+)\.(.+)")
 _MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "gssapi")
-"""In the names of settings, small."""
+"""The mechanisms as they occur in the names of settings, in lower case."""
 _OF_TLS = frozenset(key.name for key in SSL_CONFIGS) | {"ssl.protocol", "ssl.endpoint.identification.algorithm"}
-"""Settings that a listener with TLS follows; the last two are about nothing that a server does."""
+"""The settings that a listener with TLS uses. The last two have no effect on a server."""
 
 
 def check_security(properties: Mapping[str, str], listeners: Sequence[Listener]) -> None:
-    """Raise ConfigError if a broker that opens `listeners` is asked for security that it does not have: one line, names of
-    settings, no values.
+    """Raise ConfigError if a setting requests security that a broker with these `listeners` does not provide. The message is one
+    line with the names of the settings, without values.
     """
     asked = security_settings(properties, listeners)
     if asked:
         verb, them = ("asks", "it") if len(asked) == 1 else ("ask", "them")
         raise ConfigError(
-            f"{', '.join(asked)} {verb} for security that Diamant does not have, or not on these listeners: everybody "
-            f"who reaches the port would come in. Remove {them}, or open a listener that follows {them} (SSL, SASL_PLAINTEXT, "
-            "SASL_SSL)"
+            f"{', '.join(asked)} {verb} for security that Diamant does not have, or not on these listeners: any client "
+            f"could connect. Remove {them}, or open a listener that uses {them} (SSL, SASL_PLAINTEXT, SASL_SSL)"
         )
 
 
 def _is_for_sasl(name: str, value: str, with_sasl: Collection[str]) -> bool:
-    """True if a listener with SASL does what a setting asks for."""
+    """True if a listener with SASL implements the setting."""
     if name == "security.inter.broker.protocol":
         return value.strip() in SASL_PROTOCOLS and bool(with_sasl)
     of_listener = _OF_A_LISTENER.fullmatch(name)
@@ -97,7 +96,7 @@ def _is_for_sasl(name: str, value: str, with_sasl: Collection[str]) -> bool:
 
 
 def _is_for_tls(name: str, value: str, with_tls: Collection[str]) -> bool:
-    """True if a listener with TLS does what a setting asks for."""
+    """True if a listener with TLS implements the setting."""
     if name == "security.inter.broker.protocol":
         return value.strip() in TLS_PROTOCOLS and bool(with_tls)
     of_listener = _OF_A_LISTENER.fullmatch(name)
@@ -115,7 +114,7 @@ def setting_of_listener(name: str) -> str:
 
 
 def names_of_setting(listener: str, setting: str, mechanism: str = "") -> Iterable[str]:
-    """The names that a setting of a listener may be set by, the most specific first; the broker's own is not among them."""
+    """The names of a listener's own setting, most specific first; without the broker's name of it."""
     prefix = f"listener.name.{listener.lower()}."
     if mechanism:
         yield f"{prefix}{mechanism.lower()}.{setting}"
@@ -123,7 +122,7 @@ def names_of_setting(listener: str, setting: str, mechanism: str = "") -> Iterab
 
 
 def security_settings(properties: Mapping[str, str], listeners: Sequence[Listener]) -> list[str]:
-    """Return the names in `properties` that ask for security which none of these listeners has."""
+    """The names in `properties` that request security which none of these listeners provides."""
     names = [listener.name for listener in listeners]
     with_sasl = {listener.name for listener in listeners if listener.security_protocol in SASL_PROTOCOLS}
     with_tls = {listener.name for listener in listeners if listener.security_protocol in TLS_PROTOCOLS}
@@ -139,7 +138,7 @@ def security_settings(properties: Mapping[str, str], listeners: Sequence[Listene
 def kept_for_kafka(
     image: MetadataImage, node_id: int, listeners: Sequence[Listener], *, has_authorizer: bool
 ) -> list[str]:
-    """Return a line for the log on what a metadata log has for a Kafka with security; none if it has nothing of the kind."""
+    """The log line about a metadata log's security settings and ACLs that have no effect here; empty if there are none."""
     kept = []
     for resource in ("", str(node_id)):
         kept += security_settings(image.configs.get((BROKER_RESOURCE, resource), {}), listeners)
@@ -149,31 +148,31 @@ def kept_for_kafka(
 
 
 def without_effect(names: Iterable[str]) -> str:
-    """Return what the log says of settings that came over the wire: as in Kafka, they change no listener that is open without."""
+    """The log line about dynamic settings without effect. As in Kafka, they do not secure a listener that is already open."""
     return (
-        f"{', '.join(names)}: kept for a Kafka that opens the directory, without effect here. Listeners stay as the start has "
-        "opened them; one without TLS and SASL lets in everybody who reaches it"
+        f"{', '.join(names)}: kept for a Kafka that opens the directory, without effect here. Open listeners are not changed; "
+        "any client can connect to one without TLS and SASL"
     )
 
 
 def told_at_start(listeners: Sequence[Listener], http: Listener | None, *, has_token: bool) -> list[str]:
-    """Return a line for the log on each port that others can reach and that does not keep them out."""
+    """The log lines about unprotected ports that other machines can reach, one per port."""
     told = [
-        f"{listener} is open to everybody who reaches it: it has neither TLS nor SASL. Make it SASL_SSL or SSL, or listen on "
+        f"{listener} is open to any client: it has neither TLS nor SASL. Make it SASL_SSL or SSL, or listen on "
         "127.0.0.1: docs/how-to/secure-a-broker.md"
         for listener in listeners
         if listener.security_protocol == PLAINTEXT and not listener.is_loopback
     ]
     if http is not None and has_token and http.security_protocol == PLAINTEXT and not http.is_loopback:
         told.append(
-            f"HTTP at {http.address} has no TLS: its token can be read on the way. Set diamant.http.ssl.keystore.location, or "
+            f"HTTP at {http.address} has no TLS: its token can be intercepted. Set diamant.http.ssl.keystore.location, or "
             "listen on 127.0.0.1: docs/how-to/secure-a-broker.md"
         )
     return told
 
 
 def _meant(name: str, listeners: Collection[str]) -> Iterable[str]:
-    """The settings that a name may stand for: one of a listener may have a mechanism, too (`plain.sasl.jaas.config`)."""
+    """The settings that a name may stand for. A listener's setting may begin with a mechanism (`plain.sasl.jaas.config`)."""
     of_listener = _OF_A_LISTENER.fullmatch(name)
     if of_listener is None:
         return (name,)

@@ -1,6 +1,6 @@
-"""The table of configurations of TLS, Kafka's names.
+"""The table of the TLS configurations, with Kafka's names.
 
-A listener may have values of its own, `listener.name.inside.ssl.client.auth`. The HTTP port has the same names,
+They can be set for a listener, as `listener.name.inside.ssl.client.auth`, and for the HTTP port, as
 `diamant.http.ssl.*`.
 
 Source: SslConfigs, BrokerSecurityConfigs of Kafka 4.3.
@@ -23,15 +23,15 @@ _OF_A_PORT = (
         "ssl.keystore.location",
         _STRING,
         None,
-        "The file with the broker's private key and its certificates: PEM, or PKCS12. Known by its contents.",
+        "File with the broker's private key and certificate chain: PEM or PKCS12. The format is detected.",
         is_dynamic=True,
     ),
     ConfigKey(
         "ssl.keystore.type",
         _STRING,
         "JKS",
-        "PEM or PKCS12; `ssl.keystore.key` needs PEM. JKS, which is Kafka's default, stands for what the file turns out to be; a "
-        "file that is JKS indeed is refused, with the command that converts it.",
+        "PEM or PKCS12; `ssl.keystore.key` needs PEM. With JKS, Kafka's default, the format is detected; a file that really is "
+        "JKS is refused, with the command that converts it.",
         is_dynamic=True,
     ),
     ConfigKey("ssl.keystore.password", _PASSWORD, None, "Password of a PKCS12 key store.", is_dynamic=True),
@@ -39,7 +39,7 @@ _OF_A_PORT = (
         "ssl.key.password",
         _PASSWORD,
         None,
-        "What decrypts the private key in PEM, if it is encrypted.",
+        "Password of an encrypted private key in PEM.",
         is_dynamic=True,
     ),
     ConfigKey(
@@ -49,14 +49,14 @@ _OF_A_PORT = (
         "ssl.keystore.certificate.chain",
         _PASSWORD,
         None,
-        "The certificates that go with `ssl.keystore.key`, in PEM, the broker's own first.",
+        "The certificate chain of `ssl.keystore.key`, in PEM, the broker's certificate first.",
         is_dynamic=True,
     ),
     ConfigKey(
         "ssl.truststore.location",
         _STRING,
         None,
-        "The file with the certificates whose clients are trusted: PEM, or PKCS12. For `ssl.client.auth`.",
+        "File with the certificates that verify clients: PEM or PKCS12. For `ssl.client.auth`.",
         is_dynamic=True,
     ),
     ConfigKey("ssl.truststore.type", _STRING, "JKS", "As `ssl.keystore.type`.", is_dynamic=True),
@@ -72,8 +72,8 @@ _OF_A_PORT = (
         "ssl.client.auth",
         _STRING,
         "none",
-        "Whether clients show a certificate: required, requested (who shows none is ANONYMOUS), none. Beside SASL only the "
-        "listener's own setting counts. Diamant demands a trust store for it; Kafka would trust every CA that Java trusts.",
+        "Client certificates: required, requested (a client without one is ANONYMOUS), none. On listeners with SASL, only the "
+        "listener's own setting counts. Diamant needs a trust store for it; Kafka would trust every CA that Java trusts.",
         any_of("required", "requested", "none"),
         is_dynamic=True,
     ),
@@ -81,7 +81,7 @@ _OF_A_PORT = (
         "ssl.enabled.protocols",
         _LIST,
         ["TLSv1.2", "TLSv1.3"],
-        "Versions of TLS.",
+        "Allowed versions of TLS.",
         list_of("TLSv1.2", "TLSv1.3"),
         is_dynamic=True,
     ),
@@ -89,8 +89,8 @@ _OF_A_PORT = (
         "ssl.cipher.suites",
         _LIST,
         [],
-        "The cipher suites that are allowed, by their standard names (`TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384`) or OpenSSL's; "
-        "empty: what OpenSSL finds good. With a choice among those of TLS 1.3 a client that agrees on another one is cut off.",
+        "Allowed cipher suites, by their standard names (`TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384`) or OpenSSL's; empty: OpenSSL's "
+        "default. A TLS 1.3 connection that negotiates a suite outside the list is closed after the handshake.",
         is_dynamic=True,
     ),
 )
@@ -102,8 +102,8 @@ SSL_CONFIGS = (
         TLS,
         _BOOLEAN,
         False,
-        "For tests: listeners with TLS that have no key store get a certificate of a CA that lives as long as the broker, and "
-        "trust the clients that this CA knows. Addresses without a listener's name are those of SSL listeners then. "
+        "For tests: listeners with TLS but no key store get a certificate of a CA that exists while the broker runs, and trust "
+        "clients with certificates of this CA. Addresses without a listener's name then become SSL listeners. "
         "`BrokerConfig(tls=True)` sets it.",
     ),
     *_OF_A_PORT,
@@ -111,27 +111,27 @@ SSL_CONFIGS = (
         "ssl.principal.mapping.rules",
         _STRING,
         "DEFAULT",
-        "From the subject of a client's certificate to the name of its principal: rules separated by commas, "
-        "`RULE:pattern/replacement/` with L or U for small or large letters, or `DEFAULT` for the subject as it is.",
+        "Rules that map the subject of a client's certificate to the name of its principal, separated by commas: "
+        "`RULE:pattern/replacement/` with L or U for lower or upper case, or `DEFAULT` for the unchanged subject.",
     ),
     ConfigKey(
         "ssl.allow.dn.changes",
         _BOOLEAN,
         False,
-        "A key store that is replaced while the broker runs may have a certificate with another subject.",
+        "Allow a new key store, set while the broker runs, to have a certificate with another subject.",
     ),
     ConfigKey(
         "ssl.allow.san.changes",
         _BOOLEAN,
         False,
-        "A key store that is replaced while the broker runs may lack some of the former's alternative names.",
+        "Allow a new key store, set while the broker runs, to lack alternative names of the previous one.",
     ),
     *(
         replace(
             key,
             name=f"{HTTP_PREFIX}{key.name}",
-            documentation="TLS of the HTTP port, which it has if there is a key store: "
-            f"as `{key.name}`, whose value does not count here.",
+            documentation="TLS of the HTTP port, which uses TLS if it has a key store: "
+            f"like `{key.name}`, whose value does not apply to the HTTP port.",
             is_dynamic=key.name.startswith(_STORES),
         )
         for key in _OF_A_PORT

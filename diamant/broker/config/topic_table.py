@@ -1,6 +1,6 @@
-"""The configurations of a topic: every one that Kafka 4.3 has, with its default, its limits and what it does here.
+"""The table of topic configurations: all of Kafka 4.3's and some of Diamant's, with default, limits and documentation.
 
-Three sources, the first that is set wins: the topic's own (ConfigRecord in the metadata log), the broker's synonym
+The first source that is set wins: the topic's own value (ConfigRecord in the metadata log), the broker's synonym
 (``log.segment.bytes`` for ``segment.bytes``), the default. Kafka: ``org.apache.kafka.storage.internals.log.LogConfig``
 and ``ServerTopicConfigSynonyms``.
 """
@@ -35,7 +35,7 @@ _KEYS = (
         "compression.gzip.level",
         ConfigType.INT,
         -1,
-        "Level for batches that the broker compresses with gzip; -1 is the library's own choice.",
+        "Level for batches that the broker compresses with gzip; -1: the library's default.",
         between_or(1, 9, -1),
         ("compression.gzip.level",),
     ),
@@ -77,8 +77,8 @@ _KEYS = (
         "diamant.tombstone.hold",
         ConfigType.STRING,
         "none",
-        "`groups`: a tombstone stays past its delete horizon until every group with a committed offset in its partition has "
-        "passed it. `none`: it goes once its horizon is over, as in Kafka.",
+        "`groups`: a tombstone is kept past its delete horizon until every group with a committed offset in its partition has "
+        "passed it. `none`: it is removed after its delete horizon, as in Kafka.",
         any_of("none", "groups"),
         is_internal=True,
     ),
@@ -86,8 +86,8 @@ _KEYS = (
         "diamant.tombstone.hold.max.ms",
         ConfigType.LONG,
         604_800_000,
-        "With `diamant.tombstone.hold=groups`: the longest time that a tombstone is held after its delete horizon. "
-        "Then it may go, even if a group is behind.",
+        "With `diamant.tombstone.hold=groups`: the longest time that a tombstone is kept after its delete horizon, "
+        "even if a group is behind.",
         at_least(0),
         is_internal=True,
     ),
@@ -95,7 +95,7 @@ _KEYS = (
         "file.delete.delay.ms",
         ConfigType.LONG,
         60_000,
-        "How long the files of a removed segment stay, renamed to `.deleted`, before they are unlinked.",
+        "How long the files of a removed segment are kept, renamed to `.deleted`, before they are unlinked.",
         at_least(0),
         ("log.segment.delete.delay.ms",),
     ),
@@ -103,7 +103,7 @@ _KEYS = (
         "flush.messages",
         ConfigType.LONG,
         LONG_MAX,
-        "Force the log to disk after so many records. The default leaves it to the operating system, as Kafka does.",
+        "Number of records after which the log is flushed to disk. The default leaves it to the operating system, as in Kafka.",
         at_least(1),
         ("log.flush.interval.messages",),
     ),
@@ -111,7 +111,7 @@ _KEYS = (
         "flush.ms",
         ConfigType.LONG,
         LONG_MAX,
-        "Force the log to disk when its last flush is so long ago. The default leaves it to the operating system.",
+        "Time after which the log is flushed to disk. The default leaves it to the operating system.",
         at_least(0),
         ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     ),
@@ -126,8 +126,8 @@ _KEYS = (
         "index.interval.bytes",
         ConfigType.INT,
         4096,
-        "Distance in the log between two entries of the offset index. Smaller finds records with less reading and "
-        "costs memory.",
+        "Distance in the log between two entries of the offset index. A smaller distance speeds up look-ups and takes more "
+        "memory.",
         at_least(0),
         ("log.index.interval.bytes",),
     ),
@@ -135,8 +135,7 @@ _KEYS = (
         "internal.segment.bytes",
         ConfigType.INT,
         None,
-        "Segment size without the lower limit of `segment.bytes`, over which it wins: for tests that want many "
-        "segments.",
+        "Segment size without the lower limit of `segment.bytes`, which it overrides: for tests with many segments.",
         at_least(1),
         is_internal=True,
     ),
@@ -168,8 +167,7 @@ _KEYS = (
         "max.compaction.lag.ms",
         ConfigType.LONG,
         LONG_MAX,
-        "The longest that a record of a compacted topic may wait for the cleaner to look at it, however clean the log "
-        "is otherwise.",
+        "Longest time that a record of a compacted topic may wait for the cleaner, regardless of the dirty ratio.",
         at_least(1),
         ("log.cleaner.max.compaction.lag.ms",),
     ),
@@ -177,7 +175,7 @@ _KEYS = (
         "max.message.bytes",
         ConfigType.INT,
         1_048_588,
-        "Largest record batch, as stored and compressed, that the topic takes.",
+        "Largest record batch that the topic accepts, in its stored, compressed form.",
         at_least(0),
         ("message.max.bytes",),
     ),
@@ -209,7 +207,7 @@ _KEYS = (
         "min.cleanable.dirty.ratio",
         ConfigType.DOUBLE,
         0.5,
-        "Share of a log that must be uncleaned before the cleaner takes it. Lower cleans more often and wastes less "
+        "Share of a log that must be uncleaned before it is cleaned. A lower value cleans more often and wastes less "
         "space.",
         between(0, 1),
         ("log.cleaner.min.cleanable.ratio",),
@@ -226,8 +224,8 @@ _KEYS = (
         "min.insync.replicas",
         ConfigType.INT,
         1,
-        "How many replicas must hold a record before acks=all is answered. A single node has one: with more, such a "
-        "produce is refused with NOT_ENOUGH_REPLICAS.",
+        "Replicas that must hold a record before a produce with acks=all is acknowledged. A single node has one: with a higher "
+        "value, such a produce is refused with NOT_ENOUGH_REPLICAS.",
         at_least(1),
         ("min.insync.replicas",),
     ),
@@ -276,7 +274,7 @@ _KEYS = (
         "segment.bytes",
         ConfigType.INT,
         1 << 30,
-        "Size at which a segment is closed and the next one begun. Retention and cleaning work on closed segments "
+        "Size at which a segment is closed and the next one created. Retention and cleaning work on closed segments "
         "only.",
         at_least(1 << 20),
         ("log.segment.bytes",),
@@ -293,7 +291,7 @@ _KEYS = (
         "segment.jitter.ms",
         ConfigType.LONG,
         0,
-        "A random part of so many milliseconds is taken off `segment.ms`, so that not all segments close at once.",
+        "Maximum random reduction of `segment.ms`, so that not all segments close at once.",
         at_least(0),
         ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ),
@@ -309,7 +307,7 @@ _KEYS = (
         "unclean.leader.election.enable",
         ConfigType.BOOLEAN,
         False,
-        "Whether a replica that is behind may lead. Kept and shown; a single node elects no one.",
+        "Whether an out-of-sync replica may become leader. Kept and shown; a single node elects no leader.",
         synonyms=("unclean.leader.election.enable",),
     ),
 )

@@ -1,4 +1,4 @@
-"""Topic configurations as a broker judges, merges and describes them."""
+"""The validation, merging and description of topic configurations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 
-# Fields of LogConfig that are not simply the name with underscores.
+# Fields of LogConfig whose name is not the configuration's name with underscores.
 _FIELD_NAMES = {
     "diamant.tombstone.hold": "tombstone_hold",
     "diamant.tombstone.hold.max.ms": "tombstone_hold_max_ms",
@@ -33,7 +33,7 @@ _FIELD_NAMES = {
 }
 
 
-# What the log does not need to know: it belongs to replicas, tiers and elections, or is merged into segment_bytes.
+# Configurations that the log does not need: those of replicas, tiers and elections, and one merged into segment_bytes.
 _NOT_FOR_THE_LOG = frozenset(
     {
         "follower.replication.throttled.replicas",
@@ -50,9 +50,9 @@ _NOT_FOR_THE_LOG = frozenset(
 
 
 def validate_topic_configs(overrides: Mapping[str, str | None], broker: BrokerConfig) -> None:
-    """Check all configurations of a topic, one by one and against each other and the broker's defaults.
+    """Check all configurations of a topic, each by itself, against each other and against the broker's defaults.
 
-    Raises KafkaError(INVALID_CONFIG). Call it with what a topic would have *after* a change. Kafka:
+    Raises KafkaError(INVALID_CONFIG). ``overrides`` are the topic's configurations *after* the change. Kafka:
     ``LogConfig.validate``.
     """
     for name in overrides:
@@ -75,15 +75,15 @@ def validate_topic_configs(overrides: Mapping[str, str | None], broker: BrokerCo
 
 
 def append_to_list(name: str, current: str | None, addition: str) -> str:
-    """The value after IncrementalAlterConfigs APPEND. ``current`` None: the topic has no own value, so the default
-    counts.
+    """The value after IncrementalAlterConfigs APPEND. ``current`` None: the topic has no value of its own, so the default
+    is extended.
     """
     entries = _list_entries("APPEND", name, current)
     return ",".join(entries + [entry for entry in _split(addition) if entry not in entries])
 
 
 def subtract_from_list(name: str, current: str | None, removal: str) -> str:
-    """The value after IncrementalAlterConfigs SUBTRACT; entries that are not there are not missed."""
+    """The value after IncrementalAlterConfigs SUBTRACT; missing entries are ignored."""
     entries = _list_entries("SUBTRACT", name, current)
     for entry in _split(removal):
         if entry in entries:
@@ -94,8 +94,8 @@ def subtract_from_list(name: str, current: str | None, removal: str) -> str:
 def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
     """The configuration of a topic's logs: its own over the broker's defaults.
 
-    An override that does not parse is left out: it was valid when it was written, and a log directory made elsewhere
-    must open.
+    An override that does not parse is ignored: it was valid for the broker that wrote it, and its log directory must
+    open here.
     """
     fields: dict[str, Any] = {}
     for key in TOPIC_CONFIGS.values():
@@ -110,11 +110,11 @@ def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
 
 
 def describe_topic_configs(overrides: Mapping[str, str], broker: BrokerConfig) -> list[DescribedConfig]:
-    """Every configuration of a topic with its value and where that comes from (Kafka: ``ConfigHelper``, LogConfig
+    """Every configuration of a topic, with its value and source (Kafka: ``ConfigHelper``, LogConfig
     half).
 
-    As in Kafka only the first broker synonym counts as a source: ``retention.ms`` that comes from
-    ``log.retention.hours`` shows the right value with the source DEFAULT_CONFIG.
+    As in Kafka, only the first broker synonym counts as a source: a ``retention.ms`` set by
+    ``log.retention.hours`` has the right value, but the source DEFAULT_CONFIG.
     """
     return [
         _describe(key, overrides, broker)

@@ -1,8 +1,8 @@
-"""Configurations of topics that are Diamant's and are never stored: a command, and what the cleaner knows.
+"""Diamant's virtual topic configurations, which are never stored: a command, and the cleaner's state.
 
-They are there for clients that have nothing but Kafka's admin client. `diamant.compact=now`, sent by IncrementalAlterConfigs,
-compacts the topic; DescribeConfigs shows the others, read-only, for compacted topics (`diamant.describe=false` hides all).
-Tools that copy a topic's configurations send them back: CreateTopics and AlterConfigs leave them out.
+They serve clients that have only Kafka's admin client. IncrementalAlterConfigs with `diamant.compact=now` compacts the topic.
+DescribeConfigs shows the others, read-only, for compacted topics; `diamant.describe=false` hides them. CreateTopics and
+AlterConfigs ignore all of them, since tools that copy a topic's configurations send them back.
 """
 
 from __future__ import annotations
@@ -24,33 +24,36 @@ class _Row(NamedTuple):
 ROWS: Mapping[str, _Row] = {
     COMPACT: _Row(
         ConfigType.STRING,
-        "Set to `now` by IncrementalAlterConfigs, compacts the topic and answers when that is done. Never stored.",
+        "`now`, set with IncrementalAlterConfigs, compacts the topic; the response follows when that is done. Never stored.",
     ),
     "diamant.dirty.ratio": _Row(
-        ConfigType.DOUBLE, "Share of the closed segments' bytes that no round has been over, of the dirtiest partition."
+        ConfigType.DOUBLE, "Share of bytes in closed segments that no round has cleaned yet, in the dirtiest partition."
     ),
     "diamant.dirty.records": _Row(
-        ConfigType.LONG, "Records that no round has been over, those in active segments included; without markers."
+        ConfigType.LONG, "Records that no round has cleaned yet, active segments included; without markers."
     ),
     "diamant.held.back": _Row(
-        ConfigType.STRING, "Partitions in which an open transaction keeps the cleaner out, and from which offset on."
+        ConfigType.STRING,
+        "Partitions in which an open transaction blocks the cleaner, each with the first blocked offset.",
     ),
     "diamant.last.cleaned": _Row(ConfigType.STRING, "When the last round ended in any partition, in UTC; or `never`."),
     "diamant.live.records": _Row(
-        ConfigType.LONG, "Records with a value in the part that is clean, where each key has one record."
+        ConfigType.LONG, "Records with a value in the clean part of the log, where each key has one record."
     ),
-    "diamant.markers": _Row(ConfigType.LONG, "Markers of transactions in the whole topic; they count as no records."),
+    "diamant.markers": _Row(ConfigType.LONG, "Transaction markers in the whole topic; not counted as records."),
     "diamant.oldest.superseded": _Row(
         ConfigType.STRING,
-        "Since when something superseded may be in the log, in UTC: the first append that no round has been over; or `none`.",
+        "Earliest time of a superseded record in the log, in UTC: the first append that no round has cleaned yet; or `none`.",
     ),
     "diamant.removed.records": _Row(
-        ConfigType.LONG, "Records that rounds have removed since the broker's start; without markers."
+        ConfigType.LONG, "Records removed by rounds since the broker's start; without markers."
     ),
-    "diamant.tombstones": _Row(ConfigType.LONG, "Tombstones in the clean part, which wait for their delete horizons."),
+    "diamant.tombstones": _Row(
+        ConfigType.LONG, "Tombstones in the clean part of the log, which wait for their delete horizons."
+    ),
     "diamant.uncleanable.partitions": _Row(
         ConfigType.STRING,
-        "Partitions that the cleaner leaves alone because of an error, or a damaged segment of which: how many, and which files.",
+        "Partitions that the cleaner skips because of an error, and partitions with a damaged segment: their number and files.",
     ),
 }
 """By name, in alphabetical order."""
@@ -59,7 +62,7 @@ READ_ONLY = frozenset(ROWS) - {COMPACT}
 
 
 def described(name: str, value: str) -> DescribedConfig:
-    """One entry of a DescribeConfigs answer. Its source is the default: tools that copy what was set leave it alone."""
+    """One entry of a DescribeConfigs response. Its source is the default, so that tools that copy set values skip it."""
     row = ROWS[name]
     return DescribedConfig(
         name=name,

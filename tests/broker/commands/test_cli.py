@@ -199,4 +199,4 @@ def test_every_interface_is_warned_of(tmp_path: Path) -> None:
         address = f"0.0.0.0:{other.getsockname()[1]}"
         result = run_start("--listen", address, "--data", str(tmp_path / "data"))
     assert result.returncode == 1
-    assert f"PLAINTEXT://{address} is open to everybody who reaches it: it has neither TLS nor SASL" in result.stderr
+    assert f"PLAINTEXT://{address} is open to any client: it has neither TLS nor SASL" in result.stderr

@@ -143,7 +143,7 @@ async def test_http_for_everybody_without_a_token_is_warned_of(
     assert warnings() == []
     async with running(tmp_path, diamant_http_token_file=str(token_file), listen=listen):
         pass
-    assert ["has no TLS: its token can be read on the way" in warning for warning in warnings()] == [True]
+    assert ["has no TLS: its token can be intercepted" in warning for warning in warnings()] == [True]
     caplog.clear()
     async with running(tmp_path, listen=listen) as broker:
         assert (await ask(broker, "GET", "/v1/clock")).status == 200
