@@ -2,9 +2,9 @@
 
     0 ... clean ... first_dirty ... dirty ... first_uncleanable ... not yet ... log end
 
-Nothing at or above the last stable offset, in the active segment, or younger than `min.compaction.lag.ms` is touched. A log is
-due if the dirty share of its bytes is above `min.cleanable.dirty.ratio`, or if something in it is older than
-`max.compaction.lag.ms`. Everything goes by whole segments; no record is read (the first batch header of a segment may be).
+A round does not touch records at or above the last stable offset, in the active segment, or younger than
+`min.compaction.lag.ms`. A log is due if the dirty share of its bytes exceeds `min.cleanable.dirty.ratio`, or if a dirty record
+is older than `max.compaction.lag.ms`. All rules apply to whole segments; no record is read, at most a segment's first header.
 
 Source: Kafka's LogCleanerManager and LogToClean.
 """
@@ -53,7 +53,7 @@ LogT = TypeVar("LogT", bound=LogView)
 
 
 class Limits(NamedTuple):
-    """The limits of a round, one for each rule; it ends at the base of the segment that holds the lowest of them."""
+    """The limits of a round, one for each rule. The round ends at the base of the segment that holds the lowest limit."""
 
     active_segment: int
     """Base offset of the active segment."""
@@ -64,24 +64,24 @@ class Limits(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """The least of them."""
+        """The lowest limit."""
         bound = min(self.last_stable_offset, self.active_segment)
         return bound if self.young_segment is None else min(bound, self.young_segment)
 
 
 @dataclass(frozen=True, slots=True)
 class CleanableRange:
-    """The range of a log's next round, and what speaks for having it."""
+    """The range of a log's next round, and the figures that decide whether it is due."""
 
     first_dirty_offset: int
     is_checkpoint_reset: bool
-    """The checkpoint lay outside of the log and is to be replaced by `first_dirty_offset` at once."""
+    """True if the checkpoint lies outside of the log and must be replaced by `first_dirty_offset` at once."""
     first_uncleanable_offset: int
     """Exclusive end of the round, a segment's base offset."""
     clean_bytes: int
     cleanable_bytes: int
     delay_ms: int
-    """By how much the oldest dirty record has outlived `max.compaction.lag.ms`; 0 if it has not."""
+    """Age of the oldest dirty record beyond `max.compaction.lag.ms`; at least 0."""
     min_dirty_ratio: float
 
     @property
@@ -91,12 +91,12 @@ class CleanableRange:
 
     @property
     def dirty_ratio(self) -> float:
-        """Cleanable share of the bytes, 0 to 1; 0 for a log without any."""
+        """Cleanable share of the bytes, 0 to 1; 0 for an empty log."""
         return self.cleanable_bytes / self.total_bytes if self.total_bytes else 0.0
 
     @property
     def is_overdue(self) -> bool:
-        """True if `max.compaction.lag.ms` demands a round."""
+        """True if a round is due by `max.compaction.lag.ms`."""
         return self.delay_ms > 0
 
     @property
@@ -106,10 +106,10 @@ class CleanableRange:
 
 
 def overdue_by_records_ms(log: LogView, first_dirty_offset: int, now_ms: int) -> int:
-    """Return by how much the oldest dirty batch has outlived `max.compaction.lag.ms` by its timestamp, as in Kafka; else 0."""
+    """Return the age of the oldest dirty batch, by its timestamp as in Kafka, beyond `max.compaction.lag.ms`; at least 0."""
     limit_ms = log.config.max_compaction_lag_ms
     if limit_ms >= now_ms:
-        return 0  # nothing can be that old; saves reading first batches where no lag is set
+        return 0  # no record can be that old; saves reading first batches if no lag is set
     timestamps = (segment.first_timestamp for segment in inactive_from(log, first_dirty_offset))
     earliest_ms = min((timestamp for timestamp in timestamps if timestamp > 0), default=None)
     return 0 if earliest_ms is None else max(0, now_ms - max(limit_ms, 0) - earliest_ms)
@@ -123,11 +123,11 @@ def cleanable_range(
     is_forced: bool = False,
     overdue_ms: Callable[[LogT, int, int], int] = overdue_by_records_ms,
 ) -> CleanableRange:
-    """Return the range of the next round of `log`, whose `checkpoint` is where the last one ended (None: never).
+    """Return the range of the next round of `log`. `checkpoint` is the end of the last round; None: there was none.
 
-    `is_forced`: as if `min.compaction.lag.ms` were 0. `overdue_ms` tells by how much that lag's maximum is exceeded from an
-    offset on: in mode prompt `time_based_roll.overdue_ms`. Reads the first header of a dirty segment unless it is known, so it
-    may touch the disk.
+    `is_forced`: as if `min.compaction.lag.ms` were 0. `overdue_ms` takes log, first dirty offset and time, and returns the time
+    beyond `max.compaction.lag.ms` (mode prompt: `time_based_roll.overdue_ms`). May read the first header of dirty segments
+    from disk.
     """
     first_dirty = log.log_start_offset if checkpoint is None else checkpoint
     is_reset = not log.log_start_offset <= first_dirty <= log.log_end_offset
@@ -148,15 +148,15 @@ def cleanable_range(
 
 
 def is_candidate(log: LogView, found: CleanableRange) -> bool:
-    """Tell whether the log is one for the cleaner at all: compacted, and not empty."""
+    """Return whether the cleaner may clean the log: it is compacted, and the range is not empty."""
     return log.config.is_compacted and found.total_bytes > 0
 
 
 def by_urgency(ranges: Iterable[tuple[T, CleanableRange]], mode: str) -> list[tuple[T, CleanableRange]]:
-    """Return the eligible of some (anything, range) pairs, the one to be cleaned first in front.
+    """Return the eligible (anything, range) pairs, the most urgent first.
 
-    Mode kafka goes by the dirty ratio alone, so that a log past its `max.compaction.lag.ms` may wait for ever behind dirtier
-    ones. Mode prompt takes what is overdue first, the longest overdue in front.
+    Mode kafka sorts by dirty ratio alone, so a log past its `max.compaction.lag.ms` may wait forever behind dirtier ones. Mode
+    prompt puts overdue logs first, the longest overdue in front.
     """
     eligible = [pair for pair in ranges if pair[1].is_eligible]
     if mode == KAFKA:
@@ -165,10 +165,10 @@ def by_urgency(ranges: Iterable[tuple[T, CleanableRange]], mode: str) -> list[tu
 
 
 def limits(log: LogView, first_dirty: int, now_ms: int, *, is_forced: bool = False) -> Limits:
-    """Return what a round from `first_dirty` on may not go beyond; `is_forced`: as if `min.compaction.lag.ms` were 0."""
+    """Return the limits of a round that begins at `first_dirty`. `is_forced`: as if `min.compaction.lag.ms` were 0."""
     young = None
     if log.config.min_compaction_lag_ms > 0 and not is_forced:
-        # The first segment with a young record holds back all that follow, whatever their age.
+        # The first segment with a young record holds back all later segments, even older ones.
         for segment in inactive_from(log, first_dirty):
             if now_ms < old_enough_ms(segment, log.config):
                 young = segment.base_offset
@@ -177,18 +177,18 @@ def limits(log: LogView, first_dirty: int, now_ms: int, *, is_forced: bool = Fal
 
 
 def old_enough_ms(segment: SegmentView, config: LogConfig) -> int:
-    """Return from when on `min.compaction.lag.ms` does not hold a segment back."""
+    """Return the time from which `min.compaction.lag.ms` no longer holds a segment back."""
     return segment.largest_timestamp + config.min_compaction_lag_ms
 
 
 def round_down(log: LogView, offset: int) -> int:
-    """Return the base of the inactive segment that holds `offset`, else that of the active one."""
+    """Return the base offset of the inactive segment that holds `offset`; if none does, of the active one."""
     inactive = inactive_from(log, offset)
     return inactive[0].base_offset if inactive else log.segments[-1].base_offset
 
 
 def inactive_from(log: LogView, offset: int) -> Sequence[SegmentView]:
-    """Return the inactive segments from the one on that holds `offset`."""
+    """Return the inactive segments, beginning with the one that holds `offset`."""
     *inactive, active = log.segments
     if offset >= active.base_offset:
         return ()
@@ -202,4 +202,4 @@ def inactive_from(log: LogView, offset: int) -> Sequence[SegmentView]:
 
 BY_RATIO = "min.cleanable.dirty.ratio"
 BY_LAG = "max.compaction.lag.ms"
-"""What makes a round due."""
+"""The configurations that make a round due."""

@@ -1,4 +1,4 @@
-"""The limits of an engine: how much its parts take at a time, and in all."""
+"""The limits of an engine: the most that its parts process at a time, and hold in all."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Those of every engine; where they are smaller, only tests have made them so."""
+    """The defaults apply to every engine. Only tests set smaller limits."""
 
     batch_bytes: int = MAX_BATCH_BYTES
-    """What a batch may decompress to."""
+    """Largest decompressed batch."""
     output_bytes: int = MAX_SEGMENT_BYTES
-    """The size of an output, whatever the plan allows."""
+    """Largest output, even if the plan allows more."""
     parsed_bytes: int = 16 * 1024 * 1024
-    """Of memory, for the chunks of a log and what was parsed of them, that are kept from the first pass to the second; and for
-    those of one chunk. With 0 every batch goes by itself. Plain engine; the others are of the compiled one."""
+    """Plain engine: memory for the parsed chunks kept from the first pass for the second, and again for the current chunk. With
+    0 each batch is processed on its own. The limits below are those of the compiled engine."""
     read_bytes: int = 2 * 1024 * 1024
-    """A chunk of this size stays near the processor while kernels go over it. Half of it costs up to a twelfth more: calls."""
+    """A chunk of this size stays in the CPU's cache while kernels process it. Half the size is up to a twelfth slower: calls."""
     unpack_bytes: int = 1024 * 1024
-    """Records are decompressed until there are so many bytes, then they are looked at."""
+    """Records are decompressed up to this size, then processed."""
     tuples: int = 32 * 1024
-    """Hashes of keys that are handed on at a time: 0.8 MB."""
+    """Key hashes passed on at a time: 0.8 MB."""
     notes: int = 4 * 1024 * 1024
-    """Batches beyond have no note: 16 MiB at most."""
+    """Most batch notes; later batches have none. At most 16 MiB."""
     stretch_bytes: int = 128 * 1024
-    """Runs of batches of this size are left out of the second pass if nothing of them stays; smaller ones are not worth it."""
+    """Size of a run of batches that the second pass may skip if it keeps no record. Skipping smaller runs does not pay."""
     stretches: int = 256 * 1024
-    """What is beyond is read twice: 14 MiB at most."""
+    """Most stretches noted; the second pass reads all later ones. At most 14 MiB."""
     table_slots: int = 64
-    """Below this a table is not worth its name: less memory than for so many slots is not accepted."""
+    """Smallest table: less memory than for this number of slots is refused."""
 
 
 ENGINE_LIMITS = EngineLimits()

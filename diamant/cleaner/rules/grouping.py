@@ -1,4 +1,4 @@
-"""Groups of segments that a round joins into one."""
+"""Groups of segments that a round merges into one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from diamant.cleaner.rules.plan import MAX_RELATIVE_OFFSET, MAX_SEGMENT_BYTES, C
 def segments_to_clean(plan: CleanPlan, end_offset: int) -> tuple[SegmentPlan, ...]:
     """Return the segments that a round whose map ends at `end_offset` (exclusive) rewrites.
 
-    All from the first one on to the one that holds `end_offset` - 1. A round without a dirty range rewrites them all.
+    These are the first segment up to the one that holds `end_offset` - 1. A round without a dirty range rewrites all.
     """
     if not plan.has_dirty_range:
         return plan.segments
@@ -23,13 +23,13 @@ def segments_to_clean(plan: CleanPlan, end_offset: int) -> tuple[SegmentPlan, ..
 
 
 def group_segments(plan: CleanPlan, segments: Sequence[SegmentPlan]) -> list[tuple[SegmentPlan, ...]]:
-    """Return which of `segments`, in order, are merged into one output each (`Cleaner.groupSegmentsBySize`).
+    """Return the groups of `segments`, in order, that are each merged into one output (`Cleaner.groupSegmentsBySize`).
 
-    The limits are those of the topic's present configuration, applied to the sizes before cleaning. The first segment of
-    a group is taken whatever its size. Untouched and quarantined segments are in no group, and end the one before them.
+    The limits are those of the topic's current configuration, applied to the sizes before cleaning. The first segment of
+    a group may have any size. Untouched and quarantined segments belong to no group; each ends the group before it.
 
-    A merged segment expires with its newest record. Where `expiry_slice_ms` is given, the ages of a group's segments differ
-    by that much at most, so nothing stays longer than `retention.ms` and that, which Kafka does not promise.
+    A merged segment expires with its newest record. With `expiry_slice_ms`, the ages of a group's segments differ by no more.
+    So no record outlives `retention.ms` by more than that, which Kafka does not promise.
     """
     groups: list[tuple[SegmentPlan, ...]] = []
     group = _Group()
@@ -49,7 +49,7 @@ def group_segments(plan: CleanPlan, segments: Sequence[SegmentPlan]) -> list[tup
 
 
 class _Group:
-    """A group that is being made, and what its segments add up to: there may be thousands."""
+    """A group under construction, with running totals: it may have thousands of segments."""
 
     __slots__ = ("_first_ms", "_index_bytes", "_last_ms", "_size", "_time_index_bytes", "segments")
 
@@ -74,7 +74,7 @@ class _Group:
         return min(self._first_ms, segment.largest_timestamp), max(self._last_ms, segment.largest_timestamp)
 
     def takes(self, plan: CleanPlan, segment: SegmentPlan, *, is_last: bool) -> bool:
-        """Tell whether `segment` may follow here."""
+        """Return whether the group may take `segment` as its next one."""
         if self._size + segment.size > plan.segment_bytes:
             return False
         if self._index_bytes + segment.index_bytes > plan.segment_index_bytes:
@@ -82,11 +82,11 @@ class _Group:
         if self._time_index_bytes + segment.time_index_bytes > plan.segment_index_bytes:
             return False
         if plan.expiry_slice_ms is not None and segment.size:
-            # Merging may postpone the expiry of no record by more than this.
+            # Merging must not postpone the expiry of any record by more than this.
             first_ms, last_ms = self._span_with(segment)
             if last_ms - first_ms > plan.expiry_slice_ms:
                 return False
-        # The last offset is not known without reading the segment, only that it lies below what follows (KAFKA-5413).
+        # Without reading the segment only an upper bound of its last offset is known: the next segment's base (KAFKA-5413).
         following = plan.first_uncleanable_offset if is_last else segment.next_base_offset
         return not segment.size or following - 1 - self.segments[0].base_offset <= MAX_RELATIVE_OFFSET
 
@@ -96,17 +96,17 @@ EXPIRY_SLICES = 20
 
 
 def expiry_slice_ms(config: LogConfig, mode: str) -> int | None:
-    """Return by how much the ages of segments may differ that are merged; None if it does not matter."""
+    """Return the largest difference in age between merged segments; None: unlimited."""
     if mode == KAFKA or not config.is_deleted or config.retention_ms < 0:
         return None
     return config.retention_ms // EXPIRY_SLICES
 
 
 def ends_output(plan: CleanPlan, written_bytes: int, following: SegmentPlan) -> bool:
-    """Tell whether an output of `written_bytes` must end before the group's next source is added (mode prompt only).
+    """Return whether an output of `written_bytes` must end before the group's next source is added (mode prompt only).
 
-    Recompression can make an output larger than its sources were, and so can the present format where they are of an old
-    one, so that the limits the group was made by no longer hold. For what no segment can hold (2 GiB) a source is taken twice.
+    Recompression, or conversion from an old format, can make an output larger than its sources. The limits of the group then
+    no longer hold. For the limit of any segment (2 GiB) the next source counts with twice its size.
     """
     if plan.is_kafka:
         return False

@@ -1,10 +1,10 @@
-"""The modes of the cleaner, `diamant.cleaner.mode` (docs/explanation/cleaner-modes.md has their differences), and its runners."""
+"""The modes of the cleaner, `diamant.cleaner.mode` (differences: docs/explanation/cleaner-modes.md), and its runners."""
 
 KAFKA = "kafka"
-"""The mode that decides and writes as Kafka 4.3 does, to the byte."""
+"""Decides and writes like Kafka 4.3, byte for byte."""
 PROMPT = "prompt"
-"""The mode that keeps Kafka's promises to consumers and removes sooner what may go."""
+"""Keeps Kafka's promises to consumers, and removes records as soon as these allow."""
 MODES = (KAFKA, PROMPT)
 
 INLINE, PROCESS, SPARK = ENGINES = ("inline", "process", "spark")
-"""The runners that can be asked for by name."""
+"""The runners that a request can name."""

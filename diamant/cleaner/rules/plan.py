@@ -1,9 +1,9 @@
 """The plan of a round of the cleaner, as one frozen value, and the grouping of source segments into output segments.
 
-The owner of a log makes a `CleanPlan` (`make_plan`), an engine carries it out and answers with a `CleanResult`. A plan holds
-everything that the outcome depends on, the clock included, so that any engine, in any process, writes the same bytes. It
-can be carried as JSON. A plan may be minutes old when its result is used: producers that became active since then protect
-only batches that it does not touch.
+The owner of a log makes a `CleanPlan` (`make_plan`); an engine executes it and returns a `CleanResult`. A plan holds
+everything that determines the outcome, including the time, so that any engine in any process writes the same bytes. It can be
+sent as JSON. A plan may be minutes old when its result is used. That is safe: producers that became active since then protect
+only batches that the plan does not touch.
 
 Source: Kafka's LogToClean and Cleaner.groupSegmentsBySize.
 """
@@ -34,28 +34,28 @@ class SegmentPlan:
 
     base_offset: int
     size: int
-    """Bytes of the `.log` file that are valid."""
+    """Valid bytes of the `.log` file."""
     index_bytes: int
     """Bytes of offset index entries."""
     time_index_bytes: int
     """Bytes of time index entries."""
     modified_ms: int
-    """Time of the last write to the `.log` file; the output of a group takes that of its last source."""
+    """Time of the last write to the `.log` file. The output of a group gets the time of its last source."""
     next_base_offset: int
     """Base offset of the segment that follows."""
     aborted: tuple[AbortedTxn, ...] = ()
-    """The segment's index of aborted transactions, whole."""
+    """All entries of the segment's index of aborted transactions."""
     largest_timestamp: int = -1
-    """The timestamp that retention judges its age by, in ms."""
+    """The timestamp from which retention computes the segment's age, in ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """The state that protects the last batch of a producer, so that its sequence and epoch outlive a cleaning."""
+    """A producer's state that protects its last batch, so that its sequence and epoch survive a cleaning."""
 
     producer_epoch: int
     last_data_offset: int | None
-    """Last offset of the newest batch of the present epoch; None if there was none yet."""
+    """Last offset of the newest batch of the current epoch; None if there is none yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,14 @@ class CleanPlan:
     topic: str
     partition: int
     segments: tuple[SegmentPlan, ...]
-    """Every segment below `first_uncleanable_offset`, from the very first, ascending."""
+    """All segments below `first_uncleanable_offset`, ascending."""
     log_start_offset: int
     first_dirty_offset: int
-    """First offset of the map; need not be the boundary of a segment or batch."""
+    """First offset of the map. It need not begin a segment or a batch."""
     first_uncleanable_offset: int
     """Exclusive end of the round: the base offset of a segment."""
     now_ms: int
-    """The time of the whole round."""
+    """The current time, for the whole round."""
     mode: str
     """`KAFKA` or `PROMPT`."""
     segment_bytes: int
@@ -85,33 +85,33 @@ class CleanPlan:
     active_producers: Mapping[int, ActiveProducer]
     """By producer id."""
     map_max_entries: int
-    """Mode kafka: how many keys the map takes; the round ends where one more would be needed."""
+    """Mode kafka: most keys in the map; the round ends before the record that would exceed it."""
     map_memory_bytes: int
-    """Mode prompt: what the map may take in memory. Engines that can spill do so past it."""
+    """Mode prompt: memory for the map. Engines that can spill do so beyond it."""
     io_buffer_bytes: int
-    """Bytes of a segment read at a time; a larger batch is read whole."""
+    """Bytes of a segment read at a time; a larger batch is read as a whole."""
     hash_key: bytes
     """16 random bytes of the data directory, for engines that keep hashes of keys."""
     map_load_factor: float = 1.0
-    """Mode kafka: the share of the map's table that `map_max_entries` keys are."""
+    """Mode kafka: the share of the map's table that `map_max_entries` keys occupy."""
     io_max_bytes_per_second: float = math.inf
     threads: int = 1
-    """Processors that an engine may use, as far as it can: `log.cleaner.threads`, or a share of them."""
+    """Most CPUs that an engine may use: `log.cleaner.threads`, or a share of them."""
     later_aborted: tuple[AbortedTxn, ...] = ()
-    """Aborted transactions with data below `first_uncleanable_offset` whose markers lie in segments from there on."""
+    """Aborted transactions with data below `first_uncleanable_offset` and markers in segments at or above it."""
     expiry_slice_ms: int | None = None
-    """Mode prompt, policy compact,delete: segments are merged only if their ages differ by no more, see `group_segments`."""
+    """Mode prompt, policy compact,delete: largest difference in age between merged segments, see `group_segments`."""
     untouched: frozenset[int] = frozenset()
-    """Mode prompt: base offsets of segments that the round would write again as they are, so they stay (`key_filter`)."""
+    """Mode prompt: base offsets of segments that the round would rewrite unchanged, and so leaves alone (`key_filter`)."""
     quarantined: frozenset[int] = frozenset()
-    """Mode prompt: base offsets of corrupt segments: they are neither read nor replaced (`quarantine`)."""
+    """Mode prompt: base offsets of corrupt segments, which are neither read nor replaced (`quarantine`)."""
     horizons_frozen_above: int | None = None
-    """Tombstones and markers at higher offsets than this do not expire, whatever their horizon (`quarantine`)."""
+    """Tombstones and markers at higher offsets do not expire, even after their horizon (`quarantine`)."""
 
     held_above: int | None = None
     """Tombstones of batches with a higher base offset wait for groups (`tombstone_hold`)."""
     held_since_ms: int = 0
-    """They go if their horizon was over at this time, `diamant.tombstone.hold.max.ms` before `now_ms`."""
+    """They expire if their horizon had passed at this time: `now_ms` less `diamant.tombstone.hold.max.ms`."""
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -119,12 +119,12 @@ class CleanPlan:
 
     @property
     def is_kafka(self) -> bool:
-        """True if the round does as Kafka does."""
+        """True in mode kafka."""
         return self.mode == KAFKA
 
     @property
     def has_dirty_range(self) -> bool:
-        """True if a map is to be made; without one nothing goes but what has expired."""
+        """True if the round needs a map. Without a dirty range it removes only expired records."""
         return self.first_dirty_offset < self.first_uncleanable_offset
 
     @property
@@ -135,32 +135,32 @@ class CleanPlan:
 
     @property
     def has_aborted(self) -> bool:
-        """True if any transaction aborted: if not, no batch of data goes on account of its own."""
+        """True if any transaction aborted. Otherwise no data batch is removed because of its transaction."""
         return bool(self.later_aborted) or any(segment.aborted for segment in self.segments)
 
     def map_utilization(self, keys: int) -> float:
-        """Return how full a map with so many keys is, 0 to 1: in mode kafka, as in Kafka, its table, which is never filled."""
+        """Return the utilization of a map with `keys` keys, 0 to 1. Mode kafka: of its table, never full, as in Kafka."""
         most = self.map_max_entries if self.is_kafka else max(self.map_max_entries, keys)
         share = keys / most if most else 1.0
         return share * self.map_load_factor if self.is_kafka else share
 
     def is_frozen(self, offset: int) -> bool:
-        """Tell whether what is at `offset` is kept from expiring."""
+        """Return whether tombstones and markers at `offset` are kept from expiring."""
         return self.horizons_frozen_above is not None and offset > self.horizons_frozen_above
 
     def lets_expire(self, segment: int, offset: int, horizon_ms: int) -> bool:
-        """Tell whether the round removes a tombstone, unless it ends before: of a batch with this horizon, in a segment."""
+        """Return whether a tombstone at `offset`, with its batch's horizon, in `segment`, expires if the round reaches it."""
         if segment in self.untouched or segment in self.quarantined or horizon_ms > self.now_ms:
             return False
         return not self.is_frozen(offset) and not self.is_held(offset, horizon_ms)
 
     def is_held(self, offset: int, horizon_ms: int) -> bool:
-        """Tell whether the tombstones of a batch at `offset` with this horizon wait for groups."""
+        """Return whether the tombstones of a batch at `offset` with this horizon wait for groups."""
         return self.held_above is not None and offset > self.held_above and horizon_ms > self.held_since_ms
 
     @property
     def legacy_tombstone_horizon_ms(self) -> int:
-        """A tombstone of magic 0 or 1 may go if its segment was last written at this time or before."""
+        """A tombstone of magic 0 or 1 expires if its segment was last written at or before this time."""
         before = [segment for segment in self.segments if segment.base_offset < self.first_dirty_offset]
         return legacy_horizon_ms(before[-1].modified_ms if before else None, self.delete_retention_ms)
 
@@ -180,7 +180,7 @@ class CleanPlan:
 
     @classmethod
     def from_json(cls, text: str) -> CleanPlan:
-        """Return the plan that `to_json` wrote. ValueError, KeyError or TypeError for anything else."""
+        """Parse the output of `to_json`. Raises ValueError, KeyError or TypeError for anything else."""
         fields: dict[str, Any] = json.loads(text)
         fields["hash_key"] = bytes.fromhex(fields["hash_key"])
         fields["active_producers"] = {
@@ -200,12 +200,12 @@ class CleanPlan:
 
 
 def legacy_horizon_ms(last_clean_modified_ms: int | None, delete_retention_ms: int) -> int:
-    """Return what `CleanPlan.legacy_tombstone_horizon_ms` is if the last clean segment, if there is one, was written then."""
+    """Compute `CleanPlan.legacy_tombstone_horizon_ms` from the last clean segment's time of write; None: there is none."""
     return 0 if last_clean_modified_ms is None else last_clean_modified_ms - delete_retention_ms
 
 
 def most_io_bytes(plan: CleanPlan) -> int:
-    """Return what a round reads and writes if nothing goes: the dirty segments for the map, and all that it rewrites twice."""
+    """Return the I/O of a round that removes nothing: one read of the dirty segments; one read and one write of all rewritten."""
     read = [segment for segment in plan.segments if segment.base_offset not in plan.quarantined]
     dirty = sum(segment.size for segment in read if segment.next_base_offset > plan.first_dirty_offset)
     return dirty + 2 * sum(segment.size for segment in read if segment.base_offset not in plan.untouched)
@@ -214,8 +214,8 @@ def most_io_bytes(plan: CleanPlan) -> int:
 def aborted_from(plan: CleanPlan, segment_index: int, upper_bound: int) -> Iterator[AbortedTxn]:
     """Yield aborted transactions with data below `upper_bound` from the indexes of this segment and the later ones.
 
-    Markers below the log start are left out, and the search ends at the first entry after which nothing below
-    `upper_bound` was open (`UnifiedLog.collectAbortedTransactions`).
+    Skips markers below the log start. The search ends at the first entry after which no transaction below `upper_bound` was
+    open (`UnifiedLog.collectAbortedTransactions`).
     """
     indexes = [segment.aborted for segment in plan.segments[segment_index:]]
     for entries in [*indexes, plan.later_aborted]:

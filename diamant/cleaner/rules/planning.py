@@ -40,13 +40,13 @@ class CleanerSettings:
 
 
 def kafka_map_entries(dedupe_buffer_bytes: int, load_factor: float, threads: int = 1) -> int:
-    """Return how many keys a thread's map takes with these settings (`log.cleaner.dedupe.buffer.size` and so on)."""
+    """Return the capacity of a thread's map in keys, from `log.cleaner.dedupe.buffer.size` and related settings."""
     slots = min(dedupe_buffer_bytes // threads, 2**31 - 1) // KAFKA_MAP_ENTRY_BYTES
     return int(slots * load_factor)
 
 
 def plan_segment(env: Env, segment: Segment, next_base_offset: int) -> SegmentPlan:
-    """Return what a plan says of a segment that takes no appends. Any thread; reads its indexes and asks for its times."""
+    """Return the plan's entry for a segment that takes no appends. Any thread; reads its indexes and file times."""
     return SegmentPlan(
         base_offset=segment.base_offset,
         size=segment.size,
@@ -67,9 +67,9 @@ def make_plan(
     settings: CleanerSettings,
     known: Mapping[Segment, SegmentPlan] = MappingProxyType({}),
 ) -> CleanPlan:
-    """Return the plan of a round over `log`; belongs to the log's owner.
+    """Return the plan of a round over `log`. Only the log's owner may call it.
 
-    The offsets come from `eligibility.cleanable_range`. What is not `known` of a segment (`plan_segment`) is looked up now.
+    The offsets are those of `eligibility.cleanable_range`. Segments that are not in `known` are read now (`plan_segment`).
     """
     config = log.config
     sources = [segment for segment in log.segments[:-1] if segment.base_offset < first_uncleanable_offset]

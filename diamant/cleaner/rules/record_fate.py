@@ -1,16 +1,17 @@
-"""The decision to keep or remove: on a batch, then on each of its records.
+"""The decision to keep or remove: for a batch, then for each of its records.
 
-Pure functions of numbers, with numbers for answers. `kernels/judging.py` restates them in a compiled loop: change both, the tests
-compare them. They read no bytes.
+Pure functions from numbers to numbers; they read no bytes. `kernels/judging.py` repeats them in a compiled loop: change both.
+The tests compare them.
 
-    tombstones_expired  of the batch              may its tombstones go
-    batch_verdict     first                       DELETE without a look inside, or keep an empty header, or nothing if empty
-    record_fate       for each record inside      KEEP or the reason why not
-    needs_horizon     if some are kept            must the batch be stamped with a delete horizon
-    batch_action      at last                     copy as it is, rebuild, header only, or nothing
+    batch_verdict       first                       DELETE without reading the records; if none is kept, RETAIN_EMPTY keeps
+                                                    a header and DELETE_EMPTY nothing
+    tombstones_expired  for the batch               whether its tombstones may be removed
+    record_fate         for each record             KEEP, or the reason of its removal
+    needs_horizon       if some are kept            whether the batch gets a delete horizon
+    batch_action        last                        copy unchanged, rebuild, header only, or drop
 
-The times by which tombstones and markers go are absolute: a *delete horizon* is stored in the batch when a round first
-keeps it, and a round at or after the horizon may drop them (KIP-534).
+Tombstones and markers expire at an absolute time: the round that first keeps them stores a *delete horizon* in the batch, and a
+round at or after the horizon may drop them (KIP-534).
 
 Source: Kafka's Cleaner.cleanInto and MemoryRecords.filterTo.
 """
@@ -26,25 +27,25 @@ from diamant.kernels.constants.steps import COPY, DROP, HEADER_ONLY, REBUILD
 
 # Verdicts on a batch.
 DELETE: Final = 0
-"""Goes without its records being read."""
+"""The batch is removed without reading its records."""
 RETAIN_EMPTY: Final = 1
-"""Its records are judged; if none stays, a header without records does."""
+"""Its records are judged; if none is kept, a header without records remains."""
 DELETE_EMPTY: Final = 2
-"""Its records are judged; if none stays, the batch goes."""
+"""Its records are judged; if none is kept, the batch is removed."""
 
 FATE_REASONS = ("", SUPERSEDED, ABORTED, TOMBSTONE, MARKER, KEYLESS, BELOW_LOG_START)
-"""By fate."""
+"""Reasons, indexed by fate."""
 
 NOT_MAPPED: Final = -1
-"""The offset of a key that the map does not hold."""
+"""The mapped offset of a key that is not in the map."""
 
 
 def drops_all_records(
     *, may_drop: bool, is_control: bool, has_horizon: bool, horizon_ms: int, now_ms: int, is_frozen: bool = False
 ) -> bool:
-    """Tell whether no record of a batch may stay: an aborted transaction's data, or a marker whose time is over.
+    """Return whether all records of a batch are removed: an aborted transaction's data, or an expired marker.
 
-    `may_drop` is what the transaction tracker said of the batch, `is_frozen` that markers do not expire at its offset.
+    `may_drop` is the transaction tracker's answer for the batch; `is_frozen`: markers do not expire at its offset.
     """
     if is_control:
         return may_drop and has_horizon and horizon_ms <= now_ms and not is_frozen
@@ -54,9 +55,9 @@ def drops_all_records(
 def is_last_of_producer(
     active: ActiveProducer | None, *, last_offset: int, producer_epoch: int, is_control: bool
 ) -> bool:
-    """Tell whether a batch is what a producer's sequence (or its epoch, if it has no batch in it) is recovered from.
+    """Return whether a producer's sequence (or its epoch, if the epoch has no batch) is recovered from this batch.
 
-    `active` is the state of the batch's producer, None if it has none or the producer is not active.
+    `active` is the state of the batch's producer; None if it has no producer or an inactive one.
     """
     if active is None:
         return False
@@ -68,7 +69,7 @@ def is_last_of_producer(
 def batch_verdict(*, drops_all: bool, is_last_of_producer: bool, is_last_of_round: bool) -> int:
     """Return DELETE, RETAIN_EMPTY or DELETE_EMPTY.
 
-    The last batch of a round stays at least as a header, so that the log's end can be recovered from it (KAFKA-17076).
+    The last batch of a round remains at least as a header, so that the log's end can be recovered (KAFKA-17076).
     """
     if is_last_of_producer or is_last_of_round:
         return RETAIN_EMPTY
@@ -85,10 +86,10 @@ def tombstones_expired(
     legacy_horizon_ms: int,
     is_frozen: bool = False,
 ) -> bool:
-    """Tell whether tombstones of a batch may go. In magic 0 and 1 the segment's modification time decides.
+    """Return whether the tombstones of a batch may be removed. In magic 0 and 1 the segment's modification time decides.
 
-    `is_frozen`: none may at its offset, because of a segment below that could not be cleaned (`quarantine`), or as groups have
-    not passed it (`tombstone_hold`).
+    `is_frozen`: they may not, because an earlier segment could not be cleaned (`quarantine`), or because groups have not
+    passed their offset (`tombstone_hold`).
     """
     if is_frozen:
         return False
@@ -100,11 +101,11 @@ def tombstones_expired(
 def record_fate(
     *, offset: int, map_end_offset: int, has_key: bool, mapped_offset: int, has_value: bool, is_expired: bool
 ) -> int:
-    """Return KEEP or why a data record goes, given that its batch's records are judged one by one.
+    """Return the fate of a data record in a batch whose records are judged: KEEP, or the reason of its removal.
 
-    `map_end_offset` is the last offset that the map covers, `mapped_offset` that of the key's last record below it
-    (NOT_MAPPED if there is none), `is_expired` what `tombstones_expired` says of the batch. Nothing past the map's end is
-    dropped on account of its key.
+    `map_end_offset` is the last offset that the map covers; `mapped_offset` is the offset of the key's last record up to there,
+    or NOT_MAPPED; `is_expired` is the result of `tombstones_expired` for the batch. Records beyond the map's end are never
+    superseded.
     """
     if offset > map_end_offset:
         return KEEP
@@ -123,11 +124,10 @@ def needs_horizon(
     is_marker_of_empty_transaction: bool,
     is_kafka: bool,
 ) -> bool:
-    """Tell whether a batch of which records stay is to be given a delete horizon.
+    """Return whether a batch with kept records gets a delete horizon.
 
-    `last_tombstone_offset` is the greatest offset of a tombstone that stays, -1 if none does. Kafka also stamps tombstones past
-    the end of the map: their time begins although older records of their keys are still there. Mode prompt waits for a later
-    round.
+    `last_tombstone_offset` is the greatest offset of a kept tombstone, or -1. Kafka also stamps tombstones beyond the end of the
+    map: their time begins although older records of their keys still exist. Mode prompt leaves these to a later round.
     """
     if has_horizon:
         return False
@@ -137,7 +137,7 @@ def needs_horizon(
 
 
 def batch_action(*, verdict: int, kept: int, records: int, sets_horizon: bool, magic: int) -> int:
-    """Return DROP, COPY, REBUILD or HEADER_ONLY for a batch of which `kept` of `records` stay."""
+    """Return DROP, COPY, REBUILD or HEADER_ONLY for a batch with `kept` of its `records` kept."""
     if verdict == DELETE:
         return DROP
     if kept == 0:

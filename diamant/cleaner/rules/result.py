@@ -1,8 +1,8 @@
-"""The result of a round of the cleaner: the finished output files, the figures, and the ways a round ends early.
+"""The result of a round of the cleaner: the finished output files, the statistics, and the errors that end a round early.
 
-An engine is a function `(env, plan, *, on_output, check_done, throttle) -> CleanResult`. It calls `on_output` for each group
-of segments as its files are complete, `check_done` before each segment and each chunk it reads, and `throttle` with the bytes of
-each chunk read or written.
+An engine is a function `(env, plan, *, on_output, check_done, throttle) -> CleanResult`. It calls `on_output` for each output
+whose files are complete, `check_done` before each segment and each chunk, and `throttle` with the size of each chunk read or
+written.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ SUPERSEDED = "superseded"
 ABORTED = "aborted"
 """The record's transaction was aborted."""
 TOMBSTONE = "tombstone"
-"""A deletion whose delete horizon is over."""
+"""A deletion whose delete horizon has passed."""
 MARKER = "marker"
-"""A transaction marker whose delete horizon is over, and none of whose transaction's batches is left; or below the log start."""
+"""A marker below the log start, or whose delete horizon has passed and whose transaction has no batches left."""
 KEYLESS = "keyless"
 """A record without a key, written before the topic was compacted."""
 BELOW_LOG_START = "below_log_start"
-"""The log begins after the record (mode prompt)."""
+"""The record's offset is below the log start (mode prompt)."""
 
 REASONS = (SUPERSEDED, ABORTED, TOMBSTONE, MARKER, KEYLESS, BELOW_LOG_START)
 
 
 class CleaningAborted(Exception):
-    """The round was told to stop; what it had not handed over is thrown away. Raised by `check_done`."""
+    """The round was asked to stop; outputs not yet handed over are discarded. Raised by `check_done`."""
 
 
 class OutputOverflow(StorageError):
-    """An output segment cannot hold what belongs into it; nothing of its group was changed.
+    """An output segment would exceed a limit; its group is unchanged.
 
-    Kafka ends so too: it marks the partition uncleanable.
+    In this case Kafka, too, ends the round and marks the partition uncleanable.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -49,37 +49,37 @@ class OutputOverflow(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class OutputSegment:
-    """A segment that takes the place of its sources. Its files are on disk, synced, with the suffix `.cleaned`."""
+    """A segment that replaces its sources. Its files are on disk, synced, with the suffix `.cleaned`."""
 
     base_offset: int
     source_base_offsets: tuple[int, ...]
     size: int
     """Bytes of the `.log` file."""
     modified_ms: int
-    """Modification time of the files: that of the last source."""
+    """Modification time of the files: the last source's."""
     has_txn_index: bool
     """True if there is a `.txnindex` file."""
     crc32c: int
     """CRC-32C of the `.log` file."""
     outline: SegmentOutline | None = field(default=None, compare=False)
-    """What its files hold, if the runner is another process that has looked: the broker need not then."""
+    """Outline of the files, if a runner in another process has read it; this saves the broker the read."""
 
 
 @dataclass(slots=True)
 class CleanStats:
-    """Figures of a round, counted as Kafka's CleanerStats counts them. An engine adds to them as it goes."""
+    """Statistics of a round, counted like Kafka's CleanerStats. An engine updates them while it works."""
 
     start_s: float = 0.0
-    """The three times are of a monotonic clock: only differences mean something."""
+    """The three times are of a monotonic clock: only their differences have a meaning."""
     map_complete_s: float = 0.0
     end_s: float = 0.0
     map_bytes_read: int = 0
-    """Bytes of whole chunks; the chunk in which the map was full does not count."""
+    """Bytes of whole chunks, without the chunk in which the map became full."""
     map_messages_read: int = 0
     bytes_read: int = 0
-    """Of whole segments, with the stretches that need not be read (`batch_notes.Stretches`)."""
+    """Bytes of whole segments, including skipped stretches (`batch_notes.Stretches`)."""
     messages_read: int = 0
-    """Records looked at; those of batches that go unread do not count."""
+    """Records judged, without those of batches removed unread."""
     invalid_messages_read: int = 0
     """Records without a key."""
     bytes_written: int = 0
@@ -89,15 +89,15 @@ class CleanStats:
     removed: dict[str, int] = field(default_factory=dict)
     """Records removed, by reason (`REASONS`)."""
     removed_bytes: dict[str, int] = field(default_factory=dict)
-    """Their bytes as encoded in the batch, before compression. A batch removed unread counts what follows its header."""
+    """Their bytes as encoded in the batch, before compression. A batch removed unread counts the bytes after its header."""
 
     def remove(self, reason: str, count: int, size: int) -> None:
-        """Count `count` records with `size` bytes as removed."""
+        """Add `count` removed records of `size` bytes."""
         self.removed[reason] = self.removed.get(reason, 0) + count
         self.removed_bytes[reason] = self.removed_bytes.get(reason, 0) + size
 
     def add(self, other: CleanStats) -> None:
-        """Add what was counted elsewhere; times and the fill of the map stay."""
+        """Add the counts of another part of the round; times and map utilization are unchanged."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, count in other.removed.items():
@@ -132,7 +132,7 @@ class CleanResult:
 
     @classmethod
     def from_json(cls, text: str) -> CleanResult:
-        """Return the result that `to_json` wrote. ValueError, KeyError or TypeError for anything else."""
+        """Parse the output of `to_json`. Raises ValueError, KeyError or TypeError for anything else."""
         fields: dict[str, Any] = json.loads(text)
         return cls(
             end_offset=fields["end_offset"],
@@ -143,7 +143,7 @@ class CleanResult:
 
 
 def output_from_fields(fields: dict[str, Any]) -> OutputSegment:
-    """Return the output that `dataclasses.asdict` took apart."""
+    """Return the output of these fields, as made by `dataclasses.asdict`."""
     outline = fields.get("outline")
     return OutputSegment(
         **{
@@ -155,17 +155,17 @@ def output_from_fields(fields: dict[str, Any]) -> OutputSegment:
 
 
 OnOutput: TypeAlias = Callable[[OutputSegment], None]
-"""Takes over the files of a finished output: swaps them in, or passes the news on."""
+"""Takes over the files of a finished output: swaps them in, or reports them to the owner of the log."""
 
 CheckDone: TypeAlias = Callable[[], None]
-"""Raises CleaningAborted if the round is to stop."""
+"""Raises CleaningAborted if the round must stop."""
 
 Throttle: TypeAlias = Callable[[int], None]
-"""Waits as long as so many bytes read or written cost."""
+"""Waits as long as the limit demands for this number of bytes read or written."""
 
 
 def no_output(_output: OutputSegment) -> None:
-    """Leave the output's files as they are."""
+    """Leave the output's files where they are."""
 
 
 def never_done() -> None:
@@ -173,4 +173,4 @@ def never_done() -> None:
 
 
 def no_throttle(_count: int) -> None:
-    """Wait for nothing."""
+    """Do not wait."""

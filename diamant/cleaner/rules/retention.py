@@ -1,7 +1,7 @@
-"""The oldest segments that retention may remove; decides only, touches nothing.
+"""The decision which of the oldest segments retention may delete. No I/O.
 
 Source: UnifiedLog.deleteOldSegments with its three rules: below the log start, over `retention.bytes`, older than
-`retention.ms`. Segments go from the oldest on, and the first that must stay ends the walk.
+`retention.ms`. Segments are checked from the oldest on; the first that must stay ends the check.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class RetainedLog(Protocol):
 
 
 def deletable_segments(log: RetainedLog, now_ms: int) -> int:
-    """Return how many of the oldest segments of `log` may go at `now_ms`; an empty active segment always stays.
+    """Return the number of oldest segments of `log` to delete at `now_ms`; an empty active segment always stays.
 
-    Each rule continues where the one before it ended, as in Kafka: a young segment that goes because of the size does
-    not keep the old ones behind it.
+    Each rule continues where the previous one ended, as in Kafka: a young segment deleted by size does not protect the
+    old ones behind it.
     """
     count = _below_log_start(log)
     if log.config.is_deleted:
@@ -54,7 +54,7 @@ def _over_size(log: RetainedLog, count: int) -> int:
         return count
     excess = log.size - limit - sum(segment.size for segment in log.segments[:count])
     for segment in log.segments[count:]:
-        # One that the cleaner has emptied goes with the excess, even if that is 0.
+        # A segment emptied by the cleaner is deleted with the excess, even if that is 0.
         if excess < segment.size or _is_empty_active(log, segment):
             break
         excess -= segment.size

@@ -1,7 +1,7 @@
 """The limit on the reads and writes of rounds: `log.cleaner.io.max.bytes.per.second`.
 
-One `Throttle` serves all rounds of a process. Bytes are counted; when more than the check interval has gone by and they came
-faster than allowed, the caller waits for as long as they should have taken, and counting starts again.
+One `Throttle` serves all rounds of a process. It counts bytes. If the rate exceeds the limit after a check interval, the
+caller waits for the rest of the time that the bytes should have taken. Then counting starts again.
 
 Source: Kafka's Throttler, which the cleaner's threads share.
 """
@@ -17,14 +17,13 @@ from diamant.cleaner.rules.result import CheckDone, never_done
 
 CHECK_INTERVAL_S = 0.3
 MAX_SLEEP_S = 0.1
-"""A wait is cut into pieces of this length, between which the round can be told to stop."""
+"""A wait is divided into sleeps of this length, between which the round can be stopped."""
 
 
 class Throttle:
-    """Counts bytes and makes the caller that has read or written them wait. Any thread; one that waits holds up the
-    others.
+    """Counts bytes read or written, and makes the caller wait. Any thread; a waiting thread also delays the others.
 
-    `clock` gives seconds that only go forward, `sleep` waits for that many.
+    `clock` returns monotonic seconds; `sleep` takes seconds.
     """
 
     def __init__(
@@ -36,7 +35,7 @@ class Throttle:
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self.bytes_per_second = bytes_per_second
-        """May be set at any time; counts from the next call on."""
+        """The limit. May be set at any time; applies from the next call on."""
         self._check_interval_s = check_interval_s
         self._clock = clock
         self._sleep = sleep
@@ -45,7 +44,7 @@ class Throttle:
         self._count = 0
 
     def __call__(self, count: int, check_done: CheckDone = never_done) -> None:
-        """Count `count` bytes, and wait if they came too fast, unless `check_done` raises."""
+        """Count `count` bytes, and wait if the rate is too high. Errors of `check_done` end the wait."""
         with self._lock:
             self._count += count
             elapsed_s = self._clock() - self._start_s

@@ -1,36 +1,36 @@
-"""Closing a segment without an append, and the age of records by the wall clock (mode prompt).
+"""Rolling a segment without an append, and the age of records by the wall clock (mode prompt).
 
-In Kafka a segment is closed by an append only, and by the timestamps in it, so that what was written last before a silence stays
-in the active segment for ever, out of the cleaner's reach. The rules here make `max.compaction.lag.ms` a promise:
+Kafka rolls a segment only on an append, and by timestamps in it. The records written last before a pause in traffic stay in
+the active segment forever, where the cleaner cannot reach them. These rules make `max.compaction.lag.ms` a promise:
 
-    A record that a later one supersedes is gone from the log `max.compaction.lag.ms` after it was appended, or after it
-    was superseded if that came later, plus one loop of the cleaner and the time that the round takes. Traffic or none,
+    A superseded record is gone from the log `max.compaction.lag.ms` after it was appended, or after it was superseded
+    if that was later, plus one cycle of the cleaner and the time of the round. This holds with and without traffic,
     and across restarts.
 
-It holds because a segment's lag and its deadline for being closed count from the same moment, the append of its first batch: in
-the loop that closes it, it is overdue at once, and the round follows in the same loop. What defers it, as it does in Kafka, is
-`min.compaction.lag.ms`, an open transaction, a segment in quarantine; files with the suffix `.deleted` hold the old
-records for `file.delete.delay.ms` more.
+It holds because a segment's lag and its roll deadline count from the same moment, the append of its first batch. A segment is
+overdue as soon as it is rolled, and the round follows in the same cycle. As in Kafka, `min.compaction.lag.ms`, an open
+transaction, or a segment in quarantine defers the round. Files with the suffix `.deleted` hold the old records for
+`file.delete.delay.ms` more.
 
-* The moment of the first append is known for a segment that this process has written (`Segment.first_append_ms`). Kafka's files
-  do not hold it, so for others it is the earliest of: the first batch's timestamp, if it has one; the file's birth; its
-  modification time; now. None of these moves on when a broker is restarted, so restarts never postpone a deadline. Where the
-  file system knows no birth, the modification time of the segment before, or for a first segment that of the partition's
-  metadata file, stands for it: that is too early, never too late. Too early costs one small segment per restart.
-* An active segment is closed when its first append is more than min(`segment.ms`, `max.compaction.lag.ms`) ago, less its jitter.
-* A closed segment is overdue when that moment, or the first batch's timestamp (Kafka's measure), is more than
-  `max.compaction.lag.ms` ago. So prompt is never later than Kafka, and timestamps in the future or missing do not defer anything.
-* Jitter is less than that limit. Kafka draws it below `segment.ms` only: more than the limit would close at each append.
+* The time of the first append is known for segments that this process has written (`Segment.first_append_ms`). Kafka's files do
+  not hold it. So for other segments it is the earliest of: the first batch's timestamp, if it has one; the file's birth time;
+  its modification time; now. A restart changes none of these, so it never postpones a deadline. If the file system has no birth
+  time, the modification time of the previous segment replaces it; for the first segment, that of the partition's metadata file.
+  These are too early, never too late, which costs at most one small segment per restart.
+* The active segment is rolled when its first append is more than min(`segment.ms`, `max.compaction.lag.ms`) ago, less its jitter.
+* A closed segment is overdue when that time, or the first batch's timestamp (Kafka's measure), is more than
+  `max.compaction.lag.ms` ago. So mode prompt is never later than Kafka, and future or missing timestamps defer nothing.
+* Jitter is less than that limit. Kafka only keeps it below `segment.ms`: jitter above the limit would roll at each append.
 
-For the loop of the service, in the thread that owns the logs; nothing here is called in mode kafka:
+For the loop of the service, in the thread that owns the logs; not used in mode kafka:
 
-    config = config.with_clamped_jitter()                      whenever a log is given its configuration
-    for log in logs: if should_roll(log, now_ms): log.roll()   at the start of each loop, before the scan
+    config = config.with_clamped_jitter()                      for each new configuration of a log
+    for log in logs: if should_roll(log, now_ms): log.roll()   at the start of each cycle, before the scan
     found = cleanable_range(..., overdue_ms=overdue_ms)        in the scan
-    due_ms(log, found.first_dirty_offset, now_ms)              when to look again at the latest
+    due_ms(log, found.first_dirty_offset, now_ms)              latest time of the next cycle
 
-The first question about a segment that was there before the start reads a header and asks for two file times; the answer is
-kept in `Segment.first_append_ms`.
+The first query of a segment older than this process reads a header and two file times; `Segment.first_append_ms` keeps the
+result.
 """
 
 from __future__ import annotations
@@ -88,36 +88,36 @@ AnyLog = AgingLog[AgingSegment]
 
 
 def roll_due_ms(log: AnyLog, now_ms: int) -> int | None:
-    """Return when the active segment is to be closed, maybe in the past; None if nothing in it ages, or it cannot be."""
+    """Return the time, possibly past, at which to roll the active segment; None: never, or it cannot be rolled."""
     active, config = log.active, log.config
     limit_ms = config.max_segment_ms
     if not active.size or not config.is_compacted or limit_ms >= LONG_MAX:
         return None
     if log.is_deleted or log.write_failure is not None:
         return None
-    # A jitter drawn under another configuration may be larger than the limit is now.
+    # Jitter from an earlier configuration may exceed the current limit.
     jitter_ms = active.jitter_ms % limit_ms if limit_ms > 0 else 0
     return first_append_ms(log, active, now_ms) + limit_ms - jitter_ms + 1
 
 
 def should_roll(log: AnyLog, now_ms: int) -> bool:
-    """Tell whether the active segment is to be closed now, by `log.roll()`."""
+    """Return whether to roll the active segment now, by `log.roll()`."""
     due = roll_due_ms(log, now_ms)
     return due is not None and now_ms >= due
 
 
 def overdue_ms(log: AnyLog, first_dirty_offset: int, now_ms: int) -> int:
-    """Return by how much the oldest dirty record of a closed segment has outlived `max.compaction.lag.ms`; 0 if it has not."""
+    """Return the age of the oldest dirty record in a closed segment beyond `max.compaction.lag.ms`; at least 0."""
     if log.config.max_compaction_lag_ms >= now_ms:
-        return 0  # nothing can be that old; saves asking for times of files where no lag is set
+        return 0  # no record can be that old; saves reading file times if no lag is set
     oldest_ms = oldest_append_ms(log, first_dirty_offset, now_ms, with_active=False)
     return 0 if oldest_ms is None else max(0, now_ms - oldest_ms - log.config.max_compaction_lag_ms)
 
 
 def due_ms(log: AnyLog, first_dirty_offset: int, now_ms: int) -> int | None:
-    """Return when the log's next deadline is: a segment to be closed, or a closed one that becomes overdue.
+    """Return the log's next deadline: the roll of a segment, or the time at which a closed one becomes overdue.
 
-    A time in the past means at the next scan: something other than time may keep the log from being cleaned.
+    A past deadline is due at the next scan: the log may wait for something other than time.
     """
     times = [roll_due_ms(log, now_ms)]
     if log.config.is_compacted and log.config.max_compaction_lag_ms < LONG_MAX:
@@ -127,7 +127,7 @@ def due_ms(log: AnyLog, first_dirty_offset: int, now_ms: int) -> int | None:
 
 
 def first_append_ms(log: AnyLog, segment: AgingSegment, now_ms: int) -> int:
-    """Return when the first batch of a segment that is not empty was appended, or a moment before; see the module."""
+    """Return the time of append of the first batch of a non-empty segment, or an earlier estimate; see the module."""
     known = segment.first_append_ms
     if known is None:
         known = segment.first_append_ms = _estimated_append_ms(log, segment, now_ms)
@@ -135,9 +135,9 @@ def first_append_ms(log: AnyLog, segment: AgingSegment, now_ms: int) -> int:
 
 
 def oldest_append_ms(log: AnyLog, first_dirty_offset: int, now_ms: int, *, with_active: bool) -> int | None:
-    """Return the moment from which the lag of the oldest dirty segment counts; None if there is none.
+    """Return the start of the oldest dirty segment's lag; None if there is none.
 
-    Nothing in the log was superseded earlier and is still there, since whatever superseded it is dirty, too.
+    No remaining record was superseded earlier, because the superseding record is dirty, too.
     """
     segments = log.segments
     ends = [segment.base_offset for segment in segments[1:]]
@@ -148,17 +148,17 @@ def oldest_append_ms(log: AnyLog, first_dirty_offset: int, now_ms: int, *, with_
 
 
 def lag_begin_ms(log: AnyLog, segment: AgingSegment, now_ms: int) -> int:
-    """Return from when on the lag of a segment that is not empty counts."""
+    """Return the time from which the lag of a non-empty segment counts."""
     appended_ms = first_append_ms(log, segment, now_ms)
-    # As in Kafka the active segment's timestamps mean nothing before it is closed.
+    # As in Kafka, the active segment's timestamps do not count before it is closed.
     is_by_record = segment is not log.active and segment.first_timestamp > 0
     return min(appended_ms, segment.first_timestamp) if is_by_record else appended_ms
 
 
 def must_clean_bytes(log: AnyLog, found: CleanableRange, now_ms: int, *, by_append: bool) -> int:
-    """Return how many of the cleanable bytes have outlived `max.compaction.lag.ms` (KIP-354's must-clean), by whole segments.
+    """Return the cleanable bytes, in whole segments, older than `max.compaction.lag.ms` (KIP-354's must-clean).
 
-    Without `by_append` their lag counts from their timestamps alone, as in Kafka.
+    Without `by_append` only timestamps determine the age, as in Kafka.
     """
     if not found.is_overdue:
         return 0

@@ -1,8 +1,8 @@
 """Tombstones that wait for consumer groups (`diamant.tombstone.hold=groups`), past their delete horizon.
 
-A tombstone in a batch above `above` stays until `max_ms` after its horizon; one below goes as always. It is held for as long as
-some group with a committed offset in the partition has not passed its batch. Tombstones of magic 0 and 1 have no horizon
-of their own and are not held, markers of transactions neither: consumers do not see them.
+A tombstone is held as long as a group with a committed offset in the partition has not passed its batch. A held one, in a batch
+above `above`, expires `max_ms` after its horizon; others expire as usual. Tombstones of magic 0 and 1 have no horizon of their
+own and are not held. Transaction markers are not held either: consumers do not see them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TombstoneHold(NamedTuple):
     """The hold on one log at one moment."""
 
     above: int
-    """Batches with a higher base offset have something that the slowest group has not passed."""
+    """The slowest group has not passed the batches with a higher base offset."""
     max_ms: int
     """`diamant.tombstone.hold.max.ms`."""
     group_id: str | None
@@ -29,12 +29,12 @@ class TombstoneHold(NamedTuple):
     committed_offset: int
 
     def due_ms(self, horizon_ms: int, base_offset: int) -> int:
-        """Return from when on a tombstone may go, as things are, given its batch's horizon and base offset."""
+        """Return the time at which a tombstone expires under this hold, from its batch's horizon and base offset."""
         return horizon_ms + self.max_ms if base_offset > self.above else horizon_ms
 
 
 TombstoneHolds: TypeAlias = "Callable[[Log], TombstoneHold | None]"
-"""Tells the hold on a log now; None: there is none. Called on the loop thread."""
+"""Returns the current hold on a log, or None. Called on the loop thread."""
 
 
 def no_hold(_log: Log) -> None:

@@ -1,7 +1,7 @@
-"""The transactions that a round meets as it reads batches in offset order: which are aborted, which markers may go.
+"""The transactions in the batches that a round reads in offset order: which are aborted, which markers may be removed.
 
-One tracker serves the building of the map, another the whole rewrite. A marker may go once a round finds no batch of its
-transaction any more, judged on what the round reads and not on what it writes: so markers leave one round after the data.
+One tracker serves the first pass, another the whole rewrite. A marker may be removed when a round reads no batch of its
+transaction. Its input counts, not its output: so markers are removed one round after the data.
 
 Source: Kafka's CleanedTransactionMetadata.
 """
@@ -16,34 +16,34 @@ from diamant.storage.segments.txn_index import AbortedTxn
 
 
 class TransactionTracker:
-    """State by producer id; memory follows the number of producers with a transaction in the log at the same time."""
+    """State by producer id. Memory grows with the number of producers that have transactions at the same offsets."""
 
     __slots__ = ("_aborted", "_committed", "_pending", "_sequence", "has_met_any")
 
     def __init__(self) -> None:
         self._pending: list[tuple[int, int, AbortedTxn]] = []
-        """A heap by first offset: aborted transactions that no batch has reached yet."""
+        """Heap by first offset: aborted transactions that begin after the batches read so far."""
         self._sequence = 0
         self._aborted: dict[int, tuple[AbortedTxn, bool]] = {}
-        """Producer id to its aborted transaction being read, and whether a batch of it was seen."""
+        """Producer id to its current aborted transaction, and whether a batch of it was read."""
         self._committed: set[int] = set()
-        """Producers with batches of a transaction that is not aborted, since their last marker."""
+        """Producers with batches of a non-aborted transaction since their last marker."""
         self.has_met_any = False
-        """True once there was a marker, or a batch of a transaction."""
+        """True once a marker or a transactional batch was read."""
 
     def add_aborted(self, transactions: Iterable[AbortedTxn]) -> None:
-        """Announce aborted transactions; once for every segment that they reach into is as good as once."""
+        """Announce aborted transactions. Announcing one for each segment that it reaches into does no harm."""
         for aborted in transactions:
             heapq.heappush(self._pending, (aborted.first_offset, self._sequence, aborted))
             self._sequence += 1
 
     @property
     def is_expecting(self) -> bool:
-        """True if an aborted transaction was announced that no batch has reached yet: any batch may reach it."""
+        """True if an announced aborted transaction has not begun yet; any later batch may begin it."""
         return bool(self._pending)
 
     def drops_data(self, last_offset: int, producer_id: int, *, is_transactional: bool) -> bool:
-        """Record a data batch, header-only ones too; return True if its transaction is aborted."""
+        """Record a data batch, even one without records; return True if its transaction is aborted."""
         self._activate(last_offset)
         if not is_transactional:
             return False
@@ -58,10 +58,10 @@ class TransactionTracker:
     def drops_control(
         self, last_offset: int, producer_id: int, control_type: int | None, *, is_frozen: bool = False
     ) -> tuple[bool, AbortedTxn | None]:
-        """Record a control batch; return whether it may go, and the entry of its transaction if that must be kept.
+        """Record a control batch. Return whether it may be removed, and its transaction's index entry if that must be kept.
 
-        `control_type` is None for a batch without a record. `is_frozen`: batches of its transaction may be where nothing
-        was read (`quarantine`), so a marker stays, with its entry.
+        `control_type` is None for a batch without a record. `is_frozen`: an unread segment may hold batches of its
+        transaction (`quarantine`), so the marker and its entry are kept.
         """
         self._activate(last_offset)
         self.has_met_any = True
@@ -78,7 +78,7 @@ class TransactionTracker:
         return False, None
 
     def skip_to(self, offset: int) -> None:
-        """Forget the aborted transactions that ended before `offset`: their markers may not have been read."""
+        """Drop the aborted transactions that ended before `offset`: their markers may be in segments that were not read."""
         self._aborted = {
             producer_id: state for producer_id, state in self._aborted.items() if state[0].last_offset >= offset
         }
