@@ -1,1 +1,1 @@
-"""One log directory in Apache Kafka's own file formats; errors, file names and properties here, the rest in folders."""
+"""Storage in Apache Kafka's file formats; errors, file names and properties are here, the rest in folders."""

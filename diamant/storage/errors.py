@@ -1,14 +1,14 @@
 """The errors of the storage layer.
 
-`StorageError` is the family; an `OSError` from the operating system is passed on as it is (the log that meets one is
-taken offline by its owner), and a refused request is a `KafkaError` of the protocol layer.
+`StorageError` is their base class. An `OSError` from the operating system propagates unchanged (the owner of the affected log
+takes it offline); a refused request is a `KafkaError` of the protocol layer.
 """
 
 from __future__ import annotations
 
 
 class StorageError(Exception):
-    """A log directory cannot be used as asked: in use by another process, wrong version, wrong owner."""
+    """A log directory cannot be used as requested: in use by another process, wrong version, wrong owner."""
 
 
 class InUse(StorageError):
@@ -16,10 +16,10 @@ class InUse(StorageError):
 
 
 class CorruptLog(StorageError):
-    """Bytes in a file are not what its format demands.
+    """The contents of a file violate its format.
 
-    `path` names the file, `position` the byte (or, in a text file, the line counted from 1) where reading stopped
-    making sense, `reason` says what was expected and what was found.
+    `path` names the file, `position` the first invalid byte (in a text file the line, counted from 1), `reason` the expected
+    and actual contents.
     """
 
     def __init__(self, path: str, position: int, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Reads a file that a user has named: a regular file of a bounded size, whatever the name leads to."""
+"""Reads files named by a user: only regular files of a bounded size."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _KINDS = (
 
 
 def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """Return what a file holds. OSError, before anything is read, unless it is a regular one of `max_bytes` at most."""
+    """Return a file's contents. OSError before any read unless it is a regular file of at most `max_bytes`."""
     return read_input_mode(path, max_bytes)[0]
 
 
 def read_input_mode(path: str | os.PathLike[str], max_bytes: int) -> tuple[bytes, int]:
-    """Return the same, and the file's permissions."""
+    """Return a file's contents, as `read_input` does, and its permissions."""
     name = os.fspath(path)
-    # A pipe would otherwise be waited for here.
+    # O_NONBLOCK: opening a pipe would otherwise block.
     fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(fd)

@@ -1,4 +1,4 @@
-"""Every file and directory name in a log directory, as Kafka gives them (`LocalLog`, `LogFileUtils`, `LogManager`).
+"""All file and directory names of a log directory, as in Kafka (`LocalLog`, `LogFileUtils`, `LogManager`).
 
     <log dir>/
         .lock  .kafka_cleanshutdown  meta.properties  bootstrap.checkpoint
@@ -31,9 +31,9 @@ LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 LAST_CLEANED_CHECKPOINT = "diamant-last-cleaned-checkpoint"
-"""Ours: when the last round of each partition ended, in the form of an offset checkpoint."""
+"""Not in Kafka: the end time of each partition's last cleaning round, in the format of an offset checkpoint."""
 MANUAL_CLOCK = "diamant-clock"
-"""Ours: see `manual_clock_file`."""
+"""Not in Kafka: see `manual_clock_file`."""
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
@@ -53,17 +53,17 @@ DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 ASIDE_SUFFIX = ".aside"
-"""Suffix of what a start has taken out of a log and kept; nothing reads it."""
+"""Suffix of data that a start has taken out of a log and kept; the broker does not read such files."""
 
 DELETE_DIR_SUFFIX = "-delete"
 FUTURE_DIR_SUFFIX = "-future"
 STRAY_DIR_SUFFIX = "-stray"
 
 STAGING_PREFIX = "diamant-staging-"
-"""A directory so called in a partition's holds outputs of a round that have not been taken over yet."""
+"""Prefix of directories, inside a partition's, that hold a round's outputs until the log adopts them."""
 
 MAX_NAME_LENGTH = 255
-"""Longest name of a directory entry; Kafka cuts the topic in the names of directories it sets aside."""
+"""Longest name of a directory entry. Kafka shortens the topic in the names of directories that it sets aside."""
 
 _SEGMENT_SUFFIXES = frozenset((LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX))
 _STAGE_SUFFIXES = frozenset((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ASIDE_SUFFIX))
@@ -101,7 +101,7 @@ class SegmentPaths(NamedTuple):
 
 
 def segment_paths(directory: str, base_offset: int, suffix: str = "") -> SegmentPaths:
-    """Return the paths of all files of the segment at `base_offset`; `suffix` is that of a stage, as `.cleaned`."""
+    """Return the paths of all files of the segment at `base_offset`; `suffix` is that of a stage, such as `.cleaned`."""
     stem = f"{directory}/{base_offset:020d}"
     return SegmentPaths(
         f"{stem}.log{suffix}", f"{stem}.index{suffix}", f"{stem}.timeindex{suffix}", f"{stem}.txnindex{suffix}"
@@ -109,7 +109,7 @@ def segment_paths(directory: str, base_offset: int, suffix: str = "") -> Segment
 
 
 def snapshot_file(directory: str, offset: int) -> str:
-    """Return the path of the producer state valid up to `offset`, exclusive."""
+    """Return the path of the producer snapshot that covers everything below `offset`."""
     return f"{directory}/{offset:020d}.snapshot"
 
 
@@ -125,7 +125,7 @@ def parse_metadata_snapshot(name: str) -> tuple[int, int] | None:
 
 
 class SegmentFileName(NamedTuple):
-    """A file name taken apart: `00000000000000000042.log.deleted` is `(42, ".log", ".deleted")`."""
+    """A parsed file name: `00000000000000000042.log.deleted` is `(42, ".log", ".deleted")`."""
 
     offset: int
     suffix: str
@@ -135,7 +135,7 @@ class SegmentFileName(NamedTuple):
 
 
 def parse_segment_file(name: str) -> SegmentFileName | None:
-    """Take the name of a segment's file or producer snapshot apart; None if it is neither.
+    """Parse the name of a segment's file or producer snapshot; None for other names.
 
     As in Kafka the offset is the text before the first dot and need not have 20 digits.
     """
@@ -161,7 +161,7 @@ def offset_of(name: str) -> int:
 
 
 def is_segment_file(name: str) -> bool:
-    """Tell whether a name is that of a segment's file or producer snapshot in use (no `.deleted` or the like)."""
+    """True for the name of a segment's file or producer snapshot in use (without `.deleted` or the like)."""
     parsed = parse_segment_file(name)
     return parsed is not None and not parsed.stage
 
@@ -172,12 +172,12 @@ def partition_dir_name(topic: str, partition: int) -> str:
 
 
 def delete_dir_name(topic: str, partition: int) -> str:
-    """Return a fresh name for a partition that awaits deletion, at most 255 characters long."""
+    """Return a new name for a partition that awaits deletion, at most 255 characters long."""
     return _set_aside_name(topic, partition, DELETE_DIR_SUFFIX)
 
 
 def stray_dir_name(topic: str, partition: int) -> str:
-    """Return a fresh name for a partition that the metadata does not know, at most 255 characters long."""
+    """Return a new name for a partition missing from the metadata, at most 255 characters long."""
     return _set_aside_name(topic, partition, STRAY_DIR_SUFFIX)
 
 
@@ -187,7 +187,7 @@ def _set_aside_name(topic: str, partition: int, suffix: str) -> str:
 
 
 def may_be_set_aside_of(name: str, topic: str) -> bool:
-    """Tell whether a directory that is set aside may be one of a topic: of a shortened name only the beginning counts."""
+    """True if a directory set aside may belong to a topic; a shortened name is compared by its start only."""
     try:
         found, _ = parse_partition_dir(name)
     except ValueError:
@@ -196,14 +196,12 @@ def may_be_set_aside_of(name: str, topic: str) -> bool:
 
 
 def is_shortened(name: str) -> bool:
-    """Tell whether the name of a directory that is set aside may have only the beginning of its topic's
-    (`UnifiedLog.logDeleteDirName`).
-    """
+    """True if the name of a directory set aside may hold only the start of the topic (`UnifiedLog.logDeleteDirName`)."""
     return len(name) == MAX_NAME_LENGTH and set_aside_suffix(name) in (DELETE_DIR_SUFFIX, STRAY_DIR_SUFFIX)
 
 
 def set_aside_suffix(name: str) -> str:
-    """Return `-delete`, `-future` or `-stray` if a directory's name ends so, else `""`."""
+    """Return the suffix `-delete`, `-future` or `-stray` of a directory's name, else `""`."""
     for suffix in (DELETE_DIR_SUFFIX, FUTURE_DIR_SUFFIX, STRAY_DIR_SUFFIX):
         if name.endswith(suffix):
             return suffix
@@ -213,7 +211,7 @@ def set_aside_suffix(name: str) -> str:
 def parse_partition_dir(name: str) -> tuple[str, int]:
     """Return `(topic, partition)` of a partition's directory, in use or set aside (`LocalLog.parseTopicPartitionName`).
 
-    Raises ValueError for any other name: Kafka refuses to start on such a directory, so nothing of ours may be one.
+    ValueError for any other name. Kafka refuses to start on such a directory, so we may not create one.
     """
     stem = name
     if set_aside_suffix(name):

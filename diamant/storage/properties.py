@@ -1,8 +1,8 @@
-r"""Java's properties format: of server.properties, meta.properties and Spark's settings.
+r"""Java's properties format, used by server.properties, meta.properties and Spark's settings.
 
-One ``name=value`` a line (``:`` or a blank separate as well); ``#`` and ``!`` begin a comment line; a backslash at the
-end of a line continues it without the next line's indentation; ``\t``, ``\n``, ``\uXXXX`` and ``\`` before any other
-character are escapes. The last one of two lines with one name wins, as in ``java.util.Properties``.
+Each line is ``name=value`` (``:`` or a blank also separate); ``#`` and ``!`` begin a comment line. A backslash at the end of a
+line joins the next line, without its indentation. ``\t``, ``\n``, ``\uXXXX`` and ``\`` before any other character are escapes.
+The last of several equal keys wins, as in ``java.util.Properties``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Return the lines that are neither blank nor comments, with continued ones joined."""
+    """Return the lines that are neither blank nor comments, with continuation lines joined."""
     lines: list[str] = []
     is_continued = False
     for line in re.split(r"\r\n|\r|\n", text):
@@ -50,7 +50,7 @@ def _unescape(text: str) -> str:
 
 
 def format_properties(properties: dict[str, str]) -> str:
-    """Return a Java properties file in the given order, in ISO-8859-1 (all else is escaped)."""
+    """Return a Java properties file in the given order, in ISO-8859-1 (other characters are escaped)."""
     lines = [f"{_escape(key, is_key=True)}={_escape(value, is_key=False)}\n" for key, value in properties.items()]
     return "".join(lines)
 

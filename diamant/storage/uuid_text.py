@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 _TEXT = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 
 ZERO_ID = UUID(int=0)
-"""Stands for "no id"; no topic has it."""
+"""Means "no id"; no topic has it."""
 
 METADATA_TOPIC_ID = UUID(int=1)
 """The topic id of `__cluster_metadata`."""
@@ -28,7 +28,7 @@ def uuid_from_text(text: str) -> UUID:
 
 
 def random_id() -> UUID:
-    """Return a new id that is not reserved and whose text does not begin with a dash (it is typed on command lines)."""
+    """Return a new id that is not reserved. Its text does not begin with a dash, since users type ids on command lines."""
     while True:
         value = uuid4()
         if not uuid_to_text(value).startswith("-"):

@@ -1,1 +1,1 @@
-"""Opening partitions and whole directories after a stop or a crash."""
+"""Opening and recovery of partitions and log directories after a stop or a crash."""

@@ -1,4 +1,4 @@
-"""The offset checkpoints of a log directory: what they say, and when they are written."""
+"""The offset checkpoint files of a log directory: their contents and their writes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from diamant.storage.env.env import Env
 
 
 class CheckpointState(NamedTuple):
-    """The three offset checkpoints as of one moment."""
+    """Contents of the three offset checkpoints at one moment."""
 
     recovery_points: dict[TopicPartition, int]
     high_watermarks: dict[TopicPartition, int]
     log_starts: dict[TopicPartition, int]
     number: int = 0
-    """Number of them that the directory had made before."""
+    """Sequence number of the state in its directory."""
 
     def only(self, is_wanted: Callable[[TopicPartition], bool]) -> CheckpointState:
-        """Return the metadata of some partitions."""
+        """Return the state restricted to the wanted partitions."""
         points, marks, starts = (
             {key: offset for key, offset in offsets.items() if is_wanted(key)} for offsets in self[:3]
         )
@@ -37,32 +37,32 @@ class CheckpointFiles:
         self._path = path
         self._states = 0
         self._lock = threading.Lock()
-        """Guards the following three, and the files."""
+        """Guards the next three attributes, and the files."""
         self._written = CheckpointState({}, {}, {})
-        """The contents of the files, or what they may be after a write that failed."""
+        """The contents of the files, or their possible contents after a failed write."""
         self._has_written = False
-        """True if they are all there and whole."""
+        """True if all files exist and are whole."""
         self._forgotten: dict[TopicPartition, int] = {}
-        """Deleted partitions that were made again: states up to this number describe the old one."""
+        """For each partition deleted and created again, the last state number that describes the old one."""
 
     def next_number(self) -> int:
-        """Return the number of a new state: states are told apart by the order in which they were made. Loop thread."""
+        """Return the number of a new state; numbers give the order of creation. Loop thread."""
         self._states += 1
         return self._states
 
     def was_read(self, found: CheckpointState) -> None:
-        """Take what the files say at the start."""
+        """Record the contents of the files at the start."""
         self._written = found
 
     def write_recovery_points(self, points: dict[TopicPartition, int]) -> None:
-        """Write this one file at once, at the start. OSError."""
+        """Write the recovery point checkpoint alone, at the start. OSError."""
         checkpoints.write_offset_checkpoint(self._env, f"{self._path}/{names.RECOVERY_POINT_CHECKPOINT}", points)
         self._written = self._written._replace(recovery_points=points)
 
     def write(self, state: CheckpointState) -> None:
-        """Write those files that changed since the last time; blocks, so not for the loop thread.
+        """Write the files whose contents changed; blocks, so not for the loop thread.
 
-        States are written in the order in which they were made.
+        States are written in order of creation.
         """
         with self._lock:
             forgotten = {key: number for key, number in self._forgotten.items() if number >= state.number}
@@ -72,10 +72,10 @@ class CheckpointFiles:
             self._forgotten = forgotten
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have the files say nothing of partitions that are about to be made; may block, so not for the loop thread.
+        """Remove the lines of partitions about to be created; may block, so not for the loop thread.
 
-        Lines about deleted ones of these names would count after a crash, and a log start that lies above the end of a
-        log removes what is in it.
+        After a crash, old lines of deleted partitions would apply to new ones of the same name. A log start above the end of
+        a log would empty the log.
         """
         with self._lock:
             made = dict.fromkeys(partitions, self._states)
@@ -94,7 +94,7 @@ class CheckpointFiles:
                 if is_all or new != old:
                     checkpoints.write_offset_checkpoint(self._env, f"{self._path}/{name}", new)
         except OSError:
-            # Which of them were replaced is unknown: all are written the next time.
+            # Unknown which files were replaced: the next call writes all.
             self._has_written = False
             self._written = CheckpointState(
                 {**written.recovery_points, **state.recovery_points},

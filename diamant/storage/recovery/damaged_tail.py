@@ -1,9 +1,9 @@
-"""Tells a torn end of a `.log` file from damage with whole batches behind it.
+"""Distinguishes a torn end of a `.log` file from damage that whole batches follow.
 
-A file that was being written to ends anywhere: the power went, or it was copied while a broker appended to it. Then nothing
-follows the damage that can be read. Damage with whole batches behind it is another thing: they were acknowledged.
+A loss of power, or a copy during an append, may cut a file off anywhere; no readable batch follows then. Whole batches behind
+the damage, in contrast, were acknowledged.
 
-Only batches of the present format (magic 2) are recognized behind a damage.
+Only batches of the current format (magic 2) are recognized behind the damage.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from diamant.storage.segments.segment import MAX_RELATIVE_OFFSET, Segment
 
 WINDOW_BYTES = 1024 * 1024
 MAX_SEARCHED_BYTES = 64 * 1024 * 1024
-"""Limit of the search, in bytes that are not zero: some seconds. A torn end is one batch, seldom more."""
+"""Limit of the search in non-zero bytes: a few seconds. A torn end is one batch, seldom more."""
 
 _LENGTH = slice(8, 12)
 
 
 def is_torn_end(segment: Segment, position: int, next_offset: int) -> bool:
-    """True if no whole batch of the segment begins at `position` or behind it; any thread.
+    """True if no whole batch of the segment begins at or after `position`; any thread.
 
-    Whole means that the checksum is right and, behind `position`, that offsets continue from `next_offset`.
+    A whole batch has a valid checksum and, after `position`, an offset of at least `next_offset`.
     """
     file, end = segment.file, segment.size
     if _is_whole(file, position, end):
@@ -71,11 +71,10 @@ def _is_whole(file: File, position: int, end: int) -> bool:
 
 
 def keep_aside(env: Env, segment: Segment, position: int, next_offset: int) -> str | None:
-    """Copy what follows `position` to a file beside the segment, synced, and return its path; None if all of it is zero.
+    """Copy the bytes from `position` on to a synced file beside the segment; return its path, None if all bytes are zero.
 
-    No code reads such a file, and no start removes it: an operator may. What an earlier start has kept of the same
-    bytes is overwritten, so that starts which come to no end, as on a full disk, leave one file. Memory:
-    `WINDOW_BYTES`.
+    The broker never reads or removes such a file; an operator may. An earlier start's copy of the same bytes is
+    overwritten, so repeatedly failing starts, as on a full disk, leave one file. Memory: `WINDOW_BYTES`.
     """
     source = segment.file
     pieces = range(position, segment.size, WINDOW_BYTES)
@@ -96,7 +95,7 @@ def keep_aside(env: Env, segment: Segment, position: int, next_offset: int) -> s
 
 
 def _is_begun(env: Env, path: str, segment: Segment, position: int) -> bool:
-    """True if a file has what follows `position`, or as much of it as came to be written."""
+    """True if a file is a complete or partial copy of the bytes from `position` on."""
     kept = env.open(path, read_only=True)
     try:
         size = kept.size()
@@ -110,5 +109,5 @@ def _is_begun(env: Env, path: str, segment: Segment, position: int) -> bool:
 
 
 def aside_paths(directory: str, offset: int) -> Iterator[str]:
-    """Yield names for what is set aside from `offset` on; further ones, for when those are taken, have higher offsets."""
+    """Yield paths for data set aside from `offset` on. Later ones, used if a path is taken, have higher offsets."""
     return (names.log_file(directory, higher) + names.ASIDE_SUFFIX for higher in count(offset))

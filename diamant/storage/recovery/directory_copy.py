@@ -1,12 +1,12 @@
 """A copy of a log directory in use, in the state that an orderly stop at this moment would leave.
 
-    closed segments' `.log`         hard links: nothing writes to them again
-    the rest                        copies: indexes, snapshots of producers, epochs and the metadata log change in place
+    closed segments' `.log`         hard links: these files never change
+    other files                     copies: indexes, producer snapshots, epochs and the metadata log change in place
 
-So the work does not grow with the data: a tail of more than `MAX_TAIL_BYTES` is rolled first. Leftovers of a crash or of the
+The work does not grow with the data: an active segment above `MAX_TAIL_BYTES` is rolled first. Leftovers of a crash or of the
 cleaner (`.deleted`, `.cleaned`, `.swap`, `.aside`, directories set aside) are not copied. Nothing is synced: a copy survives the
-process, not a loss of power. Without hard links closed segments are copied, too; they are kept open until then, in case their
-names are removed.
+end of the process, not a loss of power. Without hard links, closed segments are copied later; they are kept open until then,
+in case their names are removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from diamant.storage.log.log import Log
 from diamant.storage.recovery.log_directory import LogDirectory
 
 MAX_TAIL_BYTES = 64 * 1024
-"""The active segment of a partition is copied up to this size; a longer one is rolled, and linked."""
+"""Largest active segment that is copied; a larger one is rolled and linked."""
 
 _CHUNK_BYTES = 1 << 20
 _WRITTEN_ANEW = {
@@ -37,7 +37,7 @@ _WRITTEN_ANEW = {
 
 
 class CopySize(NamedTuple):
-    """The bytes that a copy shares with its source, and those it has for itself."""
+    """Bytes that a copy shares with its source, and bytes of its own."""
 
     linked_bytes: int
     copied_bytes: int
@@ -63,9 +63,9 @@ class DirectoryCopy:
         return bool(self._unlinked)
 
     def take(self, directory: LogDirectory, metadata: Mapping[str, bytes], broker_epoch: int) -> None:
-        """Capture the present state, on the loop thread. No log is exchanging segments. OSError if the disk refuses.
+        """Capture the current state, on the loop thread. No log may be exchanging segments. OSError if the disk refuses.
 
-        `metadata` are the files of the metadata log, as of now.
+        `metadata`: the current files of the metadata log.
         """
         env, source, target = self._env, directory.path, self.target
         env.make_dirs(target)
@@ -93,7 +93,7 @@ class DirectoryCopy:
             self._write(f"{target}/{names.CLEAN_SHUTDOWN}", checkpoints.encode_clean_shutdown(broker_epoch))
 
     def finish(self) -> None:
-        """Copy what could not be linked; blocks, for any thread. OSError if the disk refuses."""
+        """Copy the files that could not be linked; blocks, for any thread. OSError if the disk refuses."""
         while self._unlinked:
             file, path = self._unlinked.pop()
             try:
@@ -141,7 +141,7 @@ class DirectoryCopy:
             self._unlinked.append((self._env.open(path, read_only=True), new))
 
     def _copy(self, path: str, new: str) -> None:
-        with suppress(FileNotFoundError):  # a thread may replace a checkpoint, or remove an unused file
+        with suppress(FileNotFoundError):  # another thread may replace a checkpoint or remove an unused file
             self._write(new, self._env.read_bytes(path))
 
     def _write(self, path: str, content: bytes) -> None:

@@ -1,9 +1,8 @@
-"""Puts a log directory back to a copy that `directory_copy` has made.
+"""Restores a log directory from a copy made by `directory_copy`.
 
-The present files are moved to `trash`, for the caller to remove, and the copy's take their place: closed segments as hard
-links, the rest as copies. A mark beside both names the copy until the caller removes it, once the directory is open. A start that
-finds the mark does all of it again, so a killed process leaves the old state or the new one. A loss of power in the middle may
-leave parts of both.
+The current files are moved to `trash`, which the caller removes. The copy's closed segments are hard-linked in their place; other
+files are copied. A mark beside both directories names the copy; the caller removes it once the directory is open. A start that
+finds the mark repeats the restore, so a killed process leaves the old or the new state. A loss of power may leave parts of both.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from diamant.storage.env.env import Env
 
 
 def restore_directory(env: Env, copy: str, path: str, trash: str, mark: str) -> None:
-    """Replace what is in `path`, whose lock the caller holds, by `copy`. OSError: the next start tries again."""
+    """Replace the contents of `path`, whose lock the caller holds, by `copy`. After OSError the next start retries."""
     env.write_atomically(mark, copy.encode(), sync=False)
     env.make_dirs(trash)
     for name in env.list_dir(path):

@@ -1,6 +1,6 @@
-"""Leftovers of a crash in a partition directory: temporary files are removed, swaps are completed or undone.
+"""Cleanup of a partition directory after a crash: removes temporary files, completes or undoes swaps.
 
-Source: LogLoader, the first two of its steps.
+Source: the first two steps of LogLoader.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from diamant.storage.segments.segment import scan_headers
 def remove_temporary_files(env: Env, path: str) -> None:
     """Delete `.deleted` and `.cleaned` files and the `.swap` files of an unfinished swap (LogLoader, step 1).
 
-    And what a round of the cleaner elsewhere has left in a directory of its own.
+    Also deletes the staging directories of cleaning rounds in other processes.
     """
     entries = env.list_dir(path)
     for name in entries:
         if name.startswith(names.STAGING_PREFIX) and env.is_dir(f"{path}/{name}"):
             env.remove_tree(f"{path}/{name}")
     cleaned = [name for name in entries if name.endswith(names.CLEANED_SUFFIX)]
-    # Swaps are renamed in descending order of offset: a .cleaned file below a .swap shows that the set is not complete.
+    # Swaps are renamed in descending order of offset: a .cleaned file below a .swap shows that the set is incomplete.
     smallest = min((offset for name in cleaned if (offset := offset_of(name)) >= 0), default=None)
     unfinished = [name for name in _swap_files(entries) if smallest is not None and offset_of(name) >= smallest]
     deleted = [name for name in entries if name.endswith(names.DELETED_SUFFIX)]
-    # The .cleaned files go last: without them a start that follows a crash in here would take the .swap files for whole.
+    # The .cleaned files go last: after a crash here, a start without them would treat the .swap files as complete.
     for name in [*deleted, *unfinished, *cleaned]:
         env.remove(f"{path}/{name}")
 
 
 def complete_swaps(env: Env, path: str) -> None:
-    """Finish a swap whose `.swap` files are complete: what they replace goes, then they lose their suffix (step 2).
+    """Finish a swap whose `.swap` files are complete: remove the replaced segments, then drop the suffix (step 2).
 
-    See `segment_swap` for the steps that may have been taken. Each of these here may be interrupted and done again. Beyond Kafka:
+    `segment_swap` lists the steps that may have been taken. Every step here is idempotent. Differences from Kafka:
 
-    * A segment at a `.swap` file's own base offset goes even if the `.swap` is empty, with all its indexes.
-    * If the lowest `.swap` is empty or torn and nothing was taken away yet, it is dropped, and the old segments stay: it
-      does not tell what it replaces, and may have been whole once.
-    * An empty `.swap` that is not the lowest is the end mark of `segment_swap`: it goes.
-    * The `.log` files are renamed first, so that a `.log` without suffix never has indexes of another one.
+    * A segment at a `.swap` file's own base offset is removed with all its indexes, even if the `.swap` is empty.
+    * If the lowest `.swap` is empty or torn and no segment was removed yet, it is dropped and the old segments stay: it
+      no longer shows which segments it replaces.
+    * An empty `.swap` that is not the lowest is the end mark of `segment_swap`: it is removed.
+    * The `.log` files are renamed first, so that a `.log` without suffix never has another segment's indexes.
     """
     entries = env.list_dir(path)
     swaps = _swap_files(entries)
@@ -50,7 +50,7 @@ def complete_swaps(env: Env, path: str) -> None:
         found = [_inspect_swap(env, names.log_file(path, offset) + names.SWAP_SUFFIX, offset) for offset in logs]
         is_untouched = env.exists(names.log_file(path, logs[0]))
         if is_untouched and not (found[0].is_whole and found[0].size):
-            # From behind, the lowest .log.swap last: it tells a start that follows a crash in here to continue.
+            # In reverse, the lowest .log.swap last: after a crash here, it makes the next start continue.
             for name in reversed(swaps):
                 env.remove(f"{path}/{name}")
             return
@@ -59,7 +59,7 @@ def complete_swaps(env: Env, path: str) -> None:
             parsed = names.parse_segment_file(name)
             if parsed is None or parsed.stage or not (logs[0] <= parsed.offset < end or parsed.offset in logs):
                 continue
-            # The state up to the beginning of a segment does not depend on what the segment holds.
+            # The producer state at the start of a segment does not depend on the segment's contents.
             if parsed.suffix != names.SNAPSHOT_SUFFIX or parsed.offset not in logs:
                 env.remove(f"{path}/{name}")
         marks = [offset for offset, swap in zip(logs[1:], found[1:], strict=True) if not swap.size]
@@ -73,7 +73,7 @@ def complete_swaps(env: Env, path: str) -> None:
 
 
 def _swap_files(entries: list[str]) -> list[str]:
-    """The `.swap` files of segments, those of `.log` files first."""
+    """Return the `.swap` files of segments, `.log` files first."""
     swaps = [
         name for name in entries if name.endswith(names.SWAP_SUFFIX) and names.parse_segment_file(name) is not None
     ]
@@ -81,7 +81,7 @@ def _swap_files(entries: list[str]) -> list[str]:
 
 
 class _Swap(NamedTuple):
-    """A `.log.swap` file: what it covers ends before `end_offset`, at least at its base offset."""
+    """A `.log.swap` file; `end_offset`, at least its base offset, follows the last offset it covers."""
 
     size: int
     end_offset: int
@@ -98,13 +98,13 @@ def _inspect_swap(env: Env, path: str, base_offset: int) -> _Swap:
                 end_offset = header.next_offset
                 position = start + header.size
         except CorruptLog:
-            pass  # told by the position
+            pass  # the position shows it
         return _Swap(file.size(), end_offset, position == file.size())
     finally:
         file.close()
 
 
 def offset_of(name: str) -> int:
-    """Return the base offset in the name of a segment's file; -1 if it is none."""
+    """Return the base offset in the name of a segment's file; -1 for other names."""
     parsed = names.parse_segment_file(name)
     return -1 if parsed is None else parsed.offset

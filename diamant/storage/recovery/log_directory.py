@@ -1,6 +1,6 @@
-"""A whole log directory: its lock, its clean-shutdown mark, its checkpoints, and the partitions in it.
+"""A log directory: its lock, clean-shutdown mark, checkpoints and partitions.
 
-The loop thread owns it. `load_logs` opens partitions in a few threads and hands the finished logs back.
+The loop thread owns it. `load_logs` opens partitions in a few threads and hands back the logs.
 
 Source: Kafka's LogManager.
 """
@@ -31,18 +31,18 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 _SIGNS = (names.META_PROPERTIES, names.RECOVERY_POINT_CHECKPOINT, names.LOCK)
-"""Files that a broker leaves in its directory."""
+"""Files that identify a broker's directory."""
 
 
 class PartitionSource(NamedTuple):
-    """The metadata of a partition that should be in the directory."""
+    """The metadata of a partition expected in the directory."""
 
     topic_id: UUID
     config: LogConfig
 
 
 class LoadFailure(NamedTuple):
-    """A partition that could not be opened; the others are up."""
+    """A partition that could not be opened; the others are available."""
 
     topic: str
     partition: int
@@ -67,17 +67,17 @@ class LogDirectory:
         self.deletions = PendingDeletions(env)
         self.checkpoint_files = CheckpointFiles(env, path)
         self._left: set[TopicPartition] = set()
-        """Deleted partitions whose directories have kept their names: no new one may find them. Bound: as many as there are."""
+        """Deleted partitions whose directories could not be renamed; new ones must not find them. Bound: one per directory."""
         self._has_lost_recovery_points = False
-        """True if there is no whole file that says where recovery has to begin."""
+        """True if the recovery point checkpoint is missing or damaged."""
         self._kept = CheckpointState({}, {}, {})
-        """Checkpoints of the partitions in `failures`, valid when they can be opened again."""
+        """Checkpoint entries of the partitions in `failures`, kept for a later start that can open them."""
 
     @classmethod
     def open(cls, env: Env, path: str, *, producer_expiration_ms: int) -> LogDirectory:
-        """Lock `path` and take its clean-shutdown mark, so that a crash from now on counts as one.
+        """Lock `path` and remove its clean-shutdown mark, so that a later crash is recognised.
 
-        Raises StorageError if another process holds the directory or it is none of partitions (nothing is changed there then),
+        Raises StorageError if another process holds the directory or it is not a data directory (it is unchanged then),
         OSError if it cannot be used.
         """
         if env.is_dir(path):
@@ -88,14 +88,14 @@ class LogDirectory:
         was_clean = env.exists(marker)
         if was_clean:
             env.remove(marker)
-        # Also if it is not there: a start that came to no end may have removed it, and a loss of power would bring it back.
+        # Even if the mark is missing: an aborted start may have removed it, and a loss of power would restore it.
         env.sync_dir(path)
         return cls(env, path, lock, was_clean=was_clean, producer_expiration_ms=producer_expiration_ms)
 
     def give_up(self) -> LogDirectory:
-        """Release all files without writing anything, and return the directory as after an orderly stop, under the same lock.
+        """Release all files without writes; return the directory as after an orderly stop, under the same lock.
 
-        For a reset, which puts other files in their place. Readers keep what they have open.
+        For a reset, which replaces the files. Readers keep their open files.
         """
         for log in self.logs.values():
             log.is_deleted = True
@@ -105,10 +105,10 @@ class LogDirectory:
         )
 
     def load_logs(self, expected: dict[TopicPartition, PartitionSource], *, threads: int) -> None:
-        """Open every partition that the metadata know; blocks.
+        """Open every partition of the metadata; blocks.
 
-        Directories of unknown partitions are set aside as `-stray` with their data, as Kafka does; those being deleted are
-        queued again. A partition that cannot be opened is in `failures`, the others come up.
+        Like Kafka, sets directories of unknown partitions aside as `-stray`, with their data. Directories being deleted are
+        queued again. A partition that cannot be opened is listed in `failures`; the others become available.
         """
         found = CheckpointState(
             self._read_recovery_points(),
@@ -131,7 +131,7 @@ class LogDirectory:
         self.checkpoint_files.was_read(found)
         self._keep(found)
         for failure in self.failures:
-            # The next start follows no orderly stop, and finds a file of recovery points: neither is a leave to cut here.
+            # The next start finds no orderly stop, but a recovery point checkpoint: neither may permit it to cut this log.
             if self._has_lost_recovery_points or isinstance(failure.error, SyncedDamage):
                 self._kept.recovery_points[failure.topic, failure.partition] = checkpoints.CUT_NOTHING
         self._keep_findings(found.recovery_points)
@@ -140,10 +140,10 @@ class LogDirectory:
                 self.create_log(topic, partition, source.topic_id, source.config)
 
     def _keep_findings(self, found: dict[TopicPartition, int]) -> None:
-        """Write down what a start that follows a crash of this broker must know before anything is appended.
+        """Write the recovery points that a start after a crash needs, before any append.
 
-        What was refused stays so. Of a log that has lost its end, what is appended now is not as if it had been synced. And if no
-        file was found, a partition without a line is from now on one that was made after the last checkpoint.
+        Refused partitions stay refused. Appends to a log that lost its end do not count as synced. If the checkpoint was
+        missing, a partition without a line is from now on one created after the last checkpoint.
         """
         points = self.checkpoint_state().recovery_points
         is_news = any(
@@ -155,7 +155,9 @@ class LogDirectory:
         try:
             self.checkpoint_files.write_recovery_points(points)
         except OSError as error:
-            self.messages.append(f"what this start has found cannot be noted before the next checkpoints: {error}")
+            self.messages.append(
+                f"the recovery points of this start cannot be written before the next checkpoint: {error}"
+            )
 
     def _is_known(self, topic_partition: TopicPartition, expected: dict[TopicPartition, PartitionSource]) -> bool:
         topic, partition = topic_partition
@@ -200,9 +202,9 @@ class LogDirectory:
                 messages=self.messages,
             )
             if recovery_point is None or recovery_point == checkpoints.CUT_NOTHING:
-                log.flush()  # all of it was found to be whole: no later start is to cut off any of that
+                log.flush()  # all of it proved whole: no later start may cut it
             return log
-        except Exception as error:  # whatever it is, the other partitions come up
+        except Exception as error:  # whatever the error, the other partitions must open
             return error
 
     def _recovery_point(self, found: int | None) -> int | None:
@@ -228,11 +230,11 @@ class LogDirectory:
         return {(failure.topic, failure.partition) for failure in self.failures}
 
     def _keep(self, found: CheckpointState) -> None:
-        """Keep of what checkpoints say the lines of the partitions in `failures`."""
+        """Keep the checkpoint entries of the partitions in `failures`."""
         self._kept = found.only(self.unopened.__contains__)
 
     def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> Log:
-        """Make an empty partition. The topic must be in the metadata log first, or a restart calls it stray."""
+        """Create an empty partition. The metadata log must contain the topic first, or a restart treats it as stray."""
         self.take_away_left([(topic, partition)])
         self.checkpoint_files.forget([(topic, partition)])
         log = create_log(
@@ -263,30 +265,29 @@ class LogDirectory:
             try:
                 segment.flush_indexes()
             except OSError:
-                pass  # only so that Kafka finds whole indexes when it removes the directory; a full disk needs the room
-            # Its readers keep it open. Nothing else may keep it on the disk once it has no name.
+                pass  # only Kafka would need whole indexes when it removes the directory; a full disk needs the room
+            # Readers keep the file open. Nothing else may keep it on disk once it has no name.
             segment.let_go_of_file()
         self._take_away((log.topic, log.partition), log.config.file_delete_delay_ms)
         for callback in log.on_change:
             callback()
 
     def delete_unopened(self, topic: str) -> None:
-        """As `delete_log` for those partitions of a topic that could not be opened, without a delay: nothing reads
-        them.
+        """Delete the partitions of a topic that could not be opened; without a delay, since they have no readers.
 
-        OSError if a directory keeps its name, once all others are gone.
+        Tries all directories, then raises OSError if one could not be renamed.
         """
         doomed = [(topic, failure.partition) for failure in self.failures if failure.topic == topic]
-        # Even if the directories stay: these must not be opened, and what checkpoints say of them holds for no other.
+        # Even if the directories stay: they must not be opened, and their checkpoint entries apply to no other partition.
         self.failures = [failure for failure in self.failures if failure.topic != topic]
         self._keep(self._kept)
         self._left.update(doomed)
         self.take_away_left(doomed)
 
     def take_away_left(self, partitions: Iterable[TopicPartition]) -> None:
-        """Try again to take away what is left of deleted partitions, before others get their names.
+        """Retry the removal of deleted partitions' directories, before new partitions use their names.
 
-        OSError if a directory keeps its name, once all others are gone.
+        Tries all directories, then raises OSError if one could not be renamed.
         """
         failure: OSError | None = None
         for partition in self._left.intersection(partitions):
@@ -298,7 +299,7 @@ class LogDirectory:
             raise failure
 
     def _take_away(self, partition: TopicPartition, delay_ms: int) -> None:
-        """Rename a directory to `-delete`, and queue its removal; one that is not there is gone already."""
+        """Rename a directory to `-delete` and queue its removal; a missing one counts as removed."""
         self._left.add(partition)
         topic, index = partition
         doomed = f"{self.path}/{names.delete_dir_name(topic, index)}"
@@ -308,7 +309,7 @@ class LogDirectory:
         self._left.discard(partition)
 
     def checkpoint_state(self) -> CheckpointState:
-        """The offsets to be checkpointed, taken on the loop thread; of what could not be opened those of before."""
+        """Return the offsets to checkpoint, with the kept entries of unopened partitions. Loop thread."""
         kept, logs = self._kept, self.logs
         return CheckpointState(
             {**kept.recovery_points, **{key: log.recovery_point for key, log in logs.items()}},
@@ -323,9 +324,9 @@ class LogDirectory:
     def close(self, *, is_clean: bool = True, broker_epoch: int = -1, threads: int = 1) -> None:
         """Close all partitions and release the lock; blocks.
 
-        With `is_clean` everything is synced first, checkpoints are written and the clean-shutdown mark set, unless a
-        partition could not be flushed or opened. What the disk refused is in `messages`: a full disk does not hinder the
-        rest, and the next start recovers.
+        With `is_clean`, syncs everything, writes checkpoints and sets the clean-shutdown mark, unless a partition could not
+        be flushed or opened. Disk errors are added to `messages` and do not stop the close, even on a full disk; the next
+        start recovers.
         """
         logs = list(self.logs.values())
         all_flushed = is_clean and not self.failures
@@ -345,7 +346,7 @@ class LogDirectory:
 
 
 def _map(do: Callable[[_In], _Out], items: Sequence[_In], threads: int, name: str) -> list[_Out]:
-    """Return what `do` makes of each item, in `threads` threads; a single one is the caller's."""
+    """Apply `do` to each item in `threads` threads; one thread means the caller's."""
     if threads <= 1:
         return [do(item) for item in items]
     with ThreadPoolExecutor(threads, thread_name_prefix=name) as pool:
@@ -353,10 +354,10 @@ def _map(do: Callable[[_In], _Out], items: Sequence[_In], threads: int, name: st
 
 
 def _partition_directories(env: Env, path: str) -> list[tuple[str, TopicPartition | None]]:
-    """The directories of partitions in `path`, with None for those that are set aside; StorageError if there are others.
+    """Return the partition directories in `path`, with None for those set aside; StorageError if there are others.
 
-    As in Kafka every directory has to be a partition's. Where no broker has left its files, it may be a user's own, and
-    a name like `photos-2024` is not enough: a start would set that aside.
+    As in Kafka every directory must be a partition's. Without a broker's files, `path` may be a user's own directory; a name
+    like `photos-2024` proves nothing, and a start would set that directory aside.
     """
     is_ours = any(env.exists(f"{path}/{name}") for name in _SIGNS)
     found: list[tuple[str, TopicPartition | None]] = []

@@ -2,11 +2,11 @@
 
 The order of steps is Kafka's (LogLoader): temporary files, swaps, segments, recovery above the recovery point, log start,
 producer state. After an unclean stop only segments at or above the recovery point are scanned; a torn or corrupt tail is cut
-off and later segments go. A corrupt file that recovery may not touch raises CorruptLog with path and position: no whole batch is
-removed after an orderly stop, below the recovery point, or if the recovery point is unknown.
+off, and later segments are removed. No whole batch is removed after an orderly stop, below the recovery point, or if the
+recovery point is unknown: such corruption raises CorruptLog with path and position.
 
-Without a mark of an orderly stop the directory may be a copy of one that was in use. What is taken out of such a log (a torn end
-below the recovery point, segments that were cleaned into another one) is kept beside it as `.aside`.
+Without a clean-shutdown mark the directory may be a copy of one in use. Data taken out of such a log (a torn end below the
+recovery point, segments that were cleaned into another one) are kept beside it as `.aside`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def create_log(
     *,
     producer_expiration_ms: int,
 ) -> Log:
-    """Make the directory of a new, empty partition with everything that Kafka expects in it."""
+    """Create the directory of an empty partition, with all files that Kafka expects."""
     env.make_dirs(path)
     env.sync_dir(parent(path))
     checkpoints.write_partition_metadata(env, path, topic_id)
@@ -87,12 +87,12 @@ def load_log(
     messages: list[str] | None = None,
     is_of_one_moment: bool | None = None,
 ) -> Log:
-    """Open the partition directory `path`; may run in a worker thread, the result then belongs to the loop thread.
+    """Open the partition directory `path`. May run in a worker thread; the loop thread then owns the result.
 
-    `recovery_point` and `log_start_offset` come from the checkpoints; 0 if they say nothing of the partition. None is a
-    recovery point that is lost: all is scanned, and no whole batch is cut off. CUT_NOTHING is that of a log that was refused:
-    nothing is cut off. What recovery did that a person should know is appended to `messages`. `is_of_one_moment` says whether a
-    broker left the files so; else segments are looked for that were cleaned into others. None: it did if it stopped in order.
+    `recovery_point` and `log_start_offset` come from the checkpoints; 0 if the partition has no entry. A `recovery_point` of
+    None is lost: everything is scanned, no whole batch is cut off. CUT_NOTHING marks a log refused before: nothing is cut off.
+    Recovery appends notable actions to `messages`. `is_of_one_moment`: a broker left the files in this state; if not, the log
+    is searched for segments that were cleaned into others. None means the value of `is_clean`.
     """
     said = messages if messages is not None else []
     epochs = LeaderEpochs.load(env, path)
@@ -107,7 +107,7 @@ def load_log(
     dead = [] if is_clean else _below(segments, log_start_offset)
     del segments[: len(dead)]
     for segment in segments:
-        if segment.is_index_damaged:  # as was found just now
+        if segment.is_index_damaged:  # set by the scan just above
             missing_index.add(segment.base_offset)
             said.append(f"{segment.path}: its indexes are those of other content; they are rebuilt")
     log_end_offset = sound_end(segments[-1]) if is_clean and segments else None
@@ -136,7 +136,7 @@ def load_log(
         _empty(opened, log_start_offset, log_end_offset)
         has_removed = True
     if has_removed:
-        # Segments that another loss of power brings back would overlap what is appended from here on.
+        # Segments restored by another loss of power would overlap new appends.
         env.sync_dir(path)
     return _log_of(
         opened, topic, partition, topic_id, validation, log_start_offset, log_end_offset, known_point, is_clean=is_clean
@@ -144,7 +144,7 @@ def load_log(
 
 
 class _Opened(NamedTuple):
-    """A partition whose files are open, before a log is made of them."""
+    """The open files of a partition, before its log is built."""
 
     env: Env
     path: str
@@ -156,9 +156,9 @@ class _Opened(NamedTuple):
 
 
 def _unfinished_roll(segments: Sequence[Segment], first: int, known_point: int) -> set[int]:
-    """The segment before the first to be recovered, if recovery begins where it ends and its time index is not whole.
+    """Return the segment before the first one to recover, if recovery begins at its end and its time index is incomplete.
 
-    It was synced to its end, but maybe not what it got when it was rolled.
+    Its data are synced, but perhaps not the index entries that its roll added.
     """
     is_at_roll = 0 < first < len(segments) and segments[first].base_offset == known_point
     return {segments[first - 1].base_offset} if is_at_roll and not is_time_index_whole(segments[first - 1]) else set()
@@ -167,7 +167,7 @@ def _unfinished_roll(segments: Sequence[Segment], first: int, known_point: int) 
 def _torn_ends(
     segments: Sequence[Segment], recovered: Sequence[int], synced_end: int, *, may_cut: bool
 ) -> tuple[dict[int, TornEnd], int]:
-    """Return the torn ends by segment, and up to where whole batches are known to be synced. CorruptLog."""
+    """Return the torn ends by segment, and the offset below which whole batches are known to be synced. CorruptLog."""
     torn: dict[int, TornEnd] = {}
     for index in recovered:
         may_end = may_cut and not any(later.size for later in segments[index + 1 :])
@@ -181,12 +181,12 @@ def _torn_ends(
 def _recover(
     opened: _Opened, recovered: Sequence[int], torn: Mapping[int, TornEnd], synced_end: int, first: int
 ) -> bool:
-    """Recover segments up to the first that is corrupt, and remove those behind it; tell whether there were any."""
+    """Recover segments up to the first corrupt one, and remove later ones; True if any were removed."""
     env, _, config, segments, epochs, producers, said = opened
     for index in recovered:
         segment = segments[index]
         rebuild_producers(producers, segments[:index], segment.base_offset, env)
-        # Behind a segment whose end was compacted away there is none yet.
+        # After a segment whose end was compacted away there is no snapshot yet.
         producers.take_snapshot(segment.base_offset)
         kept = keep_aside(env, segment, *torn[index]) if index in torn else None
         found = recover_segment(segment, config, epochs, producers, synced_end=synced_end, is_last_scan=index < first)
@@ -218,7 +218,7 @@ def _log_of(
     *,
     is_clean: bool,
 ) -> Log:
-    """Make the log of what was recovered; an empty one begins with an empty segment at its start."""
+    """Build the log from its recovered files; an empty log gets an empty segment at its start offset."""
     env, path, config, segments, epochs, producers, _ = opened
     if not segments:
         log_end_offset = log_start_offset
@@ -275,18 +275,18 @@ def _find_stale(segments: list[Segment], config: LogConfig) -> list[Stale]:
 
 
 def _below(segments: list[Segment], log_start_offset: int) -> list[Segment]:
-    """Return those segments that end below the log start: retention had removed them, or would.
+    """Return the segments that end below the log start: retention has removed them, or would.
 
-    After a loss of power they may be there again, with holes where nothing was synced, and no recovery needs them.
+    A loss of power may restore them with unsynced gaps; recovery does not need them.
     """
     return [segment for segment, following in pairwise(segments) if following.base_offset <= log_start_offset]
 
 
 def _set_aside(env: Env, path: str, stale: list[Stale], said: list[str]) -> None:
-    """Rename the `.log` files of segments that were cleaned into another one; their indexes go.
+    """Rename the `.log` files of segments that were cleaned into another one, and remove their indexes.
 
-    The last one first, and each durably before the next: what a crash leaves is then found to be stale again, since the segment
-    that it was cleaned into still has as many batches behind the first of them.
+    The last segment is renamed first, each rename is synced before the next one. After a crash the rest are found to be stale
+    again: the cleaned segment still has as many batches after the first of them.
     """
     for segment, cleaned_into in reversed(stale):
         if segment.size:
@@ -302,7 +302,7 @@ def _set_aside(env: Env, path: str, stale: list[Stale], said: list[str]) -> None
 
 
 def _open_segments(env: Env, path: str, config: LogConfig, said: list[str]) -> tuple[list[Segment], set[int]]:
-    """All segments in order and the base offsets of those whose indexes must be rebuilt even after a clean stop."""
+    """Return all segments in order, and the base offsets of those whose indexes must be rebuilt even after a clean stop."""
     entries = set(env.list_dir(path))
     segments = []
     missing_index = set()

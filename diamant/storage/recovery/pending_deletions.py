@@ -1,4 +1,4 @@
-"""Files and directories that are out of use, and are removed after a delay."""
+"""Delayed removal of unused files and directories."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from diamant.storage.env.env import Env
 
 MAX_AT_ONCE = 1000
-"""Number of queued files removed at a time: about 1 ms."""
+"""Number of queued paths removed at a time: about 1 ms."""
 
 
 class PendingDeletions:
@@ -26,16 +26,16 @@ class PendingDeletions:
 
     @property
     def next_due_ms(self) -> int | None:
-        """Time of the next removal (clock of the Env); None if nothing is queued."""
+        """Return the time of the next removal (clock of the Env); None if nothing is queued."""
         return self._queue[0][0] if self._queue else None
 
     def inside(self, directory: str) -> list[tuple[int, str]]:
-        """Return the time (clock of the Env) and path of each file in a directory that is to be removed; ascending."""
+        """Return the removal time (clock of the Env) and path of each queued file in a directory; ascending."""
         prefix = f"{directory}/"
         return sorted(one for one in self._queue if one[1].startswith(prefix))
 
     def take_due(self) -> list[str]:
-        """Take the paths that are due, `MAX_AT_ONCE` at most; the caller hands them to `remove`, and asks again."""
+        """Take the paths that are due, at most `MAX_AT_ONCE`. The caller passes them to `remove` and repeats."""
         now_ms = self._env.clock.now_ms()
         due: list[str] = []
         while self._queue and self._queue[0][0] <= now_ms and len(due) < MAX_AT_ONCE:
@@ -43,14 +43,14 @@ class PendingDeletions:
         return due
 
     def remove(self, paths: Iterable[str]) -> dict[str, OSError]:
-        """Remove files and directories; what is gone already is no error. Returns what could not be removed, and why; blocks."""
+        """Remove files and directories, ignoring missing ones; return the errors by path. Blocks."""
         left = {}
         for path in paths:
             try:
                 if self._env.is_dir(path):
                     self._env.remove_tree(path)
                 else:
-                    # An erasure does not wait for what is queued here, and may be removing it now.
+                    # An erasure removes queued files itself, without a delay, and may be removing this one now.
                     self._env.remove(path, missing_ok=True)
             except OSError as error:
                 left[path] = error

@@ -1,12 +1,12 @@
-"""Recovery of a segment: finds the end of its whole batches, cuts off what is behind, rebuilds indexes and producer state.
+"""Recovery of a segment: finds the last whole batch, cuts off the rest, rebuilds indexes and producer state.
 
-What was synced is not cut. A batch that is damaged below the recovery point, or anywhere after an orderly stop, was whole
-once: no crash is to blame, and what follows it was acknowledged. `check_synced` raises CorruptLog before anything is changed.
-Behind the recovery point `recover_segment` cuts off what is not whole, as LogSegment.recover does. (Kafka cuts in both cases,
-and gets from other replicas what it cut.)
+Synced data are never cut off. A batch that is damaged below the recovery point, or anywhere after an orderly stop, was whole
+once: a crash did not cause the damage, and later batches were acknowledged. `check_synced` then raises CorruptLog before any
+change. Above the recovery point `recover_segment` cuts off a tail that is not whole, like LogSegment.recover. (Kafka cuts in
+both cases, and fetches the lost data from other replicas.)
 
-A log without a mark of an orderly stop may be a copy that was made of a running broker: its files are of different moments, so
-it may end below the recovery point, in the middle of a batch. With nothing readable behind it that is an end, and the log opens.
+A log without a clean-shutdown mark may be a copy of a running broker's. Its files are of different moments, so it may end below
+the recovery point, in the middle of a batch. If no readable batch follows, this counts as the end, and the log opens.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ RECOVERY_READ_BYTES = 4 * 1024 * 1024
 
 
 class RecoveredSegment(NamedTuple):
-    """Result of recovering one segment: bytes cut off, and why (None if the segment was whole)."""
+    """Result of recovering one segment: bytes cut off, and the reason (None if the segment was whole)."""
 
     truncated_bytes: int
     reason: str | None
 
 
 class TornEnd(NamedTuple):
-    """The end of a log below its recovery point: the byte in the segment, and the offset after the last whole batch."""
+    """The end of a log below its recovery point: byte position in the segment, and offset after the last whole batch."""
 
     position: int
     next_offset: int
 
 
 class SyncedDamage(CorruptLog):
-    """A `.log` file is damaged where it was synced; `next_offset` follows the last batch before the damage."""
+    """A synced part of a `.log` file is damaged; `next_offset` follows the last batch before the damage."""
 
     def __init__(self, path: str, position: int, reason: str, next_offset: int) -> None:
         super().__init__(
@@ -64,10 +64,10 @@ class SyncedDamage(CorruptLog):
 
 
 def check_synced(segment: Segment, end_offset: int, *, may_end: bool = False) -> TornEnd | None:
-    """Check framing, CRCs and the order of offsets of the batches below `end_offset`, which are synced; changes nothing.
+    """Check framing, CRCs and offset order of the synced batches below `end_offset`; changes nothing.
 
-    SyncedDamage tells of the first that is not as it should be. With `may_end`, which says that no other segment follows and no
-    orderly stop came before, it is returned instead if no whole batch lies behind it.
+    Raises SyncedDamage at the first bad batch. `may_end`: no later segment has data and the last stop was not orderly;
+    then a bad batch with no whole batch behind it is returned as a TornEnd instead.
     """
     if segment.base_offset >= end_offset:
         return None
@@ -93,11 +93,11 @@ def recover_segment(
     synced_end: int,
     is_last_scan: bool = False,
 ) -> RecoveredSegment:
-    """Check every batch (framing and CRC), rebuild the indexes, cut off what follows the first bad one (LogSegment.recover).
+    """Check every batch (framing and CRC), rebuild the indexes, cut off from the first bad batch on (LogSegment.recover).
 
-    Records are not parsed, apart from control records. `producers` must hold the state at the segment's base offset, and
-    `check_synced` have found nothing below `synced_end`; SyncedDamage if there is something after all. `is_last_scan`: neither a
-    flush nor the next recovery looks at this segment again, so the indexes are durable before this returns.
+    Parses only control records. `producers` must hold the state at the segment's base offset, and `check_synced` must have
+    passed below `synced_end`; SyncedDamage if damage appears there after all. `is_last_scan`: no flush or later recovery will
+    process this segment, so its indexes are synced before this returns.
     """
     segment.reset_indexes(is_synced=is_last_scan)
     last_indexed = 0
@@ -129,9 +129,9 @@ def recover_segment(
 
 
 def _index(segment: Segment, header: BatchHeader, position: int) -> bool:
-    """Index a recovered batch; False if an index is full (`segment.index.bytes` was lowered), and so coarser there.
+    """Index a recovered batch; False if an index is full because `segment.index.bytes` was lowered.
 
-    Kafka's broker does not start then.
+    The rest of the segment is then not indexed. Kafka's broker does not start in this case.
     """
     if segment.offset_index.is_full or segment.time_index.is_full:
         return False
@@ -141,9 +141,9 @@ def _index(segment: Segment, header: BatchHeader, position: int) -> bool:
 
 
 def checked_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Yield position, header and bytes of each batch; the bytes are valid until the next one is asked for.
+    """Yield position, header and bytes of each batch; the bytes are valid until the next iteration.
 
-    Raises CorruptLog at the first that is not whole, whose CRC is wrong, or whose last offset does not ascend.
+    Raises CorruptLog at the first batch that is incomplete, has a wrong CRC, or a last offset that does not ascend.
     """
     file = segment.file
     size = segment.size
@@ -173,9 +173,9 @@ def checked_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memory
 
 
 def rebuild_producers(producers: ProducerStateManager, earlier: list[Segment], offset: int, env: Env) -> None:
-    """Bring the producer state exactly to `offset`, from what was recovered before or else the newest snapshot below it.
+    """Bring the producer state exactly to `offset`, from the recovered state or the newest snapshot below it.
 
-    Snapshots above `offset` are of a time before the recovery and go.
+    Snapshots above `offset` predate the recovery and are removed.
     """
     if not producers.is_loaded or producers.map_end_offset > offset:
         producers.load(env.clock.now_ms(), offset, log_start_offset=earlier[0].base_offset if earlier else offset)
@@ -185,12 +185,12 @@ def rebuild_producers(producers: ProducerStateManager, earlier: list[Segment], o
 def load_producers(
     producers: ProducerStateManager, segments: list[Segment], start: int, end: int, env: Env, *, is_clean: bool
 ) -> None:
-    """Producer state at the log end, as UnifiedLog.rebuildProducerState does it."""
+    """Load the producer state at the log end (UnifiedLog.rebuildProducerState)."""
     if is_clean and not producers.snapshots.offsets and end == segments[0].base_offset:
         producers.map_end_offset = end
         return
-    # After a recovery the state is there already, with all five batches per producer; a snapshot would know only one. It
-    # would not know the expired ones either, which the cleaner must not take for active.
+    # Recovery has already built the state, with up to five batches per producer; a snapshot holds only one. A snapshot
+    # also lacks expired producers, which the cleaner must not treat as active.
     if producers.map_end_offset != end:
         producers.load(env.clock.now_ms(), end, log_start_offset=start)
         _scan_producers(producers, segments, end)
@@ -219,9 +219,9 @@ def _scan_producers(producers: ProducerStateManager, segments: list[Segment], en
 
 
 def scan_for_producers(file: File, position: int, end: int, end_offset: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield what `scan_headers` yields between two byte positions, with or without the batches that have no producer.
+    """Yield from `scan_headers` between two byte positions; may omit batches without a producer.
 
-    Those from `end_offset` on may be left out as well.
+    May also omit batches from `end_offset` on.
     """
     fd = file.fileno()
     if fd is None or not ARE_COMPILED:
@@ -234,14 +234,14 @@ def scan_for_producers(file: File, position: int, end: int, end_offset: int) -> 
         for position, header in scan_headers(file, start, end):
             yield position, header
             if header.magic == 2 and header.producer_id < 0:
-                break  # More of them may follow.
+                break  # More batches without a producer may follow.
         else:
             return
         position += header.size
 
 
 def _replay(producers: ProducerStateManager, header: BatchHeader, batch: memoryview, segment: Segment | None) -> None:
-    """Bring the producer state past one stored batch; aborted transactions go to the segment's index if one is given."""
+    """Apply one stored batch to the producer state; record aborted transactions in the index of `segment`, if given."""
     if not header.is_control:
         producers.replay(header)
         return

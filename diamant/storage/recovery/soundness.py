@@ -1,4 +1,4 @@
-"""Soundness of segments and their indexes, as a start has to know it: by a look at their ends."""
+"""Quick checks of segments and indexes at a start, which read only their ends."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from diamant.storage.segments.segment import Segment, scan_at_entry
 
 
 def sound_end(segment: Segment) -> int | None:
-    """The offset after the last batch, if appends can continue there; None if something is damaged.
+    """Return the offset after the last batch, from which appends can continue; None if something is damaged.
 
-    Sound means: the last entries of both indexes lie within the segment, and whole batches lead from there to its end.
+    A sound segment contains the positions of both indexes' last entries, and only whole batches from there to its end.
     """
     offset, position = segment.offset_index.last_entry
     timed_offset = segment.time_index.last_entry[1]
@@ -24,9 +24,9 @@ def sound_end(segment: Segment) -> int | None:
 
 
 def is_time_index_whole(segment: Segment) -> bool:
-    """True if the time index has the largest timestamp, as for any closed segment. Reads the end of the segment."""
+    """True if the time index has the largest timestamp, as that of a closed segment must. Reads the end of the segment."""
     try:
         scan = segment.scan_from(segment.offset_index.last_offset)
         return all(header.max_timestamp <= segment.max_timestamp for _, header in scan)
     except CorruptLog:
-        return True  # no one reads this segment
+        return True  # the segment is not readable, so its index does not matter

@@ -1,9 +1,9 @@
-"""Segments that a round of the cleaner had replaced, beside what it replaced them with.
+"""Detection of stale segments: segments that a cleaning round had replaced, beside their replacement.
 
-No start of a broker finds such ones in its own directory: `segment_swap` sees to that. They are in copies that were made while a
-broker ran. A copying program lists a directory once and comes to its files one after the other, so it may have an old segment
-from before a round and the new one, which covers the old one's offsets too, from after it. Read in turn they hide records: an
-offset is looked for in the last segment that begins at or below it, and that is the old one.
+A broker's own directory never holds any, thanks to `segment_swap`; copies made while a broker ran may. A copying program lists a
+directory once and copies its files one after the other. It may copy an old segment before a round, and after it the new segment
+that covers the old offsets as well. The old one then hides records: a lookup uses the last segment that begins at or below an
+offset.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from diamant.storage.recovery.segment_recovery import checked_batches
 from diamant.storage.segments.segment import Segment, floor_position, scan_headers
 
 MIN_BATCHES = 2
-"""Minimum number of batches of the new segment where the old ones are: a single one may be a damaged base offset, which
-no checksum covers."""
+"""Minimum number of the new segment's batches within the old one's offsets. A single batch may only have a damaged base
+offset, which no checksum covers."""
 
 
 class Stale(NamedTuple):
-    """A segment and the one that it was cleaned into."""
+    """A stale segment, and the segment that it was cleaned into."""
 
     segment: Segment
     cleaned_into: Segment
 
 
 def find_stale(segments: Sequence[Segment]) -> list[Stale]:
-    """Return the segments that an earlier one covers, for sure.
+    """Return the segments that an earlier segment certainly covers.
 
-    It is sure if the earlier one is whole and has, where the old ones are, only batches that they have too (a cleaned batch
-    keeps its last offset and producer). An old one may go on behind the new one's end, if the round removed its last records;
-    the last segment stays then, since the log would end earlier without it. Empty ones, as end marks of `segment_swap`, hold
-    nothing that could be missed. Reads the end of each segment, and all of those that overlap; changes nothing. Memory: the
+    This is certain if the earlier segment is whole and its batches within their offsets are all theirs too (a cleaned batch
+    keeps its last offset and producer). An old segment may extend beyond the new one's end if the round removed its last
+    records; the last segment is then kept, since the log would end earlier without it. Empty segments, such as end marks of
+    `segment_swap`, are stale too. Reads the end of each segment and all overlapping segments; changes nothing. Memory: the
     ends.
     """
     all_ends = [_end(segment) for segment in segments]
@@ -66,9 +66,9 @@ def _end(segment: Segment) -> int:
     try:
         return segment.next_offset()
     except CorruptLog:
-        return segment.base_offset  # it covers nothing, and is recovery's business
+        return segment.base_offset  # it covers nothing; recovery handles it
     finally:
-        segment.close()  # a log may have more segments than a process has descriptors
+        segment.close()  # a log may have more segments than the process has descriptors
 
 
 def _is_newer(newer: Segment, older: Sequence[Segment], ends: Sequence[int]) -> bool:
@@ -83,7 +83,7 @@ def _is_newer(newer: Segment, older: Sequence[Segment], ends: Sequence[int]) -> 
 
 
 def _has_all_batches_of(newer: Segment, older: Segment, end: int) -> bool:
-    """True if all batches that `newer` has from the beginning of `older` up to `end` are in `older` as well."""
+    """True if `older` contains all batches of `newer` from the start of `older` up to offset `end`."""
     theirs = chain((header for _, header in scan_headers(older.file, 0, older.size)), (None,))
     own = next(theirs)
     for _, header in scan_headers(newer.file, floor_position(newer, older.base_offset), newer.size):

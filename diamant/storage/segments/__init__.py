@@ -1,1 +1,1 @@
-"""One segment of a log and its three indexes."""
+"""Log segments and their three indexes."""

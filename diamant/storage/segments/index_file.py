@@ -1,8 +1,8 @@
-"""The entries of an offset or time index: in its file, and in memory while it is appended to.
+"""The entries of an offset or time index: always in its file, and also in memory during appends.
 
-The file is fixed-size entries, nothing else. Kafka preallocates the index of its active segment with zeros and trims it when
-the segment closes, so after a crash of Kafka a file ends in zero entries. They are recognised here (no valid entry but the
-first can be all zero) and not counted; we write exactly what is needed. No descriptor is held between calls.
+The file contains fixed-size entries only. Kafka preallocates the index of its active segment with zeros and trims it when the
+segment closes, so a crash of Kafka leaves zero entries at the end. They are recognised (of all valid entries only the first can
+be all zero) and not counted. We write no padding. No descriptor is held between calls.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.segment_outline import IndexOutline
 
 BLOCK_ENTRIES = 512
-"""Entries that are read together where a search ends."""
+"""Number of entries in the block that ends a search."""
 
 Columns: TypeAlias = "tuple[array[int], array[int]]"
-"""Offsets relative to the segment's base, and what belongs to each. The latter are appended first: the length of the former
-counts whole entries."""
+"""Offsets relative to the segment's base, and the value of each. Values are appended first, so the number of offsets is the
+number of whole entries."""
 
 
 class EntryLayout(NamedTuple):
-    """The bytes of entries. `pack` may change the columns that it is given."""
+    """Binary layout of entries. `pack` may modify the columns passed to it."""
 
     entry_bytes: int
     pack: Callable[[array[int], array[int]], bytes]
@@ -36,10 +36,10 @@ class EntryLayout(NamedTuple):
 
 
 class StoredEntries(NamedTuple):
-    """The result of examining a file."""
+    """Result of examining an index file."""
 
     entries: int
-    """Whole entries before the zero padding, if there is any."""
+    """Whole entries, without any zero padding."""
     file_bytes: int
     """The file's length; -1 if there is no file."""
     last: bytes
@@ -47,7 +47,7 @@ class StoredEntries(NamedTuple):
 
 
 def stored_entries(env: Env, path: str, entry_bytes: int) -> StoredEntries:
-    """Count the entries of a file. One look at its end, and a binary search in one that is padded."""
+    """Count the entries of a file: one read at its end, and a binary search if it is padded."""
     try:
         file = env.open(path, read_only=True)
     except FileNotFoundError:
@@ -69,7 +69,7 @@ def _read_entry(file: File, index: int, entry_bytes: int) -> bytes:
 
 
 def _count_before_padding(file: File, count: int, entry_bytes: int) -> int:
-    """Return how many entries come before the zeros, given that the last of `count` (2 or more) is zero."""
+    """Return the number of entries before the zeros, given that the last of `count` (2 or more) is zero."""
     low, high = 1, count - 1  # Entry `high` is zero; entries 1 to `low` - 1 are not.
     while low < high:
         middle = (low + high) // 2
@@ -77,15 +77,15 @@ def _count_before_padding(file: File, count: int, entry_bytes: int) -> int:
             low = middle + 1
         else:
             high = middle
-    # The very first entry may be all zero, but not with a zero entry after it and nothing else in the file.
+    # The first entry may be all zero, unless the whole file is zero.
     return 0 if low == 1 and not any(_read_entry(file, 0, entry_bytes)) else low
 
 
 class IndexFile:
-    """The entries of one index. Opening does nothing at all; the file is looked at when first asked for.
+    """The entries of one index. Construction does no I/O; first use examines the file.
 
-    Searches may come from any thread, everything else from the owner, except `flush` and `sync`, which may run in another
-    thread at the same time. Memory: the columns, while it is appended to; else a few numbers.
+    Any thread may search; `flush` and `sync` may run in another thread; all else is for the owner. Memory: the columns
+    during appends, otherwise a few numbers.
     """
 
     __slots__ = ("_env", "_file_bytes", "_is_unsynced", "_last", "_layout", "_lock", "_stored", "has_stand_in", "heap",
@@ -97,18 +97,18 @@ class IndexFile:
         """Path of the file, even before it exists."""
         self._layout = layout
         self._lock = threading.Lock()
-        """Guards what is written, and its numbers."""
+        """Guards writes and their counters."""
         self.heap: Columns | None = None
-        """All entries, while it is appended to."""
+        """All entries, during appends."""
         self._stored = -1
-        """Entries in the file that agree with ours; -1 until the file was looked at."""
+        """Number of entries in the file that match the heap; -1 until the file is examined."""
         self._file_bytes = -1
         """Length of the file; -1 if there is none."""
         self._last: tuple[int, int] | None = None
         """The last stored entry, while there is no heap."""
         self._is_unsynced = False
         self.has_stand_in = False
-        """True if the heap does not belong to the file."""
+        """True if the heap replaces the file's entries."""
 
     @property
     def entries(self) -> int:
@@ -123,7 +123,7 @@ class IndexFile:
 
     @property
     def last(self) -> tuple[int, int] | None:
-        """The last entry, as the columns have it; None if there is none."""
+        """The last entry (relative offset, value); None if there is none."""
         heap = self.heap
         if heap is None:
             return self._last if self.entries else None
@@ -138,7 +138,7 @@ class IndexFile:
             self._last = offset, value
 
     def load(self) -> Columns:
-        """Return the entries, to be appended to: from now on they are in memory. The next append meets no disk, no OSError."""
+        """Load the entries for appends and keep them in memory. The next append does no I/O and raises no OSError."""
         if self.heap is not None:
             return self.heap
         with self._lock:
@@ -162,7 +162,7 @@ class IndexFile:
             raise CorruptLog(self.path, (self._stored - 1) * size, f"expected offsets from {base_offset}, got {found}")
 
     def entry(self, index: int) -> tuple[int, int]:
-        """Return an entry as the columns have it; IndexError if there is none."""
+        """Return an entry (relative offset, value); IndexError if there is none."""
         if not 0 <= index < self.entries:
             raise IndexError(f"{self.path}: entry {index} of {self.entries}")
         if self.heap is not None:
@@ -173,11 +173,11 @@ class IndexFile:
         return offset, value
 
     def near(self, count: int, field: Struct, at: int, target: int) -> tuple[bytes, int]:
-        """Return entries around where `target` is or would be, and how many they are.
+        """Return the bytes of the entries around `target`, and their number.
 
-        Of the first `count`, whose `field` at byte `at` ascends. The last with a field at or below `target` and the one after it
-        are among them. Entries that another program has cut off read as zeros: they lead to the segment's beginning, from
-        where a read is slow, and right.
+        Searches the first `count` entries, whose `field` at byte `at` ascends. The result includes the last entry with a
+        field at or below `target` and its successor. Entries that another program has cut off read as zeros: they point to
+        the segment's start, from which a read is slow but correct.
         """
         view, size = self._env.view_file(self.path), self._layout.entry_bytes
         if isinstance(view, bytes):
@@ -195,7 +195,7 @@ class IndexFile:
         return view.read(first * size, found * size).ljust(found * size, b"\0"), found
 
     def flush(self) -> None:
-        """Write what was appended to the file (created if need be, and without padding); nothing is synced."""
+        """Write appended entries to the file, created if missing; does not sync."""
         with self._lock:
             if self.has_stand_in:
                 return
@@ -223,7 +223,7 @@ class IndexFile:
         self._file_bytes = position + len(data)
 
     def sync(self) -> None:
-        """Write what was appended and make the file durable; blocks for the disk. No error if it has been removed since."""
+        """Write appended entries and sync the file; blocks for the disk. No error if the file was removed."""
         self.flush()
         if not self._is_unsynced:
             return
@@ -237,7 +237,7 @@ class IndexFile:
             raise
 
     def trim_to_valid_size(self) -> None:
-        """Write what was appended and give back the memory: the segment will not be appended to for now."""
+        """Write appended entries and free the memory, since no appends are expected."""
         self.flush()
         with self._lock:
             if self.heap is not None and len(self.heap[0]) == self._stored and not self.has_stand_in:
@@ -245,7 +245,7 @@ class IndexFile:
                 self.heap = None
 
     def truncate(self, count: int) -> None:
-        """Keep the first `count` entries, in the file, too."""
+        """Keep the first `count` entries, in memory and in the file."""
         offsets, values = self.load()
         with self._lock:
             del offsets[count:]
@@ -255,7 +255,7 @@ class IndexFile:
                 self._write(b"")
 
     def discard(self) -> None:
-        """Drop all entries, and the file until something is written."""
+        """Drop all entries and remove the file; the next write recreates it."""
         with self._lock:
             self._env.remove(self.path, missing_ok=True)
             self.has_stand_in = False
@@ -264,36 +264,36 @@ class IndexFile:
             self._file_bytes = -1
 
     def stand_in(self, entries: Columns) -> None:
-        """Use other entries than those of the file, which stays as it is.
+        """Use `entries` in place of the file's; the file does not change.
 
-        For an index that takes no more appends. Searches in other threads see one or the other.
+        For an index that takes no more appends. Searches in other threads see either set of entries.
         """
         with self._lock:
             self.has_stand_in = True
             self.heap = entries
 
     def rename(self, path: str) -> None:
-        """Give the file another name, if there is one yet; it is created under the new name otherwise."""
+        """Rename the file; if it does not exist yet, it will be created under the new name."""
         with self._lock:  # a flush in another thread must not write under the old name
             if self._env.exists(self.path):
                 self._env.rename(self.path, path)
             self.path = path
 
     def take_path(self, path: str) -> None:
-        """Know the file by another name: another process renames it, or has done so."""
+        """Adopt a new path; another process renames the file."""
         with self._lock:
             self.path = path
 
     @property
     def outline(self) -> IndexOutline:
-        """What is known of the file without its entries."""
+        """Length of the file and its last entry."""
         with self._lock:
             if self._stored < 0:
                 self._inspect()
             return IndexOutline(self._stored, self._file_bytes, *(self.last or (0, 0)))
 
     def take_outline(self, outline: IndexOutline) -> None:
-        """Believe what another has found in the file, in place of a look at it."""
+        """Accept another process's outline instead of examining the file."""
         with self._lock:
             self._stored, self._file_bytes = outline.entries, outline.file_bytes
             self._last = outline.offset, outline.value

@@ -1,6 +1,6 @@
 """The settings of one log, with Kafka's defaults.
 
-The broker resolves them (topic config over broker default) and hands them down; storage never sees a property name.
+The broker resolves them (a topic's setting overrides the broker's default); storage sees no property names.
 Kafka calls this ``org.apache.kafka.storage.internals.log.LogConfig``.
 """
 
@@ -17,7 +17,7 @@ CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 
 PRODUCER_COMPRESSION = "producer"
-"""compression.type: keep what the producer chose."""
+"""compression.type: keep the producer's codec."""
 
 
 _CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -25,7 +25,7 @@ _CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Topic settings as numbers. Sizes in bytes, times in milliseconds; -1 for a retention means "without limit".
+    """Settings of one topic. Sizes in bytes, times in milliseconds; a retention of -1 means no limit.
 
     ``cleanup_policy`` may be empty: then nothing is deleted or compacted (KIP-1075).
     """
@@ -60,37 +60,37 @@ class LogConfig:
 
     @property
     def is_compacted(self) -> bool:
-        """True when the cleaner works on this log; then records need keys."""
+        """True if the cleaner compacts this log; its records then need keys."""
         return CLEANUP_COMPACT in self.cleanup_policy
 
     @property
     def is_deleted(self) -> bool:
-        """True when retention by time and size removes whole segments."""
+        """True if retention by time and size deletes whole segments."""
         return CLEANUP_DELETE in self.cleanup_policy
 
     @property
     def is_log_append_time(self) -> bool:
-        """True when the broker's clock, not the producer's, stamps the records."""
+        """True if the broker's clock, not the producer's, stamps the records."""
         return self.timestamp_type == LOG_APPEND_TIME
 
     @property
     def max_segment_ms(self) -> int:
-        """Age at which a segment rolls: on compacted topics `max.compaction.lag.ms` may be what is shorter (KIP-354)."""
+        """Age at which a segment rolls; on compacted topics at most `max.compaction.lag.ms` (KIP-354)."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     def with_clamped_jitter(self) -> LogConfig:
-        """The configuration with a jitter that leaves every segment some time; Kafka's may exceed the age of a roll."""
+        """Return the configuration with the jitter clamped to the roll age; Kafka's jitter may exceed it."""
         limit_ms = self.max_segment_ms
         return self if self.segment_jitter_ms <= limit_ms else replace(self, segment_jitter_ms=limit_ms)
 
     def target_codec(self, source_codec: int) -> int:
-        """Number of the codec that a batch is stored with which arrived with `source_codec`."""
+        """Return the codec number for storing a batch that arrived with `source_codec`."""
         if self.compression_type == PRODUCER_COMPRESSION:
             return source_codec
         return _CODECS[self.compression_type]
 
     def compression_level(self, codec: int) -> int | None:
-        """Level to compress with when the broker itself compresses; None for codecs without one."""
+        """Return the compression level for batches that the broker compresses; None for codecs without levels."""
         return {1: self.compression_gzip_level, 3: self.compression_lz4_level, 4: self.compression_zstd_level}.get(
             codec
         )

@@ -1,17 +1,17 @@
-"""Offset index of a segment: where in the `.log` file to start looking for an offset (Kafka's OffsetIndex).
+"""Offset index of a segment: maps an offset to the position in the `.log` file at which to start a scan (Kafka's OffsetIndex).
 
     entry, 8 bytes, big-endian, in ascending order of both:
       0  4  offset - base offset of the segment, 0..2^31-1
       4  4  position in the `.log` file
 
-An entry says: the batch that begins at `position` has `offset` as its LAST offset. Batches are indexed sparsely, about
-one every `index.interval.bytes`, and never the first of a segment.
+The batch at an entry's `position` has the entry's `offset` as its LAST offset. The index is sparse: about one entry every
+`index.interval.bytes`, and none for the first batch of a segment.
 
-    lookup(offset) = the entry with the largest offset <= the one asked for, or (base offset, 0)
+    lookup(offset) = the entry with the largest offset <= `offset`, or (base offset, 0)
 
-Memory: an index that is appended to keeps its entries in two arrays, 8 bytes per entry (2 MiB for a full 1 GiB segment
-at the default interval, `segment.index.bytes` at most). All others keep a few numbers and search the file through
-`Env.view_file`. What was appended is in the file after `flush`; before that a crash loses it, and recovery rebuilds it.
+Memory: during appends the entries are in two arrays, 8 bytes per entry (2 MiB for a full 1 GiB segment at the default
+interval, `segment.index.bytes` at most). Other indexes keep a few numbers and search the file through `Env.view_file`.
+`flush` writes appended entries to the file; entries lost in an earlier crash are rebuilt by recovery.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OFFSET_ENTRIES = EntryLayout(ENTRY_SIZE, _pack, _unpack)
 
 
 class OffsetIndex:
-    """The offset index of the segment at `base_offset`, at most `max_bytes` long; `file` has its entries."""
+    """The offset index of the segment at `base_offset`, at most `max_bytes` long; `file` holds its entries."""
 
     __slots__ = ("base_offset", "file", "max_entries")
 
@@ -63,7 +63,7 @@ class OffsetIndex:
 
     @property
     def is_full(self) -> bool:
-        """True if no further entry fits, so that the segment must roll."""
+        """True if no further entry fits and the segment must roll."""
         heap = self.file.heap
         return (len(heap[0]) if heap is not None else self.file.entries) >= self.max_entries
 
@@ -86,7 +86,7 @@ class OffsetIndex:
     def append(self, offset: int, position: int) -> None:
         """Add an entry: `offset` is the last offset of the batch that begins at `position`.
 
-        ValueError if the index is full, or `offset` is not above the last one's, or is too far from the base offset.
+        ValueError if the index is full, or if `offset` is not above the last entry's or too far above the base offset.
         """
         offsets, positions = self.file.heap or self.file.load()
         relative, last = offset - self.base_offset, offsets[-1] if offsets else -1
@@ -137,7 +137,7 @@ class OffsetIndex:
     def upper_bound(self, position: int, size: int) -> int | None:
         """Return the offset of the first entry at or after `position + size`, None if it lies beyond the last entry.
 
-        All data in those `size` bytes are below that offset: the search for aborted transactions need go no further
+        All offsets in those `size` bytes are below the result, which bounds the search for aborted transactions
         (`OffsetIndex.fetchUpperBoundOffset`).
         """
         target = position + size

@@ -1,8 +1,8 @@
-"""One segment of a partition: a `.log` file of record batches with its three indexes.
+"""One segment of a partition: a `.log` file of record batches and its three indexes.
 
-A segment covers the offsets from its base offset up to the next segment's base. Its base offset is only a lower bound: after
-a compaction the first batch may start later. The `.log` file is opened on first use, so a broker with thousands of idle
-partitions holds no file descriptors for them.
+A segment covers the offsets from its base offset up to the next segment's base. The base offset is only a lower bound: after
+compaction the first batch may start later. First use opens the `.log` file, so thousands of idle partitions hold no file
+descriptors.
 
 Source: Kafka's LogSegment and FileRecords.
 """
@@ -31,27 +31,27 @@ from diamant.storage.segments.txn_index import TransactionIndex
 logger = logging.getLogger(__name__)
 
 MISFIT = (
-    "%s is damaged: its entry for offset %d has position %d, where that batch is not. Such entries are passed over; remove the "
-    "file while the broker is stopped to have it rebuilt"
+    "%s is damaged: its entry for offset %d has position %d, where that batch is not. Such entries are ignored; to have the file "
+    "rebuilt, remove it while the broker is stopped"
 )
 
 NO_TIMESTAMP = -1
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_SEGMENT_BYTES = 2**31 - 1
-# What a header scan reads at a time: an index interval and a bit more, so that one read usually serves a lookup.
+# Read size of a header scan: more than an index interval, so that a lookup usually needs one read.
 SCAN_WINDOW_BYTES = 8 * 1024
 MAGIC_END = 17
 
 
 class FileSlice(NamedTuple):
-    """A range of a `.log` file. The bytes do not change and the file stays open as long as the slice is referenced."""
+    """A range of a `.log` file. Its bytes do not change; the slice keeps the file open."""
 
     file: File
     position: int
     size: int
 
     def read(self) -> bytes:
-        """The bytes of the range; blocks if they are not in the page cache."""
+        """Read the range; blocks if it is not in the page cache."""
         return self.file.pread(self.size, self.position)
 
 
@@ -102,10 +102,10 @@ def _legacy_header(file: File, position: int, end: int, prefix: bytes) -> tuple[
 
 
 def scan_at_entry(file: File, end: int, offset: int, position: int) -> Iterator[tuple[int, BatchHeader]] | None:
-    """Return a scan from where an entry of the offset index points; None if the entry does not fit what is there.
+    """Return a scan from the position of an offset index entry; None if the entry is wrong.
 
-    It fits if a batch begins there and nothing below `offset` is passed over. Kafka does not look: behind a wrong entry it
-    reads garbage, or passes over records. The scan reads that header anyway.
+    An entry is right if a batch begins at its position and the scan from there skips nothing below `offset`. The check is
+    cheap: the scan reads that header anyway. Kafka does not check; after a wrong entry it reads garbage or skips records.
     """
     if position <= 0:
         return scan_headers(file, 0, end) if not position else None
@@ -122,17 +122,17 @@ def scan_at_entry(file: File, end: int, offset: int, position: int) -> Iterator[
 def _fits(file: File, offset: int, position: int, header: BatchHeader) -> bool:
     if header.last_offset == offset:
         return True
-    # Older versions of Kafka have entries with the position of the first and the offset of the last of several batches.
+    # Older versions of Kafka index several batches by one entry: position of the first, offset of the last.
     return header.base_offset <= offset and crc_is_valid(file.pread(header.size, position), 0, header.size)
 
 
 def scan_from_offset(
     file: File, end: int, index: OffsetIndex, offset: int, *, tell: Callable[[int, int], object] = lambda *_: None
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Return a scan from a batch on below which all offsets are lower than `offset`, near it as the index says.
+    """Return a scan from a batch that the index gives near `offset`; all earlier batches have lower offsets.
 
-    Instead of an entry that does not fit a lower one serves, or the beginning. `tell` is called with its offset and position
-    once the scan has come to where it should have pointed: if it does not, the `.log` file is to blame.
+    A wrong entry is replaced by a lower one, or by the start of the file. `tell` is called with the wrong entry's offset and
+    position when the scan reaches that offset. If it does not, the `.log` file is damaged, not the index.
     """
     entry = index.lookup(offset)
     scan = scan_at_entry(file, end, *entry)
@@ -145,7 +145,7 @@ def _scan_below(
     offset, distance = misfit[0], 1
     scan = None
     while scan is None:
-        # Ever further back, 32 times at most: all entries may be wrong.
+        # All entries may be wrong: double the distance, at most 32 times.
         offset, position = index.lookup(offset - distance)
         scan = scan_at_entry(file, end, offset, position)
         distance *= 2
@@ -160,10 +160,10 @@ def _scan_below(
 def offset_entries(
     file: File, end: int, base_offset: int, interval_bytes: int, max_entries: int, is_wanted: Callable[[], bool]
 ) -> tuple[array[int], array[int]]:
-    """Return the entries that the offset index of a segment should have, as relative offsets and positions. Any thread.
+    """Compute the entries of a segment's offset index from the `.log` file, as relative offsets and positions. Any thread.
 
-    They end where `is_wanted` says no. CorruptLog if it is the `.log` file that is damaged, as far as framing and offsets tell:
-    entries that are made of it lead to less than those of a file from before.
+    Stops early if `is_wanted` returns False. CorruptLog if framing or offsets show that the `.log` file is damaged: entries
+    computed from it would find fewer records than an existing index file.
     """
     offsets, positions = array("i"), array("i")
     last_indexed = scanned = 0
@@ -186,7 +186,7 @@ def offset_entries(
 
 
 class Segment:
-    """A `.log` file with its indexes; owned by the loop thread, its files may be synced from another thread."""
+    """A `.log` file with its indexes; owned by the loop thread. Another thread may sync its files."""
 
     __slots__ = (
         "_env",
@@ -223,7 +223,7 @@ class Segment:
         suffix: str = "",
         outline: SegmentOutline | None = None,
     ) -> None:
-        """Open (or with `create` make) the segment of `directory` that starts at `base_offset`; as `outline` says, unseen."""
+        """Open, or with `create` make, the segment of `directory` at `base_offset`. `outline` replaces a look at its files."""
         self._env = env
         self.directory = directory
         self.base_offset = base_offset
@@ -231,7 +231,7 @@ class Segment:
         self.path = paths.log
         self._file: File | None = None
         self.file_id: tuple[int, int] | None = None
-        """Device and inode of the `.log` file as it was opened last, whatever has its name by now; None if it never was."""
+        """Device and inode of the `.log` file when last opened, even if the name has changed since; None if never opened."""
         if create:
             self.size = self._take(env.open(self.path, create=True)).size()
         else:
@@ -249,9 +249,9 @@ class Segment:
         self._first_timestamp: int | None = None
         self._is_misfit_told = False
         self.is_index_damaged = False
-        """True if a read met an entry of the offset index that does not fit, and the index is not repaired yet."""
+        """True if a read found a wrong entry in the offset index, and the index is not repaired yet."""
         self.first_append_ms: int | None = None
-        """Time of the first append, by the wall clock; None if this process did not do it."""
+        """Wall-clock time of the first append in ms; None if this process did not do it."""
         self.is_deleted = False
         self.max_timestamp = NO_TIMESTAMP
         self.offset_of_max_timestamp = base_offset
@@ -273,7 +273,7 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """Maximum timestamp of the first batch, the base of time-based rolling; -1 if there is none."""
+        """Maximum timestamp of the first batch, from which rolling by time counts; -1 if there is none."""
         if self._first_timestamp is None:
             self._first_timestamp = _first_of(self.file, self.size)
         return NO_TIMESTAMP if self._first_timestamp is None else self._first_timestamp
@@ -284,10 +284,10 @@ class Segment:
         return self._first_timestamp is not None or not self.size
 
     def load_first_timestamp(self) -> None:
-        """Read what `first_timestamp` tells, unless it is known. Any thread, if the segment takes no appends."""
+        """Read `first_timestamp` from the file, unless known. Any thread, if the segment takes no appends."""
         if self.knows_first_timestamp:
             return
-        # Its own descriptor: the owner may be opening the other one.
+        # A separate descriptor: the owner may be opening the other one.
         file = self._env.open(self.path, read_only=True)
         try:
             self._first_timestamp = _first_of(file, self.size)
@@ -295,7 +295,7 @@ class Segment:
             file.close()
 
     def pass_over_first_timestamp(self) -> None:
-        """Do without the first batch's timestamp, if it is not known yet: it cannot be read."""
+        """Record an unreadable first timestamp as absent, unless it is known."""
         if self._first_timestamp is None:
             self._first_timestamp = NO_TIMESTAMP
 
@@ -307,12 +307,12 @@ class Segment:
     def append(
         self, batch: bytes | bytearray | memoryview, last_offset: int, max_timestamp: int, interval_bytes: int
     ) -> None:
-        """Append one batch and index it. OSError leaves the segment as it was, but maybe bytes beyond its size in the file."""
+        """Append and index one batch. OSError leaves the segment unchanged; the file may have bytes beyond the segment's size."""
         position = self.size
         file = self._file if self._file is not None else self.file
         is_index_due = self.bytes_since_index_entry > interval_bytes
         if is_index_due:
-            # After the write below nothing may fail: a batch that counts here but was refused stays for ever.
+            # Nothing may fail after the write below: a refused batch would otherwise stay in the log for ever.
             self.offset_index.file.load()
             self.time_index.file.load()
         file.append(batch)
@@ -345,14 +345,14 @@ class Segment:
         return self.offset_index.is_full or self.time_index.is_full
 
     def locate(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """Position and header of the first batch whose last offset is at least `offset`; None if there is none."""
+        """Return position and header of the first batch with last offset >= `offset`; None if there is none."""
         for at, header in self.scan_from(offset):
             if header.last_offset >= offset:
                 return at, header
         return None
 
     def scan_from(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Scan from a batch on below which all offsets are lower than `offset`; an index that does not fit is told of."""
+        """Scan from a batch near `offset`; all earlier batches have lower offsets. Reports wrong index entries."""
         return scan_from_offset(self.file, self.size, self.offset_index, offset, tell=self._tell_misfit)
 
     def _tell_misfit(self, offset: int, position: int) -> None:
@@ -362,10 +362,9 @@ class Segment:
             logger.warning(MISFIT, self.offset_index.file.path, offset, position)
 
     def last_batch_before(self, start: int, end: int) -> tuple[int, int]:
-        """End position and next offset of the last whole batch that ends at or before byte `end`.
+        """Return the end position and next offset of the last whole batch that ends at or before byte `end`.
 
-        Scanning begins at an indexed batch near `end`, at the latest at `start`, which must be a batch boundary. If not
-        even the first batch fits, (start, -1).
+        The scan begins at `start`, a batch boundary, or at a later indexed batch near `end`. (start, -1) if no batch fits.
         """
         offset, indexed = self.offset_index.lookup_position(end)
         if indexed > start and (near := scan_at_entry(self.file, self.size, offset, indexed)) is not None:
@@ -375,11 +374,11 @@ class Segment:
         return _last_before(scan_headers(self.file, start, self.size), end) or (start, -1)
 
     def next_offset(self) -> int:
-        """The offset after the last whole batch, by framing alone (CRCs are recovery's business)."""
+        """Return the offset after the last whole batch. Checks framing only; recovery checks CRCs."""
         return self.whole_end()[0]
 
     def whole_end(self) -> tuple[int, int]:
-        """Offset and position that follow the last whole batch."""
+        """Return the offset and position after the last whole batch."""
         next_offset, position = self.base_offset, 0
         if self.size:
             for at, header in self.scan_from(self.offset_index.last_offset):
@@ -387,9 +386,10 @@ class Segment:
         return next_offset, position
 
     def on_inactive(self, *, is_synced: bool = False) -> None:
-        """Called when the segment stops being the active one: the final time-index entry, indexes to the page cache.
+        """Close the indexes of a segment that is no longer active: add the last time index entry, write them out.
 
-        With `is_synced` to the disk, each before the next is made; the offset index, which a start looks for, comes last.
+        With `is_synced` each index is synced before the next one is written; the offset index, whose absence makes a start
+        rebuild all three, comes last.
         """
         if self.size:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp, skip_full_check=True)
@@ -399,14 +399,14 @@ class Segment:
             index.trim_to_valid_size()
 
     def flush_indexes(self) -> None:
-        """Hand buffered index entries to the page cache."""
+        """Write buffered index entries to their files; does not sync."""
         self.offset_index.file.flush()
         self.time_index.file.flush()
 
     def sync(self) -> bool:
-        """Fsync all files of the segment; may run in another thread than appends, and than the segment's removal.
+        """Fsync all files of the segment; may run in another thread, even during appends and the segment's removal.
 
-        False if the segment is being removed: nothing of it need be durable.
+        False if the segment is being removed and need not be durable.
         """
         is_synced = False
         if self.is_deleted:
@@ -423,7 +423,7 @@ class Segment:
         return is_synced
 
     def truncate_bytes(self, size: int) -> None:
-        """Cut the `.log` file to `size` bytes; indexes are the caller's business."""
+        """Cut the `.log` file to `size` bytes; the caller updates the indexes."""
         self.file.truncate(size)
         self.size = size
         if not size:
@@ -432,9 +432,9 @@ class Segment:
             self.first_append_ms = None
 
     def reset_indexes(self, *, is_synced: bool = False) -> None:
-        """Empty all indexes, before they are rebuilt from the `.log` file. `is_synced` as with `on_inactive`.
+        """Empty all indexes, to be rebuilt from the `.log` file. `is_synced` as in `on_inactive`.
 
-        The file of the offset index goes first and comes back last: a start that does not find it rebuilds all three.
+        The offset index is removed first and written last: a start that does not find it rebuilds all three.
         """
         self.offset_index.file.discard()
         if is_synced:
@@ -446,20 +446,20 @@ class Segment:
         self.is_index_damaged = self._is_misfit_told = False
 
     def see_timestamp(self, header: BatchHeader) -> None:
-        """Count a batch that is there: its records may have the largest timestamp."""
+        """Update the largest timestamp from a stored batch."""
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
             self.offset_of_max_timestamp = header.last_offset
 
     def file_paths(self) -> list[str]:
-        """Paths of the files that the segment can have; not all need exist."""
+        """Return the paths of the segment's files; not all need exist."""
         return [self.path, self.offset_index.file.path, self.time_index.file.path, self.txn_index.path]
 
     def change_suffix(self, suffix: str, *, missing_ok: bool = False) -> None:
         """Rename the files to their names in use plus `suffix` (`names.SWAP_SUFFIX` and so on, or nothing).
 
-        The order is Kafka's (LogSegment.changeFileSuffixes), and recovery relies on it: the `.log` file goes first. With
-        `missing_ok` it need not be there.
+        Like Kafka (LogSegment.changeFileSuffixes), renames the `.log` file first; recovery relies on it. With `missing_ok` the
+        `.log` file need not exist.
         """
         paths = names.segment_paths(self.directory, self.base_offset, suffix)
         try:
@@ -473,11 +473,11 @@ class Segment:
         self.txn_index.rename(paths.txn_index)
 
     def let_go_of_file(self) -> None:
-        """Open the `.log` file again when it is next needed; its present readers keep it."""
+        """Drop the open `.log` file; the next use reopens it, current readers keep it."""
         self._file = None
 
     def close(self) -> None:
-        """Write what is buffered and release the files; nothing is synced."""
+        """Write buffered entries and release the files; does not sync."""
         for index in (self.offset_index.file, self.time_index.file, self.txn_index):
             index.trim_to_valid_size()
         if self._file is not None:
@@ -486,7 +486,7 @@ class Segment:
 
 
 def floor_position(segment: Segment, offset: int) -> int:
-    """Return the start of a batch below which all offsets are lower than `offset`, near it as the index says."""
+    """Return the position of a batch that the index gives near `offset`; all earlier batches have lower offsets."""
     return next((at for at, _ in segment.scan_from(offset)), 0)
 
 
@@ -496,7 +496,7 @@ def _first_of(file: File, end: int) -> int | None:
 
 
 def _last_before(headers: Iterator[tuple[int, BatchHeader]], end: int) -> tuple[int, int] | None:
-    """End position and next offset of the last batch of a scan that ends at or before byte `end`."""
+    """Return the end position and next offset of the last scanned batch that ends at or before byte `end`."""
     found = None
     for at, header in headers:
         batch_end = at + header.size

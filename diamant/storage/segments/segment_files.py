@@ -1,4 +1,4 @@
-"""The files of a segment that another process renames, or has written: their names, and what has to be known of them."""
+"""Names and outlines of a segment's files that another process writes or renames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def file_names(segment: Segment) -> list[str]:
 
 
 def take_suffix(segment: Segment, suffix: str) -> None:
-    """Know the files by other names, as `Segment.change_suffix` gives them: another process renames them, or has done so."""
+    """Adopt the names of `Segment.change_suffix`; another process renames the files."""
     paths = names.segment_paths(segment.directory, segment.base_offset, suffix)
     segment.path = paths.log
     segment.offset_index.file.take_path(paths.offset_index)
@@ -24,7 +24,7 @@ def take_suffix(segment: Segment, suffix: str) -> None:
 
 
 def take_present_names(env: Env, segment: Segment, suffix: str) -> None:
-    """Know each file by its name in use plus `suffix`, or by its name in use if it is not there: a rename has failed."""
+    """After a failed rename, adopt for each file the name that exists: with `suffix`, else its name in use."""
     take_suffix(segment, "")
     if env.exists(segment.path + suffix):
         segment.path += suffix
@@ -36,7 +36,7 @@ def take_present_names(env: Env, segment: Segment, suffix: str) -> None:
 
 
 def outline_of(env: Env, segment: Segment) -> SegmentOutline:
-    """Return what another process has to know of a closed segment. OSError, CorruptLog."""
+    """Return the outline of a closed segment for another process. OSError, CorruptLog."""
     return SegmentOutline(
         segment.size,
         segment.next_offset(),

@@ -1,6 +1,6 @@
-"""The outline of a closed segment: enough to read it without a look at its files before.
+"""The outline of a closed segment: enough to open it without examining its files.
 
-A process that has written a segment tells it to the one that puts it into a log.
+A process that writes a segment sends the outline to the process that adds the segment to a log.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 
 class IndexOutline(NamedTuple):
-    """An index file."""
+    """Outline of an index file."""
 
     entries: int
     file_bytes: int
-    """Its length; -1 if there is no file."""
+    """Length of the file; -1 if there is no file."""
     offset: int
-    """Of the last entry, relative to the segment's base."""
+    """Offset of the last entry, relative to the segment's base."""
     value: int
-    """Of the last entry: its position, or its timestamp."""
+    """Position or timestamp of the last entry."""
 
 
 class SegmentOutline(NamedTuple):
-    """A segment. The numbers of its index of aborted transactions are not among them: that file is read when it is needed."""
+    """Outline of a segment. It excludes the transaction index, which is read when needed."""
 
     size: int
     """Bytes of the `.log` file."""
@@ -33,7 +33,7 @@ class SegmentOutline(NamedTuple):
 
 
 def outline_from(fields: list[object]) -> SegmentOutline:
-    """Return the outline that JSON has made a list of."""
+    """Build an outline from its JSON list."""
     size, next_offset, has_txn_index, offset_index, time_index = fields
     assert isinstance(size, int)
     assert isinstance(next_offset, int)

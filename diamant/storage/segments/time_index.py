@@ -1,13 +1,13 @@
-"""Time index of a segment: from which offset on to look for a point in time (Kafka's TimeIndex, AbstractIndex).
+"""Time index of a segment: maps a timestamp to the offset at which to start a search (Kafka's TimeIndex, AbstractIndex).
 
     entry, 12 bytes, big-endian, timestamps strictly ascending, offsets not descending:
       0  8  timestamp, ms
       8  4  offset - base offset of the segment
 
-An entry says: `timestamp` is the greatest record timestamp in the segment up to this point, and `offset` is the last
-offset of the first batch that has it. A closed segment's last entry is its greatest timestamp: no scan is needed.
+`timestamp` is the largest record timestamp in the segment up to this point; `offset` is the last offset of the first batch
+that has it. The last entry of a closed segment holds its largest timestamp, so no scan is needed.
 
-    lookup(timestamp) = the last entry with a timestamp <= the one asked for, or (-1, base offset)
+    lookup(timestamp) = the last entry with a timestamp <= `timestamp`, or (-1, base offset)
 
 Memory and durability are as in `offset_index`, with 12 bytes per entry.
 """
@@ -44,7 +44,7 @@ def _pack(offsets: array[int], timestamps: array[int]) -> bytes:
 
 
 def _unpack(data: bytes) -> Columns:
-    """Return relative offsets and timestamps; by whole arrays, as there may be a quarter million."""
+    """Return relative offsets and timestamps; uses whole arrays, since there may be a quarter million entries."""
     words = array("i", data)
     offsets = words[2::3]
     halves = array("i", bytes(len(offsets) * 8))
@@ -60,7 +60,7 @@ TIME_ENTRIES = EntryLayout(ENTRY_SIZE, _pack, _unpack)
 
 
 class TimeIndex:
-    """The time index of the segment at `base_offset`, at most `max_bytes` long; `file` has its entries."""
+    """The time index of the segment at `base_offset`, at most `max_bytes` long; `file` holds its entries."""
 
     __slots__ = ("base_offset", "file", "max_entries")
 
@@ -71,7 +71,7 @@ class TimeIndex:
 
     @property
     def is_full(self) -> bool:
-        """True if the segment must roll: one slot is kept for the entry that is written then."""
+        """True if the segment must roll; one slot is reserved for the entry that the roll writes."""
         heap = self.file.heap
         return (len(heap[0]) if heap is not None else self.file.entries) >= self.max_entries - 1
 
@@ -87,10 +87,10 @@ class TimeIndex:
         return timestamp, self.base_offset + relative
 
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
-        """Add an entry if `timestamp` is above the last one's, else do nothing.
+        """Add an entry if `timestamp` is above the last entry's.
 
-        ValueError if the index is full (unless `skip_full_check`, for the entry of a segment that closes), or if
-        timestamp or offset go back.
+        ValueError if the index is full (unless `skip_full_check`, for the last entry of a closing segment), or if
+        timestamp or offset decrease.
         """
         offsets, timestamps = self.file.heap or self.file.load()
         relative = offset - self.base_offset
@@ -135,7 +135,7 @@ class TimeIndex:
         return found, self.base_offset + relative
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries at or above `offset`, in the file too."""
+        """Drop the entries at or above `offset`, in memory and in the file."""
         self.file.truncate(bisect_left(self.file.load()[0], offset - self.base_offset))
 
     def sanity_check(self) -> None:

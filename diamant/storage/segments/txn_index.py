@@ -5,11 +5,11 @@
        2  8  producer id
       10  8  first offset: of the transaction's data in this partition
       18  8  last offset: of the ABORT marker; the segment that holds the marker has the entry
-      26  8  last stable offset: as it was once the marker was written
+      26  8  last stable offset after the marker was written
 
-Only aborted transactions that wrote data are recorded, so the file is made with the first entry and most segments have
-none. A trailing part of an entry is ignored. Entries are written through to the file; memory: 34 bytes per entry for a
-segment that was appended to since it was opened, none for the others.
+Only aborted transactions with data are recorded. The first entry creates the file, so most segments have none. A partial
+entry at the end is ignored. Entries are written through to the file. Memory: 34 bytes per entry if the index was appended to
+since it was opened, otherwise none.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class AbortedTxn(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytearray | bytes, position: int = 0) -> AbortedTxn:
-        """Parse the entry at `position`; the version is not looked at, as in Kafka."""
+        """Parse the entry at `position`; like Kafka, ignores the version."""
         return cls(*_ENTRY.unpack_from(data, position)[1:])
 
 
 class TransactionIndex:
-    """The aborted transactions whose markers lie in the segment at `base_offset`.
+    """The aborted transactions whose markers are in the segment at `base_offset`.
 
-    Opening does nothing at all. Owned by one thread, except `sync`, which may run in another.
+    Construction does no I/O. Owned by one thread; only `sync` may run in another.
     """
 
     __slots__ = ("_env", "_has_file", "_heap", "_is_unsynced", "base_offset", "path")
@@ -61,16 +61,16 @@ class TransactionIndex:
         self._has_file: bool | None = None
         """None until first used."""
         self._heap: bytearray | None = None
-        """The whole entries, once the index was written to."""
+        """All whole entries, after the first write."""
         self._is_unsynced = False
 
     @property
     def may_have_file(self) -> bool:
-        """False if it is known that there is no file."""
+        """False if the file is known not to exist."""
         return self._has_file is not False
 
     def take_outline(self, *, has_file: bool) -> None:
-        """Believe what another has found, in place of a look."""
+        """Accept another process's finding instead of checking for the file."""
         self._has_file = has_file
 
     @property
@@ -108,7 +108,7 @@ class TransactionIndex:
         content = self._content()
         found: list[AbortedTxn] = []
         count = len(content) // ENTRY_SIZE
-        # Last offsets ascend, so whatever ended before the fetch offset is skipped without a look.
+        # Last offsets ascend: skip all transactions that ended before the fetch offset.
         start = bisect_left(range(count), fetch_offset, key=lambda index: _last_offset(content, index))
         for index in range(start, count):
             aborted = AbortedTxn.from_bytes(content, index * ENTRY_SIZE)
@@ -143,10 +143,10 @@ class TransactionIndex:
                 )
 
     def flush(self) -> None:
-        """Do nothing: entries are written as they come, and without one there is no file."""
+        """Do nothing: `append` writes entries immediately, and an empty index has no file."""
 
     def sync(self) -> None:
-        """Make the file durable, if anything was written to it; blocks for the disk."""
+        """Sync the file if it was written to; blocks for the disk."""
         if not self._is_unsynced:
             return
         self._is_unsynced = False
@@ -159,11 +159,11 @@ class TransactionIndex:
             raise
 
     def trim_to_valid_size(self) -> None:
-        """Give back the memory: the segment will not be appended to for now."""
+        """Free the memory, since no appends are expected."""
         self._heap = None
 
     def rename(self, path: str) -> None:
-        """Give the file another name, if there is one; it is created under the new name otherwise."""
+        """Rename the file; if it does not exist yet, it will be created under the new name."""
         if self._exists():
             self._env.rename(self.path, path)
         self.path = path
