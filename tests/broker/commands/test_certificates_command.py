@@ -88,7 +88,7 @@ def test_one_is_fetched_and_written(broker: Broker, tmp_path: Path) -> None:
     assert json.loads(run(broker, found["id"], "--json").output) == found["certificate"]
     for arguments, code, words in (
         (("nothing",), 2, "no such certificate"),
-        (("--page", str(page)), 2, "want an ID"),
+        (("--page", str(page)), 2, "need an ID"),
         ((found["id"], "--certificate", "/dev/full"), 1, "No space left"),
     ):
         result = run(broker, *arguments)

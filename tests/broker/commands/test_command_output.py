@@ -258,7 +258,7 @@ def test_the_status_of_a_broker_with_many_idle_partitions() -> None:
     at = console()
     status._print(at, found, [], 50)
     shown = text(at)
-    assert "and 50 partitions of internal topics where there was nothing to clean yet" in shown
+    assert "and 50 partitions of internal topics with nothing to clean yet" in shown
     assert all(name in shown for name in ("__transaction_state-0", "users-0", "bad-0"))
     assert "__consumer_offsets" not in shown
     assert "1 topic, 2 partitions" in shown

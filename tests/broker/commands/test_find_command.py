@@ -43,7 +43,7 @@ def test_what_is_refused(broker: BlockingBroker) -> None:
     """None or two descriptions, one that is none, and more records than asked for, of which the first are printed."""
     for words in ((), ("--key", "k3", "--text", "c0")):
         code, found, text = run(broker, *words)
-        assert (code, found, "expected one of a key, --text and --where" in text) == (2, [], True)
+        assert (code, found, "expected one of: a key, --text, --where" in text) == (2, [], True)
     code, found, text = run(broker, "--text", "c", "--limit", "2")
     assert (code, len(found), "more than 2 records match" in text) == (1, 2, True)
     code, found, text = run(broker, "--where", "value =")

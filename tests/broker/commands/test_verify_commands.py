@@ -95,11 +95,11 @@ def test_files_that_were_not_looked_into_confirm_nothing(broker: Broker, issued:
         (
             issued,
             data,
-            ("add --where", "and --secret with the file of the secret", "--offline checks the signature only"),
+            ("add --where", "and --secret with the file of the secret", "--offline checks only the signature"),
         ),
         (issued, (*data, *secret), ("add --where",)),
         (issued, (*data, *where), ("Without the secret",)),
-        (other, data, ("add --secret with the file", "or --key with the key", "--offline checks the signature only")),
+        (other, data, ("add --secret with the file", "or --key with the key", "--offline checks only the signature")),
     ):
         result = run(which, *arguments)
         assert (result.exit_code, first_line(result)[:14]) == (3, "NOT CONFIRMED:"), result.output
@@ -195,9 +195,9 @@ def test_options_that_mean_nothing_are_refused(broker: Broker, issued: Issued) -
     for arguments, words in (
         (["--key", "customer-42", *on(broker)], "certificate of a redaction: verify it with a description of records"),
         (["--key-hex", "00", "--data", issued.data], "certificate of a redaction"),
-        (["--offline", "--where", WHERE], "--offline checks the signature only"),
-        (["--offline", "--data", issued.data], "--offline checks the signature only"),
-        (["--secret", issued.secret, *on(broker)], "--secret goes with --data"),
+        (["--offline", "--where", WHERE], "--offline checks only the signature"),
+        (["--offline", "--data", issued.data], "--offline checks only the signature"),
+        (["--secret", issued.secret, *on(broker)], "--secret needs --data"),
     ):
         result = run(issued, *arguments)
         assert (result.exit_code, words in result.output, result.output.count("\n")) == (2, True, 1), result.output

@@ -1,1 +1,1 @@
-"""Commands that ask a running broker."""
+"""Commands for a running broker."""

@@ -1,4 +1,4 @@
-"""`diamant cancel`: end an erasure or a redaction that is not over, or list those that are not."""
+"""`diamant cancel`: cancel a pending erasure or redaction, or list the pending ones."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("job_id", metavar="[ID]", required=False)
-@click.option("--reason", help="The reason. It stands in the certificate, so it must hold no key and no value.")
+@click.option("--reason", help="The reason. The certificate records it, so it must contain no key and no value.")
 @asking
 def cancel(job_id: str | None, reason: str | None, asked: Asked) -> None:
-    """End the erasure or redaction ID, or the job of that number, without finishing it; without an ID list what is in progress.
+    """Cancel the erasure or redaction ID, or the job with that number. Without an ID, list the pending erasures and redactions.
 
-    What was done stays done. The last certificate says that nothing is certified, and why. Jobs (diamant status) need no reason;
-    one that has begun an erasure or a redaction is ended by the id of that. Exit codes: 0 done, 1 failed, 2 usage.
+    Changes already made are kept. The last certificate states that nothing is certified, and why. A job (see diamant status)
+    needs no reason; if it has started an erasure or a redaction, cancel that by its ID. Exit codes: 0 done, 1 failed, 2 usage.
     """
     if job_id is None:
         answer = asked.admin.call("GET", "/v1/certificates")
@@ -35,7 +35,7 @@ def cancel(job_id: str | None, reason: str | None, asked: Asked) -> None:
         asked.show(job, lambda console: console.print(f"job {job['id']}, {job['verb']}: {_end_of(job)}"))
         return
     if reason is None:
-        fail("--reason is missing: it stands in the certificate", EXIT_USAGE)
+        fail("--reason is missing: the certificate records it", EXIT_USAGE)
     with going_on(asked):
         found = asked.admin.cancel(job_id, reason=reason, timeout_s=asked.timeout_s)
     asked.show(found, lambda console: _print(console, found))

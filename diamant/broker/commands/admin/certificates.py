@@ -1,4 +1,4 @@
-"""`diamant certificates`: list a broker's certificates, and what is not over yet, or fetch one."""
+"""`diamant certificates`: list a broker's certificates and pending jobs, or fetch one certificate."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 @click.argument("job_id", metavar="[ID]", required=False)
 @click.option("--certificate", "file", type=OutputFile(), help="With an ID: write the certificate to this file.")
 @click.option("--page", type=OutputFile(), help="With an ID: write the certificate as an HTML page to this file.")
-@click.option("--as-it-is", is_flag=True, help="With an ID: also a certificate that is not as it was signed.")
+@click.option("--as-it-is", is_flag=True, help="With an ID: show a certificate even if its signature check fails.")
 @asking
 def certificates(job_id: str | None, file: str | None, page: str | None, *, as_it_is: bool, asked: Asked) -> None:
-    """List the certificates of erasures and redactions, and those in progress; with an ID show its last certificate.
+    """List the certificates of erasures and redactions, and the pending jobs. With an ID, show its last certificate.
 
-    The broker checks each of them, with its own key. Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, or no such
-    certificate, 3 one is not as it was signed, or could not be checked.
+    The broker checks the signatures with its own key. Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, or
+    no such certificate, 3 a certificate has changed since it was signed, or could not be checked.
     """
     if job_id is None:
         if file is not None or page is not None or as_it_is:
             fail(
-                f"--certificate, --page and --as-it-is want an ID; this lists them: {asked.command('certificates')}",
+                f"--certificate, --page and --as-it-is need an ID. List the IDs with: {asked.command('certificates')}",
                 EXIT_USAGE,
             )
         listed = asked.admin.call("GET", "/v1/certificates")
@@ -55,7 +55,7 @@ def certificates(job_id: str | None, file: str | None, page: str | None, *, as_i
     except AdminError as error:
         if error.code != "not-genuine":
             raise
-        # The option has another name here than over HTTP.
+        # The option's name differs from the HTTP parameter's.
         here = f"this shows it as it is: {asked.command('certificates', job_id, '--as-it-is')}"
         problem = str(error).replace("as_it_is=true hands it out as it is", here)
         if not as_it_is:
@@ -70,7 +70,7 @@ def certificates(job_id: str | None, file: str | None, page: str | None, *, as_i
 
 
 def _print_list(console: Console, asked: Asked, listed: Mapping[str, Any]) -> None:
-    # Not a table: an id that is cut to fit one is of no use.
+    # Not a table: an id truncated to a column's width is useless.
     for one in listed["certificates"]:
         issued = time_text(one["written_ms"] if one["issued_ms"] is None else one["issued_ms"])
         console.print(f"{one['id']}  {one['kind']:9}  {one['state']:13}  {issued}", soft_wrap=True)
@@ -99,7 +99,7 @@ def _print(console: Console, certificate: Mapping[str, Any]) -> None:
     console.print(
         f"[bold]{certificate['state']}[/bold], issued {issued}, topics {escape(', '.join(request['topics']))}"
     )
-    # Certificates of versions before may have any text.
+    # Certificates of older versions may contain any text.
     reason, reference = visible(request["reason"]), visible(request.get("reference") or "-")
     console.print(f"reason: {escape(reason)}; reference: {escape(reference)}")
     claims, refused = len(certificate["claims"]), len(certificate["not_certified"])

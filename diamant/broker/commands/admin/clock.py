@@ -1,4 +1,4 @@
-"""`diamant clock`: what a broker's clock shows, and moving it."""
+"""`diamant clock`: show or move a broker's clock."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 _SESSIONS = click.option(
     "--sessions",
     is_flag=True,
-    help="Let group members' sessions and rebalances advance, too: idle members are removed.",
+    help="Advance group members' session and rebalance timeouts, too: idle members are removed.",
 )
 
 
 def time(text: str) -> int:
-    """A time as milliseconds since 1970, for click."""
+    """Parse a time for click, in ms since 1970."""
     try:
         return parse_time_ms(text)
     except ValueError as error:
@@ -32,7 +32,7 @@ def time(text: str) -> int:
 @click.group(invoke_without_command=True)
 @click.pass_context
 def clock(ctx: click.Context) -> None:
-    """Show or move the clock of a broker that was started with --clock manual."""
+    """Show the clock of a broker, or move it if the broker was started with --clock manual."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
         ctx.exit(2)
@@ -41,7 +41,7 @@ def clock(ctx: click.Context) -> None:
 @clock.command()
 @asking
 def show(asked: Asked) -> None:
-    """Print the time of the clock, and whether it can be moved."""
+    """Print the clock's time and whether it can be moved."""
     found = asked.admin.clock.get()
     asked.show(found, lambda console: _print(console, found))
 
@@ -51,11 +51,11 @@ def show(asked: Asked) -> None:
 @_SESSIONS
 @asking
 def advance(by_ms: int, sessions: bool, asked: Asked) -> None:
-    """Move the clock forward by DURATION, as 8d or 1h30m.
+    """Move the clock forward by DURATION, such as 8d or 1h30m.
 
-    Returns when everything that is due by then has happened: segments closed, logs cleaned, expired data removed.
+    Returns when everything due by then is done: segments are closed, logs cleaned, expired data removed.
 
-    Exit codes: 0 done; 1 failed, or a job on the way failed (it is named); 2 usage.
+    Exit codes: 0 done; 1 failed, or a job failed on the way (its name is printed); 2 usage.
     """
     moved = asked.admin.clock.advance(
         by_ms, sessions=sessions, timeout_s=asked.timeout_s, on_progress=asked.on_progress
@@ -70,7 +70,7 @@ def advance(by_ms: int, sessions: bool, asked: Asked) -> None:
 def set_to(to_ms: int, sessions: bool, asked: Asked) -> None:
     """Move the clock forward to TIME: milliseconds since 1970, or ISO 8601, in UTC unless it has a zone.
 
-    Exit codes: 0 done; 1 failed, or a job on the way failed (it is named); 2 usage, also a time in the past.
+    Exit codes: 0 done; 1 failed, or a job failed on the way (its name is printed); 2 usage, or a time in the past.
     """
     moved = asked.admin.clock.set(to_ms, sessions=sessions, timeout_s=asked.timeout_s, on_progress=asked.on_progress)
     _show_move(asked, moved)
@@ -87,7 +87,7 @@ def freeze(asked: Asked) -> None:
 @clock.command()
 @asking
 def resume(asked: Asked) -> None:
-    """Let a frozen clock run with real time again, from its present time."""
+    """Resume a frozen clock from its current time, at the speed of real time."""
     found = asked.admin.clock.resume()
     asked.show(found, lambda console: _print(console, found))
 
@@ -99,7 +99,7 @@ def _show_move(asked: Asked, moved: Mapping[str, Any]) -> None:
         took = duration_text(moved["duration_ms"])
         console.print(f"advanced by {what}; what was due at {stops} moment{'' if stops == 1 else 's'} took {took}")
         for problem in moved["problems"]:
-            console.print(f"[bold red]failed:[/] {problem} (the broker's log says why)")
+            console.print(f"[bold red]failed:[/] {problem} (see the broker's log for the cause)")
         _print(console, moved["clock"])
 
     asked.show(moved, show)
@@ -112,7 +112,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def clock_text(found: Mapping[str, Any]) -> str:
-    """The time and the kind of a clock, with markup for a console."""
+    """Return the time and kind of a clock, with markup for a console."""
     ahead_ms = found["ahead_ms"]
     if found["kind"] == "system":
         relation = "the system's clock"

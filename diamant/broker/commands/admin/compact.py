@@ -1,4 +1,4 @@
-"""`diamant compact`: clean a topic of a running broker now, and wait until it is."""
+"""`diamant compact`: clean a topic of a running broker now, and wait for the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("partition", "offsets", "rounds", "segments", "bytes", "records", "markers", "removed", "kept")
 _WIDE_ONLY = ("offsets", "segments", "markers")
 _WIDE = 110
-"""Columns that a terminal must have for all of them."""
+"""Terminal width from which all columns are shown."""
 
 _WORDS = {
     "open_transaction": "held back",
@@ -39,19 +39,19 @@ _WORDS = {
     type=click.Choice(["clean", "tombstones-gone"]),
     default="clean",
     show_default=True,
-    help="How far: tombstones-gone also waits for delete horizons, by the broker's clock.",
+    help="The goal: tombstones-gone also waits for the delete horizons, by the broker's clock.",
 )
-@click.option("--force", "is_forced", is_flag=True, help="Clean what min.compaction.lag.ms protects, too.")
+@click.option("--force", "is_forced", is_flag=True, help="Ignore min.compaction.lag.ms.")
 @click.option(
     "--no-wait",
     "return_at_horizon",
     is_flag=True,
-    help="With --until tombstones-gone: do not wait for horizons, print when the last one passes.",
+    help="With --until tombstones-gone: print when the last horizon passes instead of waiting for it.",
 )
 @click.option(
     "--engine",
     type=click.Choice(["inline", "process", "spark"]),
-    help="Where to clean, whatever the size: in a thread of the broker, a worker process, or Spark.",
+    help="The engine for all sizes: a thread of the broker, a worker process, or Spark.",
 )
 @asking
 def compact(
@@ -63,13 +63,13 @@ def compact(
     engine: str | None,
     asked: Asked,
 ) -> None:
-    """Compact TOPIC now, wait until it is clean, and print what was removed and what stays.
+    """Compact TOPIC now, wait until it is clean, and print how many records were removed and kept.
 
-    Open transactions always hold back the records behind their beginning, and min.compaction.lag.ms younger records. The table
-    is followed by what is held back.
+    An open transaction holds back all records from its first offset on. min.compaction.lag.ms holds back younger records, unless
+    --force is given. The ranges held back are listed below the table.
 
-    Exit codes: 0 it is clean (or its tombstones are gone); 1 it failed, or took longer than --timeout, and then continues in the
-    broker; 2 usage, or no such topic; 3 something is held back, or a horizon has not passed yet.
+    Exit codes: 0 the topic is clean (or its tombstones are gone); 1 failed, or --timeout passed (the broker continues); 2 usage,
+    or no such topic; 3 records are held back, or a horizon has not passed yet.
     """
     before = segments_of(asked, topic, partition)
     report = asked.admin.compact(
@@ -93,7 +93,7 @@ def show_report(
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
 ) -> None:
-    """Print a report as a table, what is held back below it, and the segments before and after."""
+    """Print a report: a table, the ranges held back, and the segments before and after."""
     from rich.markup import escape
 
     console.print(f"[bold]{escape(report['topic'])}[/]: {_verdict(report)} after {report['duration_ms']:g} ms")
@@ -127,7 +127,7 @@ def show_report(
 
 
 def _before_and_after(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[DrawnPartition]:
-    """Return the largest partitions, each twice."""
+    """Return the largest partitions, each as it was before and as it is after."""
     pairs = sorted(zip(of_fields(before), of_fields(after), strict=False), key=lambda pair: -pair[0].size)
     found = []
     for old, new in sorted(pairs[: MAX_STRIPS // 2], key=lambda pair: int(pair[0].label)):

@@ -1,4 +1,4 @@
-"""`diamant count`: how many records are in a topic of a running broker, by kind."""
+"""`diamant count`: count the records of a topic of a running broker, by kind."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ _KINDS = ("records", "live", "superseded", "tombstones", "other", "markers")
 @click.command()
 @click.argument("topic", shell_complete=topic_names)
 @click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
-@click.option("--exact", "is_exact", is_flag=True, help="Read every record, instead of bounds at once.")
 @click.option(
-    "--segments", "is_by_segment", is_flag=True, help="Read every record, and draw the segments of each partition."
+    "--exact", "is_exact", is_flag=True, help="Read every record for exact counts, instead of printing bounds at once."
+)
+@click.option(
+    "--segments", "is_by_segment", is_flag=True, help="Read every record and draw the segments of each partition."
 )
 @asking
 def count(topic: str, partition: int | None, is_exact: bool, is_by_segment: bool, asked: Asked) -> None:
-    """Print how many records TOPIC has: live ones, superseded ones, tombstones, others, and markers of transactions.
+    """Print the number of live records, superseded records, tombstones, other records and transaction markers of TOPIC.
 
-    Without --exact these are bounds from headers; right after a compaction they are exact. "other" is aborted, of an open
-    transaction, or without a key. Markers are no records.
+    Without --exact the numbers are bounds from batch headers; right after a compaction they are exact. "other" records are
+    aborted, part of an open transaction, or have no key. Markers are not records.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic.
     """

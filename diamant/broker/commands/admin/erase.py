@@ -29,25 +29,27 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MAX_SHOWN = 20
-"""The number of later writes of the key that are shown one by one."""
+"""The number of later writes of the key that are listed."""
 
 
 @click.command()
 @click.argument("topics", nargs=-1, required=True, shell_complete=topic_names)
 @key_options("What is to be erased")
 @click.option(
-    "--reason", required=True, help="The reason. It stands in the certificate, so it must hold no key and no value."
+    "--reason", required=True, help="The reason. The certificate records it, so it must contain no key and no value."
 )
-@click.option("--reference", default="", help="The request's case number; it stands in the certificate.")
+@click.option("--reference", default="", help="The case number of the request, recorded in the certificate.")
 @click.option(
-    "--now", is_flag=True, help="Remove the tombstone before its horizon, after listing the groups that are behind."
+    "--now",
+    is_flag=True,
+    help="Remove the tombstones before their horizon. Lists the groups that have not read them, and asks.",
 )
 @click.option("--yes", is_flag=True, help="With --now: do not ask.")
 @click.option("--force", is_flag=True, help="Ignore min.compaction.lag.ms.")
 @click.option(
     "--engine",
     type=click.Choice(["inline", "process", "spark"]),
-    help="Where to compact, whatever the size: in a thread of the broker, a worker process, or Spark.",
+    help="The engine for all sizes: a thread of the broker, a worker process, or Spark.",
 )
 @click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
 @click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
@@ -65,10 +67,10 @@ def erase(
     page: str | None,
     asked: Asked,
 ) -> None:
-    """Erase a key from TOPICS and certify what is gone.
+    """Erase a key from TOPICS and certify the removal.
 
-    Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, 3 if not everything is certified, the key was written again
-    during the erasure, or the tombstones stay because --now was answered with no, 4 if the topics have nothing under the key.
+    Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 not everything is certified, the key was written
+    again during the erasure, or the tombstones stay because --now was declined, 4 the topics have no record with the key.
     """
     wanted = required(key)
     options: dict[str, Any] = {
@@ -81,7 +83,7 @@ def erase(
 
     with going_on(asked):
         found = asked.admin.erase(wanted, topics, timeout_s=asked.timeout_s, on_progress=asked.on_progress, **options)
-    # Whatever comes of what follows: this is what has happened.
+    # Written first: it holds no matter how the next steps end.
     is_written = write_outputs(found, file, page)
     is_refused = False
     if now and found["state"] == "values-gone":
@@ -100,9 +102,9 @@ def erase(
 @click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
 @asking
 def erase_now(erasure_id: str, yes: bool, file: str | None, page: str | None, asked: Asked) -> None:
-    """Remove the tombstones of the erasure ID before their horizon, and certify that the key is gone, too.
+    """Remove the tombstones of the erasure ID before their horizon, and certify that the key itself is gone.
 
-    It names groups that are behind them, and asks. Exit codes: as of `diamant erase`.
+    Lists the groups that have not read the tombstones, and asks. Exit codes: those of `diamant erase`.
     """
     found = _go_on_now(asked, erasure_id, is_confirmed=yes)
     is_refused = found["is_now_refused"]
@@ -127,7 +129,7 @@ def _go_on_now(asked: Asked, erasure_id: str, *, is_confirmed: bool) -> dict[str
 
 
 def _end(asked: Asked, found: Mapping[str, Any], *, is_refused: bool, is_written: bool) -> NoReturn:
-    """Show what has come of it, and end with the exit code that says so."""
+    """Print the outcome and exit with its code."""
     asked.show(found, lambda console: _print(console, asked, found))
     if is_refused:
         click.echo(_refusal(asked, found), err=True)
@@ -139,7 +141,7 @@ def _end(asked: Asked, found: Mapping[str, Any], *, is_refused: bool, is_written
 
 
 def _is_agreed(found: Mapping[str, Any], *, is_asked: bool) -> bool:
-    """Tell the user which consumers miss the tombstone, and ask whether that is meant; no answer at all means no."""
+    """List the consumers that miss the tombstone, and ask for confirmation. No answer means no."""
     behind, unknown = found["groups_behind"], found.get("groups_not_known", [])
     for partition, groups in behind.items():
         click.echo(f"have not passed the tombstone in {partition}: {', '.join(groups)}", err=True)

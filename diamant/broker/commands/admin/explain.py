@@ -1,4 +1,4 @@
-"""`diamant explain`: why records are still in a running broker's logs, and until when."""
+"""`diamant explain`: explain why records are still in a running broker's logs, and until when."""
 
 from __future__ import annotations
 
@@ -28,14 +28,10 @@ if TYPE_CHECKING:
     "-o",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Explain the record at this offset of --partition, and its key's others.",
+    help="Explain the record at this offset of --partition, and all others with its key.",
 )
-@click.option(
-    "--tombstones", is_flag=True, help="Explain every tombstone, and name the groups that have not passed it."
-)
-@click.option(
-    "--all", "is_all", is_flag=True, help=f"Print every record that was found, not only {MAX_ROWS} a partition."
-)
+@click.option("--tombstones", is_flag=True, help="Explain every tombstone, and list the groups that have not read it.")
+@click.option("--all", "is_all", is_flag=True, help=f"Print all records found, not only {MAX_ROWS} per partition.")
 @asking
 def explain(
     topic: str,
@@ -46,15 +42,15 @@ def explain(
     is_all: bool,
     asked: Asked,
 ) -> None:
-    """Explain why records of TOPIC are still on the disk, when they go by themselves, and what removes them now.
+    """Explain why records of TOPIC are still on disk, when they will be removed, and how to remove them now.
 
-    Without a key, an offset or --tombstones: what keeps each partition from being clean.
+    Without a key, an offset or --tombstones: explain why each partition is not clean.
 
-    Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 3 there is no such record.
+    Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 3 no such record.
     """
     options: dict[str, Any] = {"tombstones": True} if tombstones else {}
     if offset is None:
-        # A job does not show the key of the record at the offset.
+        # A job's result leaves out the key of the record at an offset, so --offset runs without a job.
         options["on_progress"] = asked.on_progress
     found = asked.admin.explain(
         topic, partition=partition, key=key, offset=offset, timeout_s=asked.timeout_s, **options
@@ -76,7 +72,7 @@ def explain(
 
 
 def complete_commands(found: Mapping[str, Any], asked: Asked) -> None:
-    """Complete the commands of an explanation with the key, if any, and the broker, so that they can be copied."""
+    """Add the key, if any, and the broker's address to the commands of an explanation, so that they can be copied."""
     for one in found["partitions"]:
         for change in (one["change"], *(record["change"] for record in one["records"])):
             if change is not None and change["command"] is not None:

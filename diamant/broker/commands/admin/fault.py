@@ -1,4 +1,4 @@
-"""`diamant fault`: let a broker do wrong what a test asks for."""
+"""`diamant fault`: inject faults into a running broker, for tests."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _ID = click.argument("fault_id", type=click.IntRange(min=1), metavar="ID")
 
 @click.group()
 def fault() -> None:
-    """Add, list, release and remove faults of a broker, for tests."""
+    """Inject faults into a running broker, for tests."""
 
 
 @fault.command()
 @click.argument("fields", nargs=-1, required=True, metavar="NAME=VALUE...")
 @asking
 def add(fields: tuple[str, ...], asked: Asked) -> None:
-    """Add a fault, and print its id: diamant fault add api=Produce error=NOT_LEADER_OR_FOLLOWER times=2.
+    """Add a fault and print its ID: diamant fault add api=Produce error=NOT_LEADER_OR_FOLLOWER times=2.
 
-    The fields are those of POST /v1/faults. A VALUE that is JSON (a number, true, an object) is taken as such, any other as text.
+    The fields are those of POST /v1/faults. A VALUE is read as JSON (a number, true, an object) if possible, otherwise as text.
 
     Exit codes: 0 done; 1 failed; 2 usage, or refused.
     """
@@ -39,7 +39,7 @@ def add(fields: tuple[str, ...], asked: Asked) -> None:
 @fault.command(name="list")
 @asking
 def show(asked: Asked) -> None:
-    """List the faults there are, with how often each has fired."""
+    """List all faults and how often each has fired."""
     found = asked.admin.call("GET", "/v1/faults", timeout_s=asked.timeout_s)
     asked.show(found, lambda console: _print(console, found))
 
@@ -48,7 +48,7 @@ def show(asked: Asked) -> None:
 @_ID
 @asking
 def release(fault_id: int, asked: Asked) -> None:
-    """Release the requests that the fault ID holds."""
+    """Release the requests held by the fault ID."""
     found = asked.admin.call("POST", f"/v1/faults/{fault_id}/release", {}, timeout_s=asked.timeout_s)
     asked.show(found, lambda console: console.print(f"released {fault_id}"))
 

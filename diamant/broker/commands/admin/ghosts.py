@@ -1,4 +1,4 @@
-"""`diamant ghosts`: keys that groups still hold although they were deleted."""
+"""`diamant ghosts`: list deleted keys that consumer groups may still hold."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("topic", shell_complete=topic_names)
-@click.option("--group", "-g", metavar="GROUP", help="Only of this consumer group.", shell_complete=group_names)
+@click.option("--group", "-g", metavar="GROUP", help="Only this consumer group.", shell_complete=group_names)
 @asking
 def ghosts(topic: str, group: str | None, asked: Asked) -> None:
-    """List keys of TOPIC that consumer groups may still hold although they were deleted.
+    """List deleted keys of TOPIC that consumer groups may still hold.
 
-    The tombstone was removed before the group had passed it, so the group is never told. It is one that stood still for longer
-    than delete.retention.ms; diamant.tombstone.hold=groups keeps tombstones for such groups. The list begins with the broker's
-    start; a key leaves it when it is written again, or when the group goes back. `diamant explain TOPIC --tombstones` shows what
-    groups have yet to read.
+    A group misses a deletion if it makes no progress for longer than delete.retention.ms: the tombstone is removed before the
+    group reads it. diamant.tombstone.hold=groups keeps tombstones for such groups. The list starts empty with the broker. A key
+    leaves it when the key is written again, or when the group rewinds. `diamant explain TOPIC --tombstones` shows the tombstones
+    that groups have yet to read.
 
-    Exit codes: 0 there are none; 1 failed; 2 usage, or no such topic; 3 there are some.
+    Exit codes: 0 the list is empty; 1 failed; 2 usage, or no such topic; 3 there are such keys.
     """
     found = asked.admin.ghosts(topic, group, timeout_s=asked.timeout_s)
     asked.show(found, lambda console: _print(console, found))

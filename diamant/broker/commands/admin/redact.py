@@ -1,4 +1,4 @@
-"""`diamant redact`: remove the records of a topic that match, and keep the certificate."""
+"""`diamant redact`: remove the matching records of a topic, and keep the certificate."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 @click.option(
     "--where",
     required=True,
-    help="Which records: 'key == \"customer-42\"', 'header.user == \"42\"', 'value.customer.email == \"ada@example.com\"'; "
-    "joined with and, or, parentheses.",
+    help="What to remove: 'key == \"customer-42\"', 'header.user == \"42\"', 'value.customer.email == \"ada@example.com\"'; "
+    "combined with and, or, parentheses.",
 )
 @click.option(
-    "--reason", required=True, help="The reason. It stands in the certificate, so it must hold no key and no value."
+    "--reason", required=True, help="The reason. The certificate records it, so it must contain no key and no value."
 )
-@click.option("--reference", default="", help="The request's case number; it stands in the certificate.")
+@click.option("--reference", default="", help="The case number of the request, recorded in the certificate.")
 @click.option("--yes-all", is_flag=True, help="Continue even if every record of the topic matches.")
 @click.option(
     "--undecided",
     type=click.Choice(["hold", "remove", "keep"]),
     default="hold",
     show_default=True,
-    help="What to do with values that are no JSON and may be meant: certify nothing, remove them, or keep them and "
-    "list them in the certificate.",
+    help="How to treat values that are not JSON but contain the searched text: certify nothing, remove them, or keep them "
+    "and list them in the certificate.",
 )
 @click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
 @click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
@@ -65,10 +65,10 @@ def redact(
     page: str | None,
     asked: Asked,
 ) -> None:
-    """Remove the records of TOPIC that match and certify what is gone. All other records keep their offsets.
+    """Remove the matching records of TOPIC and certify the removal. All other records keep their offsets.
 
-    Exit codes: 0 done, 1 failed, also at writing the files, 2 usage, 3 if something is left, or could not be checked, or if no
-    record matches although some of the topic hold the searched text, 4 if nothing matches.
+    Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 records are left or could not be checked, or no
+    record matches although some contain the searched text, 4 nothing matches.
     """
     try:
         with going_on(asked):
@@ -86,7 +86,7 @@ def redact(
     except AdminError as error:
         if error.code != "everything-matches":
             raise
-        # The option has another name here than in programs.
+        # The option's name differs from the parameter's.
         fail(str(error).replace("set yes_all", "say --yes-all"))
     is_written = write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, found))
@@ -147,7 +147,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def _nothing(certificate: Mapping[str, Any]) -> str:
-    """Say that nothing matches, and what to check."""
+    """Report that nothing matches, and suggest what to check."""
     from rich.markup import escape
 
     request = certificate["request"]
@@ -163,7 +163,7 @@ def _nothing(certificate: Mapping[str, Any]) -> str:
 
 
 def _doubt(certificate: Mapping[str, Any]) -> str:
-    """Say that the field or the path may be wrong, and where to look."""
+    """Report that the field or path may be wrong, and where to look."""
     from rich.markup import escape
 
     request, unmatched = certificate["request"], certificate["unmatched"]

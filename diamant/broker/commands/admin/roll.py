@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def roll(topic: str, partition: int | None, asked: Asked) -> None:
     """Close the active segment of each partition of TOPIC, as segment.ms would.
 
-    What is closed can be cleaned, or removed by retention. A partition whose active segment is empty stays as it is.
+    Only closed segments can be cleaned, or removed by retention. An empty active segment stays open.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic.
     """

@@ -1,4 +1,4 @@
-"""`diamant snapshot` and `diamant reset`: keep a state of a broker, and put the broker back to it."""
+"""`diamant snapshot` and `diamant reset`: save the state of a broker, and restore it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @click.group()
 def snapshot() -> None:
-    """Keep states of a broker, for tests that start over from them (diamant reset)."""
+    """Save the state of a broker, for tests that start over from it (diamant reset)."""
 
 
 @snapshot.command()
 @asking
 def create(asked: Asked) -> None:
-    """Keep the present state, and print its id."""
+    """Save the current state and print its ID."""
     made = asked.admin.snapshot()
     asked.show(made, lambda console: console.print(made["id"]))
 
@@ -31,7 +31,7 @@ def create(asked: Asked) -> None:
 @snapshot.command(name="list")
 @asking
 def show(asked: Asked) -> None:
-    """List the snapshots there are, the oldest first."""
+    """List all snapshots, oldest first."""
     found = asked.admin.snapshots()
     asked.show({"snapshots": found}, lambda console: _print(console, found))
 
@@ -47,12 +47,12 @@ def delete(snapshot_id: str, asked: Asked) -> None:
 
 @click.command()
 @click.argument("snapshot_id", metavar="ID")
-@click.option("--seamless", is_flag=True, help="Keep the connections of clients, which are closed otherwise.")
+@click.option("--seamless", is_flag=True, help="Keep client connections open. By default they are closed.")
 @asking
 def reset(snapshot_id: str, seamless: bool, asked: Asked) -> None:
-    """Put a broker back to the snapshot ID: topics, records, groups, transactions, configurations, and a manual clock.
+    """Restore the snapshot ID: topics, records, groups, transactions, configurations, and a manual clock.
 
-    What was written since is lost. Clients see what a restart of the broker looks like.
+    Everything written since is lost. To clients it looks like a restart of the broker.
     """
     asked.admin.reset(snapshot_id, seamless=seamless)
     asked.show({"id": snapshot_id}, lambda console: console.print(f"back at {snapshot_id}"))

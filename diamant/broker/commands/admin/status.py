@@ -1,4 +1,4 @@
-"""`diamant status`: how a broker and its cleaner are."""
+"""`diamant status`: show the state of a broker and its cleaner."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ MAX_ROWS = 50
 _COLUMNS = ("dirty", "lag", "overdue", "last cleaned", "rounds", "removed")
 _WIDE_ONLY = ("lag", "last cleaned", "rounds", "removed")
 _WIDE = 80
-"""Columns that a terminal must have for all of them."""
+"""Terminal width from which all columns are shown."""
 _NAME_WIDTH = 30
-"""As much of a partition's name as fits on a line whatever stands beside it."""
+"""The part of a partition's name that fits on a line beside all other columns."""
 
 
 @click.command()
 @click.option("--all", "is_all", is_flag=True, help=f"Print all compacted partitions, not only the first {MAX_ROWS}.")
 @asking
 def status(is_all: bool, asked: Asked) -> None:
-    """Print what a broker is, its clock, and how far its cleaner is with each compacted partition.
+    """Print a broker's identity, its clock, and the cleaner's progress in each compacted partition.
 
-    Exit codes: 0 all is well; 1 failed; 2 usage; 3 the broker is stopping, a partition is offline, or the cleaner skips it or a
-    damaged segment of it.
+    Exit codes: 0 all is well; 1 failed; 2 usage; 3 the broker is stopping, a partition is offline, or the cleaner skips a
+    partition or a damaged segment.
     """
     found = asked.admin.status(timeout_s=asked.timeout_s)
     jobs = [one for one in asked.admin.call("GET", "/v1/jobs")["jobs"] if one["state"] == "running"]
@@ -82,12 +82,10 @@ def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[st
         console.print(f"... and {len(shown) - len(rows)} more (--all, --json)")
     idle = len(found_partitions) - len(shown)
     if idle:
-        console.print(
-            f"and {counted(idle, 'partition')} of internal topics where there was nothing to clean yet (--all)"
-        )
+        console.print(f"and {counted(idle, 'partition')} of internal topics with nothing to clean yet (--all)")
     left_out = cleaner["compacted_partitions"] - len(found_partitions)
     if left_out:
-        console.print(f"and {counted(left_out, 'partition')} that the broker does not tell one by one")
+        console.print(f"and {counted(left_out, 'partition')} that the broker does not list")
 
 
 def _is_idle(one: Mapping[str, Any]) -> bool:

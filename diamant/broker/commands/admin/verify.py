@@ -1,4 +1,4 @@
-"""`diamant verify`: check a certificate, against files that no broker need be running for, or against a broker."""
+"""`diamant verify`: check a certificate against a running broker, or offline against files."""
 
 from __future__ import annotations
 
@@ -44,12 +44,16 @@ if TYPE_CHECKING:
     "--data",
     "data_dir",
     type=click.Path(exists=True, file_okay=False),
-    help="Check these files, of a stopped broker or a copy; no broker is asked.",
+    help="Check the files of a stopped broker, or a copy of them, without asking a broker.",
 )
-@click.option("--offline", is_flag=True, help="Check the signature only; no broker is asked.")
-@click.option("--secret", type=click.Path(exists=True, dir_okay=False), help="With --data: the secret of the digests.")
+@click.option("--offline", is_flag=True, help="Check only the signature, without asking a broker.")
+@click.option(
+    "--secret",
+    type=click.Path(exists=True, dir_okay=False),
+    help="With --data: the file with the secret of the digests.",
+)
 @key_options("Of an erasure, to look for what was erased")
-@click.option("--where", help="Of a redaction: what it was about, to look for it again.")
+@click.option("--where", help="For a redaction: its --where, to search for the records again.")
 @asking
 def verify(
     certificate: str,
@@ -61,10 +65,10 @@ def verify(
     where: str | None,
     asked: Asked,
 ) -> None:
-    """Check the signature of CERTIFICATE, a file of 16 MiB at most, and what has changed since. A broker takes 8 MiB.
+    """Check the signature of CERTIFICATE and whether its claims still hold. The file has at most 16 MiB, for a broker 8 MiB.
 
     Exit codes: 0 valid, 1 failed, 2 usage, 3 not valid, not trusted, no longer true, or not confirmed, 4 nothing contradicts it,
-    but it says itself that nothing was found, and proves no removal.
+    but the certificate itself states that nothing was found: it proves no removal.
     """
     from diamant.cleaner.evidence.certificates.certificate import (
         MAX_BYTES,
@@ -119,7 +123,7 @@ def _verify_here(
     secret: bytes | None,
     on_progress: OnProgress,
 ) -> JsonObject:
-    """Verify without a broker: the signature, and the files of `data_dir` if it is given."""
+    """Verify without a broker: the signature and, if `data_dir` is given, its files."""
     from diamant.cleaner.evidence.certificates.verification import verify_certificate
     from diamant.cleaner.redaction.claims import check_redaction_claims
     from diamant.storage.env.env import RealEnv
@@ -145,15 +149,15 @@ def _verify_here(
 
 
 def _check_options(*, offline: bool, data_dir: str | None, secret: str | None, is_looking: bool) -> None:
-    """Raise BadArgument for options that would mean nothing beside others."""
+    """Raise BadArgument for options that exclude each other."""
     if offline and (data_dir is not None or is_looking):
-        raise BadArgument("--offline checks the signature only: leave it out, or --data, --key and --where")
+        raise BadArgument("--offline checks only the signature: it excludes --data, --key and --where")
     if secret is not None and data_dir is None:
-        raise BadArgument("--secret goes with --data: a broker has its own")
+        raise BadArgument("--secret needs --data: a broker has its own")
 
 
 def _what_to_add(certificate: Mapping[str, Any], *, needs_secret: bool) -> str:
-    """Say with which options records would have been looked at."""
+    """Return a note with the options that would check the records, too."""
     from diamant.cleaner.evidence.certificates.certificate import REDACTION_TYPE
 
     secret = (
@@ -165,15 +169,15 @@ def _what_to_add(certificate: Mapping[str, Any], *, needs_secret: bool) -> str:
         missing = (
             f"{secret}; or --key with the key, which tells whether it is there, but confirms nothing without the secret"
         )
-    return f"To have the records looked at add {missing}. --offline checks the signature only."
+    return f"To check the records, too, add {missing}. --offline checks only the signature."
 
 
 @contextmanager
 def _held(env: Env, directory: str) -> Iterator[str]:
-    """Keep brokers away from the files, and give what is to be said if that cannot be done.
+    """Lock the directory against brokers. Yields a note for the report if it cannot be locked, else an empty text.
 
-    StorageError if a broker has them: what changes while it is read proves nothing. After an orderly stop there is no file to
-    lock, so one is made for as long as it takes.
+    StorageError if a broker holds the lock: files that change while they are read prove nothing. After an orderly stop there is
+    no lock file, so one is created for the duration of the check.
     """
     from diamant.storage import names
     from diamant.storage.errors import InUse, StorageError
@@ -211,7 +215,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
     from rich.text import Text
 
     def plain(text: object, style: str = "") -> Text:
-        # A certificate may be anybody's: nothing in it is markup, or tells the terminal what to do.
+        # A certificate comes from anywhere: its text is never markup or a control sequence.
         return Text(visible(str(text)), style)
 
     colour = {"valid": "green", "not-confirmed": "yellow", "nothing-matched": "yellow"}.get(found["outcome"], "red")

@@ -1,1 +1,1 @@
-"""Settings that commands on files share: of topics, of the cleaner and of Spark, and hints on their values."""
+"""Settings shared by the commands for files: of topics, the cleaner and Spark, with hints on their values."""

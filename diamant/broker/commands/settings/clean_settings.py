@@ -51,14 +51,14 @@ PRODUCER_EXPIRATION = "producer.id.expiration.ms"
 
 
 BROKER_SETTINGS = (DEDUPE_BUFFER, LOAD_FACTOR, IO_BUFFER, IO_RATE, THREADS, MESSAGE_MAX_BYTES, PRODUCER_EXPIRATION)
-"""Configurations that --set takes besides those of topics."""
+"""Broker configurations that --set accepts besides topic configurations."""
 
 
 MIN_PUBLIC_SEGMENT_BYTES = 1 << 20
 
 
 class Settings(NamedTuple):
-    """The settings that --set and --mode make."""
+    """The settings from --set and --mode."""
 
     config: LogConfig
     cleaner: CleanerSettings
@@ -66,9 +66,9 @@ class Settings(NamedTuple):
 
 
 def all_settings(env: Env, log_directory: str, topic: str, settings: Sequence[str]) -> list[str]:
-    """Return `settings` and, before them, what the metadata in the log directory say of the topic, if they know it.
+    """Return the topic's configuration from the log directory's metadata, if it is there, followed by `settings`.
 
-    StorageError if they cannot be read and `settings` do not say whether it is compacted.
+    StorageError if the metadata cannot be read and `settings` has no cleanup.policy.
     """
     try:
         configs = read_topic_configs(env, log_directory)
@@ -76,13 +76,13 @@ def all_settings(env: Env, log_directory: str, topic: str, settings: Sequence[st
         if CLEANUP_POLICY in names_set(settings):
             return list(settings)
         raise StorageError(
-            f"{error}; what is configured for {topic} is not known, --set cleanup.policy=compact cleans it all the same"
+            f"{error}; the configuration of {topic} is unknown, --set cleanup.policy=compact cleans it anyway"
         ) from error
     return with_topic_configs(None if configs is None else configs.get(topic), settings)
 
 
 def parse_settings(settings: Sequence[str], mode: str) -> Settings:
-    """Return what `--set` amounts to. ConfigError for a name that is not known or a value that does not parse."""
+    """Parse the `--set` options. ConfigError for an unknown name or a value that does not parse."""
     topic: dict[str, str] = {"cleanup.policy": "compact"}
     broker: dict[str, Any] = {name: BROKER_CONFIGS[name].default for name in BROKER_SETTINGS}
     for setting in settings:
@@ -124,7 +124,7 @@ def parse_settings(settings: Sequence[str], mode: str) -> Settings:
 
 
 def describe(report: OfflineReport, *, is_dry_run: bool, is_compacted: bool = True) -> str:
-    """Return the report as a few lines for people."""
+    """Return the report as text of a few lines."""
     found, result = report.range, report.result
     lines = [
         f"{report.partition}: offsets {report.log_start_offset} to {report.log_end_offset}, "
@@ -138,7 +138,7 @@ def describe(report: OfflineReport, *, is_dry_run: bool, is_compacted: bool = Tr
         elif not is_compacted:
             why = "cleanup.policy is not compact"
         else:
-            why = "it is not due (--force cleans it all the same)"
+            why = "it is not due (--force cleans it anyway)"
         lines.append(f"not cleaned: {why}")
     else:
         done = "would be cleaned" if is_dry_run else "cleaned"

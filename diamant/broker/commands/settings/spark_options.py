@@ -1,4 +1,4 @@
-"""Options of every command that has something done on Spark. Imports nothing of Spark."""
+"""Options shared by the commands that run on Spark. Imports nothing of Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ master_option = click.option(
     "--master",
     default="local[*]",
     show_default=True,
-    help="Where Spark runs: local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT.",
+    help="The Spark master: local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT.",
 )
 conf_option = click.option(
     "--conf",
@@ -20,12 +20,12 @@ conf_option = click.option(
     help="A configuration of Spark; may be repeated.",
 )
 staging_option = click.option(
-    "--staging", default="", metavar="URI", help="Where executors leave outputs. Default: beside the segments."
+    "--staging", default="", metavar="URI", help="Where executors write their output. Default: beside the segments."
 )
 
 
 def parse_conf(spark_settings: Sequence[str]) -> dict[str, str]:
-    """Return what --conf options say. A usage error for one without a name or an equals sign."""
+    """Parse --conf options. A usage error for one without a name or an equals sign."""
     conf = {}
     for setting in spark_settings:
         name, equals, value = setting.partition("=")

@@ -19,11 +19,11 @@ SEGMENT_BYTES = ("segment.bytes", "internal.segment.bytes")
 """Two names of one setting: the second has no minimum."""
 
 TopicConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
-"""By topic; a topic that sets nothing is there as well."""
+"""Configurations by topic. A topic without any has an empty entry."""
 
 
 def read_topic_configs(env: Env, log_directory: str) -> TopicConfigs | None:
-    """Return what the metadata log in `log_directory` has, None if there is none. StorageError, OSError if it cannot be read."""
+    """Read topic configurations from the metadata log; None without one. StorageError, OSError if it cannot be read."""
     path = metadata_directory(log_directory)
     if not env.exists(path):
         return None
@@ -32,7 +32,7 @@ def read_topic_configs(env: Env, log_directory: str) -> TopicConfigs | None:
 
 
 def topic_configs_of(env: Env, opened: OpenLogDirectory) -> TopicConfigs | None:
-    """Return the same for a directory whose problems are shown at the end; None, and one more, if it cannot be read."""
+    """Read the same for an opened directory. A metadata log that cannot be read gives None, and is added to its problems."""
     try:
         return read_topic_configs(env, opened.path)
     except (StorageError, OSError) as error:
@@ -41,10 +41,9 @@ def topic_configs_of(env: Env, opened: OpenLogDirectory) -> TopicConfigs | None:
 
 
 def with_topic_configs(configs: Mapping[str, str] | None, settings: Sequence[str]) -> list[str]:
-    """Return `settings`, texts like NAME=VALUE, behind those of the topic, so that they win.
+    """Return the topic's configurations followed by `settings`, which override them, all as NAME=VALUE.
 
-    None stands for a topic of which nothing is known. What no broker of this kind would heed is left out: others know other
-    settings.
+    `configs` is None for an unknown topic. Configurations that Diamant does not know are omitted: other brokers have others.
     """
     if configs is None:
         return list(settings)

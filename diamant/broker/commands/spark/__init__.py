@@ -1,1 +1,1 @@
-"""`diamant spark`: commands on log directories of any size."""
+"""`diamant spark`: commands for log directories of any size."""

@@ -1,4 +1,4 @@
-"""`diamant spark audit`: which topics keep values that should be gone."""
+"""`diamant spark audit`: find topics that keep values past their deadline."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ _DAY_MS = 86_400_000
     "--deadline-days",
     type=click.FloatRange(min=0, min_open=True),
     metavar="DAYS",
-    help="How long a superseded value may stay. Default: max.compaction.lag.ms of the topic.",
+    help="How long a superseded value may stay. Default: the topic's max.compaction.lag.ms.",
 )
-@click.option("--now", "now_ms", type=int, metavar="MS", help="The time that counts, ms since 1970. Default: now.")
-@click.option("--all", "is_all", is_flag=True, help="Look at topics that are not compacted as well.")
+@click.option(
+    "--now", "now_ms", type=int, metavar="MS", help="The assumed current time, in ms since 1970. Default: now."
+)
+@click.option("--all", "is_all", is_flag=True, help="Include topics that are not compacted.")
 def audit(
     paths: Sequence[str],
     *,
@@ -40,12 +42,12 @@ def audit(
     now_ms: int | None,
     is_all: bool,
 ) -> None:
-    """Say which compacted topics below PATH... keep superseded values for too long, or keys on partitions they have left.
+    """List compacted topics below PATH... that keep superseded values for too long, or keys on partitions they have left.
 
-    Times are those of the records' timestamps. Policies and lags are read from the metadata log of the directories; where there
-    is none, every topic is looked at.
+    Ages are measured by record timestamps. Policies and lags come from the metadata log of each directory. Without one, every
+    topic is audited.
 
-    Exit codes: 0 all is well; 1 it could not be found out; 2 usage; 3 a topic is late or has stranded keys.
+    Exit codes: 0 all is well; 1 failed; 2 usage; 3 a topic is late or has stranded keys.
     """
     with running("audit", master, spark_settings, paths, topics, parquet) as session:
         from diamant.cleaner.spark.analyses.audit import read_audit
@@ -58,12 +60,12 @@ def audit(
             deadline_ms=None if deadline_days is None else int(deadline_days * _DAY_MS),
             is_all=is_all,
         )
-        # A row for each topic; what it took to count them is not done again for the exit code.
+        # One row per topic, cached so that the exit code does not repeat the count.
         result = result.cache()
         give(result, as_json=as_json, parquet=parquet, show=lambda rows: _show(list(rows)))
         found = [row["is_broken"] for row in result.select("is_broken").collect()]
     if not found:
-        say("none of these topics is compacted; --all looks at them all the same")
+        say("none of these topics is compacted; --all audits them anyway")
     if any(found):
         sys.exit(EXIT_NOT_SO)
 
@@ -104,7 +106,7 @@ def _show(rows: Sequence[Any]) -> None:
 
 
 def duration_text(duration_ms: int | None) -> str:
-    """Return a duration as people read it: 1.5 d, 3.0 h, 12 s; `-` for none."""
+    """Return a duration as text: 1.5 d, 3.0 h, 12 s; `-` for None."""
     if duration_ms is None:
         return "-"
     for unit, unit_ms in (("d", _DAY_MS), ("h", 3_600_000), ("min", 60_000)):

@@ -1,4 +1,4 @@
-"""`diamant spark clean`: compact every partition of a copied log directory, in one application of Spark."""
+"""`diamant spark clean`: compact every partition of a copied log directory in one Spark application."""
 
 from __future__ import annotations
 
@@ -41,13 +41,15 @@ if TYPE_CHECKING:
 @master_option
 @conf_option
 @staging_option
-@click.option("--now", "now_ms", type=int, metavar="MS", help="The time that counts, in ms since 1970. Default: now.")
+@click.option(
+    "--now", "now_ms", type=int, metavar="MS", help="The assumed current time, in ms since 1970. Default: now."
+)
 @click.option(
     "--mode",
     type=click.Choice(MODES),
     default=PROMPT,
     show_default=True,
-    help="kafka: byte for byte as Kafka; prompt: removes sooner what may go.",
+    help="kafka: byte for byte as Kafka; prompt: removes records as soon as the rules allow.",
 )
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 @click.option(
@@ -56,10 +58,10 @@ if TYPE_CHECKING:
     "overrides",
     multiple=True,
     metavar="NAME=VALUE",
-    help="As for `diamant log clean`, for all topics that are cleaned.",
+    help="As for `diamant log clean`, applied to all cleaned topics.",
 )
-@click.option("--force", is_flag=True, help="Clean partitions that are not due, too, as long as anything is cleanable.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per partition and line.")
+@click.option("--force", is_flag=True, help="Also clean partitions that are not due but have something to clean.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line for each partition.")
 def clean(
     directory: str,
     *,
@@ -73,12 +75,12 @@ def clean(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Compact all partitions in the log directory DIRECTORY, which no broker may be using: work on a copy.
+    """Compact all partitions of the log directory DIRECTORY. No broker may be using it: work on a copy.
 
-    The largest first, in one application, byte for byte as the local engines do; partitions of a few MB are cleaned without
-    Spark. The topics' configurations are those of the metadata log in the directory, and topics that are not compacted are
-    left alone; without a metadata log --set cleanup.policy=compact (or a --topic) says that they are. The result is a directory
-    that Kafka or Diamant opens. The exit code is 1 if a partition could not be cleaned, the others are.
+    Cleans the largest partitions first, in one application, byte for byte as the local engines do. Partitions of a few MB are
+    cleaned without Spark. Topic configurations come from the directory's metadata log; topics that are not compacted are left
+    alone. Without a metadata log, give --set cleanup.policy=compact or --topic. Kafka and Diamant open the result. Exit code 1:
+    a partition could not be cleaned; the others were.
     """
     directory = os.path.abspath(directory)
     env = RealEnv(SystemClock() if now_ms is None else SettableClock(now_ms))
@@ -132,7 +134,7 @@ def _locked(env: Env, directory: str) -> Iterator[None]:
 
 
 class _Settings:
-    """The settings of each topic; None for a topic that is not to be cleaned."""
+    """The settings of each topic; None for a topic that is left alone."""
 
     def __init__(self, env: Env, directory: str, topics: Sequence[str], overrides: Sequence[str], mode: str) -> None:
         self._topics = topics
@@ -143,7 +145,7 @@ class _Settings:
             self._configs = read_topic_configs(env, directory)
         except (StorageError, OSError) as error:
             if not self._is_told:
-                raise StorageError(f"{error}; --set cleanup.policy=compact cleans all topics all the same") from error
+                raise StorageError(f"{error}; --set cleanup.policy=compact cleans all topics anyway") from error
             self._configs = None
         if self._configs is None and not self._is_told:
             raise StorageError(

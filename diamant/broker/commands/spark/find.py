@@ -1,4 +1,4 @@
-"""`diamant spark find`: where in log directories a key is, or what a pattern matches."""
+"""`diamant spark find`: find a key, or the matches of a pattern, in log directories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDTH = 1000
 @click.command()
 @spark_options
 @key_options("Find the records with a key")
-@click.option("--pattern", metavar="REGEX", help="Find records with this in key, value or a header.")
+@click.option("--pattern", metavar="REGEX", help="Find records whose key, value or header matches.")
 def find(
     paths: Sequence[str],
     *,
@@ -31,11 +31,11 @@ def find(
     key: bytes | None,
     pattern: str | None,
 ) -> None:
-    """Print where records are below PATH..., as `diamant log find` does.
+    """Print the positions of matching records below PATH..., as `diamant log find` does.
 
-    A pattern is a regular expression of Java over bytes; text in it is taken as UTF-8.
+    A pattern is a Java regular expression over bytes; its text is encoded as UTF-8.
 
-    Exit codes: 0 something was found; 1 it could not be found out; 2 usage; 3 nothing was found.
+    Exit codes: 0 found; 1 failed; 2 usage; 3 nothing was found.
     """
     if (key is None) == (pattern is None):
         raise click.UsageError("expected either a key (--key, --key-hex, --key-base64, --key-file) or --pattern")

@@ -1,4 +1,4 @@
-"""Common parts of the commands of `diamant spark`: options, a session with progress, one-line errors, output."""
+"""Parts shared by the commands of `diamant spark`: options, a session with progress, one-line errors, output."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _LOOK_EVERY_S = 0.25
 
 
 def spark_options(command: F) -> F:
-    """Add the options of every command that only reads."""
+    """Add the options shared by all commands that only read."""
     for option in reversed(
         (
             click.argument("paths", nargs=-1, required=True, metavar="PATH..."),
             click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated."),
             master_option,
             conf_option,
-            click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row and line."),
+            click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line for each row."),
             click.option(
-                "--parquet", metavar="DIRECTORY", help="Write the rows as Parquet files into a new directory instead."
+                "--parquet", metavar="DIRECTORY", help="Write the rows as Parquet files to a new directory instead."
             ),
         )
     ):
@@ -52,9 +52,9 @@ def running(
     topics: Sequence[str] = (),
     parquet: str | None = None,
 ) -> Iterator[SparkSession]:
-    """Run a session, with progress on a terminal. What goes wrong in Spark becomes one line and exit code 1.
+    """Run a session, with progress on a terminal. A Spark error becomes one line and exit code 1.
 
-    Errors in paths and topics on this machine are shown before a session starts, which takes ten seconds.
+    Local paths and topics are checked first, because a session takes ten seconds to start.
     """
     conf = parse_conf(settings)
     with one_line_errors(), no_traces():
@@ -75,12 +75,12 @@ def running(
 
 @contextmanager
 def no_traces() -> Iterator[None]:
-    """Leave out what Py4J logs of errors that it raises as well: Ctrl-C would show four traces."""
+    """Suppress Py4J's log of errors that it also raises: Ctrl-C would print four traces."""
 
     def is_told(_: logging.LogRecord) -> bool:
         return False
 
-    # It logs on the root logger itself; records of other loggers do not pass this filter.
+    # Py4J logs to the root logger itself; records of other loggers bypass this filter.
     root = logging.getLogger()
     root.addFilter(is_told)
     try:
@@ -96,15 +96,15 @@ def _check_paths(paths: Sequence[str], topics: Sequence[str], parquet: str | Non
 
     if paths and all(Location.parse(path).is_local for path in paths):
         find_partitions(paths, topics)
-    # Another scheme than ours may be one of Spark's.
+    # A scheme unknown here may be one of Spark's.
     if parquet is not None and (parquet.startswith("file:") or ":/" not in parquet):
         found = Location.parse(parquet).find()
         if found is not None:
-            raise SparkError(f"{parquet} already exists: expected a directory that is to be made")
+            raise SparkError(f"{parquet} already exists: expected a new directory")
 
 
 def give(result: DataFrame, *, as_json: bool, parquet: str | None, show: Callable[[Iterator[Any]], object]) -> bool:
-    """Write rows as Parquet files, or print them as JSON lines, or let `show` have them. Rows come as Spark gives them.
+    """Write rows as Parquet files, print them as JSON lines, or pass them to `show`, in Spark's order.
 
     Returns whether there were any.
     """
@@ -116,7 +116,7 @@ def give(result: DataFrame, *, as_json: bool, parquet: str | None, show: Callabl
 
 
 def give_rows(rows: Iterator[Any], *, as_json: bool, show: Callable[[Iterator[Any]], object]) -> bool:
-    """Print rows as JSON lines, or let `show` have them. Returns whether there were any."""
+    """Print rows as JSON lines, or pass them to `show`. Returns whether there were any."""
     first = list(itertools.islice(rows, 1))
     rows = itertools.chain(first, rows)
     if as_json:
@@ -132,7 +132,7 @@ def _print_json(rows: Iterator[Any]) -> None:
 
 
 def cell_json(value: Any) -> Any:
-    """Return a value of a row as what JSON can hold."""
+    """Convert a value of a row for JSON."""
     if isinstance(value, bytes | bytearray):
         return bytes_json(bytes(value))
     if isinstance(value, datetime):

@@ -1,4 +1,4 @@
-"""`diamant spark stats`: what the partitions of log directories hold."""
+"""`diamant spark stats`: count the records in the partitions of log directories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COUNTS = {
     "below_log_start": "below start",
     "control_records": "markers",
 }
-"""Columns and headings; the latter five are left out if all of it is 0."""
+"""Columns and their headings. Each of the last five is omitted if it is 0 in all rows."""
 _RARE = ("aborted", "undecided", "keyless", "below_log_start", "control_records")
 _WIDTH = 1000
 
@@ -38,7 +38,7 @@ def stats(
     as_json: bool,
     parquet: str | None,
 ) -> None:
-    """Count what is in the partitions below PATH..., as `diamant log stats` does."""
+    """Count the records of the partitions below PATH..., as `diamant log stats` does."""
     with running("stats", master, spark_settings, paths, topics, parquet) as session:
         from diamant.cleaner.spark.analyses.stats import read_stats, stats_rows
 

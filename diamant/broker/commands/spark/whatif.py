@@ -1,4 +1,4 @@
-"""`diamant spark whatif`: what `diamant log whatif` says, of partitions by the thousand."""
+"""`diamant spark whatif`: the forecast of `diamant log whatif` for thousands of partitions."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _local_directory(context: click.Context, parameter: click.Parameter, text: s
         raise click.BadParameter(str(error)) from None
     if not location.is_local:
         raise click.BadParameter(
-            f"{location}: segments are opened in place, by the cleaner's own code: expected a directory that the driver and "
-            "all executors have at the same path; mount it there, or copy it"
+            f"{location}: the cleaner opens segments in place: expected a directory that the driver and all executors have at "
+            "the same path; mount it there, or copy it"
         )
     return str(click.Path(exists=True, file_okay=False).convert(location.path, parameter, context))
 
@@ -50,14 +50,14 @@ def whatif(
     as_json: bool,
     memory_mib: int,
 ) -> None:
-    """Predict what settings would leave of DIRECTORY, and when, as `diamant log whatif` does: a task for each partition.
+    """Predict what settings would leave of DIRECTORY, and when, as `diamant log whatif` does, with one task per partition.
 
-    What is tried, what is assumed and what is printed are the same. DIRECTORY is a log directory, or that of one partition,
-    which no broker may be using. The driver and all executors have it at the same path: a local or a mounted one, no s3: URI.
+    Scenarios, assumptions and output are the same. DIRECTORY is a log directory or a partition directory that no broker is
+    using. The driver and all executors must have it at the same local or mounted path; s3: URIs are not supported.
 
-    Nothing in DIRECTORY is changed. Each task takes --memory, and room for once or twice its partition in spark.local.dir.
+    DIRECTORY is not changed. Each task uses --memory, and one to two times its partition's size in spark.local.dir.
 
-    Exit codes: 0 done; 1 something is damaged, or cannot be read, the rest is reported; 2 usage.
+    Exit codes: 0 done; 1 some files are damaged or unreadable, the rest is reported; 2 usage.
     """
     request = WhatIfRequest.of(settings, mode, now_ms, until_ms, memory_mib)
     env = RealEnv()

@@ -99,7 +99,7 @@ def _records(console: Console, one: Mapping[str, Any], now_ms: int, limit: int |
     if left:
         console.print(f"... and {left:,} more before the last one (--all, --json)")
     if one["records_left_out"]:
-        console.print(f"... and {one['records_left_out']:,} more that the broker does not tell one by one")
+        console.print(f"... and {one['records_left_out']:,} more that the broker does not list")
 
 
 def _title(record: Mapping[str, Any]) -> str:

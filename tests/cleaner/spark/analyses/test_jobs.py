@@ -248,9 +248,7 @@ def test_stats_know_policies_from_the_metadata_log(spark: SparkSession, tmp_path
 def test_an_audit_of_nothing_says_so(spark: SparkSession, configured: Path) -> None:
     """No topic that was asked about is compacted: that is no fault, but may be a mistake."""
     result = run("audit", str(configured), "--topic", "plain", "--now", str(TIMESTAMP))
-    assert result.stderr.splitlines() == [
-        "diamant: none of these topics is compacted; --all looks at them all the same"
-    ]
+    assert result.stderr.splitlines() == ["diamant: none of these topics is compacted; --all audits them anyway"]
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------
@@ -336,10 +334,10 @@ def test_mistakes_are_one_line(spark: SparkSession, directory: Path, arguments: 
         (["stats", "{here}/nowhere"], "expected a log directory"),
         (["audit", "{here}"], "found no partition"),
         (["find", "{here}/t-0", "--key", "k", "--topic", "absent"], "there is no topic 'absent'"),
-        (["stats", "{here}/t-0", "--parquet", "{here}"], "already exists: expected a directory that is to be made"),
+        (["stats", "{here}/t-0", "--parquet", "{here}"], "already exists: expected a new directory"),
         (
             ["stats", "{here}/t-0", "--parquet", "file://{here}"],
-            "already exists: expected a directory that is to be made",
+            "already exists: expected a new directory",
         ),
     ],
 )
