@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from diamant.cleaner.offline.stats import read_stats
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
-from diamant.cleaner.spark.analyses.counted_logs import COUNTS, KindCounts, count_logs
+from diamant.cleaner.spark.analyses.count_tasks import COUNTS, KindCounts
+from diamant.cleaner.spark.analyses.counted_logs import count_logs
 from diamant.cleaner.spark.source.partition_logs import find_partitions
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.env import RealEnv
@@ -24,7 +25,7 @@ from tests.effort import examples
 
 def counted(directory: Path | str, *, seed: int = 0, table_bytes: int = 1 << 20) -> list[KindCounts]:
     paths = [str(directory)]
-    return count_logs(OneProcess(seed), paths, find_partitions(paths), table_bytes=table_bytes)
+    return count_logs(OneProcess(seed), paths, find_partitions(paths), part_bytes=1, table_bytes=table_bytes)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -71,6 +72,21 @@ def test_keys_that_do_not_fit_a_table_are_put_together(tmp_path: Path, segments:
         "superseded": records - keys,
         "log_end_offset": records,
     }
+
+
+@pytest.mark.parametrize(("logs", "tasks"), [(1, 3), (2, 2), (3, 3)])
+def test_logs_that_keep_the_cores_at_work_are_not_cut(tmp_path: Path, logs: int, tasks: int) -> None:
+    """On two cores one log of three segments is cut; of two or three logs each is one task, and hands on no key."""
+    for number in range(logs):
+        history = History("t", number)
+        for _ in range(3):
+            history.batch("a=1", "b=1", "a=2")
+            history.roll()
+        history.write(RealEnv(), str(tmp_path))
+    context, paths = OneProcess(), [str(tmp_path)]
+    found = count_logs(context, paths, find_partitions(paths), part_bytes=1)
+    assert context.tasks == [tasks]
+    assert [(one.live, one.superseded) for one in found] == [(2, 7)] * logs
 
 
 def test_damage_ends_the_count(tmp_path: Path) -> None:

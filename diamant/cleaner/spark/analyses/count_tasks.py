@@ -1,0 +1,253 @@
+"""The tasks of a count: the records of a part by kind, and the keys of logs that are cut, put together.
+
+A task counts records (`RecordCounter`) and keys. Of a log of one part that is all. Of others each part hands on its keys, spread
+by their hashes over `SLICES`; a second task puts those of a slice together, part after part, so that later records supersede
+earlier ones.
+
+Memory of a task: `RangeReader`, and `table_bytes`, half as much again where keys are handed on; of one that puts keys together
+`table_bytes`, and what Spark takes to sort blocks of 24 KB (spark.python.worker.memory). The rest is in temporary files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from diamant.cleaner.queries.key_counts import LEAST_KEYS, KeyCensus, KeyCounts
+from diamant.cleaner.queries.key_tables import (
+    ANY_SOURCE,
+    BUCKETS,
+    ENTRY,
+    LIVE,
+    SUPERSEDED,
+    TOMBSTONES,
+    CompiledKeyTable,
+    Numbers,
+    entries_in,
+)
+from diamant.cleaner.segments.random_hash import RandomHash
+from diamant.cleaner.spark.environment.loaded_code import freeze_loaded
+from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
+from diamant.cleaner.spark.source.options import SourceOptions
+from diamant.cleaner.spark.source.read_plan import ReadTask
+from diamant.kernels.constants import counts
+from diamant.storage.errors import CorruptLog
+
+if TYPE_CHECKING:
+    from diamant.cleaner.queries.record_counter import RecordCounter
+    from diamant.cleaner.segments.tolerant_reader import Problem
+
+SLICES = BUCKETS
+SLICE_SHIFT = 28
+"""Of a hash's second half, the bits that choose the slice (`KeyTable.take`)."""
+_COUNTED = -1
+"""In place of the number of a block: the counts of the part."""
+
+
+@dataclass(slots=True)
+class KindCounts:
+    """Of a log, or of a part of it."""
+
+    records: int = 0
+    live: int = 0
+    superseded: int = 0
+    tombstones: int = 0
+    aborted: int = 0
+    undecided: int = 0
+    keyless: int = 0
+    below_log_start: int = 0
+    control_records: int = 0
+    log_end_offset: int | None = None
+    """After the last batch that is there; None: there is none."""
+
+    def add(self, other: KindCounts) -> None:
+        """Count those of another part."""
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        if other.log_end_offset is not None:
+            self.log_end_offset = max(self.log_end_offset or 0, other.log_end_offset)
+
+
+COUNTS = tuple(one.name for one in fields(KindCounts) if one.name != "log_end_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class CountedPart:
+    """The input of one task."""
+
+    log: int
+    """Place of its log."""
+    number: int
+    """Ascending with the offsets of a log."""
+    is_alone: bool
+    """True if it is all of its log."""
+    is_decided: bool
+    """True if its tasks know how transactions ended."""
+    log_start_offset: int
+    tasks: tuple[ReadTask, ...]
+    """In the order of offsets."""
+
+    @property
+    def size(self) -> int:
+        """Bytes to be read."""
+        return sum(task.size for task in self.tasks)
+
+
+Row: TypeAlias = "tuple[tuple[int, int, int, int], bytes | KindCounts]"
+"""Slice, log, part and number of a block; then entries (`key_tables`), or the part's counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountJob:
+    """The input that all tasks share."""
+
+    options: SourceOptions
+    secret: bytes
+    """Of the hash by which keys are known."""
+    versions: Versions
+    table_bytes: int
+
+
+def slice_of(key: tuple[int, int, int, int]) -> int:
+    """Return the slice of a row's key: where the shuffle sends it."""
+    return key[0]
+
+
+def part_rows(sent: Any) -> Callable[[Iterable[CountedPart]], Iterator[Row]]:
+    """Return the task that counts parts."""
+
+    def work(parts: Iterable[CountedPart]) -> Iterator[Row]:
+        job: CountJob = sent.value
+        check_versions(job.versions)
+        for part in parts:
+            yield from rows_of(part, job)
+        freeze_loaded()
+
+    return work
+
+
+def rows_of(part: CountedPart, job: CountJob) -> Iterator[Row]:
+    """Read a part; yield its keys, unless it is alone, and its counts."""
+    # Loads the kernels, which the driver does without.
+    from diamant.cleaner.queries.record_counter import RecordCounter
+
+    end_offset: int | None = None
+    if part.is_alone:
+        with KeyCensus(1, max_bytes=job.table_bytes) as census:
+            counter = RecordCounter(census, 0, part.log_start_offset, _fail)
+            for end in _read(part, job, counter):
+                end_offset = end
+            found = _counts(counter.sums, census.finish())
+    else:
+        keys = _Keys(RandomHash(is_compiled=True, secret=job.secret), job.table_bytes)
+        counter = RecordCounter(keys, 0, part.log_start_offset, _fail)
+        for end in _read(part, job, counter):
+            end_offset = end
+            yield from keys.rows(part)
+        keys.take()
+        yield from keys.rows(part)
+        found = _counts(counter.sums, keys.finish())
+    found.log_end_offset = end_offset
+    yield (part.log % SLICES, part.log, part.number, _COUNTED), found
+
+
+def _read(part: CountedPart, job: CountJob, counter: RecordCounter) -> Iterator[int]:
+    """Count the records of a part; yield the offset after all that was read, each time that there is more."""
+    from diamant.cleaner.segments.sound_rows import SoundRows
+    from diamant.cleaner.segments.transaction_outcomes import Outcome
+    from diamant.cleaner.spark.source.range_reader import Counters, RangeReader
+    from diamant.kernels.batches import last_offset_in
+    from diamant.kernels.constants import fields as row_fields
+
+    end_offset = 0
+    for task in part.tasks:
+        [place] = task.ranges
+        for rows, unpacked, first, end in RangeReader(task, place, job.options, Counters()).groups_to_map():
+            rows.column(row_fields.STEP)[first:end] = rows.column(row_fields.KEPT)[first:end]
+            if not part.is_decided:
+                for row in rows.with_attributes(row_fields.TRANSACTIONAL, first, end):
+                    rows.rows[row_fields.STEP, row] = Outcome.OPEN
+            counter.add(str(place.location), SoundRows(rows, first, end, unpacked), Outcome.COMMITTED)
+            if end > first:
+                end_offset = max(end_offset, last_offset_in(rows.rows, first, end) + 1)
+                yield end_offset
+    counter.finish()
+
+
+def put_together(sent: Any) -> Callable[[Iterable[Row]], Iterator[Row]]:
+    """Return the task that puts keys together: of rows by slice, log, part and block, ascending, one for each log."""
+
+    def work(rows: Iterable[Row]) -> Iterator[Row]:
+        yield from totals_of(rows, sent.value)
+        freeze_loaded()
+
+    return work
+
+
+def totals_of(rows: Iterable[Row], job: CountJob) -> Iterator[Row]:
+    """Add up the rows of a slice and of a log after the other, in the order of their parts and blocks."""
+    for (slice_number, log), of_log in groupby(rows, key=lambda row: row[0][:2]):
+        with KeyCensus(1, max_bytes=job.table_bytes) as census:
+            found = KindCounts()
+            for _, content in of_log:
+                if isinstance(content, KindCounts):
+                    found.add(content)
+                else:
+                    census.put(entries_in(content), len(content) // ENTRY.size)
+            keys = census.finish()
+        found.add(KindCounts(live=keys.live[0], superseded=keys.superseded[0], tombstones=keys.tombstones[0]))
+        yield (slice_number, log, 0, _COUNTED), found
+
+
+class _Keys:
+    """The keys of a part, in a table that is emptied into blocks when it is full. Stands where a `KeyCensus` does."""
+
+    def __init__(self, hashed_by: RandomHash, table_bytes: int) -> None:
+        self.hash = hashed_by
+        self._counts = memoryview(bytearray(8 * 3)).cast("q", (3, 1))
+        self._table = CompiledKeyTable(self._counts, LEAST_KEYS, table_bytes, is_one_log=False)
+        self._blocks: list[tuple[int, bytes]] = []
+        self._number = 0
+
+    def put(self, entries: Numbers, count: int) -> None:
+        """Take the first `count` entries."""
+        at = 0
+        while (at := self._table.put(entries, at, count, ANY_SOURCE)) < count:
+            self.take()
+
+    def take(self) -> None:
+        """Empty the table."""
+        self._blocks += self._table.take(SLICE_SHIFT)
+
+    def rows(self, part: CountedPart) -> Iterator[Row]:
+        """Yield what was taken out since the last call."""
+        for slice_number, block in self._blocks:
+            yield (slice_number, part.log, part.number, self._number), block
+            self._number += 1
+        self._blocks.clear()
+
+    def finish(self) -> KeyCounts:
+        """Count what is in the table, and what was superseded in it."""
+        keys, shared_keys = self._table.sum()
+        live, tombstones, superseded = (self._counts[kind, 0] for kind in (LIVE, TOMBSTONES, SUPERSEDED))
+        return KeyCounts([live], [tombstones], [superseded], keys, shared_keys)
+
+
+def _counts(sums: memoryview[int], keys: KeyCounts) -> KindCounts:
+    return KindCounts(
+        records=sums[counts.RECORDS],
+        live=keys.live[0],
+        superseded=keys.superseded[0],
+        tombstones=keys.tombstones[0],
+        aborted=sums[counts.ABORTED],
+        undecided=sums[counts.UNDECIDED],
+        keyless=sums[counts.KEYLESS],
+        below_log_start=sums[counts.BELOW_LOG_START],
+        control_records=sums[counts.MARKERS],
+    )
+
+
+def _fail(problem: Problem) -> NoReturn:
+    raise CorruptLog(problem.path, problem.position or 0, problem.reason)
