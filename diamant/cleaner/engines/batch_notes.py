@@ -1,9 +1,9 @@
-"""Notes on batches: what the first pass learns of each batch, or of many, that spares the rewrite a look inside.
+"""Notes on batches: facts from the first pass that let the rewrite keep or skip batches without reading their records.
 
 A note is the size of a batch's records + 1 if each has a key and a value and none is odd, else 0
-(`kernels.offset_map.hash_records`). Both passes must agree on which batches have one.
+(`kernels.offset_map.hash_records`). Both passes must agree on which batches have a note.
 
-A stretch is a run of batches that the rewrite need not even read if the map has none of its offsets (`kernels.stretches`).
+A stretch is a run of batches that the rewrite can skip unread if the map has none of its offsets (`kernels.stretches`).
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from diamant.cleaner.segments.row_reader import Rows
 
 ABORTED_NOTE = 2**32 - 1
-"""Note of a batch that was not given to the map because its transaction aborted."""
+"""Note of a batch that is not in the map because its transaction aborted."""
 
 
 class BatchNotes:
-    """Notes in the order of offsets: put behind each other in the first pass, given to rows in the second."""
+    """Notes in offset order: the first pass appends them, the second assigns them to rows."""
 
     def __init__(self, notes: bytes = b"", limit: int = ENGINE_LIMITS.notes) -> None:
         """`notes`: uint32 each."""
         self._limit = limit
         self._notes = memoryview(bytearray(notes)).cast("I")
         self._count = self.total = len(self._notes)
-        """`total`: notes that there would be without the limit."""
+        """`total`: number of notes without the limit."""
         self._taken = 0
 
     def take(self, chunk: Rows, count: int, least_offset: int) -> None:
-        """Put the notes of the first rows of a chunk behind those that are there, up to the limit."""
+        """Append the notes of the first `count` rows of a chunk, up to the limit."""
         self._reserve(count)
         noted = take_notes(chunk.rows, count, least_offset, self._notes[self._count :])
         self.total += noted
         self._count = min(self._count + noted, self._limit)
 
     def append(self, notes: bytes) -> None:
-        """Put notes behind those that are there, up to the limit."""
+        """Append notes, up to the limit."""
         more = memoryview(notes).cast("I")
         self._reserve(len(more))
         end = min(self._count + len(more), self._limit)
@@ -62,24 +62,24 @@ class BatchNotes:
             self._notes = larger
 
     def kept(self) -> bytes:
-        """Return those that were put."""
+        """Return the appended notes, as uint32."""
         return self._notes[: self._count].tobytes()
 
     def go_to(self, index: int) -> None:
-        """Give the note with this index next."""
+        """Make `give` continue with the note at `index`."""
         self._taken = index
 
     def pass_over(self, count: int) -> None:
-        """Leave out notes that are not needed."""
+        """Skip the next `count` notes."""
         self._taken += count
 
     def give(self, chunk: Rows, first: int, end: int, least_offset: int) -> None:
-        """Set NOTE of the rows from `first` to `end` that have one, 0 where there are none."""
+        """Set NOTE of the rows from `first` to `end` to the next notes, or to 0 after the last one."""
         self._taken += give_notes(chunk.rows, first, end, least_offset, self._notes[self._taken : self._count])
 
 
 class Stretches:
-    """Stretches of the dirty range: noted in the first pass, taken segment by segment in the second."""
+    """Stretches of the dirty range: noted in the first pass, read segment by segment in the second."""
 
     def __init__(self, plan: CleanPlan, limits: EngineLimits) -> None:
         self._least_offset = plan.first_dirty_offset
@@ -96,11 +96,11 @@ class Stretches:
         self._add(chunk.path, array("q", found.tobytes()[: 8 * STRETCH_FIELDS * noted]))
 
     def noted(self) -> dict[str, array[int]]:
-        """Return all of them, by the path of the segment, one after the other."""
+        """Return all stretches in order, by the path of their segment."""
         return self._noted
 
     def take_over(self, noted: dict[str, array[int]]) -> None:
-        """Add those of other segments, or the next ones of the same, up to the limit."""
+        """Add the stretches of later segments, or of the rest of a segment, up to the limit."""
         for path, some in noted.items():
             self._add(path, some)
 
@@ -110,7 +110,7 @@ class Stretches:
             self._noted.setdefault(path, array("q")).extend(some)
 
     def take(self, path: str, at_once: int) -> Iterator[memoryview[int]]:
-        """Yield the stretches of the segment whose file is `path`, int64[n, STRETCH_FIELDS]; afterwards there are none."""
+        """Remove and yield the stretches of the segment at `path`, as int64[n, STRETCH_FIELDS], n at most `at_once`."""
         with memoryview(self._noted.pop(path, array("q"))) as some:
             for at in range(0, len(some), at_once * STRETCH_FIELDS):
                 part = some[at : at + at_once * STRETCH_FIELDS]

@@ -1,4 +1,4 @@
-"""The rewrite of one batch by the rules (`rules.record_fate`), record by record, for batches of any kind.
+"""The rewrite of a single batch of any format by the rules (`rules.record_fate`), record by record.
 
 Source: Kafka's Cleaner.cleanInto, its RecordFilter, and MemoryRecords.filterTo.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LastOffsets(Protocol):
-    """The last offsets of the keys in the dirty range."""
+    """The last offset of each key in the dirty range."""
 
     @property
     def end_offset(self) -> int:
@@ -33,15 +33,15 @@ class LastOffsets(Protocol):
         ...
 
     def last_offsets_in(self, batch: ChunkBatch) -> Mapping[bytes, int]:
-        """Return the last offset of each mapped key that is in the batch; there may be other keys."""
+        """Return the last offsets of the batch's mapped keys. The mapping may hold other keys, too."""
         ...
 
 
 class Target(Protocol):
-    """The taker of what stays of a batch: a `SegmentWriter`."""
+    """The receiver of rewritten batches: a `SegmentWriter`."""
 
     def append(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
-        """Append one batch as it is."""
+        """Append one batch unchanged."""
         ...
 
     def add_aborted(self, aborted: AbortedTxn) -> None:
@@ -50,7 +50,7 @@ class Target(Protocol):
 
 
 class BatchRewriter:
-    """Batches in the order of offsets; those that another way takes are told to the tracker there."""
+    """Rewrites batches in offset order. Code that handles a batch otherwise must report it to the tracker."""
 
     def __init__(self, work: RoundWork, tracker: TransactionTracker, keys: LastOffsets) -> None:
         self._plan = work.plan
@@ -60,7 +60,7 @@ class BatchRewriter:
         self._legacy_horizon_ms = work.plan.legacy_tombstone_horizon_ms
 
     def rewrite(self, batch: ChunkBatch, segment: SegmentPlan, target: Target) -> None:
-        """Rewrite a batch that the tracker has not been told of."""
+        """Report a batch to the tracker, and rewrite it."""
         header = batch.header
         if header.is_control:
             may_drop, aborted = self._tracker.drops_control(
@@ -78,7 +78,7 @@ class BatchRewriter:
         self.rewrite_decided(batch, segment, target, may_drop=may_drop)
 
     def rewrite_decided(self, batch: ChunkBatch, segment: SegmentPlan, target: Target, *, may_drop: bool) -> None:
-        """Rewrite a batch of which the tracker has said whether it may be dropped."""
+        """Rewrite a batch known to the tracker, whose answer is `may_drop`."""
         plan, stats, header = self._plan, self._stats, batch.header
         drops_all = record_fate.drops_all_records(
             may_drop=may_drop,
@@ -136,7 +136,7 @@ class BatchRewriter:
             target.append(rebuilt, written.last_offset, written.max_timestamp)
 
     def _judge_records(self, batch: ChunkBatch, segment: SegmentPlan) -> tuple[list[Record], int]:
-        """Return the records of a data batch that stay, and the offset of the last tombstone among them (-1: none)."""
+        """Return the kept records of a data batch, and the offset of the last tombstone among them (-1: none)."""
         plan, stats, header = self._plan, self._stats, batch.header
         is_expired = record_fate.tombstones_expired(
             magic=header.magic,

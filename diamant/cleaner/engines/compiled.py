@@ -1,8 +1,8 @@
-"""The compiled engine of the cleaner: the rounds of `plain_round`, byte for byte, many times as quick.
+"""The compiled engine of the cleaner: the same output as `plain_round`, byte for byte, many times as fast.
 
-Memory: the map (`offset_map`), what is made of a chunk (`row_records`, `compiled_rewriter`), and `batch_notes`.
+Memory: the map (`offset_map`), the current chunk (`row_records`, `compiled_rewriter`), and `batch_notes`.
 
-Importing this loads the kernels: only where `diamant.kernels.ARE_COMPILED`.
+Importing this module loads the kernels: import it only if `diamant.kernels.ARE_COMPILED`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from diamant.cleaner.segments.compiled_segment_writer import CompiledWriter
 
 Divide: TypeAlias = Callable[[MapSurvivors, OnOutput], tuple[AddSegments, RewriteGroups]]
-"""Returns what does the two passes in parts; takes what is to be called for each output once it is written."""
+"""Returns the functions that run the two passes in parts; the argument `OnOutput` is called for each written output."""
 
 
 def new_round(work: RoundWork, divide: Divide | None = None) -> Round[CompiledWriter]:
-    """Make a round of `work`, in parts if there is what divides it (`cleaner.parallel`)."""
+    """Make a round of `work`; with `divide`, in parts (`cleaner.parallel`)."""
     plan, records = work.plan, RowRecords(work.limits)
     key_map = CompiledMap(work, records)
     survivors = MapSurvivors(plan, key_map)

@@ -1,8 +1,8 @@
 """The key map of the compiled engine: an `OffsetMap`, filled by kernels.
 
-    read a chunk → rows → control and aborted batches told apart → records hashed → `OffsetMap`
+    read a chunk → rows → leave out control and aborted batches → hash the records → `OffsetMap`
 
-Where the map has spilled, the clean section is read in this pass as well: two reads of the log in all.
+If the map has spilled, this pass also reads the clean section: two reads of the log in all.
 
 Memory, beside the map (`offset_map.py`): `row_records`, 0.8 MB of tuples, and the notes and stretches (`batch_notes`).
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Mapped(NamedTuple):
-    """What a map of some segments knows, its keys apart."""
+    """The content of a map of some segments, except its keys."""
 
     keys: int
     end_offset: int
@@ -46,7 +46,7 @@ class Mapped(NamedTuple):
 
 
 class CompiledMap:
-    """A `KeyMap`: hashes of keys. `close` gives back its memory and file."""
+    """A `KeyMap` of key hashes. `close` releases its memory and file."""
 
     def __init__(self, work: RoundWork, records: RowRecords) -> None:
         plan = work.plan
@@ -59,27 +59,27 @@ class CompiledMap:
             least_slots=work.limits.table_slots,
         )
         self.latest: LatestOffsets | None = None
-        """The offsets that stay, once the keys are forgotten."""
+        """The offsets of the last records, once the keys are dropped."""
         self.notes = BatchNotes(limit=work.limits.notes)
-        """Of the data batches of the dirty range."""
+        """Notes of the data batches in the dirty range."""
         self.stretches = Stretches(plan, work.limits)
-        """Of them as well."""
+        """Stretches of the same batches."""
         self.end_offset = plan.first_dirty_offset - 1
         """Last offset that the map covers."""
         self.may_forget_keys = True
-        """True if each data record of the dirty range that the rewrite judges was given to the map."""
+        """True if the map has every data record of the dirty range that the rewrite will judge."""
         self.notes_before: dict[int, int] = {}
-        """By base offsets of segments: how many notes there are before the segment's own."""
+        """Base offset of a segment to the number of notes before its own."""
         self.has_transactions = False
-        """True if a marker, or a batch of a transaction, was met."""
+        """True if a marker or a transactional batch was read."""
         self._work = work
         self._has_aborted = plan.has_aborted
         self._records = records
         self._hasher = KeyHasher(plan.hash_key, work.limits.tuples)
         self._began: tuple[int, int] | None = None
-        """Base offset of the first segment, and the position from which on it was added."""
+        """Base offset of the first segment, and the position from which it was added."""
         self._last_put = -1
-        """Offset of the last record that the map took."""
+        """Offset of the last record added to the map."""
 
     @property
     def size(self) -> int:
@@ -88,7 +88,7 @@ class CompiledMap:
 
     @property
     def last_seen(self) -> int:
-        """Offset of the last record that was read; what follows must lie above."""
+        """Offset of the last record read; later offsets must be greater."""
         return self._hasher.last_seen
 
     @last_seen.setter
@@ -96,7 +96,7 @@ class CompiledMap:
         self._hasher.last_seen = offset
 
     def mapped(self) -> Mapped:
-        """Return what another map takes over, beside the tuples of `offsets`."""
+        """Return the content for `take_over` by another map, without the tuples of `offsets`."""
         notes, stretches = self.notes.kept(), self.stretches.noted()
         return Mapped(
             self.size,
@@ -110,11 +110,11 @@ class CompiledMap:
         )
 
     def take_over(self, mapped: Mapped) -> None:
-        """Add what was mapped of the segments that follow, its keys apart (`offsets.add_hashed`)."""
+        """Add the map of the segments that follow, without its keys, which `offsets.add_hashed` takes."""
         self.end_offset = max(self.end_offset, mapped.end_offset)
         self.last_seen = max(self.last_seen, mapped.last_seen)
         before = self.notes.total
-        # Of a segment that both have a part of, this map has the first.
+        # If both maps have a part of a segment, this map has the first part.
         self.notes_before = {base: before + count for base, count in mapped.notes_before.items()} | self.notes_before
         self.notes.append(mapped.notes)
         self.notes.total = before + mapped.all_notes
@@ -122,13 +122,13 @@ class CompiledMap:
         self.has_transactions |= mapped.has_transactions
 
     def close(self) -> None:
-        """Give back what the map holds."""
+        """Release memory and file."""
         self.offsets.close()
 
     def add_segment(self, segment: SegmentPlan, position: int, tracker: TransactionTracker) -> bool:
         """Add the keys of a segment from a byte position on; return True if the map was full before its end.
 
-        What lies before that position, in the dirty range, has been added before.
+        Dirty records before that position must have been added already.
         """
         work, stats = self._work, self._work.stats
         self.notes_before.setdefault(segment.base_offset, self.notes.total)
@@ -147,13 +147,13 @@ class CompiledMap:
         return False
 
     def finish(self) -> None:
-        """Complete the map. If it has spilled no key can be looked up any more: then the clean section is added, too."""
+        """Complete the map. A spilled map has no lookup by key, so the clean section is added, too."""
         if self.offsets.is_spilled:
             self._add_clean_section()
             self.forget_keys()
 
     def forget_keys(self) -> None:
-        """Turn the map into the offsets that stay; no key can be looked up any more."""
+        """Replace the map by the offsets of last records, which ends lookups by key."""
         self.latest = self.offsets.latest()
 
     def _expected_tuples(self, added: int) -> int:
@@ -161,18 +161,18 @@ class CompiledMap:
         return added * total // max(1, self._work.stats.map_bytes_read)
 
     def _add_chunk(self, chunk: Rows, tracker: TransactionTracker) -> int | None:
-        """Add a chunk's keys to the map; the row at which the map was full, if it was."""
+        """Add a chunk's keys to the map; return the row at which the map was full, or None."""
         plan, rows, count = self._work.plan, chunk.rows, chunk.count
         self.has_transactions |= bool(chunk.together & (fields.CONTROL | fields.TRANSACTIONAL))
         leaves_out = choose_rows(self._records, chunk, tracker, follows_data=self._has_aborted)
-        # Kafka may take a batch for aborted here and not in the rewrite, where its keys are then asked for.
+        # Kafka may consider a batch aborted here but not in the rewrite, which then looks up its keys.
         self.may_forget_keys &= not (leaves_out and plan.is_kafka)
         refused = None
         full_row = None
         for start, end in self._records.ranges(chunk, 0, count, MAP):
             refused = self._add_records(chunk, start, end)
             if refused is not None:
-                # Rows of magic 2 ascend in their base offsets: so does what the kernel read.
+                # Base offsets of rows of magic 2 ascend, so the kernel read them in this order.
                 mapped = chunk.with_step(MAP, 0, end)
                 full_row = max(row for row in mapped if rows[fields.BASE_OFFSET, row] <= refused)
                 break
@@ -187,7 +187,7 @@ class CompiledMap:
         return full_row
 
     def _add_records(self, chunk: Rows, start: int, end: int) -> int | None:
-        """Add the records of rows; return the offset of the one that the map refused because it is full."""
+        """Add the records of rows; return the offset of the record that a full map refused, or None."""
         tuples = self._hasher.tuples
         for count in self._hasher.hash(self._records, chunk, start, end, least=self._work.plan.first_dirty_offset):
             taken = self.offsets.add(tuples, count)
@@ -198,14 +198,14 @@ class CompiledMap:
         return None
 
     def _account_for_part(self, chunk: Rows, row: int, refused: int) -> None:
-        """Count the records of a batch up to the one that the map refused."""
+        """Count the records of a batch before the refused one."""
         records = self._records.batch(chunk, row).records()
         self._work.stats.map_messages_read += sum(record.offset < refused for record in records)
         if self._last_put >= chunk.rows[fields.BASE_OFFSET, row]:
             self.end_offset = self._last_put
 
     def _bytes_of_chunks_before(self, segment: SegmentPlan, start: int, at: int) -> int:
-        """Return what the plain engine has read of the segment, from `start` on, before the chunk with the batch at `at`."""
+        """Return the bytes that the plain engine would read, from `start` on, before its chunk with the batch at `at`."""
         work = self._work
         file = work.env.open(work.log_path(segment), read_only=True)
         try:
@@ -215,7 +215,7 @@ class CompiledMap:
             file.close()
 
     def _add_clean_section(self) -> None:
-        """Add the records below the dirty range, so that partitions can tell which of them are superseded."""
+        """Add the records below the dirty range, so that the partitions can find the superseded ones."""
         work, plan = self._work, self._work.plan
         self._hasher.restart()
         for segment in plan.segments:
@@ -231,7 +231,7 @@ class CompiledMap:
                     return
 
     def _add_clean_chunk(self, chunk: Rows) -> bool:
-        """Add the records of a chunk below the dirty range; return False if that begins in it."""
+        """Add the records of a chunk below the dirty range; return False if the dirty range begins in it."""
         plan, rows = self._work.plan, chunk.rows
         choose_rows(self._records, chunk, None)
         end_row = bisect_left(chunk.column(fields.BASE_OFFSET), plan.first_dirty_offset)
@@ -249,10 +249,10 @@ class CompiledMap:
 def choose_rows(
     records: RowRecords, chunk: Rows, tracker: TransactionTracker | None, *, follows_data: bool = False
 ) -> bool:
-    """Set the STEP of each row: data is mapped, unless its transaction aborted. Return True if any data is left out.
+    """Set the STEP of each row to MAP for data, unless its transaction aborted. Return True if any data is left out.
 
-    The tracker is told of control batches, and with `follows_data` of transactional ones; without a tracker aborted data
-    is mapped like other.
+    Control batches are reported to the tracker; with `follows_data`, transactional ones, too. Without a tracker aborted data
+    is mapped like other data.
     """
     rows = chunk.rows
     set_steps(rows, chunk.count, MAP, OLD_FORMAT)

@@ -1,11 +1,11 @@
-"""The rewriter of the compiled engine: the plain engine's loops over batches and records taken over by kernels.
+"""The rewriter of the compiled engine: kernels replace the plain engine's loops over batches and records.
 
     read a chunk → rows → `decide` → `judge` → `encode` and compress → `assemble` → `SegmentWriter`
 
 Control batches, batches of magic 0 and 1 and batches with odd records (`kernels/records.pxd`) are rewritten one by one
-(`batch_rewrite`), in their place between the others.
+(`batch_rewrite`), in offset order with the others.
 
-Memory: `row_records`, the output of the same size, and 4 bytes per record of it.
+Memory: `row_records`, an output of the same size, and 4 bytes for each of its records.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _NO_OFFSETS = array("q")
 
 
 class CompiledRewriter:
-    """A `Rewriter` that asks `Survivors`."""
+    """A `Rewriter` that looks up records in `Survivors`."""
 
     writer_type = CompiledWriter
 
     def __init__(
         self, work: RoundWork, records: RowRecords, survivors: Survivors, tracker: TransactionTracker | None = None
     ) -> None:
-        """`tracker` is given to continue from what was met before."""
+        """`tracker`: the transactions of an earlier part of the log, to continue with."""
         plan = work.plan
         self.tracker = TransactionTracker() if tracker is None else tracker
         self._work = work
@@ -57,11 +57,11 @@ class CompiledRewriter:
         self._counts = array("q", bytes(8 * fates.COUNTS))
         self._kept_records = numbers("i", 1)
         self._extra = Unpacker()
-        """Ready-made bytes of the chunk's output: whole batches, and compressed records."""
+        """Finished parts of the chunk's output: whole batches, and compressed records."""
         self._out = numbers("B", 1)
 
     def rewrite(self, segment: SegmentPlan, writer: CompiledWriter) -> None:
-        """Append what stays of a segment."""
+        """Append the kept records of a segment."""
         work, stats = self._work, self._work.stats
         for start, stop in self._survivors.begin(segment, self._counts):
             for chunk in self._records.chunks(work.env, work.log_path(segment), start, stop):
@@ -75,12 +75,12 @@ class CompiledRewriter:
                         self._rewrite_rows(chunk, first, end, segment, writer)
                 stats.bytes_written += writer.size - size_before
                 work.throttle(writer.size - size_before)
-        # With what need not be read.
+        # Including the skipped stretches.
         stats.bytes_read += segment.size
         self._count()
 
     def _follow_transactions(self, chunk: Rows, segment: SegmentPlan, writer: CompiledWriter) -> None:
-        """Tell the tracker of each transactional batch, and have control batches rewritten by themselves."""
+        """Report each transactional batch to the tracker, and rewrite control batches one by one."""
         rows, drops_data = chunk.rows, self.tracker.drops_data
         set_steps(rows, chunk.count, steps.UNDECIDED, steps.PLAIN_ENGINE)
         for row in chunk.with_attributes(fields.CONTROL | fields.TRANSACTIONAL):
@@ -113,7 +113,7 @@ class CompiledRewriter:
             self._write_rows(chunk, start, stop, writer)
 
     def _put(self, chunk: Rows, row: int, written: _Written) -> None:
-        """Keep what was written of a batch for `assemble`."""
+        """Store a rewritten batch for `assemble`."""
         rows = chunk.rows
         rows[fields.STEP, row] = steps.DROP
         if written.batch is not None:
@@ -146,7 +146,7 @@ class CompiledRewriter:
             self._records.fail(chunk, row)
 
     def _compress_rows(self, chunk: Rows, start: int, end: int) -> None:
-        """Make the records of compressed batches that are rebuilt."""
+        """Encode and compress the records of compressed batches that are rebuilt."""
         if not chunk.together & fields.CODEC_MASK:
             return
         rows, unpacked = chunk.rows, self._records.unpacked
@@ -164,7 +164,7 @@ class CompiledRewriter:
         rows = chunk.rows
         columns = numbers("q", 3, end - start)
         if next_without_step(rows, start, end, steps.COPY) == end:
-            # Written from where they were read to.
+            # Written directly from the read buffer.
             first, last = rows[fields.POSITION, start], rows[fields.POSITION, end - 1] + rows[fields.SIZE, end - 1]
             assembly.copy_columns(rows, start, end, columns)
             writer.append_columns(chunk.data[first:last], columns, end - start)
@@ -179,7 +179,7 @@ class CompiledRewriter:
         writer.flush()
 
     def _count(self) -> None:
-        """Move the kernels' counts to the round's figures."""
+        """Move the kernels' counts to the round's statistics."""
         counts, stats = self._counts.tolist(), self._work.stats
         for fate in range(1, fates.FATES):
             if counts[fate]:
@@ -191,7 +191,7 @@ class CompiledRewriter:
 
 
 class _Written:
-    """A `Target` that takes one batch in place of the writer."""
+    """A `Target` that receives one batch in place of the writer."""
 
     def __init__(self, writer: CompiledWriter) -> None:
         self.batch: Buffer | None = None
@@ -209,7 +209,7 @@ class _Written:
 
 
 def _fixed_rules(plan: CleanPlan) -> array[int]:
-    """Return the rules that hold for the whole round, for `decide` and `judge`."""
+    """Return the parameters that are constant for the round, for `decide` and `judge`."""
     fixed = array("q", bytes(8 * rules.RULES))
     fixed[rules.IS_KAFKA] = plan.is_kafka
     fixed[rules.LOG_START_OFFSET] = ALWAYS if plan.is_kafka else plan.log_start_offset
@@ -223,7 +223,7 @@ def _fixed_rules(plan: CleanPlan) -> array[int]:
 
 
 def _protected_offsets(plan: CleanPlan) -> array[int]:
-    """Return the last data offsets of active producers: their ids, ascending, and then the offsets."""
+    """Return the ids of active producers, ascending, followed by their last data offsets."""
     protected = sorted(
         (producer_id, active.last_data_offset)
         for producer_id, active in plan.active_producers.items()

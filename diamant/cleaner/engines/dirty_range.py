@@ -1,4 +1,4 @@
-"""The first pass of a round: the keys of the dirty range go into a key map, whatever engine's it is.
+"""The first pass of a round, for all engines: adds the keys of the dirty range to a key map.
 
 Source: Kafka's Cleaner.buildOffsetMap.
 """
@@ -32,7 +32,7 @@ class KeyMap(Protocol):
         ...
 
     def finish(self) -> None:
-        """Complete the map: every segment was added, up to where it was full."""
+        """Complete the map, after all segments were added or the map was full."""
         ...
 
     @property
@@ -45,23 +45,23 @@ KeyMapT = TypeVar("KeyMapT", bound=KeyMap)
 
 
 class DirtyStart(NamedTuple):
-    """The batch with which the first pass begins: one at or before the first dirty offset."""
+    """The batch with which the first pass begins, at or before the first dirty offset."""
 
     segment: int
     """Index of its segment in the plan."""
     position: int
-    """In that segment, bytes."""
+    """Position in that segment, in bytes."""
     offset: int
-    """Its base offset, or one below; that of the next segment if there is no batch."""
+    """The batch's base offset, or a lower bound; if there is no batch, the next segment's base offset."""
 
 
 def dirty_start(env: Env, plan: CleanPlan) -> DirtyStart:
-    """Find where the dirty range begins. CorruptLog, OSError."""
+    """Find the start of the dirty range. Raises CorruptLog, OSError."""
     index = plan.first_dirty_segment
     segment = plan.segments[index]
     base_offset = segment.base_offset
     is_whole = base_offset >= plan.first_dirty_offset
-    # Only aborted transactions are held against the offset, in mode kafka not even these: else no file is opened for it.
+    # Only aborted transactions need the exact offset, and these not in mode kafka. Without them the file need not be opened.
     if base_offset in plan.quarantined or (is_whole and (plan.is_kafka or not plan.has_aborted)):
         return DirtyStart(index, 0, base_offset)
     file = env.open(names.log_file(plan.directory, base_offset), read_only=True)
@@ -83,14 +83,14 @@ def add_segments(
 ) -> bool:
     """Add the segments from `start` up to the index `end`; return True if the map was full before their end.
 
-    Of the last one only the first `stop` bytes, where a batch ends: what follows may be added later.
+    With `stop`, only the first `stop` bytes of the last one, up to the end of a batch; the rest may be added later.
     """
     plan = work.plan
     tracker = TransactionTracker()
     aborted = list(aborted_from(plan, start.segment, plan.first_uncleanable_offset))
     if not plan.is_kafka:
-        # Kafka also takes up transactions that ended before the first batch read here, and then takes the
-        # producer's next one for aborted: its keys stay out of the map and older records of them stay in the log.
+        # Kafka also adds transactions that ended before the first batch read here. It then considers the producer's
+        # next one aborted: the map misses its keys, and their older records stay in the log.
         aborted = [one for one in aborted if one.last_offset >= start.offset]
     tracker.add_aborted(aborted)
     position = start.position
@@ -117,7 +117,7 @@ def map_dirty_range(
 ) -> bool:
     """Read the dirty range into `key_map` by `add`; return True if the map was full before its end.
 
-    `start` is given by a caller that has looked it up.
+    `start`: the result of `dirty_start`, if the caller has it.
     """
     plan = work.plan
     if not plan.has_dirty_range:

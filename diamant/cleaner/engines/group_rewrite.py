@@ -1,4 +1,4 @@
-"""The second pass of a round: a group of segments becomes one output, whatever engine rewrites them.
+"""The second pass of a round, for all engines: rewrites a group of segments to one output.
 
 Source: Kafka's Cleaner.cleanSegments.
 """
@@ -27,11 +27,11 @@ WriterT = TypeVar("WriterT", bound=SegmentWriter)
 
 
 class Rewriter(Protocol[WriterT]):
-    """Rewrites one segment after another, in the order of offsets."""
+    """Rewrites segments in offset order."""
 
     @property
     def tracker(self) -> TransactionTracker:
-        """The transactions met so far, over all groups."""
+        """The transactions read so far, over all groups."""
         ...
 
     @property
@@ -40,16 +40,16 @@ class Rewriter(Protocol[WriterT]):
         ...
 
     def rewrite(self, segment: SegmentPlan, writer: WriterT) -> None:
-        """Append what stays of a segment. CorruptLog, OutputOverflow, OSError; and what `check_done` raises."""
+        """Append the kept records of a segment. Raises CorruptLog, OutputOverflow, OSError, and the errors of `check_done`."""
         ...
 
 
 def rewrite_group(
     work: RoundWork, rewriter: Rewriter[WriterT], group: Sequence[SegmentPlan]
 ) -> Iterator[OutputSegment]:
-    """Yield the outputs of a group, written and not synced: one, unless recompression makes it too large in mode prompt.
+    """Yield the outputs of a group, written but not synced: one, or in mode prompt several if recompression makes it too large.
 
-    An output that cannot be completed leaves no files.
+    An output that fails leaves no files.
     """
     start = 0
     while start < len(group):
@@ -86,8 +86,8 @@ def _rewrite_from(
         writer.abandon()
         if plan.is_kafka:
             raise
-        # A caller can leave the segment out and clean the others (`quarantine`).
-        reason = f"rewritten, it does not fit into a segment: {error.reason}"
+        # A caller can exclude the segment and clean the others (`quarantine`).
+        reason = f"the rewritten records do not fit into one segment: {error.reason}"
         raise CorruptLog(work.log_path(group[end]), 0, reason) from error
     except BaseException:
         writer.abandon()
@@ -95,6 +95,6 @@ def _rewrite_from(
 
 
 def _aborted_reaching_into(plan: CleanPlan, segment: SegmentPlan) -> Iterator[AbortedTxn]:
-    # All that reach into the segment, and not only those of the dirty part (KAFKA-8351, KAFKA-13727).
+    # All transactions that reach into the segment, not only those of the dirty part (KAFKA-8351, KAFKA-13727).
     index = bisect_left(plan.segments, segment.base_offset, key=lambda one: one.base_offset)
     return aborted_from(plan, index, segment.next_base_offset)

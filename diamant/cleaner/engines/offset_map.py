@@ -1,25 +1,25 @@
-"""The offset map: for each key of the dirty range the offset of its last record, in bounded memory for any number of keys.
+"""The offset map: the last offset of each key in the dirty range, in bounded memory for any number of keys.
 
-A key is known by a keyed 128-bit hash (`kernels/offset_map.py`), so an entry takes 24 bytes. The table starts small and
-grows. Two ways to the end of the memory:
+A keyed 128-bit hash identifies a key (`kernels/offset_map.py`), so an entry takes 24 bytes. The table starts small and
+grows. When it reaches its limit:
 
 * With `max_entries`, as in Kafka, the map is *full*: `add` takes no more, and the round ends there.
-* Without, it *spills*: from then on tuples of hash and offset go to a temporary file, in partitions by hash. When the
-  dirty range is read, the tuples of the clean section, which no table can be asked about any more, follow (`add_older`).
-  `latest` then loads one partition after the other into the table, splitting those that are too large once more.
+* Without, it *spills*: from then on tuples of hash and offset are written to a temporary file, partitioned by hash. The tuples
+  of the clean section follow (`add_older`), because a spilled table has no lookup by key. `latest` then loads one partition
+  at a time into the table; it splits partitions that are too large once more.
 
-What the rewrite needs to know in the end is only which offsets are kept: `LatestOffsets`, in ascending order, as one sorted array
-in place of the table, or merged from one sorted run per partition as the rewrite goes along.
+In the end the rewrite only needs the kept offsets: `LatestOffsets`, in ascending order. They are one sorted array in place of
+the table, or merged from one sorted run per partition during the rewrite.
 
     spill file:   blocks, each of tuples of one partition (24 bytes, in the order in which they were added)
-                  or of offsets of one run (8 bytes, ascending); where they are is known in memory only
+                  or of offsets of one run (8 bytes, ascending); their positions are kept in memory only
 
-The file is removed from its directory as soon as it is made: when the process ends, however it does, it is gone.
+The file is unlinked as soon as it is created, so it disappears with the process, even after a crash.
 
 Memory: the table, at most `memory_bytes`, while it grows and while it is searched. After spilling: buffers of a quarter of
 that while tuples are written; one table of at most `memory_bytes` while they are reduced; buffers of a quarter while runs
-are merged. Beside that `MAX_READ_BYTES`, and 16 bytes for each block in the file. Disk: 24 bytes per record with a key
-and 8 per key; again as much for partitions that had to be split.
+are merged. In addition `MAX_READ_BYTES`, and 16 bytes for each block in the file. Disk: 24 bytes per record with a key
+and 8 per key; the same again for partitions that are split.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ Offsets: TypeAlias = "array[int] | memoryview[int]"
 
 FIRST_SLOTS = 4096
 GROW_AT = 0.7
-"""Share of slots in use at which a table that may grow does."""
+"""Share of slots in use at which the table grows."""
 FULL_AT = 0.85
-"""Share of slots in use at which a table that may not grow is full."""
+"""Share of slots in use at which a table of the largest size is full."""
 SPREAD_AT = 0.8
-"""Share of slots in use up to which keys may come in the order of their hashes."""
+"""Largest share of slots in use while keys are added in hash order."""
 SAMPLE = 4096
-"""Keys of which is seen how many are in the table already."""
+"""Size of the sample that estimates the share of keys already in the table."""
 STEPS = 256
-"""Steps in which the parts of hashed keys are added side by side."""
+"""Steps in which parts of hashed keys are added in turns."""
 MAX_PARTITIONS = 256
 SPLIT_INTO = 16
-"""Partitions that one is split into that does not fit the table."""
+"""Number of partitions into which one that does not fit the table is split."""
 MAX_READ_BYTES = 1024 * 1024
 """Bytes of the spill file read at a time."""
 TAKEN_AT_ONCE = 32 * 1024
-"""Tuples that are moved out of the table at a time."""
+"""Tuples moved out of the table at a time."""
 
 _GIVE_BACK_BYTES = 1024 * 1024
 
@@ -82,7 +82,7 @@ class OffsetMap:
     ) -> None:
         """Make an empty map. `spill` makes the file; without it, or with `max_entries`, the map never spills.
 
-        `expected_tuples` tells, given how many tuples were added so far, about how many will come to be in all.
+        `expected_tuples` estimates the final number of tuples from the number added so far.
         """
         self.k0, self.k1 = hash_words(hash_key)
         self.max_entries = max_entries
@@ -94,7 +94,7 @@ class OffsetMap:
         self._new_file = spill if max_entries is None else None
         self._expected_tuples = expected_tuples
         self.table = _new_table(min(FIRST_SLOTS, self._max_slots))
-        """For kernels; another one after each `add`. Has always an empty slot."""
+        """The table, for kernels. Each `add` may replace it. It always has an empty slot."""
         self.size = 0
         """Keys in the table. After `latest`: keys in the map."""
         self.added = 0
@@ -103,22 +103,22 @@ class OffsetMap:
 
     @property
     def is_spilled(self) -> bool:
-        """True if the table no longer tells everything: then call `add_older`, and not `find`."""
+        """True if the table is incomplete: call `add_older`, not `find`."""
         return self._spilled is not None
 
     @property
     def room(self) -> int:
-        """Keys that the map takes at least before it is full or spills."""
+        """Number of keys that the map can take before it is full or spills, at least."""
         most = int(self._max_slots * FULL_AT) if self.max_entries is None else self.max_entries
         return 0 if self.is_spilled else most - self.size
 
     def move_to(
         self, partitions: memoryview[int], on_moved: Callable[[list[int]], object] = lambda counts: None
     ) -> list[int] | None:
-        """Move the keys with their last offsets to uint64[partitions, room, 3]; return how many each has of them.
+        """Move the keys with their last offsets to uint64[partitions, room, 3]; return the number of keys in each partition.
 
-        The partition is in the second half of the hash, and its keys come in the order of the first. There are a power of two.
-        None if one is full: then the map is of no use. `on_moved` is told, some keys at a time, how many each has by then.
+        The second half of the hash selects the partition; keys are in the order of the first half. The number of partitions is
+        a power of two. Returns None if one is full; the map is then unusable. `on_moved` gets the numbers so far, repeatedly.
         """
         words = numbers("Q", TAKEN_AT_ONCE, 3)
         fill = array("q", bytes(8 * len(partitions)))
@@ -133,7 +133,7 @@ class OffsetMap:
         return fill.tolist()
 
     def add(self, tuples: Tuples, count: int) -> int:
-        """Add the first `count` tuples, ascending in offset; return how many, less than `count` if the map is full."""
+        """Add the first `count` tuples, ascending in offset; return the number added, less than `count` if the map is full."""
         self.added += count
         at = 0
         while at < count:
@@ -148,26 +148,26 @@ class OffsetMap:
         return count
 
     def make_room_for(self, part: memoryview, count: int) -> None:
-        """Grow before `count` tuples come in the order of their hashes, of which `part` has some.
+        """Grow before `count` tuples are added in hash order; `part` has some of them.
 
-        In a table that grows with them they would all crowd at its front. It grows for as many new keys as a sample promises.
+        If the table grew during the additions, all keys would cluster at its front. A sample estimates the number of new keys.
         """
         sampled = min(len(part) // ENTRY_BYTES, SAMPLE)
         if not sampled:
             return
         sample = _some(memoryview(bytearray(part[: sampled * ENTRY_BYTES])), 0, sampled)
         for index in range(sampled):
-            sample[index, 2] = 2**64 - 1  # offset -1: none in the table is lower
+            sample[index, 2] = 2**64 - 1  # offset -1: no offset in the table is lower
         missing = offset_map.take_missing(self.table, sample, sampled, numbers("q", sampled))
         expected = self.size + count * missing // sampled
         while expected > SPREAD_AT * len(self.table) and len(self.table) < self._max_slots:
             self._grow()
 
     def add_hashed(self, parts: Sequence[memoryview]) -> None:
-        """Add tuples in the order of their hashes, each with a later offset than its key has; there must be `room` for all.
+        """Add tuples in hash order, each with a later offset than its key's in the map; there must be `room` for all.
 
-        Parts are in that order each, and of the same share of all hashes: they are added side by side, to come by each page of
-        the table once.
+        Each part is sorted by hash, and all parts cover the same range of hashes. They are added in turns, so that each page of
+        the table is visited once.
         """
         self.make_room_for(max(parts, key=len), sum(map(len, parts)) // ENTRY_BYTES)
         steps = 1 if len(parts) == 1 else STEPS
@@ -179,7 +179,7 @@ class OffsetMap:
                     self.add(_some(part, start, end), end - start)
 
     def add_older(self, tuples: Tuples, count: int) -> None:
-        """Add tuples of the clean section, ascending in offset: they are kept unless their key is in the dirty range."""
+        """Add tuples of the clean section, ascending in offset. They are kept unless their key is in the dirty range."""
         if self._spilled is None:
             raise ValueError("the map has not spilled: look keys up instead")
         self._spilled.add(tuples, 0, count, is_older=True)
@@ -189,7 +189,7 @@ class OffsetMap:
         return offset_map.find_key(self.table, self.k0, self.k1, key)
 
     def latest(self) -> LatestOffsets:
-        """Turn the map into the offsets that are kept; it cannot be used for anything else afterwards, but `close`."""
+        """Turn the map into the kept offsets. Afterwards only `close` may be called."""
         if self._spilled is None:
             return _InMemory(self._eat_table())
         self.table = _new_table(self._least_slots)
@@ -198,7 +198,7 @@ class OffsetMap:
         return _Merged(self._spilled.file, runs, self._memory_bytes // 4)
 
     def close(self) -> None:
-        """Give back memory and file. May be called twice."""
+        """Release memory and file. Idempotent."""
         self.table = _new_table(self._least_slots)
         if self._spilled is not None:
             self._spilled.file.close()
@@ -229,7 +229,7 @@ class OffsetMap:
         partitions = 4
         while partitions < MAX_PARTITIONS and partitions * self._max_slots * FULL_AT < 2 * tuples_expected:
             partitions *= 2
-        # The buffers come when the table is still there: a quarter more for a moment, but untouched pages cost nothing.
+        # Table and buffers exist together for a moment, a quarter more memory; but untouched pages cost nothing.
         self._spilled = spilled = _Partitions(file, partitions, 0, self._memory_bytes // 4, self._least_slots)
         words = numbers("Q", TAKEN_AT_ONCE, 3)
         slot = 0
@@ -253,9 +253,9 @@ class LatestOffsets(Protocol):
     """The offsets that are kept, read in ascending order."""
 
     def window(self, first_offset: int, last_offset: int) -> Offsets:
-        """Return kept offsets, ascending: all from `first_offset` to `last_offset` and maybe others.
+        """Return kept offsets, ascending: all from `first_offset` to `last_offset`, possibly with others.
 
-        Below the greatest `first_offset` so far, some may be missing.
+        Offsets below the greatest `first_offset` so far may be missing.
         """
         ...
 
@@ -283,7 +283,7 @@ class _Merged:
             return self._offsets
         found = self._offsets[bisect_left(self._offsets, first_offset) :]
         while self._end < last_offset and self._readers:
-            # Up to the least of the last offsets in the buffers, everything is in memory.
+            # All offsets up to the lowest of the buffers' last offsets are in memory.
             self._end = min(reader.last for reader in self._readers)
             part = array("q")
             for reader in self._readers:
@@ -325,17 +325,17 @@ class _RunReader:
 
     @property
     def last(self) -> int:
-        """The last offset in the buffer, which is not empty."""
+        """The last offset in the buffer, which must not be empty."""
         return self._buffer[-1]
 
     def take(self, end_offset: int) -> memoryview[int]:
-        """Take the offsets up to `end_offset` out of the buffer."""
+        """Remove and return the buffer's offsets up to `end_offset`."""
         count = bisect_right(self._buffer, end_offset)
         taken, self._buffer = self._buffer[:count], self._buffer[count:]
         return taken
 
     def fill(self) -> bool:
-        """Read on if the buffer is empty; return True if there is anything in it."""
+        """Read the next block if the buffer is empty; return False at the end of the run."""
         if len(self._buffer):
             return True
         if not self._left:
@@ -361,7 +361,7 @@ class _Partition:
 
 
 class _Partitions:
-    """Tuples being written to the spill file, or what one partition of it is split into."""
+    """Tuples being written to the spill file: all of them, or those of one partition that is split."""
 
     def __init__(self, file: File, partitions: int, shift: int, buffer_bytes: int, least_slots: int) -> None:
         self.file = file
@@ -388,7 +388,7 @@ class _Partitions:
                         self._write(partition)
 
     def flush(self) -> None:
-        """Write out what is in the buffers and give them back."""
+        """Write the buffers to the file and release them."""
         self._write_all()
         self._buffers = numbers("Q", len(self._partitions), 1, 3)
 
@@ -406,7 +406,7 @@ class _Partitions:
         self._fill[index] = 0
 
     def reduce(self, max_slots: int) -> tuple[list[_Run], int]:
-        """Return a run of kept offsets for each partition, and how many keys the dirty range has."""
+        """Return a run of kept offsets for each partition, and the number of keys in the dirty range."""
         runs: list[_Run] = []
         keys = 0
         bits = (len(self._partitions) - 1).bit_length()
@@ -430,7 +430,7 @@ class _Partitions:
         return runs, keys
 
     def _reduce_one(self, partition: _Partition, slots: int) -> tuple[_Run, int] | None:
-        """Return the partition's run and number of keys; None if the table is too small for it."""
+        """Return the partition's run and number of keys; None if the table is too small."""
         table = _new_table(slots)
         limit = int(slots * FULL_AT)
         size = 0
@@ -446,7 +446,7 @@ class _Partitions:
         return run, size
 
     def _tuples(self, blocks: list[tuple[int, int]]) -> Iterator[Tuples]:
-        """Yield the tuples of blocks, in memory that is used again for the next."""
+        """Yield the tuples of blocks. The next ones overwrite them."""
         words = numbers("B", max((count for _, count in blocks), default=0) * ENTRY_BYTES)
         for position, count in blocks:
             some = words[: count * ENTRY_BYTES]
@@ -455,9 +455,9 @@ class _Partitions:
 
 
 def open_spill_file(env: Env, directory: str) -> File:
-    """Make a file for an `OffsetMap` in `directory` that has no name any more."""
-    # Should it keep its name by a crash in between: the next start removes what is so called. The processes of a divided round
-    # may make one each at the same time.
+    """Create an unlinked file for an `OffsetMap` in `directory`."""
+    # After a crash before the unlink, the next start removes files with this suffix. The pid is in the name because the
+    # processes of a divided round may create one each at the same time.
     path = f"{directory}/offset-map-{os.getpid()}.deleted"
     env.remove(path, missing_ok=True)
     file = env.create_new(path)
@@ -473,7 +473,7 @@ def _read(file: File, position: int, target: memoryview[int]) -> None:
     data = file.pread(target.nbytes, position)
     if len(data) != target.nbytes:
         raise OSError(f"{file.path}: expected {target.nbytes} bytes at {position}, got {len(data)}")
-    # Into writable memory: kernels are compiled for that alone.
+    # Kernels are compiled for writable memory only.
     target.cast("B")[:] = data
 
 
@@ -481,9 +481,9 @@ def _read(file: File, position: int, target: memoryview[int]) -> None:
 
 
 def shared_tuples(partitions: int, room: int) -> memoryview[int]:
-    """Return uint64[partitions, room, 3], shared with the processes that are forked from now on; pages come as they are written.
+    """Return uint64[partitions, room, 3], shared with processes forked later. Pages are allocated when written.
 
-    OSError if there is no room for it.
+    Raises OSError if the memory is not available.
     """
     room = max(1, room)
     pages = mmap.mmap(-1, partitions * room * ENTRY_BYTES, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
@@ -497,14 +497,14 @@ def part_of(partitions: memoryview[int], index: int, count: int) -> memoryview:
 
 
 def _some(part: memoryview, start: int, end: int) -> Tuples:
-    """Return tuples `start` to `end` of those in some bytes, one at least."""
+    """Return the tuples `start` to `end`, at least one, of those in `part`."""
     return part[start * ENTRY_BYTES : end * ENTRY_BYTES].cast("Q", (end - start, 3))
 
 
 def _new_table(slots: int) -> Tuples:
     table = numbers("Q", slots, 3)
     if isinstance(pages := table.obj, mmap.mmap) and hasattr(mmap, "MADV_HUGEPAGE"):
-        # The table is hit at random: fewer, larger pages spare half of the misses. Kernels without them say EINVAL.
+        # Access to the table is random: fewer, larger pages halve the TLB misses. Systems without them return EINVAL.
         try:
             pages.madvise(mmap.MADV_HUGEPAGE)
         except OSError:
@@ -513,7 +513,7 @@ def _new_table(slots: int) -> Tuples:
 
 
 def _offsets_of(table: Tuples) -> memoryview[int]:
-    """Return the offsets in a table, sorted, in its own memory, of which they fill a third at most."""
+    """Return the sorted offsets of a table, in at most the first third of its own memory."""
     words = table.cast("B").cast("Q")
     count = offset_map.take_offsets(table, table.cast("B").cast("q"))
     sort_words(words[:count], words[count : 2 * count])
@@ -526,7 +526,7 @@ def _sort(offsets: array[int]) -> None:
 
 
 def _move(old: Tuples, new: Tuples) -> None:
-    """Move a table's content. Slots grow with the hash in both, so the pages of the old go as those of the new come."""
+    """Move a table's content. Both are in hash order, so pages of the old are released as those of the new are filled."""
     step = _GIVE_BACK_BYTES // ENTRY_BYTES
     for start in range(0, len(old), step):
         end = min(start + step, len(old))
@@ -535,7 +535,7 @@ def _move(old: Tuples, new: Tuples) -> None:
 
 
 def _give_back(table: Tuples, start: int, end: int) -> None:
-    """Give the memory of slots `start` to `end` back to the system, as far as it is whole pages."""
+    """Return the whole pages of slots `start` to `end` to the system."""
     pages = table.obj
     if not isinstance(pages, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
         return

@@ -1,7 +1,7 @@
-"""Segments as chunks of parsed batches: those read for the map are kept for the rewrite, as far as there is room.
+"""Segments as chunks of parsed batches. Chunks read for the map are kept for the rewrite, within a memory limit.
 
-A small round reads what is dirty twice, once for the map and once to rewrite it. With what is kept the second time is
-spared.
+A small round reads dirty segments twice, for the map and for the rewrite. The kept chunks make the second read
+unnecessary.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ if TYPE_CHECKING:
 
 
 class ParsedChunk(NamedTuple):
-    """Whole batches in a row."""
+    """Adjacent whole batches."""
 
     path: str
     position: int
-    """Start of the first one in the segment."""
+    """Position of the first batch in the segment."""
     data: bytes
-    """The batches, and maybe a part of the one after them."""
+    """The batches, possibly followed by a part of the next one."""
     entries: list[PlainRun | ChunkBatch]
     size: int
     """Bytes of the whole batches."""
     memory_bytes: int
-    """Upper bound of its memory."""
+    """Upper bound of the chunk's memory."""
 
 
 class ParsedChunks:
-    """Owned by one round. Memory: twice `parsed_bytes`, for what is kept and for the chunk at hand."""
+    """Owned by one round. Memory: twice `parsed_bytes`, for the kept chunks and for the current one."""
 
     def __init__(self, work: RoundWork) -> None:
         self.payloads = SmallPayloads()
         self._work = work
         self._room = work.limits.parsed_bytes
-        """Bytes of memory left for keeping more."""
+        """Memory left for further chunks, in bytes."""
         self._kept: dict[int, list[ParsedChunk]] = {}
-        """By base offset: the segments that were read as a whole."""
+        """Base offset to the chunks of a segment that was read as a whole."""
 
     def read(self, segment: SegmentPlan, position: int) -> Iterator[ParsedChunk]:
-        """Yield the chunks of a segment from a byte position on. CorruptLog, OSError."""
+        """Yield the chunks of a segment from a byte position on. Raises CorruptLog, OSError."""
         kept: list[ParsedChunk] = []
         room = self._room if position == 0 else -1
         for chunk in self._parse(segment, position):
@@ -69,12 +69,12 @@ class ParsedChunks:
             self._kept[segment.base_offset], self._room = kept, room
 
     def take(self, segment: SegmentPlan) -> Iterable[ParsedChunk]:
-        """Return the chunks of a whole segment, and keep them no longer. CorruptLog, OSError."""
+        """Return the chunks of a whole segment, and release kept ones. Raises CorruptLog, OSError."""
         kept = self._kept.pop(segment.base_offset, None)
         return self._parse(segment, 0) if kept is None else kept
 
     def single(self, chunk: ParsedChunk, batch: PlainBatch) -> ChunkBatch:
-        """Return a batch of a run as code wants it that takes batches one by one."""
+        """Return a batch of a run as a `ChunkBatch`, for code that handles batches one by one."""
         at = batch[0]
         header = parse_header(chunk.data, at)
         limit = self._work.limits.batch_bytes
@@ -91,9 +91,9 @@ class ParsedChunks:
 
 
 def parse(file: File, position: int, data: bytes, payloads: SmallPayloads, limits: EngineLimits) -> ParsedChunk:
-    """Return the whole batches in `data`, which is at `position` of a segment's file. CorruptLog as `read_chunks` has it.
+    """Return the whole batches in `data`, read at `position` of a segment's file. Raises CorruptLog, as `read_chunks`.
 
-    Plain batches are read as far as they take no more than `parsed_bytes` of memory.
+    Plain batches are parsed until they take `parsed_bytes` of memory.
     """
     room = limits.parsed_bytes
     entries: list[PlainRun | ChunkBatch] = []
@@ -115,7 +115,7 @@ def parse(file: File, position: int, data: bytes, payloads: SmallPayloads, limit
 
 
 def _header(file: File, position: int, data: bytes, at: int) -> BatchHeader | None:
-    """Return the header of the batch at a place in `data`, of any magic; None if it is not all there."""
+    """Return the header of the batch at `at` in `data`, of any magic; None if it is incomplete."""
     try:
         for _, header in iter_headers(data, at):
             return header

@@ -1,12 +1,12 @@
-"""Batches with nothing special about them, read into columns: for a round in ordinary Python over thousands of small ones.
+"""Plain batches, read into columns: for rounds in ordinary Python over thousands of small batches.
 
-*Plain* is a batch of magic 2 whose CRC is right and whose records have keys, as any client writes them: the shortest
-lengths, ascending offsets, nothing before or behind them; no marker and no delete horizon. It may be compressed, be
-part of a transaction and have tombstones. The first sign of anything else leaves a batch to the code that takes any:
-that reports errors, too.
+A batch of magic 2 is *plain* if its CRC is valid and its records have keys and are encoded as clients do: shortest
+lengths, ascending offsets, no bytes before or after them. It is no marker and has no delete horizon. It may be compressed,
+transactional and have tombstones. All other batches are left to the code for batches of any format, which also reports
+errors.
 
-No object is made for a record: what is to be known of it stands in two lists for a whole row of batches. What stays of a batch is
-cut out of its bytes, for nothing but timestamps changes in the records that stay.
+Records are not objects: two lists hold the keys and offsets of a whole run of batches. A rebuilt batch is cut out of the
+original bytes, because only timestamps change in the kept records.
 
 Source: Kafka's DefaultRecordBatch, DefaultRecord, and MemoryRecords.buildRetainedRecordsInto.
 """
@@ -39,58 +39,58 @@ from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.varint import read_varint, read_varlong, varint_size, write_varint
 
 RECORD_BYTES = 100
-"""Bytes that a record takes in the columns, beside its key."""
+"""Memory of a record in the columns, without its key, in bytes."""
 BATCH_BYTES = 400
-"""Bytes that a batch takes, beside its records."""
+"""Memory of a batch, without its records, in bytes."""
 
 TRANSACTIONAL = TRANSACTIONAL_FLAG
-"""A flag of a batch: it is part of a transaction."""
+"""Batch flag: the batch is part of a transaction."""
 LOG_APPEND_TIME = LOG_APPEND_TIME_FLAG
-"""A flag of a batch: its records have its max timestamp, whatever their own deltas say."""
+"""Batch flag: the timestamp of all records is the batch's max timestamp; their deltas are ignored."""
 TOMBSTONES = 1 << 16
-"""A flag of a batch: a record of it has no value."""
+"""Batch flag: at least one record has no value."""
 
 _HEADER = Struct(">qi4xbIhiqqq6xi").unpack_from
 """As `HEADER_STRUCT` without leader epoch, producer epoch and sequence."""
 _SPECIAL = ~(CODEC_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG)
 """Attributes that no plain batch has."""
 _MAX_VARINT_BYTES = 5
-"""Of any integer in a record, so that timestamps are half a year apart at most."""
+"""Longest integer in a plain record; it limits the timestamps in a batch to half a year."""
 _MAX_TIMESTAMP = 1 << 62
-"""No such integer leads from a lower timestamp to one that has no room in 64 bits."""
+"""A delta of that length, added to a timestamp below this one, does not overflow 64 bits."""
 
 PlainBatch: TypeAlias = "tuple[int, int, int, int, int, int, int, int, int, bytes | None]"
-"""Its begin and end in the chunk; those of its records in the columns; last offset, max timestamp, producer id, flags;
-the bytes its records count for when they are removed; and the bytes they were decompressed to, if there are several."""
+"""Start and end in the chunk; start and end of its records in the columns; last offset, max timestamp, producer id, flags;
+the records' size in statistics of removed bytes; and the decompressed records, if there are several."""
 
 
 class _NotPlainError(Exception):
-    """Something is special about a batch, or wrong with it."""
+    """The batch is not plain, or is damaged."""
 
 
 class PlainRun:
-    """Plain batches in a row."""
+    """Adjacent plain batches."""
 
     __slots__ = ("batches", "end", "flags", "keys", "memory_bytes", "offsets")
 
     def __init__(self, at: int) -> None:
         self.end = at
-        """End of the last one in the chunk."""
+        """End of the last batch in the chunk."""
         self.batches: list[PlainBatch] = []
         self.keys: list[bytes] = []
-        """Of all records."""
+        """Keys of all records."""
         self.offsets: list[int] = []
-        """Of all records, ascending."""
+        """Offsets of all records, ascending."""
         self.flags = 0
-        """Those that any of the batches has."""
+        """Union of the batches' flags."""
         self.memory_bytes = 0
-        """Bytes of memory that it takes."""
+        """Memory of the run, in bytes."""
 
 
 def read_run(data: bytes, at: int, payloads: SmallPayloads, room: int) -> PlainRun:
-    """Return the plain batches from `at` on, none maybe, as far as they take no more than `room` bytes of memory.
+    """Return the plain batches from `at` on, possibly none, that fit into `room` bytes of memory.
 
-    Batches larger than `small_payloads.MAX_BYTES` are decompressed as well, up to what is left of the room.
+    Batches larger than `small_payloads.MAX_BYTES` are decompressed too, up to the rest of `room`.
     """
     run = PlainRun(at)
     keys, offsets, batches = run.keys, run.offsets, run.batches
@@ -126,7 +126,7 @@ def read_run(data: bytes, at: int, payloads: SmallPayloads, room: int) -> PlainR
             flags = attributes & ~CODEC_MASK
             last_offset = offset + deltas
             previous = offset - 1
-            # Here the time goes. Nearly all lengths and deltas have one or two bytes: those are read in place.
+            # The hot loop. Nearly all lengths and deltas have one or two bytes, which are parsed inline.
             for _ in range(count):
                 size = payload[place]
                 place += 1
@@ -197,14 +197,14 @@ def read_run(data: bytes, at: int, payloads: SmallPayloads, room: int) -> PlainR
             first, at, previous = last, next_at, last_offset
             taken += memory_bytes
             all_flags |= flags
-    # Of what turned out not to be plain.
+    # Drop the records of the batch that turned out not to be plain.
     del keys[first:], offsets[first:]
     run.end, run.flags, run.memory_bytes = at, all_flags, taken
     return run
 
 
 def _unpack_large(codec: int, packed: bytes, room: int) -> bytes:
-    """Return what a payload that is no small one holds; nothing if that cannot be told, or takes more than the room."""
+    """Decompress a large payload; return empty bytes if that fails or the result exceeds `room`."""
     try:
         return compression.decompress(codec, packed, max_bytes=max(0, room))
     except CorruptBatch:
@@ -212,9 +212,9 @@ def _unpack_large(codec: int, packed: bytes, room: int) -> bytes:
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
-    """Return the variable-length integer of two bytes or more at a place, and where it ends.
+    """Return the varint of two or more bytes at `at`, and its end.
 
-    IndexError where the bytes end in it, if fewer would do, and if it takes more than `_MAX_VARINT_BYTES`.
+    Raises IndexError if it is cut off, not the shortest encoding, or longer than `_MAX_VARINT_BYTES`.
     """
     value = data[at] & 0x7F
     for index in range(1, _MAX_VARINT_BYTES):
@@ -228,9 +228,9 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _headers_end(data: bytes, at: int) -> int:
-    """Return where headers end whose number is at a place, 63 at most and 1 at least; -1 for lengths that are not the shortest.
+    """Return the end of the 1 to 63 headers whose number is at `at`; -1 if a length is not in its shortest encoding.
 
-    IndexError where the bytes end in them.
+    Raises IndexError if the headers are cut off.
     """
     count = data[at]
     if count & 0x81:
@@ -238,7 +238,7 @@ def _headers_end(data: bytes, at: int) -> int:
     at += 1
     for _ in range(count >> 1):
         for none in (-1, 1):
-            # A key, and then a value, which may be null.
+            # A key, then a value, which may be null.
             size = data[at]
             at += 1
             if size > 0x7F:
@@ -255,7 +255,7 @@ def _headers_end(data: bytes, at: int) -> int:
 
 
 def _size_with_delta(data: bytes, at: int, end: int, delta_ms: int) -> int:
-    """Return what plain records would take if each had this timestamp's delta, as `plain_round` counts them."""
+    """Return the encoded size of plain records if each had the delta `delta_ms`, as `plain_round` counts them."""
     more, total = varint_size(delta_ms), 0
     while at < end:
         size, at = read_varint(data, at)
@@ -269,10 +269,10 @@ def _size_with_delta(data: bytes, at: int, end: int, delta_ms: int) -> int:
 def rebuilt(
     data: bytes, batch: PlainBatch, stays: Sequence[bool], payloads: SmallPayloads
 ) -> tuple[bytearray, int, int]:
-    """Return what is left of a batch in `data` without some of its records, its max timestamp, and what these count in bytes.
+    """Return a batch in `data` without its removed records, its new max timestamp, and the removed records' size in bytes.
 
-    `stays` tells of each record whether it stays; one does, one does not, and no tombstone does. The bytes are those of
-    `rebuilt_batch.rebuilt_batch`.
+    `stays` has a flag for each record: at least one stays, at least one does not, and no tombstone does. The batch equals that
+    of `rebuilt_batch.rebuilt_batch`.
     """
     begin, *_, max_timestamp, _, flags, removed_bytes, unpacked = batch
     header = parse_header(data, begin)

@@ -1,14 +1,14 @@
 """The plain engine of the cleaner: a round in ordinary Python, with an exact dictionary of keys.
 
-It is used in the broker for small plans, needs no kernels and no second process, and is the reference that the other
-engines are compared with. Plain batches (`plain_batches`), as clients write nearly all of them, are mapped and judged by
-the row; if they are compressed, they are decompressed once, for their keys. Every other batch goes by itself, record by
-record (`batch_rewrite`), and so does what cannot be read: errors are told there.
+The broker uses it for small plans. It needs no kernels and no second process, and it is the reference for tests of the
+other engines. Plain batches (`plain_batches`), nearly all that clients write, are mapped and judged in runs, and decompressed
+only once. All other batches are processed record by record (`batch_rewrite`), as are damaged ones, whose errors are reported
+there.
 
-Memory: one chunk of the segment being read (`io_buffer_bytes`, or one larger batch), what a batch decompresses to (at most
-`compression.MAX_BATCH_BYTES`), what is kept of the first pass (`parsed_chunks`), the output's buffers, and the keys of the
-dirty range: in mode kafka at most `map_max_entries`, in mode prompt as many as there are, so large plans belong to the
-other engines.
+Memory: one chunk of the current segment (`io_buffer_bytes`, or one larger batch), one decompressed batch (at most
+`compression.MAX_BATCH_BYTES`), the chunks kept from the first pass (`parsed_chunks`), the output's buffers, and the keys of
+the dirty range. Mode kafka limits these to `map_max_entries`. Mode prompt has no limit, so large plans must use another
+engine.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PlainMap:
         return len(self.last_offsets)
 
     def last_offsets_in(self, batch: ChunkBatch) -> Mapping[bytes, int]:
-        """Return the last offsets of all keys, whatever the batch."""
+        """Return the last offsets of all keys; `batch` is ignored."""
         return self.last_offsets
 
     def add_segment(self, segment: SegmentPlan, position: int, tracker: TransactionTracker) -> bool:
@@ -72,7 +72,7 @@ class PlainMap:
         return False
 
     def finish(self) -> None:
-        """Leave the map as it is: it is complete."""
+        """Do nothing: the map is complete."""
 
     def _add_run(self, chunk: ParsedChunk, run: PlainRun, tracker: TransactionTracker) -> bool:
         plan, stats, last_offsets = self._work.plan, self._work.stats, self.last_offsets
@@ -110,7 +110,7 @@ class PlainMap:
             for record in batch.records():
                 if record.key is not None and record.offset >= first_dirty_offset:
                     if limit is not None and len(last_offsets) >= limit:
-                        # As in Kafka even if the key is in the map already.
+                        # As in Kafka, even if the key is already in the map.
                         return True
                     last_offsets[record.key] = self.end_offset = record.offset
                 stats.map_messages_read += 1
@@ -120,7 +120,7 @@ class PlainMap:
 
 
 class PlainRewriter:
-    """A `Rewriter` that asks a `PlainMap`."""
+    """A `Rewriter` that looks up keys in a `PlainMap`."""
 
     writer_type = SegmentWriter
 
@@ -132,7 +132,7 @@ class PlainRewriter:
         self._batches = BatchRewriter(work, self.tracker, key_map)
 
     def rewrite(self, segment: SegmentPlan, writer: SegmentWriter) -> None:
-        """Append what stays of a segment."""
+        """Append the kept records of a segment."""
         work, stats = self._work, self._work.stats
         for chunk in self._chunks.take(segment):
             work.check_done()
@@ -153,8 +153,8 @@ class PlainRewriter:
         is_for_tracker = _is_for_tracker(run, tracker)
         log_start = 0 if plan.is_kafka else plan.log_start_offset
         last_of_round = plan.first_uncleanable_offset - 1
-        # `record_fate.record_fate` for records that have a key and no expired tombstones among them: no key is mapped to an
-        # offset past the map's end.
+        # `record_fate.record_fate` for records with keys and without expired tombstones: no key is mapped to an offset
+        # beyond the map's end.
         mapped = map(self._key_map.last_offsets.get, run.keys, repeat(record_fate.NOT_MAPPED))
         stays = list(map(ge, offsets, mapped))
         data = chunk.data
@@ -197,7 +197,7 @@ class PlainRewriter:
 
 
 def _is_for_tracker(run: PlainRun, tracker: TransactionTracker) -> bool:
-    """Tell whether transactions matter to any of these batches, or these to them."""
+    """Return whether the tracker must see these batches: they are transactional, or may begin an aborted transaction."""
     return tracker.is_expecting or bool(run.flags & TRANSACTIONAL)
 
 

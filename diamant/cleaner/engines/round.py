@@ -1,12 +1,11 @@
-"""One round of the cleaner: a key map is filled, then a rewriter goes over the groups of segments.
+"""One round of the cleaner: the first pass fills a key map, the second rewrites the groups of segments.
 
     clean = Engine("inline", new_round)             in `plain_round`: PlainMap and PlainRewriter, ordinary Python
     clean = Engine("compiled", new_round)           in `compiled`: CompiledMap and CompiledRewriter, kernels
-    clean = engine_for(processes=2)                 in `parallel.round`: these, and the two passes in parts
+    clean = engine_for(processes=2)                 in `parallel.round`: the compiled parts, in several processes
     result = clean(env, plan, on_output=swap)
 
-Spark does the two passes in tasks of their own, with a map that is spread over its partitions, and the same rewriter
-(`spark/clean`).
+Spark runs the two passes in its own tasks, with a map distributed over its partitions and the same rewriter (`spark/clean`).
 
 Source: Kafka's Cleaner.doClean.
 """
@@ -38,9 +37,9 @@ from diamant.cleaner.rules.result import (
 from diamant.storage.env.env import Env
 
 AddSegments: TypeAlias = Callable[[RoundWork, Any, DirtyStart], bool]
-"""`add_segments`, or what does the same."""
+"""`add_segments`, or an equivalent."""
 RewriteGroups: TypeAlias = Callable[[Sequence[Sequence[SegmentPlan]]], Iterable[OutputSegment]]
-"""Returns the outputs of groups as `rewrite_group` does of each."""
+"""Returns the outputs of all groups, each as `rewrite_group` does."""
 
 
 def _whole(plan: CleanPlan) -> CleanPlan:
@@ -48,15 +47,15 @@ def _whole(plan: CleanPlan) -> CleanPlan:
 
 
 def _nothing() -> None:
-    """Close what holds nothing."""
+    """Do nothing: there are no resources to release."""
 
 
 class Round(Generic[WriterT]):
-    """A key map, a rewriter that asks it, and the work for both. Runs once; close it.
+    """A key map, a rewriter that uses it, and the work for both. Runs once; must be closed.
 
-    `new_rewriter` makes the rewriter once the map is complete. `add` and `rewrite` do the passes in another way than one segment,
-    and one group, after the other. `leave_alone` returns the plan without the segments that the map shows to be untouched;
-    `on_written` is called for each output while it is synced.
+    `new_rewriter` makes the rewriter once the map is complete. `add` and `rewrite` replace the sequential passes over segments
+    and groups. `leave_alone` marks the segments in the plan that the map shows to be untouched. `on_written` is called for each
+    output during its sync.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Round(Generic[WriterT]):
         self._on_written = on_written
 
     def run(self, runner: str, on_output: OnOutput, sync_threads: int) -> CleanResult:
-        """Carry out the plan, and report it under the name `runner`. See `Engine`."""
+        """Execute the plan, and report it under the name `runner`. See `Engine`."""
         work, stats = self.work, self.work.stats
         stats.start_s = time.monotonic()
         map_dirty_range(work, self.key_map, add=self._add)
@@ -103,7 +102,7 @@ class Round(Generic[WriterT]):
 
 
 class Engine:
-    """Carries out plans by the rounds that `new_round` makes of their work, and reports them under the name `runner`."""
+    """Executes plans by the rounds that `new_round` makes, and reports them under the name `runner`."""
 
     def __init__(self, runner: str, new_round: Callable[[RoundWork], Round[Any]]) -> None:
         self.runner = runner
@@ -120,12 +119,12 @@ class Engine:
         sync_threads: int = 0,
         limits: EngineLimits = ENGINE_LIMITS,
     ) -> CleanResult:
-        """Carry out `plan`; blocks, so not for the loop thread.
+        """Execute `plan`. Blocks: do not call it in the loop thread.
 
-        `on_output` is called for each group of segments as its files are durable (`sync_threads`: see `output_sync`).
-        CorruptLog for bytes that are no batch; if an output cannot take what belongs into it OutputOverflow, in mode prompt
-        CorruptLog of the source; and whatever `check_done` raises. The files of the group at hand are removed then, groups
-        handed over before stay as they are.
+        `on_output` is called for each output when its files are durable (`sync_threads`: see `output_sync`). Raises CorruptLog
+        for bytes that are not a batch, OutputOverflow for an output that would exceed a limit (in mode prompt CorruptLog of its
+        source), and the errors of `check_done`. An error removes the files of outputs not yet handed over; earlier ones
+        remain.
         """
         with closing(self._new_round(RoundWork(env, plan, check_done, throttle, limits))) as round_:
             return round_.run(self.runner, on_output, sync_threads)

@@ -1,8 +1,8 @@
-"""The records that stay, as the compiled rewrite asks for them: by the hashes of keys, or by offsets.
+"""Lookup of the records to keep, for the compiled rewrite: by key hash or by offset.
 
-Below the dirty range a record is asked for by its key. In the dirty range it stays if its offset is one of the map's, which
-is quicker, and tells of most batches without a look inside that nothing or everything stays. Where the map has spilled, or
-is spread over Spark's partitions, only offsets are known.
+Below the dirty range a record is looked up by its key. In the dirty range it is kept if the map has its offset. That is faster,
+and for most batches shows without parsing that all or no records are kept. If the map has spilled, or is distributed over
+Spark's partitions, only lookup by offset is possible.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 STRETCHES_AT_ONCE = 64
-"""Stretches whose offsets are looked for together."""
+"""Stretches whose offsets are looked up together."""
 
 
 class Survivors(Protocol):
-    """Asked in the order of offsets."""
+    """Lookup of the records to keep, in offset order."""
 
     @property
     def end_offset(self) -> int:
@@ -44,35 +44,35 @@ class Survivors(Protocol):
 
     @property
     def keys(self) -> OffsetMap:
-        """The map of keys; empty while `latest` is there."""
+        """The map of keys; empty if `latest` is set."""
         ...
 
     @property
     def latest(self) -> LatestOffsets | None:
-        """The offsets that stay; None: records are asked for by their keys."""
+        """The offsets of the records to keep; None: look records up by key."""
         ...
 
     def begin(self, segment: SegmentPlan, counts: array[int]) -> Iterator[tuple[int, int]]:
-        """Prepare for the rewrite of a segment; yield the ranges of its bytes that are to be read.
+        """Prepare for the rewrite of a segment; yield the byte ranges to read.
 
-        Of batches between them nothing stays. They are counted in `counts`, `fates.COUNTS` of them.
+        No record of the batches between them is kept. They are added to `counts`, an array of `fates.COUNTS` counts.
         """
         ...
 
     def ranges(self, chunk: Rows) -> Iterator[tuple[int, int]]:
-        """Yield ranges of rows, all of them in the end, that are asked for in the way that `keys` and `latest` say then.
+        """Yield consecutive ranges that cover all rows; look up each as `keys` and `latest` are when it is yielded.
 
-        Sets their NOTE. A row whose STEP is set to `steps.PLAIN_ENGINE` is judged by `last_offsets_in`.
+        Sets the rows' NOTE. Rows whose STEP is set to `steps.PLAIN_ENGINE` must be judged by `last_offsets_in`.
         """
         ...
 
     def last_offsets_in(self, batch: ChunkBatch) -> Mapping[bytes, int]:
-        """Return an offset for each key in the batch that gives its records the fates that the map gives them."""
+        """Return an offset for each key in the batch, such that its records get the same fates as from the map."""
         ...
 
 
 class MapSurvivors:
-    """`Survivors` told by a `CompiledMap`: by keys first, then by offsets, for which the map is given up."""
+    """`Survivors` from a `CompiledMap`: by key first, then by offset, which drops the keys of the map."""
 
     def __init__(self, plan: CleanPlan, key_map: CompiledMap) -> None:
         self._plan = plan
@@ -81,15 +81,15 @@ class MapSurvivors:
         active = (one.last_data_offset for one in plan.active_producers.values())
         retained = {plan.first_uncleanable_offset - 1, *(offset for offset in active if offset is not None)}
         self._retained = array("q", sorted(retained))
-        """Last offsets of batches that must not vanish."""
+        """Last offsets of batches that must remain, at least as a header."""
         self._ranges = numbers("q", STRETCHES_AT_ONCE + 1, fields_of.RANGE_FIELDS)
         self._unmapped: set[int] = set()
-        """Base offsets of batches in the chunk that the map's pass took for aborted and this one does not."""
+        """Base offsets of batches in the chunk that only the first pass considered aborted."""
 
     def is_steady(self, first: SegmentPlan, last: SegmentPlan) -> bool:
-        """Tell whether these segments and all between can be asked for in any order: if nothing is known of transactions.
+        """Return whether the segments from `first` to `last` can be looked up in any order: there are no transactions.
 
-        Once one was asked for, the map stays as it is.
+        After the first lookup the map does not change.
         """
         if self._has_aborted or self._map.has_transactions or self._map.offsets.is_spilled:
             return False
@@ -97,14 +97,14 @@ class MapSurvivors:
         return not (is_across and self.latest is None and self._map.may_forget_keys)
 
     def staying_in(self, first: SegmentPlan, last: SegmentPlan) -> int:
-        """Return how many records of these segments and all between stay, at most if only their keys tell."""
+        """Return the number of records to keep from `first` to `last`; an upper bound if the map still has keys."""
         if self.latest is None:
             return last.next_base_offset - first.base_offset
         latest = self.latest.window(first.base_offset, last.next_base_offset - 1)
         return bisect_left(latest, last.next_base_offset) - bisect_left(latest, first.base_offset)
 
     def go_to(self, segment: SegmentPlan) -> None:
-        """Ask for this segment next."""
+        """Make `segment` the next one to look up."""
         self._map.notes.go_to(self._map.notes_before.get(segment.base_offset, 0))
         self._forget_keys_for(segment)
 
@@ -124,11 +124,11 @@ class MapSurvivors:
 
     @property
     def latest(self) -> LatestOffsets | None:
-        """The offsets that stay, once the map's keys are forgotten."""
+        """The offsets of the records to keep, once the map's keys are dropped."""
         return self._map.latest
 
     def begin(self, segment: SegmentPlan, counts: array[int]) -> Iterator[tuple[int, int]]:
-        """Yield the ranges that are to be read: all but stretches of which nothing stays."""
+        """Yield the ranges to read: all but the stretches of which no record is kept."""
         self._forget_keys_for(segment)
         position, least = 0, segment.base_offset
         if self.latest is not None:
@@ -185,9 +185,9 @@ class MapSurvivors:
         return found
 
     def _leave_unmapped_rows(self, rows: memoryview[int], first: int, end: int) -> None:
-        """Have batches judged one by one that the map's pass took for aborted and this one does not.
+        """Mark batches for judging one by one that only the first pass considered aborted.
 
-        With sound indexes of aborted transactions there are none. Nothing is known of their keys, so their records stay.
+        Sound indexes of aborted transactions yield none. The map does not have their keys, so their records are kept.
         """
         self._unmapped = set()
         for row in range(first, end):

@@ -1,4 +1,4 @@
-"""A round's plan together with the things that every part of an engine needs to carry it out."""
+"""A round's plan, with the resources that all parts of an engine need to execute it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from diamant.storage.env.env import Env
 
 @dataclass(frozen=True, slots=True)
 class RoundWork:
-    """Owned by the thread that works. `check_done` and `throttle` are called before each chunk, and may raise."""
+    """Owned by the working thread. `check_done` and `throttle` are called for each chunk, and may raise."""
 
     env: Env
     plan: CleanPlan
@@ -21,7 +21,7 @@ class RoundWork:
     throttle: Throttle = no_throttle
     limits: EngineLimits = ENGINE_LIMITS
     stats: CleanStats = field(default_factory=CleanStats)
-    """Added to as the work proceeds."""
+    """Updated during the work."""
 
     def log_path(self, segment: SegmentPlan) -> str:
         """Return the path of a segment's `.log` file."""
