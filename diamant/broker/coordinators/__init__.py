@@ -1,1 +1,1 @@
-"""Parts that the coordinators of groups and of transactions share: internal topics and their loading."""
+"""Shared parts of the group and transaction coordinators: internal topics and their loading."""

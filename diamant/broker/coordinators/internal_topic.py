@@ -1,10 +1,10 @@
-"""A topic in which a coordinator keeps its state: `__consumer_offsets` or `__transaction_state`.
+"""The topic with a coordinator's state: `__consumer_offsets` or `__transaction_state`.
 
-Everything that belongs to one group or transactional id is in one partition, found by the hash of its name. The topic comes
-into being when a client first asks for a coordinator.
+All records of one group or transactional id are in one partition, chosen by the hash of its name. The topic is created when
+a client first looks for a coordinator.
 
-A record counts once it is in the partition's log. Appending is one write to the page cache in the turn of the loop that
-decided on the change, so that what is answered survives SIGKILL and memory never differs from the log.
+A record takes effect once it is in the partition's log. Appending is one write to the page cache in the turn of the loop that
+decides on the change. So answered changes survive SIGKILL, and memory never differs from the log.
 
 Source: GroupCoordinatorService.partitionFor, TransactionStateManager.partitionFor, DefaultAutoTopicCreationManager.
 """
@@ -32,7 +32,7 @@ NO_SEQUENCE = -1
 
 
 class KeyValue(NamedTuple):
-    """A record of a coordinator; a value of None is a tombstone."""
+    """A record of a coordinator. A value of None is a tombstone."""
 
     key: bytes
     value: bytes | None
@@ -40,16 +40,16 @@ class KeyValue(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def partition_of(text: str, partition_count: int) -> int:
-    """The partition in which a group or transactional id is kept (`Utils.abs`: the smallest integer counts as 0).
+    """Return the partition of a group or transactional id (`Utils.abs`: the smallest integer counts as 0).
 
-    The latest are remembered: hashing takes a microsecond for ten characters.
+    The latest results are cached: hashing ten characters takes a microsecond.
     """
     value = string_hash(text)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
 
 
 class InternalTopic:
-    """One coordinator's topic. The loop thread owns it."""
+    """One coordinator's topic. Belongs to the loop thread."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class InternalTopic:
         *,
         base_sequence: int = NO_SEQUENCE,
     ) -> None:
-        """`partition_count` and `configs` are for its creation, `codec` and `base_sequence` for the batches written to it.
+        """`partition_count`, `configs`: for its creation. `codec`, `base_sequence`: for the batches written to it.
 
-        Batches that may have a producer need the sequence that Kafka gives them, 0: its cleaner refuses to rewrite others.
+        Batches that may have a producer need Kafka's base sequence, 0: its cleaner refuses to rewrite others.
         """
         self.name = name
         self._node = node
@@ -74,22 +74,22 @@ class InternalTopic:
 
     @property
     def exists(self) -> bool:
-        """True once all its partitions can be used."""
+        """Whether all partitions of the topic can be used."""
         return self.name in self._node.topics.by_name
 
     @property
     def partition_count(self) -> int:
-        """The number of its partitions, or of those that it would get."""
+        """The number of partitions that the topic has, or will be created with."""
         image = self._node.topics.image.topics.get(self.name)
         return self._new_partition_count if image is None else len(image.partitions)
 
     def partition_of(self, text: str) -> int:
-        """The partition of a group or transactional id."""
+        """Return the partition of a group or transactional id."""
         image = self._node.topics.image.topics.get(self.name)
         return partition_of(text, self._new_partition_count if image is None else len(image.partitions))
 
     def log(self, partition: int) -> Log:
-        """The log of a partition. KafkaError: COORDINATOR_NOT_AVAILABLE if there is none, or it cannot be used."""
+        """Return the log of a partition. KafkaError COORDINATOR_NOT_AVAILABLE if it does not exist or cannot be used."""
         topic = self._node.topics.by_name.get(self.name)
         log = None if topic is None else topic.logs.get(partition)
         if log is None:
@@ -102,7 +102,7 @@ class InternalTopic:
         return log
 
     async def ensure(self) -> None:
-        """Create the topic if it does not exist; returns when it can be used. Raises KafkaError."""
+        """Create the topic if it does not exist; return once it can be used. Raises KafkaError."""
         topics = self._node.topics
         if self.name in topics.by_name:
             return
@@ -122,10 +122,10 @@ class InternalTopic:
         producer_epoch: int = NO_PRODUCER_EPOCH,
         timestamp_ms: int | None = None,
     ) -> int:
-        """Append `records` as one batch, transactional if it has a producer; returns its base offset.
+        """Append `records` as one batch, transactional if it has a producer; return its base offset.
 
-        `timestamp_ms` of the records, by default the clock's. KafkaError: COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE if
-        the batch is beyond the topic's `max.message.bytes`, KAFKA_STORAGE_ERROR; then nothing is in the log.
+        `timestamp_ms`: of the records, by default the clock's time. KafkaError, which leaves the log unchanged:
+        COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE (the topic's `max.message.bytes`), KAFKA_STORAGE_ERROR.
         """
         return self.append_encoded(
             partition,
@@ -146,7 +146,7 @@ class InternalTopic:
         producer_epoch: int = NO_PRODUCER_EPOCH,
         timestamp_ms: int | None = None,
     ) -> int:
-        """As `append`, `count` records that are encoded already (`coordinator_batch`)."""
+        """Append `count` encoded records (`coordinator_batch`), as `append` does."""
         log = self.log(partition)
         batch = build_coordinator_batch(
             payload,

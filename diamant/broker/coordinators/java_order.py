@@ -1,14 +1,14 @@
-"""The order in which Java iterates over a hash map.
+"""The iteration order of Java's hash maps.
 
-The uniform assignor hands out partitions in the order in which Kafka's hash maps happen to list members and topics. The
-same order here gives the same assignment, and members keep their partitions when a group moves from one broker to the
+The uniform assignor assigns partitions in the order in which Kafka's hash maps list members and topics. The same order
+here results in the same assignment, so members keep their partitions when a group moves from one broker to the
 other.
 
 A `java.util.HashMap` is an array of buckets: element `e` is in bucket `(h ^ h >>> 16) mod capacity`, `h` its hash code and
-the capacity a power of two. Walking goes from bucket to bucket; within one the order is that of insertion. (Java makes a
-tree of a bucket with more than eight elements; that is left out, and would only change the order.)
+the capacity a power of two. Iteration proceeds by bucket, within a bucket in order of insertion. (Java converts a
+bucket with more than eight elements to a tree; this is not reproduced, and would only change the order.)
 
-Kafka's own `TimelineHashMap` begins with two slots and takes the highest bits of the hash code times a constant.
+Kafka's own `TimelineHashMap` begins with two slots and uses the highest bits of the hash code times a constant.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _Element = TypeVar("_Element")
 
 
 def uuid_hash(topic_id: UUID) -> int:
-    """`org.apache.kafka.common.Uuid.hashCode`, without sign."""
+    """Return `org.apache.kafka.common.Uuid.hashCode`, unsigned."""
     halves = (topic_id.int >> 64) ^ (topic_id.int & 0xFFFFFFFFFFFFFFFF)
     return (halves >> 32) ^ (halves & _MASK)
 
 
 def grown_capacity(count: int) -> int:
-    """Buckets of a map that was made without a size and has been given `count` elements one by one."""
+    """Return the buckets of a map of default size after adding `count` elements one by one."""
     capacity = _DEFAULT_CAPACITY
     while count > capacity * 3 // 4:
         capacity *= 2
@@ -39,7 +39,7 @@ def grown_capacity(count: int) -> int:
 
 
 def fitting_capacity(count: int) -> int:
-    """Buckets of a map that was made without room, or with room for fewer than the `count` elements that it was given."""
+    """Return the buckets of a map created with capacity for fewer than the `count` elements added."""
     capacity = 1
     while count > capacity * 3 // 4:
         capacity *= 2
@@ -47,18 +47,18 @@ def fitting_capacity(count: int) -> int:
 
 
 def copied_capacity(count: int) -> int:
-    """Buckets of a `HashSet` that was made as the copy of a collection with `count` elements."""
+    """Return the buckets of a `HashSet` copied from a collection with `count` elements."""
     wanted = max(int(count / 0.75) + 1, _DEFAULT_CAPACITY)
     return 1 << (wanted - 1).bit_length()
 
 
 def copied_map_capacity(count: int) -> int:
-    """Buckets of a `HashMap` that was made as the copy of a map with `count` elements."""
+    """Return the buckets of a `HashMap` copied from a map with `count` elements."""
     return 1 << (int(count / 0.75 + 1) - 1).bit_length() if count else _DEFAULT_CAPACITY
 
 
 def in_java_order(elements: Iterable[_Element], hash_of: Callable[[_Element], int], capacity: int) -> list[_Element]:
-    """`elements`, given in the order of insertion, as a map with `capacity` buckets lists them."""
+    """Return `elements`, passed in order of insertion, in the order of a map with `capacity` buckets."""
 
     def bucket(element: _Element) -> int:
         code = hash_of(element) & _MASK
@@ -68,12 +68,12 @@ def in_java_order(elements: Iterable[_Element], hash_of: Callable[[_Element], in
 
 
 def strings_in_java_order(texts: Collection[str]) -> list[str]:
-    """The keys of a `HashMap<String, ...>` that was filled one by one."""
+    """Return the keys of a `HashMap<String, ...>` filled one by one."""
     return in_java_order(texts, string_hash, grown_capacity(len(texts)))
 
 
 def in_timeline_order(elements: Collection[_Element], hash_of: Callable[[_Element], int]) -> list[_Element]:
-    """The keys of a `TimelineHashMap` that was filled one by one, in this order; of one slot the newest comes first."""
+    """Return the keys of a `TimelineHashMap` filled one by one in this order; within a slot the newest is first."""
     bits = 1
     while len(elements) * 0.75 > 1 << bits:
         bits += 1
@@ -85,22 +85,22 @@ def in_timeline_order(elements: Collection[_Element], hash_of: Callable[[_Elemen
 
 
 def strings_in_timeline_order(texts: Collection[str]) -> list[str]:
-    """The keys of a `TimelineHashMap<String, ...>` that was filled one by one, in this order."""
+    """Return the keys of a `TimelineHashMap<String, ...>` filled one by one in this order."""
     return in_timeline_order(texts, string_hash)
 
 
 def uuids_in_java_order(topic_ids: Collection[UUID]) -> list[UUID]:
-    """The keys of a `HashMap<Uuid, ...>` that was filled one by one."""
+    """Return the keys of a `HashMap<Uuid, ...>` filled one by one."""
     return in_java_order(topic_ids, uuid_hash, grown_capacity(len(topic_ids)))
 
 
 def partitions_in_java_order(partitions: Collection[int]) -> list[int]:
-    """The elements of a `HashSet<Integer>` that was made from a list."""
+    """Return the elements of a `HashSet<Integer>` created from a list."""
     return in_java_order(partitions, int, copied_capacity(len(partitions)))
 
 
 def string_hash(text: str) -> int:
-    """Java's `String.hashCode`: over UTF-16 code units, in 32 bits with a sign."""
+    """Return Java's `String.hashCode`: over UTF-16 code units, as a signed 32-bit integer."""
     result = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for position in range(0, len(units), 2):

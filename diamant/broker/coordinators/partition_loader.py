@@ -1,11 +1,11 @@
-"""Reading the partitions of a coordinator's topic after a start, one after the other.
+"""Loads the partitions of a coordinator's topic after a start, one after the other.
 
-Requests are served all the time; one for a partition that is not loaded yet moves that partition to the front. An empty
-partition counts as loaded. A corrupt one is given up: its state is not served, as in Kafka, rather than served as it
-once was. A partition that the disk fails to read is retried after FIRST_RETRY_S, then after pauses twice as long each
-time, up to MAX_RETRY_S.
+Requests are served during that time; a request for a partition that is not loaded yet moves it to the front. An empty
+partition counts as loaded. A corrupt one is not served, as in Kafka, rather than served with outdated state. A partition
+that the disk fails to read is retried after FIRST_RETRY_S, then after pauses that double each time, up to
+MAX_RETRY_S.
 
-Bounds: one partition at a time, for which `read` says what it takes; MAX_LATE calls that wait for each that is not loaded.
+Bounds: one partition at a time, with the memory of `read`; MAX_LATE waiting calls for each partition that is not loaded.
 
 Source: CoordinatorRuntime.scheduleLoadOperation, CoordinatorLoaderImpl, and TransactionStateManager for transactions.
 """
@@ -27,10 +27,10 @@ from diamant.storage.log.log import Log
 logger = logging.getLogger(__name__)
 
 FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
-"""Pauses before a partition that could not be read is read again."""
+"""Pauses before an unreadable partition is read again."""
 
 MAX_LATE = 10_000
-"""The most calls that wait for a partition's loading; beyond that the oldest is dropped."""
+"""The most calls that wait for a partition to be loaded; beyond that, the oldest is dropped."""
 
 _FOR_NOW = (OSError, KafkaError)
 """Errors of the disk, which a retry may cure."""
@@ -39,16 +39,16 @@ _UNREADABLE = (CorruptBatch, StorageError)
 """Errors for corrupt bytes, which no retry cures."""
 
 NOT_OPENED = "its log could not be opened"
-NOT_READABLE = "its records cannot be read; they are not tried again before the next start"
+NOT_READABLE = "its records cannot be read; this is not retried before the next start"
 
 _Read = TypeVar("_Read")
 
 
 class PartitionLoader(Generic[_Read]):
-    """Loads the partitions of one `topic`, which hold `what` (for messages). The loop thread owns it.
+    """Loads the partitions of one `topic`, which hold `what` (for messages). Belongs to the loop thread.
 
-    `read(log)` reads a log up to its end, as it is in the turn of the loop in which it returns. `take_over(partition, read)`
-    puts what was found where it is used, in as many turns as it likes.
+    `read(log)` reads a log up to its end in the turn of the loop in which it returns. `take_over(partition, read)` adopts the
+    result, in any number of turns.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class PartitionLoader(Generic[_Read]):
             partition: None for partition, log in topic.logs.items() if log.log_start_offset < log.log_end_offset
         }
         self._failed = {partition: NOT_OPENED for partition in range(partition_count) if partition not in topic.logs}
-        self._pauses_s: dict[int, float] = {}  # of partitions that are to be read again
-        # What happens to what is in a partition before it is loaded, to be done then.
+        self._pauses_s: dict[int, float] = {}  # of partitions to be read again
+        # Changes to partitions that are not loaded yet, to be applied once they are.
         self._late: dict[int, deque[Callable[[], None]]] = {
             partition: deque(maxlen=MAX_LATE) for partition in self._waiting
         }
@@ -78,12 +78,12 @@ class PartitionLoader(Generic[_Read]):
 
     @property
     def is_done(self) -> bool:
-        """True once every partition is loaded or has failed, even if only for now."""
+        """Whether every partition is loaded or has failed, even if it is retried."""
         return not self._waiting
 
     @property
     def is_complete(self) -> bool:
-        """True once every partition is loaded."""
+        """Whether every partition is loaded."""
         return not self._waiting and not self._failed
 
     @property
@@ -92,8 +92,8 @@ class PartitionLoader(Generic[_Read]):
         return len(self._waiting)
 
     def check(self, partition: int) -> None:
-        """KafkaError: COORDINATOR_LOAD_IN_PROGRESS for a partition that is not loaded yet, and is next now; NOT_COORDINATOR for
-        one that cannot be, or not now.
+        """Raise KafkaError: COORDINATOR_LOAD_IN_PROGRESS for a partition that is not loaded yet, which moves to the front;
+        NOT_COORDINATOR for one that failed to load.
         """
         if partition in self._failed:
             raise KafkaError(
@@ -104,28 +104,28 @@ class PartitionLoader(Generic[_Read]):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self._topic.name}-{partition} is being loaded")
 
     def when_loaded(self, partition: int, apply: Callable[[], None]) -> None:
-        """Call `apply` once the partition is loaded: at once if it is, never if it cannot be."""
+        """Call `apply` once the partition is loaded: at once if it is, never if it cannot be loaded."""
         if partition in self._late:
             self._late[partition].append(apply)
         elif partition not in self._failed:
             apply()
 
     def when_read(self, partition: int, apply: Callable[[], None]) -> None:
-        """As `when_loaded`, for what was appended to the log just now: a partition that is not read yet finds it there."""
+        """Call `apply` as `when_loaded` does, for a record just appended. If the partition is not read yet, the read finds it."""
         if partition not in self._late or partition in self._is_read:
             self.when_loaded(partition, apply)
 
     def missing_partitions(self) -> list[int]:
-        """Those that are not loaded yet, and may be some time."""
+        """Return the partitions that are not loaded yet, or whose load is being retried."""
         return list(self._late)
 
     def not_loaded(self) -> dict[int, str]:
-        """Return the partitions whose contents are unknown now, ascending, with the reasons; no contents."""
+        """Return the partitions whose contents are unknown now, ascending, with the reasons, which hold no record data."""
         found = {partition: "it is being loaded" for partition in self._waiting}
         return dict(sorted((found | self._failed).items()))
 
     def start(self) -> None:
-        """Begin with what is not loaded yet."""
+        """Begin to load the partitions that are not loaded yet."""
         if self._waiting and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -135,7 +135,7 @@ class PartitionLoader(Generic[_Read]):
             await asyncio.wait([self._task])
 
     def cancel(self) -> None:
-        """Stop: nothing is taken over from now on. A thread may finish its present read."""
+        """Stop loading: no further result is adopted. A thread may finish its present read."""
         for timer in self._retries.values():
             timer.cancel()
         self._retries.clear()
@@ -143,7 +143,7 @@ class PartitionLoader(Generic[_Read]):
             self._task.cancel()
 
     async def stop(self) -> None:
-        """As `cancel`, and wait for the end."""
+        """Cancel, and wait for the end."""
         self.cancel()
         if self._task is not None:
             with suppress(asyncio.CancelledError):
@@ -165,13 +165,13 @@ class PartitionLoader(Generic[_Read]):
         logger.info("%d partitions of %s loaded in %.2f s", count, self._topic.name, loop.time() - started_s)
 
     async def _load(self, partition: int) -> bool:
-        """False if the disk has failed for now."""
+        """Load a partition; return False if the disk failed and the load will be retried."""
         try:
             read = await self._read(self._topic.logs[partition])
         except _FOR_NOW as error:
             self._put_off(partition, error)
             return False
-        # No await since the end of the log was seen: what is appended from here on is no longer read.
+        # No await since the read reached the end of the log: it misses all records appended from here on.
         self._is_read.add(partition)
         await self._take_over(partition, read)
         self._pauses_s.pop(partition, None)

@@ -1,6 +1,6 @@
-"""Handlers of APIs that change something: their outcome is in the audit log before the answer is sent.
+"""Handlers of APIs that change state: their outcome is in the audit log before the answer is sent.
 
-The line is made of the request and of the encoded answer, so it says what the client was told, also of a denial by the guard.
+The line is made from the request and the encoded answer, so it matches the answer, including a denial by the guard.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from diamant.protocol.wire import apis
 
 
 def audited(key: int, audit: AuditLog, handle: Handler) -> Handler:
-    """A handler of API `key` that leaves its line, as far as the log is read at all."""
+    """Return a handler of API `key` that writes audit lines, if the audit log is in use."""
 
     def handle_and_tell(context: RequestContext, decoded: Any) -> Answer:
         if not audit.is_wanted:
@@ -45,7 +45,7 @@ async def _when_told(key: int, audit: AuditLog, context: RequestContext, request
 
 
 def _lines(key: int, context: RequestContext, request: object, body: Any) -> Lines:
-    """In the thread of the log: a large answer holds up no client."""
+    """Make the lines, in the thread of the audit log, so that a large answer delays no client."""
     from diamant.broker.dispatch.deeds import deeds
     from diamant.protocol.wire.message_fields import decode_response_fields, message_fields
 

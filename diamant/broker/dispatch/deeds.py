@@ -1,7 +1,7 @@
-"""The lines that a request of Kafka's protocol leaves in the audit log: one for each outcome that its answer has.
+"""The audit lines of a request in Kafka's protocol: one for each outcome in its answer.
 
-A request that deletes two topics, of which one is denied, leaves two lines; one that is denied as a whole leaves one. Names come
-from the request and the answer; keys, values, passwords and values of configurations are not looked at.
+A request that deletes two topics, one of which is denied, produces two lines; a request denied as a whole produces one. Names
+are taken from the request and the answer; keys, values, passwords and values of configurations are never read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _RESOURCES = {
 
 
 class Things(NamedTuple):
-    """What one element of a request or an answer is about."""
+    """The subjects of one element of a request or an answer."""
 
     topics: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
@@ -49,8 +49,8 @@ class Things(NamedTuple):
 
 
 class About(NamedTuple):
-    """How the elements of an API are described; `is_of_request`: the answer has their order, and none of what
-    describes them.
+    """The description of an API's elements. `is_of_request`: the answer has the request's order but lacks the
+    described fields.
     """
 
     describe: Callable[[Any], Things]
@@ -58,7 +58,7 @@ class About(NamedTuple):
 
 
 def deeds(key: int, who: tuple[str, str, str], request: Fields, response: Fields) -> Iterator[tuple[Deed, str]]:
-    """The deeds of one request with their outcomes. `who`: principal, host, and the name of the API."""
+    """Yield the deeds of one request with their outcomes. `who`: principal, host, and API name."""
     found: dict[int, list[Things]] = {}
     for code, things in _outcomes(key, request, response):
         found.setdefault(code, []).append(things)
@@ -71,7 +71,7 @@ def deeds(key: int, who: tuple[str, str, str], request: Fields, response: Fields
 
 
 def _outcomes(key: int, request: Fields, response: Fields) -> Iterator[tuple[int, Things]]:
-    """Error codes, and what has each of them."""
+    """Yield error codes, each with its subjects."""
     mirrors = MIRRORS.get(key, ())
     asked = [element for mirror in mirrors for element in request.get(mirror.request) or ()]
     names = dict.fromkeys(mirror.response or mirror.inner[0].response for mirror in mirrors)
@@ -90,7 +90,7 @@ def _outcomes(key: int, request: Fields, response: Fields) -> Iterator[tuple[int
 
 
 def _codes(element: Any) -> list[int]:
-    """The codes of an element: those of its parts, and its own if it is an error or has no parts."""
+    """Return the codes of an element: those of its parts, and its own if it is an error or has no parts."""
     if not isinstance(element, dict):
         return []
     inner = [code for value in element.values() if isinstance(value, list) for one in value for code in _codes(one)]
@@ -107,7 +107,7 @@ def _word(code: int, *, is_tried: bool) -> str:
 
 
 def _of_whole(request: Fields) -> tuple[str, ...]:
-    """What a request is about that names one thing beside its arrays."""
+    """Return the subject that a request names outside its arrays."""
     if "group_id" in request:
         return (f"group {request['group_id']}",)
     return (f"broker {request['broker_id']}",) if "broker_id" in request else ()
@@ -150,7 +150,7 @@ def _feature(element: Fields) -> Things:
 
 
 def _acl(element: Fields) -> Things:
-    """In the short form of `client/acl_text.py`; `any` is what a filter leaves open."""
+    """Describe an ACL in the short form of `client/acl_text.py`. `any` stands for an open field of a filter."""
     given = {name.removesuffix("_filter").removeprefix("resource_"): value for name, value in element.items()}
     words = (
         given["principal"],

@@ -1,8 +1,8 @@
-"""The dispatcher, from a request to its handler: version check, decoding, one place for errors.
+"""The dispatcher, from a request to its handler: version check, decoding, central error handling.
 
 A handler is a function `handle(*needs, context, request)`; `table.py` lists their modules and needs. It returns the response
 body (bytes, or buffers and file slices in order), an awaitable of it, or None for "no answer" (Produce with acks=0).
-A PendingAnswer or an asyncio Future is cancelled when the connection goes; a coroutine runs to its end.
+A PendingAnswer or an asyncio Future is cancelled when the connection closes; a coroutine runs to its end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from diamant.protocol.wire import apis
 from diamant.protocol.wire.connection import Request
 
 Handler: TypeAlias = Callable[[RequestContext, Any], Answer]
-"""A handler that has what it needs."""
+"""A handler with its needs bound."""
 
 API_VERSIONS_KEY = 18
 
@@ -35,20 +35,20 @@ _new = tuple.__new__  # as in `protocol/messages/fetch.py`
 
 
 class Dispatcher:
-    """The handler table, ready for use by the server.
+    """The handler table as the server calls it.
 
-    Served versions are the intersection of what the table has and what `protocol/wire/apis.py` serves.
+    Served versions are those of the table's APIs in `protocol/wire/apis.py`.
     """
 
     def __init__(self, flusher: Flusher, keys: Collection[int], load: Callable[[int], tuple[Decode, Handler]]) -> None:
-        """`load(key)` gives the decoder and the handler of one of `keys`; called when the first request for it comes."""
+        """`load(key)` returns the decoder and the handler of one of `keys`; called at its first request."""
         self._flusher = flusher
         self._keys = keys
         self._load = load
         self._rows: dict[int, tuple[Decode, Handler, int, int]] = {}
 
     def __call__(self, connection: ConnectionInfo, request: Request) -> Answer:
-        """Answer one request; raises CloseConnection or ProtocolError if its connection must be closed."""
+        """Answer one request. Raises CloseConnection or ProtocolError if its connection must be closed."""
         key, version = request.api_key, request.api_version
         row = self._rows.get(key)
         if row is None:
@@ -63,12 +63,12 @@ class Dispatcher:
         context = _new(RequestContext, (version, request.client_id, connection, OPEN))
         flusher = self._flusher
         if flusher.owed:
-            flusher.owed = set()  # no answer reports what timers have appended
+            flusher.owed = set()  # no answer depends on appends by timers
         answer = handle(context, decode(version, request.body))
         if not flusher.owed:
             return answer
         if isinstance(answer, asyncio.Future | PendingAnswer):
-            flusher.owed = set()  # a request that waits for others: what it is answered then sees to its own flush
+            flusher.owed = set()  # a parked request: its later answer awaits its own flush
             return answer
         return after_flush(flusher, answer)
 
@@ -80,7 +80,7 @@ class Dispatcher:
 
 
 def unsupported_api_versions(min_version: int, max_version: int) -> bytes:
-    """The answer to an ApiVersions request of the future: version 0, error 35 and the one entry the client needs
+    """Return the answer to an ApiVersions request of an unknown version: version 0, error 35 and the entry of ApiVersions
     (KIP-511).
     """
     return struct.pack(">hihhh", ErrorCode.UNSUPPORTED_VERSION, 1, API_VERSIONS_KEY, min_version, max_version)

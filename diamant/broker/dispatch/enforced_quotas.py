@@ -1,6 +1,6 @@
-"""The quotas that the metadata log and the configuration have, handed to the server that enforces them.
+"""The quotas of the metadata log and the configuration, passed to the server, which enforces them.
 
-Without any the server has none, and requests and connections meet nothing of it.
+Without quotas the server has none, and requests and connections skip all checks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class EnforcedQuotas:
         self._node = node
         self._server = server
         self.clients: Lazy[Quotas] = Lazy(self._make_clients)
-        """Of users and client ids; made when the first limit is there."""
+        """Quotas of users and client ids, created with the first limit."""
         server.quotas = None
         node.on_reconfigured.append(self._reconfigured)
 
@@ -44,7 +44,7 @@ class EnforcedQuotas:
         self._server.keep(self.apply())
 
     async def apply(self) -> None:
-        """Make the present limits hold; names of hosts are looked up first."""
+        """Enforce the present limits. Host names are resolved first."""
         stored = self._node.metadata.image.quotas
         if stored or self.clients.made is not None:
             clients = self.clients()
@@ -83,7 +83,7 @@ class EnforcedQuotas:
         )
 
     async def _addresses(self, hosts: Iterable[str]) -> dict[str, list[str]]:
-        """The addresses of each host; none, and a warning, if its name is not known."""
+        """Return the addresses of each host; none, and a warning, if its name cannot be resolved."""
         from diamant.broker.security.quotas.connection_quotas import plain_address
 
         found: dict[str, list[str]] = {}

@@ -1,7 +1,7 @@
-"""The guard: stands before the handler of an API when there is an authorizer.
+"""The guard in front of an API's handler when there is an authorizer.
 
-It asks for what the API's row in `security/authorization/api_needs.py` wants of the request as a whole, answers a denial, and
-hands the handler the `Access` with which it asks about single things. Without an authorizer there are no guards.
+It checks the needs of the request as a whole, by the API's row in `security/authorization/api_needs.py`, answers denials, and
+passes the handler the `Access` for checks of single resources. Without an authorizer there are no guards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 
 MAX_CONNECTIONS = 1000
-"""Connections whose access to one API is kept; above that all are looked up afresh."""
+"""The most connections whose access to one API is cached; beyond that the cache is cleared."""
 
 MESSAGES = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
@@ -33,26 +33,26 @@ MESSAGES = {
 ADD_PARTITIONS_TO_TXN, FIRST_FOR_BROKERS, DESCRIBE_LOG_DIRS = 24, 4, 35
 JOIN_GROUP, FIRST_WITHOUT_PROTOCOL_NAME = 11, 7
 _ALSO_ON_TOP = frozenset({43, 45})
-"""ElectLeaders and AlterPartitionReassignments have the code on top and in every part."""
+"""ElectLeaders and AlterPartitionReassignments repeat the code at the top and in every part."""
 _AS_KAFKA: dict[int, dict[str, object]] = {
     11: {"protocol_name": None},
     48: {"entries": None},
     50: {"results": [{"user": "", "error_code": int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)}]},
 }
-"""Fields in which an error answer of Kafka differs from what other APIs would lead to expect."""
+"""Fields in which Kafka's error answers deviate from those of other APIs."""
 
 _new = tuple.__new__  # as in the dispatcher
 
 
 class WithBody(NamedTuple):
-    """A decoded request, and the bytes that a denial is made of; they are the connection's."""
+    """A decoded request, and its bytes, from which a denial is made. The connection owns the bytes."""
 
     request: object
     body: memoryview
 
 
 def guarded(key: int, authorizer: Authorizer, decode: Decode, handle: Handler) -> tuple[Decode, Handler]:
-    """An API's decoder and handler behind its row of the table. KeyError if it has none: it must not be served then."""
+    """Return an API's decoder and handler with its row's checks. KeyError without a row: such an API must not be served."""
     row = API_NEEDS[key]
     guard = Guard(key, row, authorizer, handle)
     if not row.whole:
@@ -61,7 +61,7 @@ def guarded(key: int, authorizer: Authorizer, decode: Decode, handle: Handler) -
 
 
 class Guard:
-    """One API's guard. Keeps the access of at most MAX_CONNECTIONS connections."""
+    """One API's guard. Caches the access of at most MAX_CONNECTIONS connections."""
 
     def __init__(self, key: int, row: ApiRow, authorizer: Authorizer, handle: Handler) -> None:
         self._key = key
@@ -73,7 +73,7 @@ class Guard:
         self._generation = authorizer.generation
 
     def ask(self, context: RequestContext, decoded: WithBody) -> Answer:
-        """Deny the request, or have it handled."""
+        """Deny the request, or pass it to the handler."""
         request, body = decoded
         version, client_id, connection, _ = context
         access = self._access(connection)
@@ -88,13 +88,13 @@ class Guard:
         return self._handle(_new(RequestContext, (version, client_id, connection, access)), request)
 
     def hand_on(self, context: RequestContext, request: object) -> Answer:
-        """Have a request handled of which only single things may be denied."""
+        """Pass on a request for which only single resources may be denied."""
         version, client_id, connection, _ = context
         access = self._access(connection)
         return self._handle(_new(RequestContext, (version, client_id, connection, access)), request)
 
     def _access(self, connection: ConnectionInfo) -> ClientAccess:
-        # By identity, since this is asked with every request: what is kept here cannot have its id taken by another.
+        # By identity, for speed: this runs with every request. A cached connection stays alive, so its id is unique.
         known = self._known.get(id(connection))
         if known is not None and known[0] is connection and self._generation == self._authorizer.generation:
             return known[1]
@@ -108,7 +108,7 @@ class Guard:
 
 
 def denial(key: int, version: int, body: memoryview, need: Need) -> bytes:
-    """The answer to a request of which nothing is carried out, as Kafka's `getErrorResponse` makes it."""
+    """Return the answer to a request denied as a whole, as Kafka's `getErrorResponse` makes it."""
     from diamant.broker.faults.error_response import ErrorAnswer
     from diamant.protocol.wire.message_fields import message_fields
     from diamant.protocol.wire.schemas import decode_request, encode_response_fields

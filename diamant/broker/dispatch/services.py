@@ -1,4 +1,4 @@
-"""The services: coordinators and operations of one node, each made with its first use."""
+"""The services: coordinators and operations of one node, each created on first use."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ COORDINATORS_HEAD_START_S = 0.2
 
 ERASURE_PREFIX = "diamant-erasure-"
 REDACTION_PREFIX = "diamant-redaction-"
-"""Of their files in the data directory."""
+"""The prefix of their files in the data directory."""
 
 
 class Services:
@@ -71,9 +71,9 @@ class Services:
         sasl: SaslListeners | None = None,
         audit: Lazy[AuditLog] | None = None,
     ) -> None:
-        """`load(services, key)` gives the decoder and the handler of one of the APIs that are served.
+        """`load(services, key)` returns the decoder and the handler of a served API.
 
-        `server`, `audit`: those that have served other services. `sasl`: None without a listener that has it.
+        `server`, `audit`: those of previous services, reused. `sasl`: None without a SASL listener.
         """
         self.node = node
         self.audit: Lazy[AuditLog] = audit or Lazy(self._audit)
@@ -116,7 +116,7 @@ class Services:
         self.segment_figures: Lazy[SegmentFigures] = Lazy(self._segment_figures)
         self.background_counts: Lazy[BackgroundCounts] = Lazy(self._background_counts)
         self.reset: Callable[[str, bool], Awaitable[None]]
-        """Puts the broker back to the snapshot with an id, and may keep connections. Set by `RunningBroker`."""
+        """Resets the broker to the snapshot with an id, and may keep connections. Set by `RunningBroker`."""
         self.snapshots: Lazy[Snapshots] = Lazy(self._snapshots)
         self.clock: Lazy[BrokerClock] = Lazy(self._clock)
         self.evidence: Lazy[Evidence] = Lazy(self._evidence)
@@ -126,11 +126,11 @@ class Services:
 
     @property
     def jobs(self) -> list[AnyQueue]:
-        """The queues of erasures and redactions, as far as they are made."""
+        """Return the queues of erasures and redactions that were created so far."""
         return [kind.queue for kind in (self.erasures.made, self.redactions.made) if kind is not None]
 
     def is_erasing(self) -> bool:
-        """True while an erasure or a redaction is pending."""
+        """Whether an erasure or a redaction is pending."""
         return any(queue.calls or queue.table.due or queue.attempts.in_progress for queue in self.jobs)
 
     # -- erasures and redactions ---------------------------------------------------------------------------------
@@ -143,19 +143,19 @@ class Services:
                 await kind().start()
 
     def next_job_ms(self) -> int | None:
-        """Time at which the next of them is due, on the broker's clock."""
+        """Return the due time of the next job, on the broker's clock."""
         due = (queue.next_due_ms() for queue in self.jobs)
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
     async def run_due_jobs(self) -> None:
-        """Resume those that are due."""
+        """Resume the jobs that are due."""
         for queue in self.jobs:
             await queue.resume_due()
 
     async def load_coordinators(self) -> None:
-        """Load the state of groups and transactions that there is from before, in the background if it takes long.
+        """Load the existing state of groups and transactions, in the background if it takes long.
 
-        Most have little, and members that hear of a loading group wait for seconds before they ask again.
+        The state is usually small, and members that are told of a loading group wait for seconds before they retry.
         """
         coordinators: list[TransactionCoordinator | GroupCoordinator] = []
         if TRANSACTION_STATE_TOPIC in self.node.topics.by_name:
@@ -168,12 +168,12 @@ class Services:
                     await coordinator.loaded()
 
     async def start(self) -> None:
-        """Clean, and do everything else that is due by the clock."""
+        """Start the cleaner and all jobs that follow the clock."""
         await self.cleaning.start()
         self.node.scheduler.start()
 
     async def stop(self) -> None:
-        """End what is in progress; what is to survive the stop is on disk."""
+        """End all work in progress. The state to keep is on disk."""
         for queue in self.jobs:
             await queue.stop()
         if self.compactions.made is not None:
@@ -189,7 +189,7 @@ class Services:
         if self.transactions.made is not None:
             await self.transactions.made.stop()
 
-    # -- making them ---------------------------------------------------------------------------------------------
+    # -- factories -----------------------------------------------------------------------------------------------
 
     def _set_limits(self, config: BrokerConfig) -> None:
         self.server.set_limits(ServerLimits.of(config))
@@ -286,9 +286,9 @@ class Services:
         return BackgroundCounts(self.segment_figures())
 
     def _superseded_share(self, topic: str | None) -> float | None:
-        """See `FigureHistory`; of the whole broker, of what was counted."""
+        """Return the share for `FigureHistory`; for the whole broker, over the counted partitions."""
         figures = self.segment_figures.made
-        if figures is None:  # nothing was counted, and no history is worth its imports
+        if figures is None:  # nothing was counted, and a history does not justify the imports
             return None
         known = self.node.topics.by_name.get(topic) if topic is not None else None
         share = figures.share_known() if topic is None else figures.share([] if known is None else known.logs.values())

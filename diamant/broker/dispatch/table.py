@@ -1,7 +1,7 @@
-"""The table of APIs: for each its handler and what the handler is handed. ApiVersions is computed from it.
+"""The table of APIs: their handlers and the handlers' needs. ApiVersions is computed from it.
 
-A handler's module is imported, and its needs are looked up, with the first request for it: most brokers serve a dozen
-of these APIs in their life, and importing all of them would take a good part of the start.
+The first request for an API imports its handler's module and looks up its needs: most brokers serve only a dozen of these
+APIs, and importing all of them would slow the start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Row(NamedTuple):
     module: str
     needs: Callable[[Services], tuple[Any, ...]]
     is_audited: bool = False
-    """True if requests leave a line in the audit log: those that need CREATE, DELETE, ALTER or ALTER_CONFIGS of something."""
+    """Whether requests are audited: those that need CREATE, DELETE, ALTER or ALTER_CONFIGS."""
 
 
 def _nothing(_services: Services) -> tuple[Any, ...]:
@@ -114,14 +114,14 @@ TABLE: dict[int, Row] = {
 
 
 def api_of(key: int) -> Api:
-    """The API of a row, with its decoder; KeyError for others."""
+    """Return the API of a row, with its decoder. KeyError for other keys."""
     api: Api = importlib.import_module(f"diamant.broker.handlers.{TABLE[key].module}").API
     return api
 
 
 def load(services: Services, key: int) -> tuple[Decode, Handler]:
-    """The decoder of an API, and its handler with what it needs; behind a guard if there is an authorizer, and
-    audited if its row is.
+    """Return the decoder of an API, and its handler with its needs bound; guarded if there is an authorizer, and
+    audited if its row says so.
 
     KeyError if it is not served.
     """

@@ -1,7 +1,7 @@
-"""The completion of transactions whose end is decided: their markers, and the record that they are complete.
+"""The completion of transactions in Prepare*: writes their markers and the Complete* record.
 
-Where a partition cannot take its marker (a failing disk) a transaction stays in Prepare*. It is tried again with growing
-pauses, and whenever its producer asks.
+If a partition cannot take its marker (a failing disk), the transaction stays in Prepare*. The markers are retried with growing
+pauses, and whenever the producer sends a request.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_RETRY_S, MAX_RETRY_S = 0.1, 10.0
-"""Pauses between tries to write markers that a partition refused."""
+"""Pauses between retries of markers that a partition refused."""
 
 
 class TransactionCompletion:
-    """The markers that are missing. The loop thread owns it."""
+    """The transactions with missing markers. Belongs to the loop thread."""
 
     def __init__(self, node: Node, groups: Lazy[GroupCoordinator], store: TransactionStore) -> None:
         self._node = node
@@ -39,23 +39,23 @@ class TransactionCompletion:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Stop trying."""
+        """Stop the retries."""
         self._is_stopped = True
         if self._retry_timer is not None:
             self._retry_timer.cancel()
 
     def clear(self) -> None:
-        """Forget all transactions."""
+        """Drop all transactions."""
         self._missing.clear()
 
     def partitions_without_marker(self, txn: Transaction) -> frozenset[TopicPartition]:
-        """Return the partitions of a transaction, of one that is ending those whose markers are missing."""
+        """Return the partitions of a transaction; of an ending one, those with missing markers."""
         return self._missing.get(txn.transactional_id, txn.partitions)
 
     def finish(self, txn: Transaction) -> Transaction:
-        """Write the markers that are missing, and that it is complete; the transaction as it is then.
+        """Write the missing markers and the Complete* record; return the updated transaction.
 
-        Never raises: what cannot be done now is done later.
+        Never raises: failed writes are retried later.
         """
         transactional_id, topic = txn.transactional_id, self._store.topic
         missing = write_markers(

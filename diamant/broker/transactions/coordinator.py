@@ -1,11 +1,11 @@
 """The transaction coordinator: requests of transactional producers.
 
-Every change takes one turn of the loop: decide (`transaction`), append the record, change memory, write what follows
-from it. A commit is PrepareCommit in the log, a marker in each partition, CompleteCommit in the log. SIGKILL between any
-two of these leaves a directory from which the next start continues: Prepare* holds the decision, and markers
-written twice do no harm (`completion.py`).
+Every change takes one turn of the loop: decide (`transaction`), append the record, change memory, write the markers.
+A commit is PrepareCommit in the log, a marker in each partition, CompleteCommit in the log. After a SIGKILL between any
+two of these, the next start continues from the directory: Prepare* holds the decision, and markers
+written twice are harmless (`completion.py`).
 
-Differences from Kafka: markers are written before EndTxn is answered, so the next transaction need not wait for them.
+Difference from Kafka: markers are written before EndTxn is answered, so the next transaction need not wait for them.
 
 Source: TransactionCoordinator.
 """
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 
 class TransactionCoordinator:
-    """All transactions of the broker. The loop thread owns it."""
+    """All transactions of the broker. Belongs to the loop thread."""
 
     def __init__(self, node: Node, groups: Lazy[GroupCoordinator]) -> None:
-        """`groups` is notified of markers in its topic, if it is there."""
+        """`groups`: notified of markers in its topic, if it exists."""
         self._node = node
         self.store = TransactionStore(node, lambda: self._timeouts.begin(), lambda txn: self.completion.finish(txn))
         self.completion = TransactionCompletion(node, groups, self.store)
@@ -59,16 +59,16 @@ class TransactionCoordinator:
         await self.store.stop()
 
     async def loaded(self) -> None:
-        """Wait until everything is loaded that can be now."""
+        """Wait until every readable partition is loaded."""
         await self.store.loaded()
 
     def topic_created(self, topic: Topic) -> None:
-        """Take the topic for ours if it is that of the transactions (`Topics.listeners`)."""
+        """Use the new topic if it is `__transaction_state` (`Topics.listeners`)."""
         if topic.name == TRANSACTION_STATE_TOPIC:
             self._use(topic)
 
     def topic_deleted(self, topic: Topic) -> None:
-        """Forget all that was known from the topic if it is that of the transactions (`Topics.listeners`)."""
+        """Drop all state if the deleted topic is `__transaction_state` (`Topics.listeners`)."""
         if topic.name == TRANSACTION_STATE_TOPIC:
             self._use(None)
 
@@ -77,7 +77,7 @@ class TransactionCoordinator:
         self.store.use(topic)
 
     def find(self, transactional_id: str) -> Transaction | None:
-        """As `TransactionStore.look_up`, with the markers of the last transaction written if that is possible by now."""
+        """Return as `TransactionStore.look_up` does, after retrying the missing markers of the last transaction."""
         txn = self.store.look_up(transactional_id)
         if txn is not None and txn.state in ENDING:
             txn = self.completion.finish(txn)
@@ -90,10 +90,10 @@ class TransactionCoordinator:
         expected: ProducerIdAndEpoch | None,
         new_producer_id: int | None = None,
     ) -> ProducerIdAndEpoch:
-        """Give a transactional producer its id and an epoch that fences all before it (InitProducerId).
+        """Return the id of a transactional producer, and an epoch that fences all earlier producers (InitProducerId).
 
-        NewProducerIdNeeded without `new_producer_id` if one is. KafkaError: as `find`; INVALID_TRANSACTION_TIMEOUT,
-        PRODUCER_FENCED; CONCURRENT_TRANSACTIONS while a transaction is in progress, which is thereby aborted.
+        NewProducerIdNeeded if a new id is needed and `new_producer_id` is None. KafkaError: as `find`;
+        INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS if a transaction was in progress: it is aborted.
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
@@ -133,10 +133,10 @@ class TransactionCoordinator:
         *,
         client_version: int,
     ) -> None:
-        """Make partitions part of the transaction, which begins with the first of them.
+        """Add partitions to the transaction. The first of them begins it.
 
-        The caller has seen to it that they exist. KafkaError: as `find`, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
-        CONCURRENT_TRANSACTIONS; UNSUPPORTED_VERSION for TV2 if not even `transaction.version` 1 is finalized.
+        The caller has checked that they exist. KafkaError: as `find`, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+        CONCURRENT_TRANSACTIONS; UNSUPPORTED_VERSION for TV2 if the finalized `transaction.version` is 0.
         """
         self._check_client_version(client_version)
         txn = self._known(transactional_id)
@@ -146,11 +146,11 @@ class TransactionCoordinator:
         if following is not txn:
             self.store.put(following)
         else:
-            # They may have been added a moment ago, by the same request.
+            # An earlier copy of this request may have added them just now.
             self.store.owe_flush(transactional_id)
 
     def verify_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch) -> Collection[TopicPartition]:
-        """Return the partitions that are part of the producer's transaction. KafkaError: as `add_partitions`."""
+        """Return the partitions of the producer's transaction. KafkaError: as `add_partitions`."""
         txn = self._known(transactional_id)
         transaction.check_producer(txn, producer)
         return txn.partitions
@@ -164,9 +164,9 @@ class TransactionCoordinator:
         client_version: int,
         new_producer_id: int | None = None,
     ) -> ProducerIdAndEpoch:
-        """Commit or abort; who the producer is from now on (with `client_version` 2 its epoch is raised).
+        """Commit or abort; return the producer's id and epoch from now on (`client_version` 2 raises the epoch).
 
-        NewProducerIdNeeded without `new_producer_id` if one is. KafkaError: as `add_partitions`, INVALID_TXN_STATE.
+        NewProducerIdNeeded if one is needed but not passed. KafkaError: as `add_partitions`, INVALID_TXN_STATE.
         """
         self._check_client_version(client_version)
         txn = self._known(transactional_id)
@@ -189,9 +189,9 @@ class TransactionCoordinator:
     def with_producer_id(
         self, step: Callable[[int | None], bytes], without: Callable[[], bytes]
     ) -> bytes | Coroutine[Any, Any, bytes]:
-        """Do `step(None)`, then with a new producer id if it raises NewProducerIdNeeded; `without()` if there is none.
+        """Call `step(None)`; if it raises NewProducerIdNeeded, call it with a new producer id, or `without()` if there is none.
 
-        The result, or a coroutine that gives it where a block of ids must be recorded first.
+        Return the result, or a coroutine of it if a block of ids must be recorded first.
         """
         try:
             return step(None)
@@ -204,10 +204,10 @@ class TransactionCoordinator:
         return answer
 
     def _check_client_version(self, client_version: int) -> None:
-        """A client that follows the finalized features never fails this; Kafka could not write its records either."""
+        """Refuse TV2 if `transaction.version` is 0: Kafka cannot write its records then. A correct client never requests it."""
         if client_version >= 2 and self.store.server_version < 1:
             raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION, "transaction.version is 0: transactions are ended as they were before it"
+                ErrorCode.UNSUPPORTED_VERSION, "transaction.version is 0: transactions end as in earlier versions"
             )
 
     def _known(self, transactional_id: str) -> Transaction:

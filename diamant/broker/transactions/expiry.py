@@ -1,4 +1,4 @@
-"""Transactional ids that were not used for `transactional.id.expiration.ms`: they are forgotten."""
+"""Expiry of transactional ids that were not used for `transactional.id.expiration.ms`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TOMBSTONE_BATCH = 500
-"""Tombstones in one batch: their keys stay far below any sensible `max.message.bytes`."""
+"""Tombstones per batch: their keys stay far below any sensible `max.message.bytes`."""
 
 
 class TransactionExpiry:
-    """Looks at all ids every `transaction.remove.expired.transaction.cleanup.interval.ms`."""
+    """Checks all ids every `transaction.remove.expired.transaction.cleanup.interval.ms`."""
 
     def __init__(self, node: Node, store: TransactionStore) -> None:
         self._node = node
@@ -36,7 +36,7 @@ class TransactionExpiry:
         return self._period.due_ms() if self._store.transactions else None
 
     async def _remove_expired(self) -> None:
-        """Write tombstones for ids unused for `transactional.id.expiration.ms`, and forget them."""
+        """Write tombstones for expired ids, and drop them."""
         self._period.done()
         now_ms = self._node.env.clock.now_ms()
         limit_ms = self._node.config.transactional_id_expiration_ms

@@ -1,8 +1,8 @@
 """The markers that end transactions, written to the logs of their partitions.
 
-There is one broker, so the coordinator is where the partitions are, and a marker is an append. A partition that cannot
-take its marker now is left for later; one that no longer exists, or knows a newer epoch of the producer, needs
-none. (Kafka gives up the whole transaction in the last case until its next start. Here it would then never end.)
+The only broker holds coordinator and partitions, so writing a marker is an append. A partition that cannot take its
+marker now is retried later. A deleted partition, or one that knows a newer epoch of the producer, needs
+none. (In the last case Kafka drops the whole transaction until its next start. Here it would then never end.)
 
 Source: TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler, KafkaApis.handleWriteTxnMarkersRequest.
 """
@@ -39,7 +39,7 @@ def write_marker(
     is_commit: bool,
     coordinator_epoch: int,
 ) -> None:
-    """Append a marker, and tell the group coordinator if it ends commits of offsets.
+    """Append a marker, and notify the group coordinator if it ends commits of offsets.
 
     KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR; nothing is written then.
     """
@@ -68,7 +68,7 @@ def write_markers(
     is_commit: bool,
     coordinator_epoch: int,
 ) -> frozenset[TopicPartition]:
-    """Write the markers of a transaction; the partitions that could not take theirs."""
+    """Write the markers of a transaction; return the partitions that could not take theirs."""
     missing = []
     for topic, partition in sorted(partitions) if len(partitions) > 1 else partitions:
         try:
@@ -93,9 +93,9 @@ def write_markers(
 
 
 def _log(node: Node, topic: str, partition: int) -> Log | None:
-    """The log of a partition, None if it is gone for good; KafkaError KAFKA_STORAGE_ERROR if it should be there.
+    """Return the log of a partition; None if it was deleted. KafkaError KAFKA_STORAGE_ERROR if it should exist.
 
-    A topic in creation has the name of one that was deleted: what the transaction has written went with that.
+    A topic in creation replaces a deleted one of the same name, and with it the records of the transaction.
     """
     try:
         log = node.topics.log(topic, partition)

@@ -1,12 +1,12 @@
 """Reads a partition of `__transaction_state`: the last value of each transactional id.
 
-The bytes are read in a thread. The records are decoded on the loop, a piece at a time, so that others get their turn. A
-small partition is read on the loop, at once. A record that cannot be decoded is left out and reported; Kafka skips key
-versions it does not know and stops at a broken value.
+A thread reads the bytes. The loop decodes the records piece by piece, and yields in between. A small partition is read on
+the loop, at once. A record that cannot be decoded is skipped and logged; Kafka skips unknown key versions, and stops at a
+broken value.
 
-Values are only decoded once the end is reached: most were replaced by later ones.
+Values are decoded only at the end of the log: later ones replace most of them.
 
-Memory: one piece of the log, `CHUNK_BYTES` or one batch; what is found is bounded by the number of transactional ids.
+Memory: one piece of the log, `CHUNK_BYTES` or one batch, and one value for each transactional id.
 
 Source: TransactionStateManager.loadTransactionMetadata.
 """
@@ -37,15 +37,15 @@ class Piece(NamedTuple):
 
     slices: tuple[FileSlice, ...]
     offset: int
-    """The offset at which reading began: records of the first batch before it are known already."""
+    """The offset at which reading began: earlier records of the first batch are known already."""
 
 
 _Found = dict[bytes, tuple[int, bytes]]
-"""Key to offset and value of the last record that had it."""
+"""From key to offset and value of its last record."""
 
 
 async def load(log: Log) -> dict[str, Transaction]:
-    """Return the transactions in a log, reading as long as there is more. Raises OSError, KafkaError."""
+    """Return the transactions in a log, reading to its end. Raises OSError, KafkaError."""
     found: _Found = {}
     offset = log.log_start_offset
     is_small = log.size <= SMALL_LOG_BYTES
@@ -67,7 +67,7 @@ def _bytes(piece: Piece) -> bytes:
 
 
 def _apply(piece: Piece, data: bytes, found: _Found, log: Log) -> int:
-    """Take over the records of a piece; the offset that follows it."""
+    """Apply the records of a piece; return the offset after it."""
     offset = piece.offset
     for position, header in iter_headers(data):
         offset = max(offset, header.next_offset)

@@ -1,7 +1,7 @@
 """Transactions by id, loaded from and written to `__transaction_state`.
 
-Memory: one `Transaction` (about 500 bytes and 100 for each open partition) per transactional id that was used within
-`transactional.id.expiration.ms`; as in Kafka nothing else bounds their number.
+Memory: one `Transaction` (about 500 bytes, plus 100 for each open partition) per transactional id used within
+`transactional.id.expiration.ms`; as in Kafka, nothing else bounds their number.
 
 Source: TransactionStateManager.
 """
@@ -29,10 +29,10 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionStore:
-    """All transactions of the broker. The loop thread owns it."""
+    """All transactions of the broker. Belongs to the loop thread."""
 
     def __init__(self, node: Node, opened: Callable[[], None], unfinished: Callable[[Transaction], object]) -> None:
-        """`opened()` is called with the first open transaction; `unfinished` with those loaded whose end was decided."""
+        """`opened()` is called at the first open transaction, `unfinished` with each loaded transaction in Prepare*."""
         config = node.config
         self._node = node
         self._opened = opened
@@ -50,10 +50,10 @@ class TransactionStore:
             },
         )
         self.transactions: dict[str, Transaction] = {}
-        """By transactional id; to be read only."""
+        """By transactional id; read-only."""
         self._open: dict[str, None] = {}
         """Ids of transactions in progress, oldest first."""
-        self._in_use: Topic | None = None  # whose records `transactions` is
+        self._in_use: Topic | None = None  # the source of `transactions`
         self._loader: PartitionLoader[dict[str, Transaction]] | None = None  # None when every partition is loaded
         self._is_stopped = False
 
@@ -63,7 +63,7 @@ class TransactionStore:
         if self._loader is not None:
             await self._loader.stop()
 
-    # -- what others ask -------------------------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------------------------------
 
     @property
     def server_version(self) -> int:
@@ -72,25 +72,25 @@ class TransactionStore:
 
     @property
     def open_transactions(self) -> list[Transaction]:
-        """Transactions in progress or ending, the oldest first."""
+        """Return the transactions in progress or ending, the oldest first."""
         return [self.transactions[transactional_id] for transactional_id in self._open]
 
     @property
     def has_open(self) -> bool:
-        """True with transactions in progress or ending."""
+        """Whether transactions are in progress or ending."""
         return bool(self._open)
 
     @property
     def next_timeout_ms(self) -> int | None:
-        """Time at which the first open transaction times out; None without any."""
+        """Return the time at which the first open transaction times out; None if none is open."""
         found = (txn for txn in self.open_transactions if txn.state not in ENDING)
         return min((txn.start_ms + txn.timeout_ms + 1 for txn in found), default=None)
 
     def look_up(self, transactional_id: str) -> Transaction | None:
-        """Return what is known of an id.
+        """Return the transaction of an id; None if the id is unknown.
 
-        KafkaError: INVALID_REQUEST for the empty id; NOT_COORDINATOR as long as the topic does not exist (FindCoordinator
-        makes it) or its partition cannot be used; COORDINATOR_LOAD_IN_PROGRESS.
+        KafkaError: INVALID_REQUEST for the empty id; NOT_COORDINATOR if the topic does not exist (FindCoordinator creates
+        it) or its partition cannot be used; COORDINATOR_LOAD_IN_PROGRESS.
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
@@ -110,7 +110,7 @@ class TransactionStore:
     # -- changes ---------------------------------------------------------------------------------------------------------
 
     def put(self, txn: Transaction) -> Transaction:
-        """Write a transaction down, then let it count. KafkaError if it could not be written; nothing changed then."""
+        """Write a transaction, then apply it. KafkaError if it could not be written; then nothing has changed."""
         transactional_id = txn.transactional_id
         value = encode_value(to_value(txn), 1 if self.server_version >= 1 else 0)
         record = KeyValue(encode_key(transactional_id), value)
@@ -122,14 +122,14 @@ class TransactionStore:
         return txn
 
     def remove(self, partition: int, transactional_ids: Iterable[str]) -> None:
-        """Write tombstones for ids of one partition, and forget them. KafkaError if they could not be written."""
+        """Write tombstones for ids of one partition, and drop the ids. KafkaError if they could not be written."""
         ids = list(transactional_ids)
         self.topic.append(partition, [KeyValue(encode_key(transactional_id), None) for transactional_id in ids])
         for transactional_id in ids:
             del self.transactions[transactional_id]
 
     def owe_flush(self, transactional_id: str) -> None:
-        """Have the answer in progress wait until the log of an id is as durable as configured."""
+        """Make the present request's answer wait until the log of an id is as durable as configured."""
         self._node.flusher.owe(self.topic.log(self.topic.partition_of(transactional_id)))
 
     def _take(self, txn: Transaction) -> None:
@@ -145,17 +145,17 @@ class TransactionStore:
 
     @property
     def is_loading(self) -> bool:
-        """True while some transactions are not in memory yet."""
+        """Whether some transactions are not in memory yet."""
         return self._loader is not None and not self._loader.is_done
 
     async def loaded(self) -> None:
-        """Wait until everything is loaded that can be now."""
+        """Wait until every readable partition is loaded."""
         if self._loader is not None:
             await self._loader.done()
 
     def check_all_loaded(self) -> None:
-        """KafkaError COORDINATOR_LOAD_IN_PROGRESS as long as some transactions are not in memory yet. Those that the disk does
-        not give are not waited for.
+        """Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS if some transactions are not in memory yet. Partitions that the disk
+        cannot read do not count.
         """
         if self._loader is not None and not self._loader.is_done:
             raise KafkaError(
@@ -164,7 +164,7 @@ class TransactionStore:
             )
 
     def use(self, topic: Topic | None) -> None:
-        """Load the transactions of a topic in place of what is known; None: there is no topic."""
+        """Replace the transactions by those of a topic; None: there is no topic."""
         if self._loader is not None:
             self._loader.cancel()
             self._loader = None
@@ -181,7 +181,7 @@ class TransactionStore:
             loader.start()
 
     async def _take_over(self, partition: int, found: dict[str, Transaction]) -> None:
-        """Take over a partition that was read, and finish the transactions whose end was decided."""
+        """Adopt the transactions of a loaded partition, and finish those in Prepare*."""
         unfinished = []
         strangers = 0
         for txn in found.values():
@@ -192,7 +192,7 @@ class TransactionStore:
             if txn.state in ENDING:
                 unfinished.append(txn)
         if strangers:
-            # The topic was given more partitions. Records of these ids since then are in others, and count.
+            # The topic was given more partitions. Later records of these ids are in other partitions and take precedence.
             logger.warning("%s-%d: %d ids that belong elsewhere are left out", self.topic.name, partition, strangers)
         for txn in unfinished:
             logger.info("%s: %s of transaction %s is finished", self.topic.name, txn.state.label, txn.transactional_id)
@@ -202,7 +202,7 @@ class TransactionStore:
 
 
 def _append_error(error: KafkaError) -> KafkaError:
-    """The client's error if the state cannot be written (TransactionStateManager.appendTransactionToLog)."""
+    """Return the client's error for a failed write of the state (TransactionStateManager.appendTransactionToLog)."""
     code = error.code
     if code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER):
         code = ErrorCode.NOT_COORDINATOR

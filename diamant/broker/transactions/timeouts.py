@@ -1,4 +1,4 @@
-"""Transactions that are open for longer than their producers allow: they are aborted."""
+"""Aborts of transactions that are open for longer than their timeout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionTimeouts:
-    """Looks at open transactions every `transaction.abort.timed.out.transaction.cleanup.interval.ms`."""
+    """Checks open transactions every `transaction.abort.timed.out.transaction.cleanup.interval.ms`."""
 
     def __init__(self, node: Node, store: TransactionStore, completion: TransactionCompletion) -> None:
         self._node = node
@@ -31,7 +31,7 @@ class TransactionTimeouts:
         )
 
     def begin(self) -> None:
-        """Look an interval from now: a transaction is open, and none was before."""
+        """Schedule a check one interval from now: the first transaction has been opened."""
         self._period.done()
         self._node.scheduler.poke()
 
@@ -53,7 +53,7 @@ class TransactionTimeouts:
             txn = self._store.transactions.get(transactional_id)
             now_ms = self._node.env.clock.now_ms()
             if txn is None or not txn.is_timed_out(now_ms):
-                return  # it ended while an id was fetched
+                return  # the transaction ended while an id was fetched
             aborted = fenced(txn, now_ms, server_version=self._store.server_version, new_producer_id=new_producer_id)
             self._completion.finish(self._store.put(aborted))
             logger.info("transaction %s was open for more than %d ms: aborted", transactional_id, txn.timeout_ms)

@@ -6,15 +6,15 @@
     Ongoing ──────> PrepareAbort ───> CompleteAbort      from Complete*: add partitions → Ongoing,
       └───────────> PrepareCommit ──> CompleteCommit                     init producer → Empty
 
-A `Transaction` is a value. To change it, a caller asks one of the functions here for the next value, writes that to the
-log, and only then replaces the old one: nothing is half done, and a refusal (KafkaError) has no effect. Kafka's state
+A `Transaction` is a value. To change it, a caller gets the next value from a function of this module, writes that to the
+log, and only then replaces the old one: no change is partial, and a refusal (KafkaError) has no effect. Kafka's state
 PrepareEpochFence, between the decision to fence and PrepareAbort, is never stored, and is not needed here.
 
-There are two ways of ending a transaction (KIP-890); the version of the client's request selects one:
+A transaction ends in one of two ways (KIP-890), selected by the version of the client's request:
 
-    TV1   the epoch stays; EndTxn sent again is recognised by the state
-    TV2   every end raises the epoch, so a request with the epoch before it is one sent again, and a batch that comes late
-          is refused by the partitions, whose markers carry the raised epoch
+    TV1   the epoch stays; a retried EndTxn is recognised by the state
+    TV2   every end raises the epoch: a request with the previous epoch is a retry, and the partitions refuse a late
+          batch, since their markers carry the raised epoch
 
 Source: TransactionMetadata, TransactionCoordinator (prepareInitProducerIdTransit, endTransaction).
 """
@@ -36,13 +36,13 @@ NO_TIME_MS = -1
 
 MAX_EPOCH = 0x7FFF
 LAST_CLIENT_EPOCH = MAX_EPOCH - 1
-"""No client gets an epoch beyond this one, so that it can always be fenced."""
+"""The highest epoch given to clients, so that each can still be fenced."""
 
 TopicPartition = tuple[str, int]
 
 
 class TransactionState(IntEnum):
-    """The states, with the numbers that `__transaction_state` has for them."""
+    """The states, with their numbers in `__transaction_state`."""
 
     EMPTY = 0
     ONGOING = 1
@@ -55,7 +55,7 @@ class TransactionState(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name that clients see, like "PrepareCommit"."""
+        """The name shown to clients, such as "PrepareCommit"."""
         return self.name.title().replace("_", "")
 
 
@@ -68,7 +68,7 @@ IDLE = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
 
 
 class NewProducerIdNeeded(Exception):
-    """The epochs of the producer id are used up: do the same again with a new id."""
+    """The epochs of the producer id are exhausted: retry with a new id."""
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -82,7 +82,7 @@ NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class Transaction(NamedTuple):
-    """All that is known of one transactional id. -1 stands for "none" throughout; times are ms."""
+    """The state of one transactional id. -1 means "none" in all fields; times in ms."""
 
     transactional_id: str
     producer_id: int
@@ -93,35 +93,35 @@ class Transaction(NamedTuple):
     start_ms: int = NO_TIME_MS
     last_update_ms: int = NO_TIME_MS
     previous_producer_id: int = NO_PRODUCER_ID
-    """The id that the change before this one left: a client may ask again with it after its epochs were used up."""
+    """The id before the last change: after its epochs were exhausted, a client may retry with it."""
     next_producer_id: int = NO_PRODUCER_ID
-    """The id that takes over when the transaction now ending has used up the last epoch (TV2)."""
+    """The id to use next if the transaction now ending has used the last epoch (TV2)."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch before this one, if its owner raised it itself. Not stored, as in Kafka."""
+    """The previous epoch, if its owner raised it itself. Not stored, as in Kafka."""
     client_version: int = 0
-    """The `transaction.version` in whose way the client last acted: 0 for TV1 too, as Kafka has it, or 2."""
+    """The `transaction.version` of the client's last request: 2, or 0, which as in Kafka includes TV1."""
 
     @property
     def identity(self) -> ProducerIdAndEpoch:
-        """The producer id and epoch of now."""
+        """The present producer id and epoch."""
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
     def is_commit(self) -> bool:
-        """True if it ends, or ended, with a commit."""
+        """Whether the transaction ends, or has ended, with a commit."""
         return self.state in (PREPARE_COMMIT, COMPLETE_COMMIT)
 
     @property
     def is_exhausted(self) -> bool:
-        """True if the producer id has no epoch left."""
+        """Whether the producer id has no epoch left."""
         return self.producer_epoch >= LAST_CLIENT_EPOCH
 
     def is_timed_out(self, now_ms: int) -> bool:
-        """True if it has been open for longer than its timeout."""
+        """Return whether the transaction has been open for longer than its timeout."""
         return self.state is ONGOING and self.start_ms + self.timeout_ms < now_ms
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """True if it has been idle for `expiration_ms`."""
+        """Return whether the id has been idle for `expiration_ms`."""
         return self.state in IDLE and self.last_update_ms <= now_ms - expiration_ms
 
 
@@ -129,7 +129,7 @@ class Transaction(NamedTuple):
 
 
 def created(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
-    """Return a transactional id that is seen for the first time, with epoch 0."""
+    """Return the transaction of a new transactional id, with epoch 0."""
     return Transaction(
         transactional_id, producer_id, 0, timeout_ms, last_update_ms=now_ms, previous_producer_id=producer_id
     )
@@ -144,11 +144,11 @@ def initialized(
     new_producer_id: int | None,
     server_version: int,
 ) -> Transaction:
-    """Return the next epoch, or a new id, for a producer that introduces itself; of an open transaction its abort.
+    """Return the transaction with the next epoch, or a new id, for an initializing producer; an open one is aborted.
 
-    After an abort (state PREPARE_ABORT) the client gets CONCURRENT_TRANSACTIONS and comes again. `expected` is
-    who the client believes to be (KIP-360), None for one that starts. NewProducerIdNeeded without `new_producer_id` if
-    the epochs are used up. KafkaError: PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+    After an abort (state PREPARE_ABORT) the client gets CONCURRENT_TRANSACTIONS and retries. `expected`: the client's
+    own view of its id and epoch (KIP-360), None at its start. NewProducerIdNeeded if the epochs are exhausted and
+    `new_producer_id` is None. KafkaError: PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """
     if expected is not None and not _may_be(txn, expected):
         raise _fenced(txn, expected)
@@ -175,7 +175,7 @@ def initialized(
     if expected.producer_epoch == txn.producer_epoch:
         return fresh._replace(producer_epoch=raised, last_producer_epoch=txn.producer_epoch)
     if expected.producer_epoch == txn.last_producer_epoch:
-        return fresh  # the answer was lost, and it asks again: no other producer has initialized since
+        return fresh  # a retry after a lost answer: no other producer has initialized since
     raise _fenced(txn, expected)
 
 
@@ -196,7 +196,7 @@ def with_partitions(
     *,
     client_version: int,
 ) -> Transaction:
-    """Return the transaction with `partitions`, begun if none is open; `txn` itself if it has them all.
+    """Return the transaction with `partitions` added, begun if none is open; `txn` itself if it has them all.
 
     KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """
@@ -221,7 +221,7 @@ def with_partitions(
 
 
 def check_producer(txn: Transaction, producer: ProducerIdAndEpoch) -> None:
-    """Check that `producer` may act in a transaction that is not ending; raises what `with_partitions` does."""
+    """Check that `producer` may act in a transaction that is not ending. Errors: as `with_partitions`."""
     if txn.producer_id != producer.producer_id:
         raise _other_producer_id(txn, producer)
     if txn.producer_epoch != producer.producer_epoch:
@@ -230,7 +230,7 @@ def check_producer(txn: Transaction, producer: ProducerIdAndEpoch) -> None:
         raise _concurrent(txn)
 
 
-# -- EndTxn and what ends a transaction without it -----------------------------------------------------------------------
+# -- EndTxn, and ends without it -----------------------------------------------------------------------------------------
 
 
 def ended(
@@ -242,9 +242,9 @@ def ended(
     now_ms: int,
     new_producer_id: int | None,
 ) -> Transaction | None:
-    """Return the transaction in PrepareCommit or PrepareAbort; None if it has ended so and the client asks again.
+    """Return the transaction in PrepareCommit or PrepareAbort; None if it has already ended so and this is a retry.
 
-    NewProducerIdNeeded as with `initialized`. KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+    NewProducerIdNeeded as for `initialized`. KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
     CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
     if client_version >= 2:
@@ -293,16 +293,16 @@ def _ended_tv2(
             raise _impossible(txn, is_commit)
         if is_commit:
             raise _impossible(txn, is_commit)
-    # An abort without a transaction (of a client that never came to write) begins and ends in one.
+    # An abort without a transaction (of a client that has written nothing) begins and ends one at once.
     start_ms = txn.start_ms if txn.state is ONGOING else now_ms
     return _ending_raised(txn, is_commit, now_ms, new_producer_id)._replace(start_ms=start_ms)
 
 
 def fenced(txn: Transaction, now_ms: int, *, server_version: int, new_producer_id: int | None) -> Transaction:
-    """Return the abort of an open transaction that its producer did not ask for: a timeout, or another producer.
+    """Return the abort of an open transaction without its producer's request: a timeout, or another producer.
 
-    The epoch is raised, which fences its producer. From `server_version` 2 on that producer can initialize again with
-    the old epoch, and gets the new one. NewProducerIdNeeded as with `initialized`.
+    The raised epoch fences the producer. From `server_version` 2 on, that producer can initialize again with the old
+    epoch, and gets the new one. NewProducerIdNeeded as for `initialized`.
     """
     if server_version >= 2:
         return _ending_raised(txn, False, now_ms, new_producer_id)
@@ -312,7 +312,7 @@ def fenced(txn: Transaction, now_ms: int, *, server_version: int, new_producer_i
 
 
 def _ending_raised(txn: Transaction, is_commit: bool, now_ms: int, new_producer_id: int | None) -> Transaction:
-    """As TV2 ends transactions: in the next epoch, after the last one with another producer id."""
+    """Return the ending transaction of TV2: in the next epoch or, after the last epoch, with another producer id."""
     next_producer_id = NO_PRODUCER_ID
     if txn.is_exhausted:
         if new_producer_id is None:
@@ -336,7 +336,7 @@ def _ending(txn: Transaction, is_commit: bool, now_ms: int) -> Transaction:
 
 
 def completed(txn: Transaction, now_ms: int) -> Transaction:
-    """Return an ending transaction as it is once all its markers are written."""
+    """Return an ending transaction as completed: all its markers are written."""
     done = txn._replace(
         state=COMPLETE_COMMIT if txn.is_commit else COMPLETE_ABORT,
         partitions=frozenset(),
@@ -353,7 +353,7 @@ def completed(txn: Transaction, now_ms: int) -> Transaction:
 
 
 def to_value(txn: Transaction) -> TransactionValue:
-    """Return what `__transaction_state` keeps."""
+    """Return the value for `__transaction_state`."""
     by_topic = groupby(sorted(txn.partitions), itemgetter(0))
     partitions = tuple(TransactionPartitions(topic, tuple(index for _, index in found)) for topic, found in by_topic)
     return TransactionValue(
@@ -371,7 +371,7 @@ def to_value(txn: Transaction) -> TransactionValue:
 
 
 def from_value(transactional_id: str, value: TransactionValue) -> Transaction | None:
-    """Return what was stored; None for an id that is dead. ValueError for a status that does not exist."""
+    """Return the stored transaction; None for a dead id. ValueError for an unknown status."""
     state = TransactionState(value.status)
     if state is TransactionState.DEAD:
         return None

@@ -1,11 +1,11 @@
 """Checks that a producer may write transactional records to a partition (KIP-890).
 
-A partition with an open transaction of this producer and epoch takes them without a question. Otherwise the coordinator
-checks that the partition was added to the transaction (TV1), or adds it now (TV2). This happens in the turn of the loop
-in which the batch is appended, so no transaction can end between the check and the append.
+A partition with an open transaction of this producer and epoch needs no check. Otherwise the coordinator checks that the
+partition was added to the transaction (TV1), or adds it now (TV2). The check and the append happen in the same turn of
+the loop, so no transaction can end in between.
 
-Before that, the partition records the producer (`ProducerStateManager.start_verification`): a refused batch leaves its
-sequence number there, and a later one does not get in before it.
+Before the check, the partition records the producer (`ProducerStateManager.start_verification`): a refused batch leaves
+its sequence number there, so that no later batch is appended before it.
 
 Source: ReplicaManager.maybeSendPartitionsToTransactionCoordinator, AddPartitionsToTxnManager,
 UnifiedLog.maybeStartTransactionVerification.
@@ -26,12 +26,12 @@ _NOT_NOW = frozenset(
 
 
 class Support(NamedTuple):
-    """The client's support for transactions, as the version of its request tells (TransactionSupportedOperation)."""
+    """The client's support for transactions, derived from its request's version (TransactionSupportedOperation)."""
 
     knows_abortable: bool
-    """It understands TRANSACTION_ABORTABLE."""
+    """The client understands TRANSACTION_ABORTABLE."""
     adds_partitions: bool
-    """TV2: writing to a partition makes it part of the transaction."""
+    """TV2: writing to a partition adds it to the transaction."""
 
 
 class Write(NamedTuple):
@@ -52,16 +52,16 @@ class Transactions(Protocol):
         *,
         client_version: int,
     ) -> None:
-        """Make partitions part of a transaction."""
+        """Add partitions to a transaction."""
         ...
 
     def verify_partitions(self, transactional_id: str, producer: ProducerIdAndEpoch) -> Collection[TopicPartition]:
-        """Return the partitions that are part of the producer's transaction."""
+        """Return the partitions of the producer's transaction."""
         ...
 
 
 class TransactionVerification:
-    """Answers for the coordinator; the loop thread owns it."""
+    """Checks transactional writes with the coordinator. Belongs to the loop thread."""
 
     def __init__(self, coordinator: Transactions) -> None:
         self._coordinator = coordinator
@@ -75,12 +75,12 @@ class TransactionVerification:
         *,
         is_enabled: bool = True,
     ) -> Mapping[tuple[str, int], KafkaError]:
-        """Return what speaks against each of `writes`, by topic and partition; adds partitions to the transaction.
+        """Return the error of each refused write, by topic and partition; add partitions to the transaction (TV2).
 
-        Without `is_enabled` (transaction.partition.verification.enable) only TV2 clients' partitions are added. Error
-        codes: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING; INVALID_TXN_STATE or, if the client knows it,
-        TRANSACTION_ABORTABLE; for now NOT_ENOUGH_REPLICAS or, TV2, CONCURRENT_TRANSACTIONS. Sequence numbers are left to
-        the log.
+        Without `is_enabled` (transaction.partition.verification.enable), only partitions of TV2 clients are added. Error
+        codes: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING; INVALID_TXN_STATE or, if the client understands it,
+        TRANSACTION_ABORTABLE; as retriable ones NOT_ENOUGH_REPLICAS or, with TV2, CONCURRENT_TRANSACTIONS. The log checks
+        sequence numbers.
         """
         if not is_enabled and not support.adds_partitions:
             return {}
@@ -120,7 +120,7 @@ class TransactionVerification:
 def _has_to_be_asked(
     write: Write, producer: ProducerIdAndEpoch, support: Support, errors: dict[tuple[str, int], KafkaError]
 ) -> bool:
-    """True if only the coordinator can decide; the partition's own objections to the batch go to `errors`."""
+    """Return whether the coordinator has to decide. The partition's own refusal of the batch is added to `errors`."""
     log, base_sequence = write
     try:
         return log.producers.start_verification(
@@ -136,7 +136,7 @@ def _has_to_be_asked(
 
 
 def _told(error: KafkaError, support: Support) -> KafkaError:
-    """The error that a producer gets for the coordinator's error."""
+    """Return the producer's error for the coordinator's error."""
     if error.code is ErrorCode.PRODUCER_FENCED:
         return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "")
     if error.code in _NOT_NOW or (error.code is ErrorCode.CONCURRENT_TRANSACTIONS and not support.adds_partitions):
