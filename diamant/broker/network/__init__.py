@@ -1,1 +1,1 @@
-"""Sockets, buffers and frames of the Kafka port, and the contract of a handler."""
+"""The Kafka port: sockets, buffers and frames, and the contract of a handler."""

@@ -1,7 +1,7 @@
-"""Accepting connections: some in each turn of the loop, none when descriptors are short or `max.connections` is reached.
+"""The acceptor of connections: a batch per turn of the loop, none while descriptors or `max.connections` are exhausted.
 
-A listener accepts nothing while there are as many connections as `max.connections` allows, in all or on itself; who connects
-waits in the socket's queue, as in Kafka (KIP-402). A connection takes its slot when it is accepted, before a TLS handshake.
+A listener stops accepting while the broker or the listener has reached its `max.connections`; further clients wait in the
+socket's backlog, as in Kafka (KIP-402). A connection takes its slot when it is accepted, before a TLS handshake.
 
 Source: SocketServer.Acceptor, ConnectionQuotas.waitForConnectionSlot.
 """
@@ -25,50 +25,50 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ACCEPTED_PER_TURN = 100
-"""Connections that one listener accepts before others get their turn."""
+"""The most connections that one listener accepts per turn of the loop."""
 
 MIN_BACKLOG = 1024
-"""Connections that may wait to be accepted, whatever the configuration says.
+"""The minimum size of the backlog, regardless of the configuration.
 
-Kafka has a thread that does nothing but accept. Here a busy loop may take some milliseconds, and a client that finds the
-backlog full tries again after a whole second.
+Kafka accepts in a dedicated thread. Here a busy loop may take some milliseconds, and a client that finds the backlog full
+retries only after a second.
 """
 
 ACCEPT_RETRY_S = 1
-"""Pause after accepting has failed for want of descriptors."""
+"""The pause after a failure to accept for lack of descriptors."""
 
 
 FULL_TOLD_S = 60.0
-"""A listener that waits for a free slot says so this often at most."""
+"""The shortest interval between two log lines of a listener that waits for a free slot."""
 
 
 class ConnectionSlots:
-    """The connections that there are, in all and on each listener, and the acceptors that wait until there are fewer."""
+    """The number of open connections, in total and per listener, and the acceptors that wait for a free slot."""
 
     def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
         self.taken: Counter[str] = Counter()
-        """By listener."""
+        """The open connections by listener."""
         self.waiting: set[Acceptor] = set()
 
     def set_limits(self, limits: ServerLimits) -> None:
-        """Have others hold from now on; connections beyond them stay."""
+        """Replace the limits; existing connections beyond them are kept."""
         self._limits = limits
         self._wake()
 
     def why_full(self, listener: str) -> str:
-        """The limit that a listener has reached; empty if it may have another connection."""
+        """The limit that blocks a listener; empty if it may have another connection."""
         own, of_all = self._limits.max_connections_of.get(listener), self._limits.max_connections
         if own is not None and self.taken[listener] >= own:
             return f"listener.name.{listener.lower()}.max.connections={own}"
         return "" if self.taken.total() < of_all else f"max.connections={of_all}"
 
     def take(self, listener: str) -> None:
-        """Count a connection that was accepted."""
+        """Count an accepted connection."""
         self.taken[listener] += 1
 
     def free(self, listener: str) -> None:
-        """Count one that is gone."""
+        """Stop counting a closed connection."""
         self.taken[listener] -= 1
         self._wake()
 
@@ -78,7 +78,7 @@ class ConnectionSlots:
 
 
 class Admitting(Protocol):
-    """A server, as an acceptor sees it."""
+    """The acceptor's view of a server."""
 
     admission: ConnectionAdmission | None
     slots: ConnectionSlots
@@ -87,7 +87,7 @@ class Admitting(Protocol):
 class Acceptor:
     """Accepts the connections of one listening socket. Belongs to the loop thread.
 
-    Not asyncio's server: one that is closed between accepting a connection and setting it up leaves that socket open.
+    It replaces asyncio's server, which leaks the socket if it is closed between accepting a connection and setting it up.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class Acceptor:
         make: Callable[[], asyncio.BaseProtocol],
         server: Admitting,
     ) -> None:
-        """Listen on a bound socket, which is owned from now on; `make` makes the protocol of each connection.
+        """Listen on a bound socket and take ownership of it. `make` creates the protocol of each connection.
 
-        The protocol frees the slot when its connection is gone.
+        The protocol frees the slot when its connection is closed.
         """
         sock.setblocking(False)
-        _set_buffers(sock, limits)  # inherited by what is accepted; the receive buffer must be known before
+        _set_buffers(sock, limits)  # inherited by accepted sockets; the receive buffer must be set before listening
         sock.listen(max(limits.backlog, MIN_BACKLOG))
         self._loop = asyncio.get_running_loop()
         self._sock = sock
@@ -111,13 +111,13 @@ class Acceptor:
         self._make = make
         self._server = server
         self._full_told_s = -FULL_TOLD_S
-        self._waiting: socket.socket | None = None  # accepted, and taken when the time has come
+        self._waiting: socket.socket | None = None  # accepted, but held back by a rate limit
         self._accepting: set[asyncio.Task[Any]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._loop.add_reader(sock, self._accept)
 
     def close(self) -> None:
-        """Stop listening; harmless a second time."""
+        """Stop listening. Idempotent."""
         if self._sock.fileno() < 0:
             return
         if self._retry is not None:
@@ -143,7 +143,7 @@ class Acceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Out of descriptors: the connection stays in the backlog, and would wake us again at once.
+                # Out of descriptors: the connection stays in the backlog and would wake the loop again at once.
                 logger.error("cannot accept connections, trying again in %d s: %s", ACCEPT_RETRY_S, error)
                 self._pause(ACCEPT_RETRY_S)
                 return
@@ -163,7 +163,7 @@ class Acceptor:
         self._retry = self._loop.call_later(pause_s, self.resume)
 
     def _is_full(self) -> bool:
-        """True if there are too many connections; then it is woken when there are fewer."""
+        """True if no slot is free; the acceptor is then resumed once there is one."""
         why = self._server.slots.why_full(self._listener)
         if not why:
             self._server.slots.waiting.discard(self)
@@ -171,11 +171,11 @@ class Acceptor:
         self._server.slots.waiting.add(self)
         if monotonic() - self._full_told_s >= FULL_TOLD_S:
             self._full_told_s = monotonic()
-            logger.warning("listener %s has as many connections as %s allows: others wait", self._listener, why)
+            logger.warning("listener %s has reached %s: further connections wait", self._listener, why)
         return True
 
     def resume(self) -> None:
-        """Take what waits, and accept again, unless there are too many connections."""
+        """Take the held-back connection and accept again, unless no slot is free."""
         if self._is_full():
             return
         waiting, self._waiting = self._waiting, None
@@ -184,8 +184,8 @@ class Acceptor:
         self._loop.add_reader(self._sock, self._accept)
 
     def _take(self, connection: socket.socket) -> None:
-        # asyncio does so only where a socket names its protocol, which an accepted one does not. Without it the end of
-        # an answer waits for an acknowledgement that the peer delays.
+        # asyncio sets this only for sockets that name their protocol, which accepted ones do not. Without it, the end of
+        # a response waits for an acknowledgement that the peer delays.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._server.slots.take(self._listener)
         task = self._loop.create_task(self._loop.connect_accepted_socket(self._make, connection))
@@ -195,8 +195,8 @@ class Acceptor:
     def _set_up(self, task: asyncio.Task[Any]) -> None:
         self._accepting.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._server.slots.free(self._listener)  # its protocol has not been told of it
-            logger.debug("a connection was gone before it was set up: %s", error)
+            self._server.slots.free(self._listener)  # its protocol was never notified
+            logger.debug("a connection was closed before it was set up: %s", error)
 
 
 def _set_buffers(sock: socket.socket, limits: ServerLimits) -> None:

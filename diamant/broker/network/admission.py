@@ -1,6 +1,6 @@
-"""The admission of new connections where their rate is limited: sockets that wait, and sockets that are to be closed.
+"""The admission of new connections with a rate limit: it delays accepting, or holds refused sockets until they are closed.
 
-Bounds: `MAX_HELD` sockets of refused connections; beyond it they are closed at once.
+Bounds: `MAX_HELD` sockets of refused connections; further ones are closed at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_HELD = 1000
 
 
 class ConnectionAdmission:
-    """The admission to all listeners of a broker."""
+    """The admission of connections to all listeners of a broker."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, quotas: ConnectionQuotas) -> None:
         self._loop = loop
@@ -24,7 +24,7 @@ class ConnectionAdmission:
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
 
     def wait_s(self, sock: socket.socket, host: str, listener: str) -> float | None:
-        """The time until an accepted connection, and those behind it, are taken; None: it is refused, and the socket gone."""
+        """The delay of an accepted connection and of later ones. None: it is refused, and this object owns the socket."""
         wait_ms, refused_ms = self.quotas.ask(host, listener)
         if not refused_ms:
             return wait_ms / 1000
@@ -35,7 +35,7 @@ class ConnectionAdmission:
         return None
 
     def close(self) -> None:
-        """Close all sockets that are held."""
+        """Close all held sockets."""
         for sock, timer in list(self._held.items()):
             timer.cancel()
             self._close(sock)

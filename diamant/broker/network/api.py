@@ -1,4 +1,4 @@
-"""The contract between the network and handlers: a request in its context, an answer, an API."""
+"""The contract between the network and handlers: request context, response, API."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ logger = logging.getLogger(__name__)
 
 
 SAME_FAILURE_S = 60.0
-"""A failing disk is reported this often, not once per request."""
+"""The shortest interval between two reports of the same failure of a disk."""
 
 
 MAX_REMEMBERED_FAILURES = 1000
 
 
 REQUEST_ERRORS = (KafkaError, CorruptBatch, CorruptLog, StorageError, OSError)
-"""Errors of a request that are not bugs of ours; `error_of` turns them into a response code."""
+"""Errors of a request that are not bugs in the broker; `error_of` turns them into an error code."""
 
 
 class RequestContext(NamedTuple):
-    """The facts about a request besides its body."""
+    """The context of a request: everything but its body."""
 
     api_version: int
     client_id: str | None
     connection: ConnectionInfo
     access: Access = OPEN
-    """What the client may; a handler asks it for nothing that its row in `api_needs.py` does not declare."""
+    """The permissions of the client. A handler checks only needs that its row in `api_needs.py` declares."""
 
 
 Decode: TypeAlias = Callable[[int, memoryview], Any]
 
 
 Handle: TypeAlias = Callable[..., "Answer"]
-"""`handle(*needs, context, request)`: what it needs stands in the table of APIs."""
+"""`handle(*needs, context, request)`. The table of APIs lists the parts of the broker in `needs`."""
 
 
 class Api(NamedTuple):
@@ -63,15 +63,15 @@ _HEADER_1 = struct.Struct(">iib")
 
 
 def frame_header(api_key: int, api_version: int, correlation_id: int, body_size: int) -> bytes:
-    """The bytes before a response body: its size and response header v0 or, with an empty tag section, v1."""
+    """The bytes before a response body: the size, and response header v0 or v1 (with an empty tag section)."""
     if apis.response_header_version(api_key, api_version) == 0:
         return _HEADER_0.pack(body_size + 4, correlation_id)
     return _HEADER_1.pack(body_size + 5, correlation_id, 0)
 
 
 def error_of(error: BaseException) -> tuple[int, str | None]:
-    """The protocol's code and message for an error of `REQUEST_ERRORS`. Messages name no paths: what the disk did is said
-    in full in the broker's own log.
+    """The error code and message for an error of `REQUEST_ERRORS`. Messages name no paths; the broker's log has the details
+    of disk errors.
     """
     if isinstance(error, KafkaError):
         if not isinstance(error.__cause__, OSError):
@@ -85,7 +85,7 @@ def error_of(error: BaseException) -> tuple[int, str | None]:
 
 
 class SeldomFilter(logging.Filter):
-    """Drops a message that was let through less than SAME_FAILURE_S ago."""
+    """Drops repetitions of a message within SAME_FAILURE_S."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,8 +108,8 @@ Answer: TypeAlias = Buffer | Sequence[Part] | Awaitable["Buffer | Sequence[Part]
 
 
 class CloseConnection(Exception):
-    """A request that can only be answered by closing the connection: Produce with acks=0 that failed, an API we do
-    not serve. `last_bytes`, if there are any, are still sent: the beginning of an answer that is cut off on purpose.
+    """Closes the connection instead of answering, for example after a failed Produce with acks=0 or for an unknown API.
+    `last_bytes` are sent before: an error response, or the start of a response that a fault cuts off.
     """
 
     def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
@@ -118,19 +118,19 @@ class CloseConnection(Exception):
 
 
 class ConnectionInfo(NamedTuple):
-    """The facts about a connection that handlers may use."""
+    """The information about a connection that handlers may use."""
 
     listener_name: str
     peer: str
-    """Address and port."""
+    """The address and port of the client."""
     host: str
-    """The address alone: what ACLs and quotas know."""
+    """The address without the port, as used by ACLs and quotas."""
     advertised_host: str
     advertised_port: int
     security_protocol: str = PLAINTEXT
     principal: Principal = ANONYMOUS
     sasl: SaslSession | None = None
-    """The authentication in progress or done, on listeners with SASL."""
+    """The SASL session, on listeners with SASL."""
 
 
 Dispatch: TypeAlias = Callable[[ConnectionInfo, Request], Answer]

@@ -1,4 +1,4 @@
-"""The wait of a client that took more than its quota: its connection is left alone for as long as its answer said (KIP-219).
+"""The throttling of a client that exceeded its quota: its connection is not read during the throttle time (KIP-219).
 
 Source: ThrottledChannel, ClientQuotaManager.throttle.
 """
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 
 class ClientWait:
-    """The wait of one connection."""
+    """The throttling of one connection."""
 
     __slots__ = ("_loop", "_resume", "busy_s", "timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._resume: Callable[[], None] | None = None  # only during a wait: it refers to the connection
+        self._resume: Callable[[], None] | None = None  # set only during a wait, since it refers to the connection
         self.busy_s = 0.0
-        """The time that the loop's thread was at work on the request; measured where there are quotas."""
+        """The time that the loop thread spent on the request; measured only if there are quotas."""
         self.timer: asyncio.TimerHandle | None = None
-        """Ends the wait; None while there is none."""
+        """The timer that ends the wait; None if the connection is not throttled."""
 
     def answer(
         self, quotas: Quotas, client: ConnectionInfo, request: Request, body: Body | None, resume: Callable[[], None]
     ) -> Body | None:
-        """The answer with the time that the client has to wait, which begins now. None: none goes out.
+        """Start the throttle time; return the response that carries it, or None for no response.
 
         `resume` is called when the wait is over.
         """
@@ -44,7 +44,7 @@ class ClientWait:
         return cast("Body | None", answer)
 
     def end(self) -> None:
-        """Wait no longer; harmless without a wait."""
+        """End the wait, if there is one."""
         if self.timer is not None and self._resume is not None:
             self.timer.cancel()
             self._loop.call_soon(self._resume)

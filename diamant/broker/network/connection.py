@@ -1,17 +1,17 @@
-"""A connection of a client: requests in, answers out, in order.
+"""A connection of a client, which answers requests in order.
 
-Theory of operation. Each connection handles one request after the other. Handling is synchronous in the common case:
-bytes arrive, `ServerConnection` makes requests of them, the dispatcher returns the answer, the answer is written, all
-in one callback without a task; small answers to several connections are written in a row (`Outbox`). When an answer
-takes longer (a pending fetch, a metadata sync) or the peer does not read what we write, the connection is *busy*: its
-further requests stay in a queue, and once that holds `max_queued_bytes` the socket is not read any more.
+Theory of operation. Each connection handles one request at a time. Handling is synchronous in the common case: bytes
+arrive, `ServerConnection` parses requests, the dispatcher returns the response and the connection writes it, all in one
+callback without a task. `Outbox` writes small responses to several connections together. When a response takes longer (a
+pending fetch, a metadata sync) or the peer does not read, the connection is *busy*: further requests are queued, and once
+the queue holds `max_queued_bytes`, the socket is no longer read.
 
-Ranges of a log go from the page cache to the socket in `response_writer.py`, on a duplicate of the socket's descriptor.
-The transport's own buffer is empty whenever that happens, because its high-water mark is zero: anything that the kernel
-did not take at once pauses the connection. With TLS they are read and encrypted (`copied_answer.py`).
+`response_writer.py` sends ranges of a log from the page cache to the socket, on a duplicate of the socket's descriptor.
+The transport's own buffer is empty at that time, because its high-water mark is zero: the connection pauses as soon as the
+kernel does not take all bytes at once. With TLS the ranges are read and encrypted (`copied_answer.py`).
 
-Bounds per connection: one answer being written, one frame being received (`max_frame_bytes`), requests queued
-(`max_queued_bytes` plus what one read of the socket held).
+Bounds per connection: one response being written, one frame being received (`max_frame_bytes`), and a queue of requests
+(`max_queued_bytes` plus one read of the socket).
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Made once: isinstance() takes three times as long with a union that it has to make first.
+# Built once: isinstance() takes three times as long if it has to build the union.
 _BUFFERS = (bytes, bytearray, memoryview)
 _BODIES = (*_BUFFERS, list, tuple)
 
 MAX_QUEUED_REQUESTS = 1024
-"""As `ServerLimits.max_queued_bytes`, for requests that are nearly empty."""
+"""The limit of the queue for nearly empty requests, beside `ServerLimits.max_queued_bytes`."""
 
 REQUEST_OVERHEAD_BYTES = 128
-"""The cost of a queued request beside its body."""
+"""The memory of a queued request beyond its body."""
 
 
 class KafkaPort(Protocol):
-    """The server, as its connections see it."""
+    """A connection's view of the server."""
 
     dispatch: Dispatch
     frame_header: FrameHeader
@@ -74,23 +74,23 @@ class KafkaPort(Protocol):
 
     @property
     def connections(self) -> Collection[object]:
-        """Those that are open."""
+        """The open connections."""
 
     def outbox(self) -> Outbox:
-        """The answers that are written at the end of a turn of the loop."""
+        """The responses to write at the end of a turn of the loop."""
 
     def connected(self, connection: Connection) -> None:
-        """Count a connection whose `info` is known among those that are open."""
+        """Register an open connection, once its `info` is known."""
 
     def disconnected(self, connection: Connection) -> None:
-        """Forget a connection."""
+        """Unregister a connection."""
 
     def kept(self, answer: Awaitable[Any]) -> asyncio.Future[Any]:
-        """A future for an answer that is run to its end even if the future is cancelled."""
+        """A future for a response. Its coroutine runs to its end even if the future is cancelled."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One client connection: receives in place, answers in order."""
+    """One client connection. It receives without copying and answers in order."""
 
     info: ConnectionInfo
 
@@ -105,9 +105,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._queue: deque[Request] = deque()
         self.queued_bytes = 0  # of all requests in the queue
-        self._waiting: asyncio.Future[Any] | PendingAnswer | None = None  # the answer that is awaited or being written
+        self._waiting: asyncio.Future[Any] | PendingAnswer | None = None  # the response being awaited or written
         self._is_write_paused = False
-        self.is_reading_paused = False  # while the queue is full and the socket is left alone
+        self.is_reading_paused = False  # while the queue is full
         self._is_finishing = False
         self._memory: MemoryShare | None = None
         if server.memory is not None:
@@ -116,7 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox = server.outbox()
         self._metrics = server.metrics
         self._client_wait = ClientWait(self._loop)
-        self._handled_since_s = 0.0  # the request that is being answered; there is one at a time
+        self._handled_since_s = 0.0  # start of the one request in progress
         self.last_active_s = monotonic()
 
     # What asyncio calls
@@ -166,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         held = self._queue or self._waiting or self._client_wait.timer or self._is_write_paused or self._memory
         if len(requests) == 1 and not held:
-            self._handle(requests[0], now_s)  # what most reads bring: it needs no queue
+            self._handle(requests[0], now_s)  # the common case: a single request needs no queue
             return
         for request in requests:
             self._queue.append(request)
@@ -177,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
         self._drain()
 
     def eof_received(self) -> bool:
-        return False  # a peer that has closed its half waits for nothing: close ours
+        return False  # a peer that has closed its half expects no response: close ours
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
@@ -192,11 +192,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_busy(self) -> bool:
-        """True while a request is being answered, or the client has to wait before the next one is."""
+        """True while a request is in progress or the client is throttled."""
         return self._waiting is not None or self._is_write_paused or self._client_wait.timer is not None
 
     def finish(self) -> None:
-        """Answer what has been received, take nothing more, close."""
+        """Answer the received requests, read no more, then close."""
         self._is_finishing = True
         self._client_wait.end()
         self._outbox.flush()
@@ -204,7 +204,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def close(self) -> None:
-        """Close after what is in the transport's buffer has gone out."""
+        """Close once the transport's buffer is sent."""
         self._outbox.flush()
         if self._transport is not None:
             self._transport.close()
@@ -216,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def send(self, data: bytes) -> None:
-        """Write bytes as they are."""
+        """Write raw bytes."""
         self._outbox.flush()
         if self._transport is not None:
             self._transport.write(data)
@@ -224,8 +224,8 @@ class Connection(asyncio.BufferedProtocol):
     # Requests
 
     def _drain(self) -> None:
-        """Handle queued requests until one takes time or the peer stops reading; read the socket only while the queue
-        is short.
+        """Handle queued requests until one is pending or the peer stops reading. Pause reading the socket while the queue
+        is full.
         """
         queue = self._queue
         while queue and not self.is_busy and self._transport is not None:
@@ -273,7 +273,7 @@ class Connection(asyncio.BufferedProtocol):
             self._waiting = answer
             answer.taker = partial(self._given, request)
             return
-        # A future goes with its connection, as a pending answer does; a coroutine changes something and runs to its end.
+        # A future or a pending answer is dropped with its connection. A coroutine changes state, so it runs to its end.
         future = answer if isinstance(answer, asyncio.Future) else self._server.kept(cast(Awaitable[Any], answer))
         self._waiting = future
         future.add_done_callback(partial(self._answered, request))
@@ -281,7 +281,9 @@ class Connection(asyncio.BufferedProtocol):
     def _answered(self, request: Request, future: asyncio.Future[Any]) -> None:
         if self._waiting is not future:
             if not future.cancelled() and future.exception() is not None and self._transport is not None:
-                logger.error("%s: request after the answer was given up", self.info.peer, exc_info=future.exception())
+                logger.error(
+                    "%s: request failed after its connection was closed", self.info.peer, exc_info=future.exception()
+                )
             return
         if future.cancelled():
             self._waiting = None
@@ -291,7 +293,7 @@ class Connection(asyncio.BufferedProtocol):
         self._given(request, None if error is not None else future.result(), error)
 
     def _given(self, request: Request, body: Body | None, error: BaseException | None) -> None:
-        """An answer that took time, or its error; called amid the work of others, who must not notice."""
+        """Write a response that took time, or handle its error. Must not raise, since it runs within another's callback."""
         self._waiting = None
         self.last_active_s = monotonic()
         if error is None:
@@ -325,7 +327,7 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
 
     def _refuse(self, reason: str) -> None:
-        """Close this connection, nothing else, and say why in one line."""
+        """Close only this connection and log the reason in one line."""
         self._server.refused.tell(self.info.peer, reason)
         self.abort()
 
@@ -349,7 +351,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._outbox.flush()
                 transport.write(frame)
-            latency_s = now_s - self._handled_since_s  # as `_count`, without a call: the most frequent way
+            latency_s = now_s - self._handled_since_s  # `_count` inlined: the most frequent path
             self._metrics.answered(request.api_key, request.api_version, latency_s, body, size)
             return
         self._outbox.flush()

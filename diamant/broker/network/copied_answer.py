@@ -1,8 +1,8 @@
-"""Writes answers that hold ranges of log files through a transport that changes the bytes: one with TLS.
+"""The writer of responses with ranges of log files for a TLS transport, which encrypts the bytes.
 
-The ranges are read in pieces, since the kernel cannot send them as they are. A thread reads what is not in the page cache.
+The ranges are read in pieces, since the kernel cannot send them directly. A thread reads those that are not in the page cache.
 
-Bounds: one piece of `PIECE_BYTES` per connection, beside what the transport has not sent of the one before.
+Bounds: one piece of `PIECE_BYTES` per connection, plus the unsent part of the previous piece in the transport.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from diamant.broker.network.response_writer import TURN_MAX_BYTES, AnswerWriter,
 from diamant.storage.segments.segment import FileSlice
 
 PIECE_BYTES = 96 * 1024
-"""Six records of TLS: enough that a call costs little. A piece passes through several buffers, which glibc may map and unmap page
-by page from 128 KiB on: with pieces of 256 KiB reading took two and a half times as much of the processor."""
+"""Six TLS records, enough to make the cost of a call negligible. A piece passes through several buffers, and glibc may map and
+unmap buffers from 128 KiB on at each use: pieces of 256 KiB took two and a half times as much CPU time."""
 
 
 class CopyingWriter:
-    """One answer at a time for one connection, as fast as its peer takes it. The transport's high-water mark is zero, and the
-    connection says when it is empty again.
+    """Writes one response at a time to one connection, as fast as its peer reads. The transport's high-water mark is zero, and
+    the connection calls `resume` when its buffer is empty.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -33,19 +33,19 @@ class CopyingWriter:
         self._done: asyncio.Future[None] | None = None
 
     def write(self, parts: Sequence[Part]) -> asyncio.Future[None]:
-        """Send all parts in order; the future ends when the transport has them, or with OSError or EOFError."""
+        """Send all parts in order. The future is done once the transport has them, or fails with OSError or EOFError."""
         done = self._done = self._loop.create_future()
         self._parts.extend(parts)
         self._advance()
         return done
 
     def resume(self) -> None:
-        """Continue: the transport is empty."""
+        """Continue, now that the transport's buffer is empty."""
         if self._done is not None and not self._done.done():
             self._loop.call_soon(self._advance)
 
     def close(self) -> None:
-        """Give up what is left; harmless a second time."""
+        """Drop the unsent rest. Idempotent."""
         self._parts.clear()
         if self._done is not None:
             self._done.cancel()
@@ -75,7 +75,7 @@ class CopyingWriter:
         done.set_result(None)
 
     def _next_piece(self) -> Buffer | None:
-        """Take what comes next, no more than `PIECE_BYTES`; None if a thread has been asked to read it first."""
+        """Take the next piece of at most `PIECE_BYTES`; None if a thread has to read it first."""
         buffers: list[Buffer] = []
         room = PIECE_BYTES
         while self._parts and room > 0:
@@ -127,12 +127,12 @@ class CopyingWriter:
 
 
 def answer_writer(transport: asyncio.Transport) -> AnswerWriter | CopyingWriter:
-    """The writer for a connection of this transport, by whether that sends bytes as they are."""
+    """The writer for a transport: the direct one, unless the transport encrypts."""
     is_encrypted = transport.get_extra_info("sslcontext") is not None
     return CopyingWriter(transport) if is_encrypted else AnswerWriter(transport.get_extra_info("socket"))
 
 
 def _warm(part: FileSlice, count: int) -> bytes | None:
-    """The first `count` bytes if they are in the page cache."""
+    """The first `count` bytes, or None if they are not in the page cache."""
     data = part.file.try_pread(count, part.position)
     return data if data is not None and len(data) == count else None

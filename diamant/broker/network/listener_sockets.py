@@ -1,4 +1,4 @@
-"""Listeners: their sockets, bound before anything else, so that a port in use is reported at once, and their addresses."""
+"""The sockets of listeners and their addresses. Sockets are bound first, so that a port in use is reported at once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from diamant.broker.security.identity.principal import ANONYMOUS
 
 
 def bound_socket(listener: Listener) -> socket.socket:
-    """Return a socket at a listener's address that does not block and does not listen yet; the caller closes it. OSError."""
+    """Bind a non-blocking socket to a listener's address; it does not listen yet. The caller closes it. Raises OSError."""
     is_ipv6 = ":" in listener.host or (not listener.host and socket.has_dualstack_ipv6())
     sock = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if is_ipv6:
-            # An empty host is every interface in both families, "::" the IPv6 ones as written.
+            # An empty host means every interface in both families, "::" only those of IPv6.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not listener.host else 1)
         sock.bind((listener.host, listener.port))
         sock.setblocking(False)
@@ -29,7 +29,7 @@ def bound_socket(listener: Listener) -> socket.socket:
 
 
 def reachable(listener: Listener, sock: socket.socket) -> Listener:
-    """Return the socket's address for clients on this machine: its port, and loopback for "every interface"."""
+    """The socket's address for clients on this machine: the actual port, and loopback for "every interface"."""
     host = listener.host
     if host in META_ADDRESSES:
         host = "::1" if host == "::" else "127.0.0.1"
@@ -37,12 +37,12 @@ def reachable(listener: Listener, sock: socket.socket) -> Listener:
 
 
 def plain_host(address: str) -> str:
-    """Return the address of a peer without the prefix that a socket of both families gives to one of IPv4."""
+    """The address of a peer without the prefix of IPv4 addresses on a socket of both families."""
     return address.removeprefix("::ffff:")
 
 
 class ListenerEndpoint(NamedTuple):
-    """The listener that a connection has come to. No advertised host: the address that the connection arrived at."""
+    """The listener of a connection. Without an advertised host, the address that the client connected to is advertised."""
 
     listener_name: str
     advertised_host: str
@@ -50,7 +50,7 @@ class ListenerEndpoint(NamedTuple):
     security_protocol: str
 
     def connection_info(self, transport: asyncio.BaseTransport) -> ConnectionInfo:
-        """The facts about a connection that has come to it."""
+        """The information about a new connection."""
         peer = transport.get_extra_info("peername")
         local = transport.get_extra_info("sockname")
         return ConnectionInfo(

@@ -1,6 +1,6 @@
-"""An answer that comes later and goes out at once, in the turn of the loop that has it.
+"""A response that is given later and written at once, in the same turn of the loop.
 
-Each callback of a future has a turn of its own. Of a fetch that waits for nothing, again and again, that was a fifth of the cost.
+A future runs its callbacks only in the next turn. For repeated fetches without data, that was a fifth of the cost.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from diamant.broker.network.response_writer import Buffer, Part
 Body: TypeAlias = Buffer | Sequence[Part]
 
 Taker: TypeAlias = Callable[[Body | None, BaseException | None], None]
-"""Gets the body, or None and the error. Raises nothing: there may be others to be answered."""
+"""Receives the body, or None and the error. Must not raise, since other responses may follow."""
 
 
 class PendingAnswer:
-    """Made by a handler; its connection sets `taker` in the same turn, and then it is either given, once, or cancelled."""
+    """A response promised by a handler. Its connection sets `taker` in the same turn. It is then given or cancelled, once."""
 
     __slots__ = ("_cancelled", "_is_over", "taker")
 
     taker: Taker
 
     def __init__(self, cancelled: Callable[[], None]) -> None:
-        """`cancelled` is called when the connection goes: nothing is to be given any more."""
+        """`cancelled` is called when the connection closes and the response is no longer needed."""
         self._cancelled = cancelled
         self._is_over = False
 
     def give(self, body: Body | None, error: BaseException | None = None) -> None:
-        """Answer."""
+        """Deliver the response or the error."""
         self._is_over = True
         self.taker(body, error)
 
     def cancel(self) -> None:
-        """Want no answer any more; nothing happens if it has been given."""
+        """Cancel the response, unless it has been given."""
         if not self._is_over:
             self._is_over = True
             self._cancelled()
 
     def __await__(self) -> Generator[Any, None, Body | None]:
-        """Take it as a coroutine, at the price of a future. Who cancels that cancels the answer."""
+        """Await the response, at the cost of a future. Cancelling the future cancels the response."""
         future: asyncio.Future[Body | None] = asyncio.get_running_loop().create_future()
 
         def taker(body: Body | None, error: BaseException | None) -> None:

@@ -1,6 +1,6 @@
-"""Log lines for connections closed for bad input: one for each address and minute, and a count of the rest.
+"""The log lines about connections closed for bad input: one per address and minute, and a count of the rest.
 
-Bound: `max_addresses` are counted apart, some 300 bytes each; the rest together.
+Bound: `max_addresses` are counted separately, at about 300 bytes each; further addresses together.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class RefusedPeers:
         self._pause_s = pause_s
         self._max_addresses = max_addresses
         self._counts: dict[str, tuple[int, str]] = {}
-        """By address: how many were closed since its line, and why the last one was."""
+        """By address: the number of connections closed since its last line, and the reason of the latest."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def tell(self, peer: str, reason: str) -> None:
-        """Log that a connection of `peer`, an address with its port, is closed; or count it."""
+        """Log the closing of a connection of `peer` (address and port), or count it."""
         if (
             not reason.isprintable()
-        ):  # it may hold the name of a user or of a certificate, which must not write lines of its own
+        ):  # it may hold the name of a user or of a certificate, which must not forge log lines
             reason = reason.encode("unicode_escape").decode()
         address = peer.rpartition(":")[0]
         if address not in self._counts and len(self._counts) >= self._max_addresses:
@@ -40,7 +40,7 @@ class RefusedPeers:
         self._begin(address)
 
     def close(self) -> None:
-        """Tell of those that were counted."""
+        """Log the remaining counts."""
         for timer in self._timers.values():
             timer.cancel()
         for address in [*self._counts]:
@@ -55,7 +55,7 @@ class RefusedPeers:
             self._begin(address)
 
     def _end(self, address: str) -> bool:
-        """Tell how many more there were; whether there were any."""
+        """Log the count of an address; return False if it is zero."""
         self._timers.pop(address).cancel()
         count, reason = self._counts.pop(address)
         if count:

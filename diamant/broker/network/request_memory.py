@@ -1,7 +1,7 @@
-"""`queued.max.request.bytes`: the memory that requests may take before connections are no longer read.
+"""The memory of requests, limited by `queued.max.request.bytes`. At the limit, connections are no longer read.
 
-As in Kafka (SimpleMemoryPool) a frame is admitted as long as anything is left. So at most the limit and one request
-more are in use, and every admitted request can be received and answered: there is no deadlock.
+As in Kafka (SimpleMemoryPool), a frame is admitted while any memory is left. So usage exceeds the limit by at most one
+request, and every admitted request can be received and answered, which rules out deadlocks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 
 class RequestMemory:
-    """Counts bytes of requests, from the first that is read of a frame until its answer is on the way."""
+    """Counts the bytes of requests, from the first byte read of a frame until its response is being sent."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._available = limit_bytes
@@ -22,7 +22,7 @@ class RequestMemory:
         return self._available
 
     def admit(self, size: int, owner: object, admitted: Callable[[], None]) -> bool:
-        """Reserve `size` bytes if anything is left. If not, `admitted` is called once they have been reserved."""
+        """Reserve `size` bytes if any memory is left. Otherwise `admitted` is called once they are reserved."""
         if self._available > 0 and not self._waiting:
             self._available -= size
             return True
@@ -30,18 +30,18 @@ class RequestMemory:
         return False
 
     def take(self, size: int) -> None:
-        """Count a request that has been received already."""
+        """Count a request that is already received."""
         self._available -= size
 
     def release(self, size: int) -> None:
-        """Give back; the request that has waited longest is admitted."""
+        """Release memory, and admit the request that has waited longest."""
         self._available += size
         while self._available > 0 and self._waiting:
             owner = next(iter(self._waiting))
             self._waiting.pop(owner)()
 
     def forget(self, owner: object) -> None:
-        """Stop waiting: the connection has gone."""
+        """Remove a closed connection from the queue."""
         self._waiting.pop(owner, None)
 
     def _admit_later(self, size: int, admitted: Callable[[], None]) -> None:
@@ -50,18 +50,18 @@ class RequestMemory:
 
 
 class MemoryShare:
-    """What one connection takes of it. `resume` is called once memory is reserved for a frame that had to wait."""
+    """The share of one connection. `resume` is called once memory is reserved for a frame that had to wait."""
 
     def __init__(self, memory: RequestMemory, resume: Callable[[], object]) -> None:
         self._memory = memory
         self._resume = resume
         self.is_starved = False
-        """True while a frame waits for memory to be received into."""
-        self._frame_bytes = 0  # reserved for the frame that is being received
+        """True while a frame waits for memory."""
+        self._frame_bytes = 0  # reserved for the frame being received
         self._answering_bytes = 0
 
     def received(self, sizes: Iterable[int], announced: int) -> None:
-        """Count requests that have been received, and reserve memory for the frame that comes next (0: not known yet)."""
+        """Count received requests, and reserve `announced` bytes for the next frame (0: size not known yet)."""
         taken = sum(sizes)
         self._memory.take(taken)
         if taken and self._frame_bytes:
@@ -74,17 +74,17 @@ class MemoryShare:
                 self.is_starved = True
 
     def begin_answer(self, size: int) -> None:
-        """Count a request as the one that is being answered."""
+        """Mark a request of `size` bytes as being answered."""
         self._answering_bytes = size
 
     def end_answer(self) -> None:
-        """Give back what the answered request took."""
+        """Release the memory of the answered request."""
         size, self._answering_bytes = self._answering_bytes, 0
         if size:
             self._memory.release(size)
 
     def close(self, queued_bytes: int) -> None:
-        """Give back everything, `queued_bytes` of requests in the queue included: the connection has gone."""
+        """Release everything, including `queued_bytes` of queued requests, after the connection has closed."""
         self._memory.forget(self)
         self._memory.release(self._frame_bytes + self._answering_bytes + queued_bytes)
         self._frame_bytes = self._answering_bytes = 0

@@ -1,12 +1,11 @@
-"""Counts of answered requests, their latencies and errors; bytes and connections (Kafka's RequestMetrics).
+"""The counts of answered requests, their latencies and errors, of bytes and connections (Kafka's RequestMetrics).
 
-Plain numbers that only grow, added to on the loop thread and read by `metrics.take`. An answer costs a clock reading, a
-search in 16 bounds and three additions, about a microsecond. Error codes are read from the encoded answer, except those of
-Produce and Fetch: their handlers count them where a partition fails (`BrokerTopicMetrics.errors`), and their answers, which are
-the many and the large ones, are not looked at.
+All are plain numbers that only grow. The loop thread adds to them, and `metrics.take` reads them. A response costs a clock
+reading, a search in 16 bounds and three additions, about a microsecond. Error codes are read from the encoded response, except
+for Produce and Fetch, whose responses are frequent and large: their handlers count errors (`BrokerTopicMetrics.errors`).
 
-Bounds: one row of numbers for each API and version that was asked for, and in it a number for each error code seen,
-`MAX_ANSWERS_ASIDE` answers of `MAX_ASIDE_BYTES` and `MAX_CLEAN_ANSWERS` of `MAX_CLEAN_BYTES`.
+Bounds: one row for each requested API and version, and in it one number for each error code seen, `MAX_ANSWERS_ASIDE`
+responses of `MAX_ASIDE_BYTES` and `MAX_CLEAN_ANSWERS` of `MAX_CLEAN_BYTES`.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from diamant.protocol.wire import apis
 from diamant.protocol.wire.error_codes import error_code_finder
 
 LATENCY_BOUNDS_MS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000)
-"""Upper ends (inclusive) of the histogram's buckets; the last bucket has none."""
+"""The inclusive upper bounds of the histogram's buckets; the last bucket has none."""
 
 MAX_ANSWERS_ASIDE = 8
 MAX_ASIDE_BYTES = 4096
-"""Of one answer."""
+"""The largest response that is put aside."""
 
 MAX_CLEAN_ANSWERS = 64
 MAX_CLEAN_BYTES = 1024
-"""Of one answer without errors that is remembered: many requests get the same bytes, and looking them up takes less than reading
-them.
+"""The largest response without errors that is cached. Many requests get the same bytes, and a look-up costs less than reading
+the codes.
 """
 
 _BOUNDS_S = tuple(bound / 1000 for bound in LATENCY_BOUNDS_MS)
@@ -36,7 +35,7 @@ _COUNTED_BY_THEIR_HANDLERS = (apis.PRODUCE, apis.FETCH)
 
 
 class VersionCounts:
-    """One API version's."""
+    """The counts of one API version."""
 
     __slots__ = ("api_key", "buckets", "codes", "errors", "sent_bytes", "total_s", "version")
 
@@ -44,16 +43,16 @@ class VersionCounts:
         self.api_key = api_key
         self.version = version
         self.buckets = [0] * (len(LATENCY_BOUNDS_MS) + 1)
-        """Answers by latency, each in one bucket (not cumulative)."""
+        """Responses by latency, each in one bucket (not cumulative)."""
         self.total_s = 0.0
         self.sent_bytes = 0
         self.errors: dict[int, int] = {}
-        """Error codes other than NONE in answers: as many as there were partitions, topics or groups with one."""
+        """Error codes other than NONE in responses, counted once per partition, topic or group."""
         self.codes = _CodeReader(self.errors, api_key, version) if reads_codes else None
 
 
 class RequestMetrics:
-    """All APIs', and the connections'. `reads_codes` False: for servers whose answers are none of Kafka's."""
+    """The counts of all APIs and of connections. `reads_codes` False: for servers whose responses are not Kafka's."""
 
     def __init__(self, *, reads_codes: bool = True) -> None:
         self.received_bytes = 0
@@ -63,7 +62,7 @@ class RequestMetrics:
         self._reads_codes = reads_codes
 
     def answered(self, api_key: int, version: int, latency_s: float, body: Any, size: int) -> None:
-        """Count a request that was answered by a frame of `size` bytes with `body` (its buffers; None: not to be read)."""
+        """Count a request answered by a frame of `size` bytes with `body` (its buffers; None: do not read the codes)."""
         try:
             row = self._rows[api_key << 16 | version]
         except KeyError:
@@ -83,7 +82,7 @@ class RequestMetrics:
 
     def _row(self, api_key: int, version: int) -> VersionCounts:
         if not apis.is_served(api_key, version):
-            version = 0  # an ApiVersions request of the future; Kafka, too, counts it as the version that it answers
+            version = 0  # a future ApiVersions version; like Kafka, count it as the version of the response
         row = self._rows.get(api_key << 16 | version)
         if row is None:
             reads = self._reads_codes and api_key not in _COUNTED_BY_THEIR_HANDLERS and apis.is_served(api_key, version)
@@ -92,10 +91,10 @@ class RequestMetrics:
 
 
 class _CodeReader:
-    """Counts the error codes of one version's answers.
+    """Counts the error codes in the responses of one version.
 
-    The first answers are put aside: reading them takes the version's schema, which is 5 ms of imports where the answer
-    itself is encoded by hand. With more of them, a large one or a scrape it is worth that.
+    The first responses are put aside, since reading them needs the version's schema, which takes 5 ms to import for a
+    response that is encoded by hand. A further response, a large one or a scrape loads it.
     """
 
     __slots__ = ("_api_key", "_aside", "_clean", "_errors", "_find", "_last", "_version")
@@ -105,12 +104,12 @@ class _CodeReader:
         self._api_key = api_key
         self._version = version
         self._aside: list[bytes] = []
-        self._last: bytes | None = None  # the last answer without errors: some come from a cache, again and again
+        self._last: bytes | None = None  # the last response without errors: some are sent repeatedly from a cache
         self._clean: set[bytes] = set()
         self._find: Callable[[bytes], list[int]] | None = None
 
     def read(self, body: Any) -> None:
-        """Count the codes of an answer, or put it aside. Only Fetch, which is not read, answers by anything but bytes."""
+        """Count the codes of a response, or put it aside. Only Fetch, which is not read, has responses other than bytes."""
         if body is self._last or type(body) is not bytes or body in self._clean:
             return
         if self._find is None:
@@ -129,7 +128,7 @@ class _CodeReader:
             self._errors[code] = self._errors.get(code, 0) + 1
 
     def settle(self) -> None:
-        """Count the codes of what was put aside."""
+        """Count the codes of the responses put aside."""
         aside, self._aside = self._aside, []
         if aside and self._find is None:
             self._find = error_code_finder(self._api_key, self._version)

@@ -1,18 +1,18 @@
-"""Writes answers that hold ranges of log files: from the page cache to the socket, without a copy in our memory.
+"""The writer of responses with ranges of log files, which sends them from the page cache to the socket without a copy.
 
 asyncio allows no second watcher on a descriptor that a transport owns, and its own sendfile stops all reading.
-So this writes on a duplicate of the socket's descriptor, and only while the transport's own buffer is empty.
+So the writer uses a duplicate of the socket's descriptor, and only while the transport's own buffer is empty.
 
-All of it happens in callbacks of the loop: one answer of a megabyte takes about ten of them, and a task for each would
-cost more than the sending.
+It runs in callbacks of the loop: a response of a megabyte takes about ten of them, and a task for each would cost more
+than the sending.
 
-`Outbox` holds small answers back and writes them in a row, when several connections have sent their requests at once.
-Every write wakes a waiting client, which costs more than the answer itself; in a row, the later writes meet a client
-that is awake. With 16 connections that commit offsets this is a fifth more requests per second. If a turn of the loop
-has hardly any other work, an answer is written at once.
+`Outbox` holds small responses back and writes them together when several connections have sent requests at once. Every
+write wakes a waiting client, which costs more than the response itself; later writes in a batch find the client awake.
+With 16 connections that commit offsets, this gives a fifth more requests per second. If a turn of the loop has hardly any
+other work, a response is written at once.
 
-Bounds: one answer of `MAX_BYTES` per connection (a connection with further requests writes at once), for `MAX_DELAY_S` and the
-request after that.
+Bounds: one response of `MAX_BYTES` per connection (a connection with further requests writes at once), held for `MAX_DELAY_S`
+and the request after that.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Part: TypeAlias = Buffer | FileSlice
 
 SENDFILE_MIN_BYTES = 64 * 1024
-"""Slices below this are read into memory: one copy is cheaper than one more system call and wake-up."""
+"""Slices below this size are read into memory: a copy is cheaper than another system call and wake-up."""
 
 TURN_MAX_BYTES = 1024 * 1024
-"""The bytes that one connection may send in a turn; also the range that one look into the page cache covers."""
+"""The most bytes that one connection sends per turn of the loop, and the range of one page cache check."""
 
 
 def read_small(parts: Iterable[Part]) -> list[Buffer] | None:
@@ -51,14 +51,14 @@ def read_small(parts: Iterable[Part]) -> list[Buffer] | None:
 
 
 _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
-"""More follows: the system sends both together. Linux."""
+"""Linux: announces more data, so that the kernel sends both together."""
 
 
 class AnswerWriter:
-    """One answer at a time for one connection, as fast as its peer takes it.
+    """Writes one response at a time to one connection, as fast as its peer reads.
 
-    `sock` is the connection's socket; a duplicate is used and owned. In memory is at most one slice below
-    `SENDFILE_MIN_BYTES`, or one turn's bytes while a thread brings a cold range into the page cache.
+    `sock` is the connection's socket; the writer owns a duplicate. It holds at most one slice below
+    `SENDFILE_MIN_BYTES` in memory, or the bytes of one turn while a thread reads a cold range into the page cache.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -67,22 +67,22 @@ class AnswerWriter:
         self._socket.setblocking(False)
         self._parts: deque[Part] = deque()
         self._sent = 0  # of the first part
-        self._warm_until = 0  # position in the first part up to which the page cache has been asked
+        self._warm_until = 0  # position in the first part up to which the page cache was checked
         self._is_watching = False
         self._done: asyncio.Future[None] | None = None
 
     def write(self, parts: Sequence[Part]) -> asyncio.Future[None]:
-        """Send all parts in order; the future ends with them, or with OSError or EOFError."""
+        """Send all parts in order. The future is done after the last, or fails with OSError or EOFError."""
         done = self._done = self._loop.create_future()
         self._parts.extend(parts)
         self._advance()
         return done
 
     def resume(self) -> None:
-        """Nothing: the transport's buffer is not used."""
+        """Do nothing, since the transport's buffer is not used."""
 
     def close(self) -> None:
-        """Give up what is left and close the duplicate; harmless a second time."""
+        """Drop the unsent rest and close the duplicate. Idempotent."""
         self._parts.clear()
         self._unwatch()
         if self._done is not None:
@@ -116,7 +116,7 @@ class AnswerWriter:
         self._finish(done, None)
 
     def _send_some(self) -> int | None:
-        """One system call's worth of the first part; None if a thread has been asked to read first."""
+        """Send some of the first part with one system call; None if a thread has to read it first."""
         part = self._parts[0]
         if type(part) is not FileSlice:
             return self._send_buffer(cast(Buffer, part))
@@ -137,7 +137,7 @@ class AnswerWriter:
             count = min(left, TURN_MAX_BYTES)
             self._warm_until = self._sent + count
             if part.file.try_pread(1, position + count - 1) is None:
-                # Not in the page cache: a thread brings it there, so that a cold disk does not stop the loop.
+                # Not in the page cache: a thread reads it, so that a slow disk does not block the loop.
                 self._read_in_thread(part, position, count)
                 return None
         sent = os.sendfile(self._socket.fileno(), descriptor, position, self._warm_until - self._sent)
@@ -147,7 +147,7 @@ class AnswerWriter:
         return sent
 
     def _send_buffer(self, part: Buffer) -> int:
-        # More follows: the kernel may wait for it instead of sending a segment of a few bytes.
+        # More data follows: the kernel may wait for it instead of sending a segment of a few bytes.
         flags = _MSG_MORE if len(self._parts) > 1 else 0
         sent = self._socket.send(memoryview(part)[self._sent :] if self._sent else part, flags) if part else 0
         self._count(sent, len(part))
@@ -160,7 +160,7 @@ class AnswerWriter:
             self._sent = self._warm_until = 0
 
     def _replace_first(self, part: FileSlice, data: bytes) -> None:
-        """Put bytes that were read in the place of the beginning of a slice."""
+        """Replace the start of a slice by the bytes read from it."""
         self._parts.popleft()
         rest = part.size - self._sent - len(data)
         if rest:
@@ -205,23 +205,23 @@ class AnswerWriter:
 
 
 MAX_BYTES = 4096
-"""Of one answer: what is longer is written at once."""
+"""The largest response that is held back; longer ones are written at once."""
 
 MIN_CALLBACKS = 3
-"""Callbacks that are left of the turn: with fewer there is nothing worth waiting for."""
+"""The fewest callbacks left in the turn for which holding back is worthwhile."""
 
 MAX_DELAY_S = 0.001
-"""Answers that have waited this long for others go out."""
+"""The longest time that a response is held back."""
 
 
 class Outbox:
-    """The answers of one loop that are to be written at the end of its turn, in their order."""
+    """The responses of one loop to be written at the end of its turn, in order."""
 
     __slots__ = ("_loop", "_rest_of_turn", "_since_s", "_waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # The callbacks that are due: asyncio has no other way to tell. On a loop without it every answer is written at once.
+        # The due callbacks, a private attribute of asyncio. On a loop without it, every response is written at once.
         self._rest_of_turn: Sized = getattr(loop, "_ready", ())
         self._waiting: list[tuple[asyncio.Transport, bytes]] = []
         self._since_s = 0.0
@@ -239,7 +239,7 @@ class Outbox:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits: to be called before anything else is written to, or done with, a transport."""
+        """Write the held-back responses. Call it before any other operation on a transport."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []

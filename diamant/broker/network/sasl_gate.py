@@ -1,7 +1,7 @@
-"""The gate of a connection to a listener with SASL: until its client has authenticated, only what that takes comes through.
+"""The gate of a connection to a listener with SASL: until the client is authenticated, only authentication requests pass.
 
-Requests pass it on their way to the dispatcher, so faults and metrics see SaslHandshake and SaslAuthenticate as they see others.
-An answer of the two that has an error ends the connection, after `connection.failed.authentication.delay.ms`.
+Requests pass the gate on their way to the dispatcher, so faults and metrics cover SaslHandshake and SaslAuthenticate like other
+APIs. An error response to either closes the connection after `connection.failed.authentication.delay.ms`.
 
 Source: SaslServerAuthenticator; Selector.maybeDelayCloseOnAuthenticationFailure.
 """
@@ -29,28 +29,28 @@ _SASL = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
 
 
 class Gated(Protocol):
-    """A connection, as its gate sees it."""
+    """The gate's view of a connection."""
 
     info: ConnectionInfo
     frames: ServerConnection | TokenFrames
-    """The reader of what comes in."""
+    """The parser of incoming frames."""
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes of requests that were read and are not handled yet."""
+        """The bytes of requests that are read but not handled yet."""
 
     def send(self, data: bytes) -> None:
-        """Write bytes as they are."""
+        """Write raw bytes."""
 
 
 class Dispatching(Protocol):
-    """A server, as a gate sees it."""
+    """The gate's view of a server."""
 
     dispatch: Dispatch
 
 
 class SaslGate:
-    """Of one connection, whose frames are small until it has passed."""
+    """The gate of one connection, whose frames are limited in size until the client is authenticated."""
 
     def __init__(self, connection: Gated, server: Dispatching, sasl: SaslListeners) -> None:
         self._connection = connection
@@ -63,7 +63,7 @@ class SaslGate:
         connection.info = connection.info._replace(sasl=self.session)
 
     def __call__(self, connection: ConnectionInfo, request: Request) -> Answer:
-        """Answer a request, as the dispatcher does; CloseConnection for one that is not served."""
+        """Answer a request, like the dispatcher; CloseConnection for one that is not served."""
         session, key = self.session, request.api_key
         reason = session.refusal(key)
         if reason:
@@ -83,7 +83,7 @@ class SaslGate:
     # -- answers of the two -------------------------------------------------------------------------------------------
 
     async def _settled_later(self, request: Request, answer: Awaitable[Buffer]) -> Buffer:
-        """As `_settled`, for an answer that a fault holds back."""
+        """Like `_settled`, for a response that a fault delays."""
         settled = self._settled(request, bytes(await answer))
         return settled if isinstance(settled, bytes) else await settled
 
@@ -92,7 +92,7 @@ class SaslGate:
         if session.state is SaslState.COMPLETE:
             self._let_in()
             return body
-        if body.startswith(b"\0\0"):  # both begin with their error code
+        if body.startswith(b"\0\0"):  # both responses begin with their error code
             if session.sends_bare_tokens:
                 self._replace_frames(TokenFrames(max_frame_bytes=self._frames.max_frame_bytes))
             return body
@@ -105,7 +105,7 @@ class SaslGate:
         return self._end_later(header + body)
 
     def _end_later(self, last_bytes: bytes) -> asyncio.Future[bytes]:
-        """A future that ends the connection with these bytes; it goes with the connection."""
+        """A future that closes the connection after these bytes. It is dropped with the connection."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
         error = CloseConnection(self.session.failure, last_bytes)
@@ -132,14 +132,14 @@ class SaslGate:
         return None
 
     def _replace_frames(self, frames: ServerConnection | TokenFrames) -> None:
-        """Read what comes now in another way."""
+        """Replace the parser of incoming frames."""
         connection = self._connection
         if connection.frames.pending_bytes or connection.queued_bytes:
-            raise CloseConnection("bytes that the client sent before it knew how they would be read")
+            raise CloseConnection("the client sent bytes before the frame format was agreed")
         connection.frames = frames
 
     def _let_in(self) -> None:
-        """Everything is served from here on, to the principal that the session has found."""
+        """Serve all requests from now on, with the session's principal."""
         connection, principal = self._connection, self.session.principal
         assert principal is not None
         self._frames.max_frame_bytes = self._max_frame_bytes

@@ -1,6 +1,6 @@
-"""The Kafka port: its listeners, its open connections, and what all of them share.
+"""The server of the Kafka port: its listeners, its open connections, and their shared state.
 
-A connection with TLS is made when its handshake is done; the connections of an address are counted from when they are accepted.
+A TLS connection is created after its handshake, but counts towards its address's connections from its acceptance.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Door(NamedTuple):
-    """One listener, as its connections with TLS see it."""
+    """The view of one listener by its TLS connections."""
 
     server: Server
     listener: str
@@ -52,7 +52,7 @@ class Server:
     """All listeners and their connections.
 
     `dispatch` answers a request: bytes, a list of buffers and file slices, an awaitable of these, or None for "no
-    answer" (acks=0). `frame_header(api_key, version, correlation_id, body_size)` gives the bytes before a body.
+    response" (acks=0). `frame_header(api_key, version, correlation_id, body_size)` returns the bytes before a body.
     """
 
     def __init__(
@@ -62,25 +62,25 @@ class Server:
         limits: ServerLimits,
         metrics: RequestMetrics | None = None,
     ) -> None:
-        self.dispatch = dispatch  # may be replaced while connections are open: it is looked up for each request
+        self.dispatch = dispatch  # looked up for each request, since it may be replaced while connections are open
         self.frame_header = frame_header
         self.limits = limits
         self.metrics = metrics if metrics is not None else RequestMetrics(reads_codes=False)
-        self.scratch = bytearray(SCRATCH_BYTES)  # shared: nothing stays in it between two reads
+        self.scratch = bytearray(SCRATCH_BYTES)  # shared: it holds nothing between two reads
         self.connections: set[Connection] = set()
-        self._outbox: Outbox | None = None  # made with the first connection
+        self._outbox: Outbox | None = None  # created with the first connection
         self.memory = RequestMemory(limits.max_request_memory_bytes) if limits.max_request_memory_bytes > 0 else None
         self.is_stopping = False
         self.refused = RefusedPeers()
         self.quotas: Quotas | None = None
-        """The limits on what clients take; None while there are none."""
+        """The quotas of clients; None if there are none."""
         self.admission: ConnectionAdmission | None = None
-        """The limits on new connections; None while there are none."""
+        """The limits on new connections; None if there are none."""
         self.slots = ConnectionSlots(limits)
         self.counts: Counter[str] = Counter()
-        """The connections of each address, those in a TLS handshake among them."""
+        """The connections of each address, including those in a TLS handshake."""
         self.sasl: SaslListeners | None = None
-        """None without a listener that has SASL."""
+        """The listeners with SASL; None if there are none."""
         self._acceptors: list[Acceptor] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -95,9 +95,9 @@ class Server:
         security_protocol: str = PLAINTEXT,
         tls: ListenerTls | None = None,
     ) -> None:
-        """Accept connections on a bound socket. Empty `advertised_host` = the address that a connection arrived at.
+        """Accept connections on a bound socket. Empty `advertised_host`: the address that a client connected to.
 
-        ValueError if what the security protocol asks for is missing: nothing is served in the open by mistake.
+        ValueError if the security protocol's TLS or SASL is missing, so that no listener is unprotected by mistake.
         """
         has_tls = security_protocol in TLS_PROTOCOLS
         if has_tls != (tls is not None) or (security_protocol in SASL_PROTOCOLS and self.sasl is None):
@@ -111,25 +111,25 @@ class Server:
         self._acceptors.append(Acceptor(sock, listener_name, self.limits, make, self))
 
     def set_limits(self, limits: ServerLimits) -> None:
-        """Have other limits hold from now on, as far as they do not concern sockets that are open."""
+        """Replace the limits. Those of already open sockets do not change."""
         self.limits = limits
         self.slots.set_limits(limits)
 
     def stop_limiting(self) -> None:
-        """Take all new connections from now on; harmless if they are already."""
+        """Stop limiting the rate of new connections. Idempotent."""
         if self.admission is not None:
             self.admission.close()
             self.admission = None
 
     def keep(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run to the end even if the connection goes; `close` waits for it."""
+        """Run a coroutine to its end even if its connection closes; `close` waits for it."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     def kept(self, answer: Awaitable[Any]) -> asyncio.Future[Any]:
-        """A future for an answer that is run to its end even if the future is cancelled."""
+        """A future for a response. Its coroutine runs to its end even if the future is cancelled."""
         return asyncio.shield(self.keep(_as_coroutine(answer)))
 
     def abort_all(self) -> None:
@@ -138,7 +138,7 @@ class Server:
             connection.abort()
 
     async def settled(self, timeout_s: float) -> None:
-        """Wait until no coroutine answers a request; those that last longer are cancelled."""
+        """Wait until no coroutine is answering a request, and cancel those that take longer."""
         if self._tasks:
             _, late = await asyncio.wait(set(self._tasks), timeout=timeout_s)
             for task in late:
@@ -147,7 +147,7 @@ class Server:
                 await asyncio.wait(late)
 
     def outbox(self) -> Outbox:
-        """The answers that are written at the end of a turn of the loop, of all connections."""
+        """The responses of all connections to write at the end of a turn of the loop."""
         if self._outbox is None:
             self._outbox = Outbox(asyncio.get_running_loop())
         return self._outbox
@@ -171,7 +171,7 @@ class Server:
             self._idle_waiter.set_result(None)
 
     def arrived(self, address: str, peer: str) -> bool:
-        """Count a connection that was accepted, before its handshake; False, with a line of log, if its address has too many."""
+        """Count an accepted connection, before its handshake. False, with a log line, if its address has too many."""
         host = plain_host(address)
         self.counts[host] += 1
         if self.admission is None or self.admission.quotas.may_have(host, self.counts[host]):
@@ -180,7 +180,7 @@ class Server:
         return False
 
     def left(self, address: str, listener: str) -> None:
-        """Count a connection that `arrived` as gone, whatever that has answered, and free its slot."""
+        """Stop counting a closed connection, even one that `arrived` refused, and free its slot."""
         self.slots.free(listener)
         host = plain_host(address)
         self.counts[host] -= 1
@@ -188,15 +188,15 @@ class Server:
             del self.counts[host]
 
     def stop_accepting(self) -> None:
-        """Take no new connections and no new requests; what has been received is answered."""
+        """Accept no new connections and no new requests. Requests already received are answered."""
         self.is_stopping = True
         for acceptor in self._acceptors:
             acceptor.close()
         self.stop_limiting()
 
     async def close(self, timeout_s: float) -> None:
-        """Stop accepting, answer the requests in progress, close what is idle; after `timeout_s` close the rest as
-        it is.
+        """Stop accepting, answer the requests in progress and close idle connections; after `timeout_s`, close the
+        rest.
         """
         self.stop_accepting()
         for acceptor in self._acceptors:
@@ -213,17 +213,17 @@ class Server:
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=timeout_s)
         if self._idle_waiter is not None:
-            await self._idle_waiter  # connection_lost comes with the next turn of the loop
+            await self._idle_waiter  # connection_lost is called in the next turn of the loop
         self.refused.close()
 
     def _schedule_sweep(self, delay_s: float) -> None:
         self._sweep_timer = asyncio.get_running_loop().call_later(delay_s, self._sweep)
 
     def _sweep(self) -> None:
-        """Close connections without traffic. One timer for all, and none without connections.
+        """Close idle connections. One timer serves all connections; there is none without connections.
 
-        As in Kafka (Selector.IdleExpiryManager) a request in progress does not count as traffic: it is how a peer that
-        stopped reading is found. The time is real, not the `Env` clock: moving that must not cut connections.
+        As in Kafka (Selector.IdleExpiryManager), a request in progress does not count as traffic, so that a peer that
+        has stopped reading is detected. The time is real, since moving the `Env` clock must not close connections.
         """
         self._sweep_timer = None
         max_idle_s = self.limits.max_idle_ms / 1000

@@ -1,4 +1,4 @@
-"""The limits on what the peers of the Kafka port may take."""
+"""The limits on the clients of the Kafka port."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 from diamant.broker.config.broker_config import BrokerConfig
 
 MAX_QUEUED_BYTES = 1024 * 1024
-"""Requests waiting on a busy connection: above this its socket is not read."""
+"""The most bytes of requests queued on a busy connection. Above it, the socket is not read."""
 
 
 class ServerLimits(NamedTuple):
@@ -19,10 +19,10 @@ class ServerLimits(NamedTuple):
     max_idle_ms: int
     max_queued_bytes: int = MAX_QUEUED_BYTES
     backlog: int = 128
-    send_buffer_bytes: int = -1  # -1: as the system has it
+    send_buffer_bytes: int = -1  # -1: the system's default
     receive_buffer_bytes: int = -1
     max_request_memory_bytes: int = -1  # of all connections; -1: no limit
-    max_connections_of: Mapping[str, int] = {}  # by the names of listeners that have a limit of their own
+    max_connections_of: Mapping[str, int] = {}  # by the names of listeners with a limit of their own
 
     @classmethod
     def of(cls, config: BrokerConfig) -> ServerLimits:
@@ -40,7 +40,7 @@ class ServerLimits(NamedTuple):
 
 
 def limits_of_listeners(config: BrokerConfig, setting: str) -> dict[str, int]:
-    """`listener.name.NAME.SETTING` of the listeners that have it."""
+    """The values of `listener.name.NAME.SETTING`, for the listeners that set it."""
     found = {}
     for listener in config.listeners:
         name, limit = config.of_listener(listener.name, setting)

@@ -1,1 +1,1 @@
-"""Copies of a running broker: forks, snapshots and the way back to one."""
+"""Copies of a running broker: forks and snapshots."""

@@ -1,4 +1,4 @@
-"""A copy of a running broker's log directory, for forks and snapshots."""
+"""The copying of a running broker's log directory, for forks and snapshots."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ logger = logging.getLogger(__name__)
 
 
 async def copy_directory(node: Node, target: str) -> Lock:
-    """Copy the directory as of one moment to `target`, which must not exist. On the loop, which stops while files are linked.
+    """Copy the directory's state at one moment to `target`, which must not exist. Blocks the loop while files are linked.
 
-    Returns the lock of the copy. NotPossible when the broker stops, VerbError if the disk refuses; nothing is left behind then.
+    Returns the lock of the copy. NotPossible when the broker stops, VerbError on disk errors; an error leaves nothing behind.
     """
     copy = DirectoryCopy(node.env, target)
     lock: Lock | None = None
     try:
         node.env.make_dirs(parent(target))
         if isinstance(node.env, RealEnv):
-            os.mkdir(target, 0o700)  # its parent may be readable for others
+            os.mkdir(target, 0o700)  # its parent may be readable by others
         node.env.make_dirs(target)
         lock = node.env.lock(f"{target}/{names.LOCK}")
         while any(log.is_exchanging for log in node.directory.logs.values()):  # noqa: ASYNC110
@@ -37,7 +37,7 @@ async def copy_directory(node: Node, target: str) -> Lock:
             raise NotPossible("the broker stops, or is being reset: there is no state to copy")
         copy.take(node.directory, node.metadata.content(), node.metadata.broker_epoch)
         if copy.has_unlinked:
-            logger.info("%s: no hard links from %s to this place: the data is copied", target, node.directory.path)
+            logger.info("%s: hard links from %s are not possible: the data is copied", target, node.directory.path)
             await asyncio.to_thread(copy.finish)
     except BaseException as error:
         await asyncio.to_thread(copy.abandon)

@@ -1,6 +1,6 @@
-"""Directories of forks: beside the data directory, and removed with the fork.
+"""The directories of forks, which are beside the data directory and removed with the fork.
 
-<data>.fork-<12 hex digits>    a fork; locked until its end, except for the moment of its start
+<data>.fork-<12 hex digits>    a fork; locked until its end, except for a moment during its start
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class ForkDirectory:
-    """Owns the directory of a fork: `remove` is called when the object is garbage, at the latest."""
+    """Owns the directory of a fork. `remove` is called at the latest when the object is garbage-collected."""
 
     def __init__(self, env: Env, path: str, lock: Lock) -> None:
         self.lock = lock
@@ -30,7 +30,7 @@ class ForkDirectory:
 
 
 async def make_fork(node: Node, path: str) -> ForkDirectory:
-    """Copy a broker's directory to `path`, as `copy_directory` does."""
+    """Copy a broker's directory to `path`, like `copy_directory`."""
     return ForkDirectory(node.env, path, await copy_directory(node, path))
 
 
@@ -46,10 +46,10 @@ def _remove(env: Env, path: str) -> None:
 
 
 def remove_left_forks(env: Env, data_dir: str) -> None:
-    """Remove the forks, and their forks, that a killed process has left. Those in use are locked, and stay. Blocks."""
+    """Remove the forks, and their forks, that a killed process left behind. Forks in use are locked and kept. Blocks."""
     data = os.path.abspath(data_dir)
     is_fork = re.compile(rf"{re.escape(os.path.basename(data))}(\.fork-[0-9a-f]{{12}})+")
-    with suppress(OSError):  # a process that may not list the directory has made no fork in it
+    with suppress(OSError):  # a process that may not list the directory has created no fork there
         for name in filter(is_fork.fullmatch, env.list_dir(parent(data))):
             path = f"{parent(data)}/{name}"
             try:
@@ -58,6 +58,6 @@ def remove_left_forks(env: Env, data_dir: str) -> None:
                 continue
             try:
                 _remove(env, path)
-                logger.info("%s: the fork of a process that was killed is removed", path)
+                logger.info("%s: the fork of a killed process is removed", path)
             finally:
                 lock.release()

@@ -1,12 +1,12 @@
-"""The snapshots of a broker: states to which it can be put back, in a directory beside its data.
+"""The snapshots of a broker: states to which it can be reset, in a directory beside its data.
 
     <data>                         the data directory
-    <data>.snapshots/<id>          a snapshot: a copy that an orderly stop could have left
+    <data>.snapshots/<id>          a snapshot: a copy in the state of an orderly stop
     <data>.snapshots/reset         while a reset is in progress or unfinished: the snapshot's path
     <data>.snapshots/<id>.making   an unfinished snapshot; a start removes it
-    <data>.snapshots/<id>.trash    what a reset has replaced, or a deleted snapshot, until it is removed
+    <data>.snapshots/<id>.trash    data replaced by a reset, or a deleted snapshot, until it is removed
 
-A snapshot keeps its data until it is deleted. So nothing is erased while there is a snapshot, and none is made during an erasure.
+A snapshot keeps its data until it is deleted. So erasures are refused while snapshots exist, and snapshots during an erasure.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _TRASH = ".trash"
 
 
 class BrokerSnapshot(NamedTuple):
-    """A state of a broker. Of `size_bytes`, segments that the broker still has are shared with it."""
+    """A state of a broker. `size_bytes` includes segments that are shared with the broker."""
 
     id: str
     created_ms: int
-    """By the system's clock."""
+    """The time of creation by the system's clock."""
     size_bytes: int
 
     def to_fields(self) -> dict[str, object]:
-        """As JSON has it."""
+        """The fields of the JSON object."""
         return self._asdict()
 
 
 def snapshots_of(data_dir: str) -> str:
-    """Return the directory of a data directory's snapshots."""
-    return f"{os.path.abspath(data_dir)}.snapshots"  # "." has a place beside it only by its full name
+    """The directory of a data directory's snapshots."""
+    return f"{os.path.abspath(data_dir)}.snapshots"  # absolute, since "." has no sibling
 
 
 class SnapshotFiles:
@@ -58,28 +58,28 @@ class SnapshotFiles:
         self.mark = f"{self.path}/{_MARK}"
 
     def ids(self) -> list[str]:
-        """Return the ids of the complete ones."""
+        """The ids of the complete snapshots."""
         return [name for name in self._names() if name != _MARK and not name.endswith((_MAKING, _TRASH, ".tmp"))]
 
     def _names(self) -> list[str]:
         return self.env.list_dir(self.path) if self.env.is_dir(self.path) else []
 
     def making(self, snapshot_id: str) -> str:
-        """Return the path of a snapshot before it is complete."""
+        """The path of a snapshot before it is complete."""
         return f"{self.path}/{snapshot_id}{_MAKING}"
 
     def new_trash(self) -> str:
-        """Return a free path for data that is about to be removed."""
+        """A free path for data that is about to be removed."""
         return f"{self.path}/{os.urandom(6).hex()}{_TRASH}"
 
     def describe(self, snapshot_id: str) -> BrokerSnapshot:
-        """Return the entry of one for a list."""
+        """The description of a snapshot."""
         return BrokerSnapshot(
             snapshot_id, int(snapshot_id.partition("-")[0]), _size(self.env, f"{self.path}/{snapshot_id}")
         )
 
     async def discard(self, path: str) -> None:
-        """Remove a path below, and the whole directory if nothing else is in it. On the loop."""
+        """Remove a path in this directory, and the directory if nothing else is in it. On the loop."""
         await asyncio.to_thread(self.env.remove_tree, path)
         self._leave()  # not in the thread: a snapshot might begin in between
 
@@ -96,11 +96,11 @@ class SnapshotFiles:
         self._leave()
 
     def check_none(self) -> None:
-        """Raise NotPossible, which names them, if there are any: they hold data that an erasure has to remove."""
+        """Raise NotPossible, which names the snapshots, if there are any, since they hold data that an erasure must remove."""
         found = self._names()
         if found:
             raise NotPossible(
-                f"nothing can be erased while there are snapshots, which would keep it: {', '.join(found)} in {self.path}. "
+                f"nothing can be erased while snapshots exist, which would keep the data: {', '.join(found)} in {self.path}. "
                 "`diamant snapshot delete ID` deletes one"
             )
 
@@ -111,7 +111,7 @@ def _size(env: Env, path: str) -> int:
 
 
 class Snapshots:
-    """Makes, lists and deletes snapshots. Belongs to the loop thread."""
+    """Creates, lists and deletes snapshots. Belongs to the loop thread."""
 
     def __init__(self, node: Node, is_erasing: Callable[[], bool]) -> None:
         """`is_erasing()`: true while an erasure or a redaction is pending."""
@@ -120,7 +120,7 @@ class Snapshots:
         self.files = SnapshotFiles(node.env, node.config.data_dir)
 
     async def create(self) -> BrokerSnapshot:
-        """Make a snapshot of this moment. NotPossible during an erasure, TooMany, VerbError if the disk refuses."""
+        """Create a snapshot of the current state. NotPossible during an erasure, TooMany, VerbError on disk errors."""
         self.check_not_erasing()
         found = self.files.ids()
         if len(found) >= MAX_SNAPSHOTS:
@@ -136,11 +136,11 @@ class Snapshots:
         return await asyncio.to_thread(self.files.describe, snapshot_id)
 
     async def list(self) -> list[BrokerSnapshot]:
-        """Return all, the oldest first."""
+        """The snapshots, oldest first."""
         return await asyncio.to_thread(lambda: [self.files.describe(one) for one in sorted(self.files.ids())])
 
     async def delete(self, snapshot_id: str) -> None:
-        """Delete one. NotFound, NotPossible during a reset."""
+        """Delete a snapshot. NotFound, NotPossible during a reset."""
         path = self.find(snapshot_id)
         if self._node.is_stopping:
             raise NotPossible(
@@ -151,15 +151,15 @@ class Snapshots:
         await self.files.discard(trash)
 
     def find(self, snapshot_id: str) -> str:
-        """Return the path of one. NotFound."""
+        """The path of a snapshot. NotFound."""
         if snapshot_id not in self.files.ids():
             raise NotFound(f"there is no snapshot {snapshot_id!r} in {self.files.path}")
         return f"{self.files.path}/{snapshot_id}"
 
     def check_not_erasing(self) -> None:
-        """NotPossible while an erasure or a redaction is pending: what it removes would come back."""
+        """Raise NotPossible while an erasure or a redaction is pending, since a reset would restore the removed data."""
         if self._is_erasing():
             raise NotPossible(
-                "an erasure or a redaction is pending, and a snapshot or a reset would bring back what it removes: "
+                "an erasure or a redaction is pending, and a snapshot or a reset would restore the data that it removes: "
                 "wait for it, or end it (`diamant cancel`)"
             )

@@ -1,1 +1,1 @@
-"""The topics of a broker: which there are, their creation, growth, configurations and deletion."""
+"""The topics of a broker: their registry, creation, growth, configurations and deletion."""

@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 
 
 async def create_topics(topics: Topics, new: Sequence[NewTopic], reason: str = "") -> None:
-    """Create topics that `check_new_topic` has passed in this same turn of the loop; returns when they are durable and
-    usable. `reason` is for the log.
+    """Create topics that passed `check_new_topic` in the same turn of the loop. Returns when they are durable and
+    usable. `reason` is logged.
     """
     if not new:
         return
@@ -46,7 +46,7 @@ async def create_topics(topics: Topics, new: Sequence[NewTopic], reason: str = "
 
 
 async def ensure_topics(topics: Topics, names: Iterable[str]) -> dict[str, KafkaError]:
-    """Create those topics that do not exist, with the broker's defaults; what could not be created and why."""
+    """Create missing topics with the broker's defaults. Returns the error of each that could not be created."""
     errors: dict[str, KafkaError] = {}
     new = []
     waiting = set()
@@ -72,7 +72,7 @@ async def ensure_topics(topics: Topics, names: Iterable[str]) -> dict[str, Kafka
 
 
 def _records(topics: Topics, new: NewTopic) -> list[TopicRecord | ConfigRecord | PartitionRecord]:
-    """In the order in which Kafka's controller writes them: the topic, its configurations, its partitions."""
+    """The records in the order of Kafka's controller: the topic, its configurations, its partitions."""
     return [
         TopicRecord(name=new.name, topic_id=new.topic_id),
         *(

@@ -13,11 +13,11 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.uuid_text import random_id
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
-"""As Kafka's controller: more in one request is refused."""
+"""The limit of Kafka's controller; larger requests are refused."""
 
 
 class NewTopic(NamedTuple):
-    """A topic to be created, checked by `check_new_topic`."""
+    """A topic to create, checked by `check_new_topic`."""
 
     name: str
     topic_id: UUID
@@ -51,7 +51,7 @@ def check_new_topic(
     if partition_count > MAX_PARTITIONS_PER_REQUEST:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     overrides = dict(configs or {})
-    if overrides:  # a topic that sets nothing is not held against the broker's defaults (ReplicationControlManager)
+    if overrides:  # without overrides, Kafka does not check the broker's defaults (ReplicationControlManager)
         validate_topic_configs(overrides, config)
     return NewTopic(
         name, random_id(), partition_count, {key: value for key, value in overrides.items() if value is not None}

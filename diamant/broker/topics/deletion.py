@@ -13,10 +13,10 @@ logger = logging.getLogger(__name__)
 
 
 async def delete_topics(topics: Topics, names: Collection[str]) -> None:
-    """Delete topics that are in use; returns when that is durable. Wakes pending fetches, notifies listeners.
+    """Delete topics that are in use. Returns when the deletion is durable. Wakes pending fetches, notifies listeners.
 
-    StorageError, OSError: if the metadata log takes no record nothing has happened; after that the topics are gone in any
-    case, though a directory of theirs may be left, which the next start sets aside.
+    StorageError, OSError: if the metadata log accepts no record, nothing has happened. After that the topics are deleted in
+    any case, though one of their directories may remain, which the next start sets aside.
     """
     topics.metadata.append([RemoveTopicRecord(topic_id=topics.by_name[name].topic_id) for name in names])
     failure: OSError | None = None
@@ -28,7 +28,7 @@ async def delete_topics(topics: Topics, names: Collection[str]) -> None:
                 topics.directory.delete_log(log)
             except OSError as error:
                 failure = error
-                topics.on_change(log)  # pending fetches of its data must end as well
+                topics.on_change(log)  # pending fetches of its data must end, too
         try:
             topics.directory.delete_unopened(name)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Partitions added to a topic."""
+"""The growth of topics: partitions added to an existing topic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 
 
 async def add_partitions(topics: Topics, name: str, count: int) -> None:
-    """Grow a topic to `count` partitions, checked by `check_partition_count` in this same turn of the loop."""
+    """Grow a topic to `count` partitions, checked by `check_partition_count` in the same turn of the loop."""
     image = topics.image.topics[name]
     added = range(len(image.partitions), count)
     topics.metadata.append(partition_records(topics, image.topic_id, added))
@@ -29,7 +29,7 @@ def check_partition_count(topics: Topics, name: str, count: int, assignments: Se
     KafkaError.
     """
     image = topics.image.topics.get(name)
-    if image is None or name not in topics.by_name:  # a topic in creation has an image only
+    if image is None or name not in topics.by_name:  # a topic in creation has only an image
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     present = len(image.partitions)
     if count == present:

@@ -1,4 +1,4 @@
-"""Fencing by leader epoch (KIP-320): a client talks to the leader that it means."""
+"""Fencing by leader epoch (KIP-320): a client reaches the leader that it expects."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def check_name(name: str) -> None:
 
 
 def check_collision(name: str, others: Iterable[str]) -> None:
-    """Check that no other topic differs from it in '.' and '_' only, for they would share the names of metrics; raises
+    """Check that no other topic's name differs only in '.' and '_', since both would have the same metric names; raises
     INVALID_TOPIC_EXCEPTION (`common.internals.Topic.hasCollision`).
     """
     if "." not in name and "_" not in name:

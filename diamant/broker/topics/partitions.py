@@ -1,4 +1,4 @@
-"""New partitions of a topic: their records in the metadata log and their logs on disk."""
+"""The creation of partitions: their records in the metadata log and their logs on disk."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from diamant.storage.recovery.open_log import create_log
 from diamant.storage.segments.log_config import LogConfig
 
 LOGS_AT_ONCE = 32
-"""Partitions that are created at once: their fsyncs share the work of the file system's journal."""
+"""Partitions created in parallel, so that their fsyncs share commits of the file system's journal."""
 
 
 def partition_records(topics: Topics, topic_id: UUID, partitions: range) -> list[PartitionRecord]:
-    """What the metadata log says about new partitions: this node has their only replica and leads them."""
+    """The metadata records of new partitions, with this node as their only replica and leader."""
     node_id = topics.config.node_id
     return [
         PartitionRecord(
@@ -37,9 +37,9 @@ def partition_records(topics: Topics, topic_id: UUID, partitions: range) -> list
 
 
 async def create_logs(topics: Topics, topic: Topic, image: TopicImage, config: LogConfig, partitions: range) -> None:
-    """Make empty partitions: files and fsyncs in threads, several at once, the rest here."""
+    """Create empty partitions. Threads create the files and sync them, several at once; the rest runs on the loop."""
     if topics.makes_no_logs:
-        raise StorageError(f"{topics.directory.path} is being put back to a snapshot: try again")
+        raise StorageError(f"{topics.directory.path} is being reset to a snapshot: try again")
     making = asyncio.get_running_loop().create_future()
     topics.making.add(making)
     try:
@@ -64,7 +64,7 @@ async def _create_logs(topics: Topics, topic: Topic, image: TopicImage, config: 
             if isinstance(log, BaseException):
                 raise log
             if topics.image.topics.get(topic.name) is not image:
-                return  # deleted since
+                return  # deleted in the meantime
             directory.adopt(log)
             topics.take(topic, log, image)
             if topics.on_created is not None:

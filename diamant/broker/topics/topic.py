@@ -1,4 +1,4 @@
-"""A topic in use, and the contract of those who are told of topics."""
+"""A topic in use, and the contract of topic listeners."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class TopicListener(Protocol):
     """A listener for created and deleted topics; called on the loop thread, in the same turn of the loop."""
 
     def topic_created(self, topic: Topic) -> None:
-        """A topic can be used from now on."""
+        """Called when a topic becomes usable."""
         ...
 
     def topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
-        """A topic is gone, whatever else of its deletion may fail. What is to follow, and takes its time, is a coroutine,
+        """Called when a topic is deleted, even if later steps of its deletion fail. Slow clean-up is returned as a coroutine,
         which runs to its end.
         """
         ...

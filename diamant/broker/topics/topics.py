@@ -1,8 +1,8 @@
-"""The topics in use: the metadata log says which there are, the log directory holds them, this joins the two.
+"""The registry of topics in use, which joins the metadata log and the log directory.
 
 Every change is decided and appended to the metadata log in one step of the loop (no `await` between check and
-append), applied to the partitions, synced in a thread, and only then answered. The metadata come first: a partition
-that they name and the disk does not have is made empty at the next start, one that only the disk has is set aside.
+append), applied to the partitions, synced in a thread, and only then answered. The metadata log is authoritative: the next
+start creates a partition that is missing on disk as an empty one, and sets aside one that is only on disk.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from diamant.storage.segments.log_config import LONG_MAX, LogConfig
 class Topics:
     """Registry of topics; the loop thread owns it.
 
-    `generation` grows with every change, for caches of encoded answers. `on_change(log)` is called after anything that
-    fetches may wait for. `listeners` are notified of topics. The attributes `on_...` tell the cleaner of a log that is
-    new, about to be deleted, or has another configuration than the given one now.
+    `generation` grows with every change, for caches of encoded responses. `on_change(log)` is called after any event that
+    fetches may wait for. `listeners` are notified of topics. The other `on_...` callbacks notify the cleaner of a log that
+    is new, about to be deleted, or whose configuration has changed from the given one.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Topics:
         self.by_id: dict[UUID, Topic] = {}
         self.generation = 0
         self.in_creation: dict[str, asyncio.Future[None]] = {}
-        """Topics that are in the metadata log but whose partitions are not all there, until they are."""
+        """Topics in the metadata log whose partitions are not all created yet; each future is done when they are."""
         self.making: set[asyncio.Future[None]] = set()
         """Tasks that create partitions."""
         self.makes_no_logs = False
-        """True before the directory is put back to a snapshot."""
+        """True before the directory is reset to a snapshot."""
         self.timed_logs: set[Log] = set()  # those with flush.ms
         self.listeners: list[TopicListener] = []
         self.on_created: Callable[[Log], object] | None = None
@@ -56,11 +56,11 @@ class Topics:
 
     @property
     def image(self) -> MetadataImage:
-        """The metadata as of now."""
+        """The current metadata."""
         return self.metadata.image
 
     async def sync(self) -> None:
-        """Wait until what has been appended to the metadata log is on disk."""
+        """Wait until all records appended to the metadata log are on disk."""
         await asyncio.get_running_loop().run_in_executor(None, self.metadata.sync)
 
     # -- start ---------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class Topics:
         return expected
 
     def adopt_loaded(self) -> None:
-        """Take over the logs that the directory has loaded."""
+        """Register the logs that the directory has loaded."""
         for image in self.image.topics.values():
             topic = Topic(image.name, image.topic_id)
             for partition in image.partitions:
@@ -96,7 +96,7 @@ class Topics:
         return self._log_of(topic, partition)
 
     def log_by_id(self, topic_id: UUID | None, partition: int) -> Log:
-        """As `log`, by the topic's id; raises UNKNOWN_TOPIC_ID if there is none such."""
+        """Like `log`, by the topic's id; raises UNKNOWN_TOPIC_ID for an unknown one."""
         topic = self.by_id.get(topic_id) if topic_id is not None else None
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
@@ -107,7 +107,7 @@ class Topics:
         return self.image.configs.get((TOPIC_RESOURCE, name), {})
 
     def log_config_of(self, name: str) -> LogConfig:
-        """What the topic's logs are configured with: its own configurations over the broker's."""
+        """The configuration of the topic's logs: its own values, else the broker's."""
         return log_config(self.configs_of(name), self.config)
 
     async def settled(self, names: Iterable[str]) -> None:
@@ -127,14 +127,14 @@ class Topics:
     # -- changes -------------------------------------------------------------------------------------------------
 
     def take(self, topic: Topic, log: Log, image: TopicImage) -> None:
-        """Make this broker the leader of a log, which is the topic's from now on."""
+        """Add a log to the topic and make this broker its leader."""
         log.become_leader(image.partitions[log.partition].leader_epoch if log.partition in image.partitions else 0)
         log.on_change.append(lambda: self.on_change(log))
         topic.logs[log.partition] = log
         self._note_timed(log)
 
     def publish(self, topic: Topic) -> None:
-        """Let a topic be used from now on."""
+        """Make a topic usable."""
         self.by_name[topic.name] = topic
         self.by_id[topic.topic_id] = topic
         self.generation += 1
@@ -142,7 +142,7 @@ class Topics:
             listener.topic_created(topic)
 
     def withdraw(self, name: str) -> Topic:
-        """Let a topic be used no more: its files are about to be deleted."""
+        """Remove a topic from use before its files are deleted."""
         topic = self.by_name.pop(name)
         del self.by_id[topic.topic_id]
         self.generation += 1
