@@ -22,7 +22,7 @@ from diamant.broker.config.config_key import DOUBLE_MAX, ConfigError
 from diamant.broker.node.superseded_checks import SupersededChecks
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names
-from diamant.storage.env.env import Env, RealEnv
+from diamant.storage.env.env import RealEnv
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig
 
@@ -193,7 +193,7 @@ def make_service(
         node.config.data_dir,
         node.directory.logs,
         cleaner_settings(node.config),
-        new_process_runner=_process_runners(node.env),
+        new_process_runner=_process_runners(node),
         new_offload_runner=_spark_runners(node),
         offload_from_bytes=_offload_from_bytes(node.config),
         on_cleaned=lambda _log: node.scheduler.poke(),
@@ -203,15 +203,15 @@ def make_service(
     )
 
 
-def _process_runners(env: Env) -> Callable[[], Runner] | None:
+def _process_runners(node: Node) -> Callable[[], Runner] | None:
     """Return a factory of runners with worker processes; None if other processes cannot see the files."""
-    if not isinstance(env, RealEnv):
+    if not isinstance(node.env, RealEnv):
         return None
 
     def make() -> Runner:
         from diamant.cleaner.runners.process import ProcessRunner
 
-        return ProcessRunner(env)
+        return ProcessRunner(node.env, threads=lambda: node.config.log_cleaner_threads)
 
     return make
 

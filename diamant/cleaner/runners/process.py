@@ -14,6 +14,7 @@ import asyncio
 import logging
 import os
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -29,6 +30,7 @@ from diamant.cleaner.rules.result import (
     never_done,
     output_from_fields,
 )
+from diamant.cleaner.runners import processors
 from diamant.cleaner.runners.child_process import ChildProcess, bootstrap, swap_to_the_end
 from diamant.cleaner.runners.contract import RunnerFailed, SwapOutput, remove_cleaned_files, wait_in_spite_of_cancelling
 from diamant.cleaner.runners.worker_messages import MAX_LINE_BYTES, Message, error_from, facts_task_fields
@@ -73,7 +75,7 @@ async def no_swap(_output: OutputSegment) -> None:
 
 class ProcessRunner:
     """See the module. `memory_overhead_bytes`: see `memory_limit_bytes`; `idle_s`: see `IDLE_S`; `program`: the Python
-    source that the worker runs.
+    source that the worker runs; `threads`: all of the cleaner's, by which a worker is placed (`processors`). None: anywhere.
     """
 
     name = "process"
@@ -87,8 +89,10 @@ class ProcessRunner:
         niceness: int = NICENESS,
         cancel_timeout_s: float = CANCEL_TIMEOUT_S,
         program: str = WORKER_PROGRAM,
+        threads: Callable[[], int] | None = None,
     ) -> None:
         self._program = program
+        self._threads = threads
         self.progress_bytes = 0
         """Bytes that the current round has read and written, as far as known."""
         self._env = env
@@ -259,8 +263,14 @@ class ProcessRunner:
         if self._worker is not None and self._worker.is_dead:
             await self._discard(self._worker)
         if self._worker is None:
-            self._worker = await _start_worker(self._program, self._niceness)
+            self._worker = await _start_worker(self._program, self._niceness, self._place)
+        else:
+            self._place(self._worker.pid)
         return self._worker
+
+    def _place(self, pid: int) -> None:
+        if self._threads is not None:
+            processors.place(pid, self._threads())
 
     def _rest(self) -> None:
         """Schedule the end of the worker for when it has been idle for `idle_s`."""
@@ -371,7 +381,7 @@ class _WorkerProcess:
         await self._child.read_rest()
 
 
-async def _start_worker(program: str, niceness: int) -> _WorkerProcess:
+async def _start_worker(program: str, niceness: int, place: Callable[[int], None]) -> _WorkerProcess:
     try:
         child = await ChildProcess.start(
             program,
@@ -384,6 +394,8 @@ async def _start_worker(program: str, niceness: int) -> _WorkerProcess:
     except OSError as error:
         raise RunnerFailed(f"the cleaner's worker cannot be started: {error}") from error
     worker = _WorkerProcess(child)
+    # Now, so that its imports count.
+    place(worker.pid)
     try:
         ready = await worker.receive(START_TIMEOUT_S)
     except BaseException as error:

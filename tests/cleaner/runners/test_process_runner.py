@@ -390,6 +390,20 @@ async def test_a_worker_gives_way(log: Log, runner: ProcessRunner) -> None:
         assert said.strip() == "best-effort: prio 7"
 
 
+@pytest.mark.slow
+@LINUX
+async def test_a_worker_leaves_a_processor_to_the_broker(log: Log) -> None:
+    """A worker keeps off the first processor unless the threads need them all; a change counts from the next work on."""
+    allowed = sorted(os.sched_getaffinity(0))
+    threads = [1, len(allowed)]
+    runner = ProcessRunner(log.env, threads=lambda: threads.pop(0))
+    for expected in (allowed[1:] or allowed, allowed):
+        await runner.warm_up()
+        assert runner.worker_pid is not None
+        assert sorted(os.sched_getaffinity(runner.worker_pid)) == expected
+    await runner.close()
+
+
 @LINUX
 @pytest.mark.slow
 async def test_a_worker_ends_with_its_broker(log: Log, tmp_path: Path) -> None:
