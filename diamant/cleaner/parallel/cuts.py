@@ -1,6 +1,6 @@
-"""The cuts between the shares of the first pass: at batches, so that shares are of about the same size whatever segments are.
+"""The cuts between the shares of the first pass. They lie at batches, so that shares have similar sizes even if segments differ.
 
-The offset index tells where a batch begins. Where it has nothing to say, the nearest border between segments is taken.
+The offset index gives the start of a batch. If it has no usable entry, the nearest segment boundary is used.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import Env
 
 MORE = 0.03
-"""So much more does the first process map than each other: those hand over keys, and later shares may have more of them."""
+"""Extra part of the first share: the other processes must hand over keys, and later shares may have more of them."""
 
 
 class Share(NamedTuple):
-    """Batches that follow each other."""
+    """A range of consecutive batches."""
 
     start: DirtyStart
     end: int
-    """Index of the segment after the last."""
+    """Index of the last segment + 1."""
     stop: int | None
-    """Bytes of the last segment, if the share ends within it."""
+    """End position in the last segment, in bytes; None: its end."""
 
 
 def shares_of(env: Env, plan: CleanPlan, start: DirtyStart, count: int) -> list[Share]:
-    """Cut the log from `start` on into `count` shares, or fewer, of about the same size, the first one larger (`MORE`)."""
+    """Cut the log from `start` on into at most `count` shares of similar size, the first one larger (`MORE`)."""
     total = sum(segment.size for segment in plan.segments[start.segment :]) - start.position
     starts = [start]
     for number in range(1, count):
@@ -49,7 +49,7 @@ def shares_of(env: Env, plan: CleanPlan, start: DirtyStart, count: int) -> list[
 
 
 def _cut_near(env: Env, plan: CleanPlan, start: DirtyStart, ahead: int) -> DirtyStart | None:
-    """Return where a share may begin, about so many bytes after `start`; None if that is the end of the log."""
+    """Return a possible start of a share about `ahead` bytes after `start`; None if that is beyond the end of the log."""
     index, position = start.segment, start.position + ahead
     while index < len(plan.segments) and position >= plan.segments[index].size:
         position -= plan.segments[index].size
@@ -58,7 +58,7 @@ def _cut_near(env: Env, plan: CleanPlan, start: DirtyStart, ahead: int) -> Dirty
         return None
     segment = plan.segments[index]
     if segment.base_offset not in plan.quarantined:
-        # Whatever is wrong with the files, the pass itself tells.
+        # The pass itself reports any error in the files.
         with suppress(OSError, CorruptLog):
             cut = _batch_at(env, plan, index, position)
             if cut is not None:
@@ -68,7 +68,7 @@ def _cut_near(env: Env, plan: CleanPlan, start: DirtyStart, ahead: int) -> Dirty
 
 
 def _batch_at(env: Env, plan: CleanPlan, index: int, position: int) -> DirtyStart | None:
-    """Return the last batch that is indexed at or below a position; None if there is none, or the entry does not fit."""
+    """Return the last indexed batch at or before `position`; None if there is none, or if the index entry is wrong."""
     segment = plan.segments[index]
     path = names.index_file(plan.directory, segment.base_offset)
     entry = OffsetIndex(env, path, segment.base_offset, plan.segment_index_bytes).lookup_position(position)

@@ -1,7 +1,7 @@
-"""A child process that begins as a copy of this one: all that is in memory it has at once, its engine and the map among it.
+"""A forked child process: it has this process's memory, including the engine and the map, from the start.
 
-It has none of this process's threads, so it must do nothing but compute, read and write files of its own, and answer through its
-pipe. What it allocates counts against the same limit (RLIMIT_DATA) once more. It ends at once when this process does.
+It has none of this process's threads. So it may only compute, read files, write its own files, and answer through its pipe.
+Each child has the memory limit (RLIMIT_DATA) of this process. It is killed when this process ends.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _PR_SET_PDEATHSIG = 1
 
 
 class ForkFailed(Exception):
-    """The child ended before it had answered; nothing is known of why."""
+    """The child ended without an answer, for an unknown reason."""
 
 
 class Fork:
-    """Runs `work` in a child, which answers with what it sends. Close it."""
+    """Runs `work` in a child, which sends answers through the connection. Must be closed."""
 
     def __init__(self, work: Callable[[Connection], None]) -> None:
-        """OSError if there can be no more processes."""
+        """Raises OSError if the system refuses another process."""
         from multiprocessing.connection import Pipe
 
         self._answers, answering = Pipe(duplex=False)
         parent = os.getpid()
         with warnings.catch_warnings():
-            # From 3.12 on Python warns of a fork beside threads: see above.
+            # Python 3.12 and later warn of a fork of a process with threads; see the module.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if not pid:
@@ -48,7 +48,7 @@ class Fork:
         answering.close()
 
     def answer(self, check_done: CheckDone) -> Any:
-        """Return the next object that was sent; ForkFailed. `check_done` is asked while it waits."""
+        """Return the next answer. Polls `check_done` while it waits. Raises ForkFailed."""
         while not self._answers.poll(POLL_S):
             check_done()
         try:
@@ -57,11 +57,11 @@ class Fork:
             raise ForkFailed from error
 
     def has_answer(self) -> bool:
-        """Tell whether `answer` returns or raises at once."""
+        """Return whether `answer` would return or raise at once."""
         return self._answers.poll(0)
 
     def close(self) -> None:
-        """End the child, whatever it is at, and wait until it has ended."""
+        """Kill the child, and wait until it has exited."""
         self._answers.close()
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
@@ -69,7 +69,7 @@ class Fork:
 
 
 def _run_child(work: Callable[[Connection], None], answering: Connection, parent: int) -> None:
-    """Work and exit, and leave alone what the parent has left to flush, to unlock and to remove."""
+    """Work, then exit without running the parent's cleanup: its flushes, unlocks and removals."""
     code = 1
     try:
         if sys.platform == "linux":

@@ -1,12 +1,12 @@
-"""The second pass of a round by several processes, a group of segments each at a time: the outputs come in their order.
+"""The second pass of a round in several processes, each with one group of segments at a time. Outputs are yielded in order.
 
-A marker, or a batch of a transaction, means something only to who has read all before it: from the first group on that has one,
-and from one that a process could not rewrite, this process rewrites the rest by itself, and its errors are those of the round.
+Markers and transactional batches can be judged only after reading all earlier batches. So from the first group with one, or the
+first that a process failed to rewrite, this process rewrites the rest alone. Its errors are those of the round.
 
-Groups of which more stays take longer, mostly the last ones: each window of groups begins with those, so that at the end no
-process is left alone with a large one. As many outputs may be complete before the first of them is handed over.
+Groups that keep more records take longer; mostly these are the last ones. Each window of groups starts with the costliest, so
+that no process is left with a large one at the end. A window of outputs may be complete before the first is handed over.
 
-Memory: children share the map with this process as long as they only look keys up in it.
+Memory: children share the map with this process, because they only look up keys.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 _INDEX = Struct("=H")
 MAX_GROUPS = 16 * 1024
-"""As many indexes fit a pipe."""
+"""Most groups of a stage: their indexes must fit into a pipe."""
 WINDOW = 4
-"""Groups of a window for each process."""
+"""Groups in a window, per process."""
 
 
 class Rewritten(NamedTuple):
-    """What comes of a group."""
+    """The result of a group."""
 
     group: int
     outputs: tuple[OutputSegment, ...]
@@ -47,7 +47,7 @@ class Rewritten(NamedTuple):
 
 
 class GroupRewriters:
-    """Rewrites groups by `processes`, this one among them; that which wrote an output calls `on_written` for it."""
+    """Rewrites groups in `processes` processes, including this one. The process that wrote an output calls `on_written`."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class GroupRewriters:
         self._processes = processes
 
     def outputs(self, groups: Sequence[Sequence[SegmentPlan]]) -> Iterator[OutputSegment]:
-        """Yield the outputs of the groups. Errors as `rewrite_group`."""
+        """Yield the outputs of the groups. Raises the errors of `rewrite_group`."""
         rewriter, needs_order = self._new_rewriter(self._work), False
         for groups_of_stage in _stages(self._work.plan, groups):
             done = 0
@@ -83,7 +83,7 @@ class GroupRewriters:
             needs_order |= rewriter.tracker.has_met_any
 
     def _stage(self, groups: Sequence[Sequence[SegmentPlan]]) -> Iterator[tuple[OutputSegment, ...]]:
-        """Yield the outputs of each group; _InOrder at the first that needs those before it, or fails."""
+        """Yield the outputs of each group. Raises _InOrder at the first that depends on earlier ones, or fails."""
         if not self._survivors.is_steady(groups[0][0], groups[-1][-1]):
             raise _InOrder
         self._survivors.go_to(groups[0][0])
@@ -98,11 +98,11 @@ class GroupRewriters:
 
 
 class _InOrder(Exception):
-    """The rest is for one process."""
+    """The remaining groups must be rewritten in order, by one process."""
 
 
 class _Stage:
-    """Groups that all can be rewritten at the same time."""
+    """Groups that can be rewritten concurrently."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class _Stage:
         self._forks: list[Fork] = []
         self._found: dict[int, Rewritten] = {}
         self._next = 0
-        """Index of the next group whose outputs are to be handed over."""
+        """Index of the next group to hand over."""
         self._claims, claiming = os.pipe()
         # The process that reads the index of a group rewrites it.
         os.write(claiming, b"".join(map(_INDEX.pack, order)))
@@ -129,12 +129,12 @@ class _Stage:
 
     def begin(self, children: int) -> None:
         """Start the children."""
-        with suppress(OSError):  # no more processes: then with fewer
+        with suppress(OSError):  # the system refuses more processes: continue with fewer
             for _ in range(children):
                 self._forks.append(Fork(self._run_child))
 
     def results(self) -> Iterator[tuple[OutputSegment, ...]]:
-        """Rewrite groups, and yield the outputs of all."""
+        """Rewrite groups, and yield the outputs of all processes."""
         check_done = self._work.check_done
         rewritten = self._rewritten(replace(self._work, throttle=no_throttle))
         with suppress(_InOrder):
@@ -152,7 +152,7 @@ class _Stage:
             raise _InOrder
 
     def end(self) -> None:
-        """End the children, and remove what was not handed over."""
+        """End the children, and remove the outputs not handed over."""
         for fork in self._forks:
             fork.close()
         os.close(self._claims)
@@ -167,7 +167,7 @@ class _Stage:
                 answering.send(one)
 
     def _rewritten(self, work: RoundWork) -> Iterator[Rewritten]:
-        """Rewrite groups as long as there are any; _InOrder at one that is not for this."""
+        """Claim and rewrite groups until none is left. Raises _InOrder at a group that depends on earlier ones, or fails."""
         while index := os.read(self._claims, _INDEX.size):
             (at,) = _INDEX.unpack(index)
             group = self._groups[at]
@@ -187,7 +187,7 @@ class _Stage:
             yield Rewritten(at, outputs, work.stats)
 
     def _take(self, fork: Fork, check_done: Callable[[], None]) -> bool:
-        """Take an answer; return False if there is no other."""
+        """Receive one answer; return False if no more follow."""
         try:
             one: Rewritten = fork.answer(check_done)
         except ForkFailed:
@@ -206,7 +206,7 @@ class _Stage:
 
 
 def costliest_first(costs: Sequence[int], window: int) -> list[int]:
-    """Return the indexes of groups, the costliest first in each window of so many; the first window may have less."""
+    """Return the indexes of groups, the costliest first within each window of `window`; the first window may be smaller."""
     order: list[int] = []
     for end in range(len(costs), 0, -window):
         order[:0] = sorted(range(max(0, end - window), end), key=lambda index: -costs[index])
@@ -214,7 +214,7 @@ def costliest_first(costs: Sequence[int], window: int) -> list[int]:
 
 
 def _stages(plan: CleanPlan, groups: Sequence[Sequence[SegmentPlan]]) -> list[Sequence[Sequence[SegmentPlan]]]:
-    """Return the groups of the clean section, the one that reaches into the dirty range, and those in it."""
+    """Return the groups of the clean section, the one that spans both sections, and those of the dirty range."""
     first_dirty = plan.first_dirty_offset
     clean = sum(group[-1].next_base_offset <= first_dirty for group in groups)
     whole = sum(group[0].base_offset < first_dirty for group in groups)

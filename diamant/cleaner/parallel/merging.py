@@ -1,8 +1,8 @@
-"""The keys of many shares merged by several processes, each a part of the space of hashes.
+"""Merges the keys of many shares in several processes, each for a part of the hash space.
 
-Without it the first process would do little but take over keys, the same ones from each share: with 16 shares 15 times as many.
+Otherwise the first process would spend its time adding the same keys from each share: with 16 shares, 15 times each.
 
-Memory: for the merged keys as much as they take in the map, and shared as those of the shares are; in each process a map of its
+Memory: the merged keys take as much as in the map, in shared memory like the keys of the shares. Each process has a map of one
 partition at a time.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.engines.work import RoundWork
 
 MERGED_FROM = 7
-"""So many shares beside the first are merged: then this process puts each key into its table once, and not for each share."""
+"""From this number of shares beside the first, keys are merged: this process then adds each key once, not once per share."""
 
 
 class Keys(NamedTuple):
@@ -32,20 +32,20 @@ class Keys(NamedTuple):
     tuples: memoryview[int]
     """Shared: uint64[partitions, room, 3]."""
     counts: list[int]
-    """How many there are in each partition."""
+    """Number of keys in each partition."""
 
     def parts(self) -> list[memoryview]:
-        """Return those of each partition, in the order of their hashes."""
+        """Return the keys of each partition, in hash order."""
         return [part_of(self.tuples, index, count) for index, count in enumerate(self.counts)]
 
 
 def partitions_for(processes: int) -> int:
-    """Return how many partitions keys are kept in for so many processes: a power of two, one if they are not merged."""
+    """Return the number of partitions for keys of `processes` processes: a power of two; 1 if keys are not merged."""
     return 1 if processes <= MERGED_FROM else 1 << (processes - 1).bit_length()
 
 
 def merged(work: RoundWork, shares: Sequence[Keys], processes: int) -> list[memoryview] | None:
-    """Return the keys of shares, each once with its last offset, by partition; None if there is no memory to share."""
+    """Return the keys of all shares by partition, each once with its last offset; None if shared memory is not available."""
     partitions = range(len(shares[0].counts))
     try:
         targets = [shared_tuples(1, sum(share.counts[index] for share in shares)) for index in partitions]
@@ -54,14 +54,14 @@ def merged(work: RoundWork, shares: Sequence[Keys], processes: int) -> list[memo
     merge = partial(_merge, work.plan.hash_key, shares, targets)
     forks: list[Fork] = []
     try:
-        with suppress(OSError):  # no more processes: then with fewer
+        with suppress(OSError):  # the system refuses more processes: continue with fewer
             for first in range(1, processes):
                 forks.append(Fork(partial(_merge_some, merge, partitions[first::processes])))
         found = {index: merge(index) for index in partitions[::processes]}
         for fork in forks:
             with suppress(ForkFailed):
                 found |= fork.answer(work.check_done)
-        # What a child could not do this process does.
+        # This process merges the partitions of failed children.
         counts = [found[index] if index in found else merge(index) for index in partitions]
         return [part_of(target, 0, count) for target, count in zip(targets, counts, strict=True)]
     finally:
@@ -74,7 +74,7 @@ def _merge_some(merge: partial[int], partitions: range, answering: Connection) -
 
 
 def _merge(hash_key: bytes, shares: Sequence[Keys], targets: Sequence[memoryview[int]], index: int) -> int:
-    """Merge a partition into its target; return how many keys it has."""
+    """Merge a partition into its target; return its number of keys."""
     target = targets[index]
     keys = OffsetMap(hash_key, memory_bytes=int(target.nbytes / SPREAD_AT) + 64 * ENTRY_BYTES)
     for share in shares:

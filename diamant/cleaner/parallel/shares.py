@@ -1,11 +1,11 @@
-"""The first pass of a round in shares (`cuts`): as many as there are processes, each with a map of its own.
+"""The first pass of a round in shares (`cuts`), one for each process with a map of its own.
 
-This process maps the first share. Then it takes over the others, so that later offsets win: the keys of a few one share after the
-other, as they come, those of many once they are merged (`merging`). At a share that its process could not map, or whose keys
-might fill the map, it continues by itself: the map is then what it would be had there been no shares.
+This process maps the first share and then adds the others in order, so that later offsets win. The keys of a few shares are
+added one share at a time, as they arrive; those of many are merged first (`merging`). From a share whose process failed, or
+whose keys might fill the map, this process maps the rest itself. The map is the same as without shares.
 
-Memory: in each child a map of the round's size at most, which is empty at first; and for its keys as much again, shared with
-this process, as they leave that map. Pages come as they are written.
+Memory: each child has a map, at most of the round's size and empty at first. Its keys move from there to memory of the same
+size shared with this process. Pages are allocated when written.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 
 class _Answer(NamedTuple):
-    """What comes of a share, its keys apart: those follow."""
+    """The result of a share, without its keys, which follow."""
 
     mapped: Mapped
     stats: CleanStats
 
 
 def map_shares(work: RoundWork, key_map: CompiledMap, shares: Sequence[Share]) -> bool:
-    """Add the batches of all shares; return True if the map was full before their end. Errors as `add_segments`."""
+    """Add the batches of all shares; return True if the map was full before their end. Raises the errors of `add_segments`."""
     children: list[_Child] = []
     try:
-        with suppress(OSError):  # no more processes, or no memory to share: then with fewer
+        with suppress(OSError):  # the system refuses more processes or shared memory: continue with fewer
             for share in shares[1:]:
                 children.append(_Child(work, share, partitions_for(len(shares)), key_map.offsets.room))
         if add_segments(work, key_map, *shares[0]):
@@ -69,24 +69,24 @@ class _Child:
         self._check_done = work.check_done
         self._answer: _Answer | None = None
         self._counts = [0] * partitions
-        """Keys of each partition that are in `_tuples`."""
+        """Number of keys of each partition in `_tuples` so far."""
         self._tuples = shared_tuples(partitions, room if partitions == 1 else room * 5 // 4 // partitions + 4096)
         self.fork = Fork(partial(_map_share, work, share, self._tuples))
 
     def answer(self) -> _Answer:
-        """Wait for the answer; ForkFailed if there is none."""
+        """Wait for the result. Raises ForkFailed."""
         if self._answer is None:
             self._answer = self.fork.answer(self._check_done)
         return self._answer
 
     def keys(self) -> Keys:
-        """Wait for all keys; ForkFailed."""
+        """Wait for all keys. Raises ForkFailed."""
         while sum(self._counts) < self.answer().mapped.keys:
             self._counts = self.fork.answer(self._check_done)
         return Keys(self._tuples, self._counts)
 
     def add_keys_to(self, offsets: OffsetMap) -> None:
-        """Add all keys to a map, those of a single partition as they come; ForkFailed, with some of them added."""
+        """Add all keys to a map; those of a single partition as they arrive. Raises ForkFailed, possibly after adding some."""
         if len(self._counts) > 1:
             offsets.add_hashed(self.keys().parts())
             return
@@ -102,9 +102,9 @@ class _Child:
 
 
 def _map_share(work: RoundWork, share: Share, tuples: memoryview[int], answering: Connection) -> None:
-    """Map a share in a child, and send what comes of it, and then, some keys at a time, how many there are in each partition.
+    """Map a share in a child. Send the result, then repeatedly the number of keys moved so far to each partition.
 
-    Nothing if it may not be all.
+    Sends nothing if the map was full or has spilled.
     """
     alone = replace(work, check_done=never_done, throttle=no_throttle, stats=CleanStats())
     key_map = CompiledMap(alone, RowRecords(alone.limits))
@@ -116,7 +116,7 @@ def _map_share(work: RoundWork, share: Share, tuples: memoryview[int], answering
 
 
 def _fit(key_map: CompiledMap, children: Sequence[_Child]) -> bool:
-    """Tell whether these follow what the map has, and cannot fill it; ForkFailed."""
+    """Return whether the children's shares begin after the map's end, and cannot fill it. Raises ForkFailed."""
     room, last_seen = key_map.offsets.room, key_map.last_seen
     for child in children:
         mapped = child.answer().mapped
@@ -128,9 +128,9 @@ def _fit(key_map: CompiledMap, children: Sequence[_Child]) -> bool:
 
 
 def _take_over(work: RoundWork, key_map: CompiledMap, child: _Child) -> bool:
-    """Add what a child has mapped; return False if the share is to be mapped by this process.
+    """Add the map of a child; return False if this process must map the share itself.
 
-    That has the same outcome where some keys were added before: they fit, and their offsets are the last ones of the share.
+    Keys that were added before the failure do no harm: they fit, and have their last offsets in the share.
     """
     try:
         if not _fit(key_map, [child]):
@@ -143,7 +143,7 @@ def _take_over(work: RoundWork, key_map: CompiledMap, child: _Child) -> bool:
 
 
 def _take_over_merged(work: RoundWork, key_map: CompiledMap, children: Sequence[_Child], processes: int) -> bool:
-    """Add what children have mapped, their keys merged by `processes`; return False if that cannot be, and nothing was added."""
+    """Merge the children's keys in `processes` processes and add their maps; return False, with nothing added, on failure."""
     try:
         keys = merged(work, [child.keys() for child in children], processes) if _fit(key_map, children) else None
     except ForkFailed:
@@ -157,7 +157,7 @@ def _take_over_merged(work: RoundWork, key_map: CompiledMap, children: Sequence[
 
 
 def _account_for(work: RoundWork, key_map: CompiledMap, child: _Child) -> None:
-    """Add all but its keys."""
+    """Add a child's map without its keys, and its statistics."""
     answer = child.answer()
     key_map.take_over(answer.mapped)
     work.stats.add(answer.stats)
