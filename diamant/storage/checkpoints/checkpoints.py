@@ -7,16 +7,16 @@ Offset checkpoints (recovery points, high watermarks, log starts, the cleaner's)
     my-topic 0 42           topic partition offset; for leader epochs: epoch start-offset, ascending
     my-topic 1 7
 
-An empty file, or one with only a version, has no entries. All are UTF-8 with `\n` after each line. They are caches:
-without them, or with a broken one, a start only takes longer, or begins at the first segment. (Without recovery points nothing
-tells either what of a damaged log may be cut off: see `recovery.open_log`.)
+An empty file, or one with only a version, has no entries. All are UTF-8 with `\n` after each line. They are caches: if one is
+missing or broken, a start only takes longer or begins at the first segment. (Without recovery points a start also cannot decide
+which part of a damaged log to cut off: see `recovery.open_log`.)
 
-`partition.metadata`, no line end after the second line; a partition without it is not ours (Kafka calls it stray):
+`partition.metadata`, no line end after the second line; a partition without it is stray in Kafka's terms:
 
     version: 0
     topic_id: l2nmKpPwQoOznXvtmR-QdQ
 
-`.kafka_cleanshutdown`, whose mere existence says that the directory was left in order:
+`.kafka_cleanshutdown`, whose existence marks an orderly shutdown:
 
     {"version":0,"brokerEpoch":13}
 """
@@ -40,14 +40,14 @@ VERSION = 0
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
 CUT_NOTHING = 2**63 - 1
-"""As a recovery point: the partition was refused. Until an operator decides, each start checks all of it and cuts nothing off."""
+"""Recovery point of a refused partition: until an operator decides, each start checks all of it and cuts nothing off."""
 
 
 # -- offset checkpoints ------------------------------------------------------------------------------------------------
 
 
 def read_offset_checkpoint(env: Env, path: str) -> dict[TopicPartition, int]:
-    """Read an offset checkpoint; a missing file has no entries. CorruptLog names the line that is wrong."""
+    """Read an offset checkpoint; a missing file has no entries. CorruptLog names the invalid line."""
     offsets = {}
     for number, fields in _read_entries(env, path, 3):
         try:
@@ -58,16 +58,16 @@ def read_offset_checkpoint(env: Env, path: str) -> dict[TopicPartition, int]:
 
 
 def read_recovery_point(env: Env, log_directory: str, partition: TopicPartition) -> int | None:
-    """Return where the recovery of a partition begins: at 0 if the file does not name it, None if there is no file.
+    """Return the recovery point of a partition: 0 if the file has no entry for it, None without a file.
 
-    CorruptLog as for `read_offset_checkpoint`.
+    CorruptLog as in `read_offset_checkpoint`.
     """
     path = f"{log_directory}/{names.RECOVERY_POINT_CHECKPOINT}"
     return read_offset_checkpoint(env, path).get(partition, 0) if env.exists(path) else None
 
 
 def write_offset_checkpoint(env: Env, path: str, offsets: Mapping[TopicPartition, int], *, sync: bool = True) -> None:
-    """Replace an offset checkpoint atomically and, unless told otherwise, durably; blocks for the disk."""
+    """Replace an offset checkpoint atomically and, with `sync`, durably; blocks for the disk."""
     lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in sorted(offsets.items())]
     env.write_atomically(path, _format(lines), sync=sync)
 
@@ -111,31 +111,31 @@ def encode_leader_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
 
 
 class LeaderEpochs:
-    """The leader epochs of one partition and the offsets they wrote (Kafka's LeaderEpochFileCache, KIP-101).
+    """The leader epochs of one partition and their start offsets (Kafka's LeaderEpochFileCache, KIP-101).
 
-    Entries `(epoch, start offset)`, both ascending. Changes are made in memory; `sync` writes the file, and belongs to
-    every flush of the log before its recovery point moves, and to its close. Epochs that a crash loses are found again in
-    the batches from the recovery point on. (Kafka writes at each change; that costs an fsync per partition and start.)
-    Owned by one thread, except `sync`, which may run in another.
+    Entries `(epoch, start offset)`, both ascending. Changes stay in memory until `sync` writes the file. Every flush calls
+    `sync` before the recovery point advances, and so does the log's close. After a crash, lost epochs are rebuilt from the
+    batches above the recovery point. (Kafka writes at each change, which costs an fsync per partition and start.) Owned by
+    one thread; only `sync` may run in another.
     """
 
     __slots__ = ("_env", "_written", "entries", "latest_epoch", "path")
 
     def __init__(self, env: Env, path: str, entries: list[tuple[int, int]] | None = None) -> None:
         self.path = path
-        """The file itself; to be updated when its directory is renamed."""
+        """Path of the file; must be updated when its directory is renamed."""
         self.entries = [] if entries is None else entries
         self.latest_epoch = self.entries[-1][0] if self.entries else UNDEFINED_EPOCH
         """Greatest epoch, -1 if there is none."""
         self._env = env
         self._written: list[tuple[int, int]] | None = None
-        """The entries that the file holds; None if there may be no file."""
+        """The entries in the file; None if the file may not exist."""
 
     @classmethod
     def load(cls, env: Env, directory: str) -> LeaderEpochs:
         """Read the epochs of the partition in `directory`; a missing or empty file has none.
 
-        As in Kafka, an entry drops earlier ones that contradict it. CorruptLog names a line that is no entry.
+        As in Kafka, an entry replaces earlier ones that contradict it. CorruptLog names an invalid line.
         """
         path = f"{directory}/{names.LEADER_EPOCH_CHECKPOINT}"
         entries: list[tuple[int, int]] = []
@@ -151,7 +151,7 @@ class LeaderEpochs:
         return epochs
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` begins at `start_offset`, dropping what contradicts it; return True if anything changed."""
+        """Record that `epoch` begins at `start_offset` and drop contradicting entries; True if anything changed."""
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"{self.path}: expected epoch and offset from 0, got {epoch} and {start_offset}")
         entries = self.entries
@@ -166,7 +166,7 @@ class LeaderEpochs:
             self._replace([entry for entry in self.entries if entry[1] < end_offset])
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Drop the epochs that end at or below `start_offset`; the one it lies in begins there from now on."""
+        """Drop the epochs that end at or below `start_offset`; the epoch that contains it now begins there."""
         entries = self.entries
         count = bisect_right(entries, start_offset, key=lambda entry: entry[1])
         if count and entries[count - 1][1] != start_offset:
@@ -180,9 +180,9 @@ class LeaderEpochs:
             self._replace([])
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the greatest known epoch at or below `epoch` and the offset where it ends, `(-1, -1)` if unknown.
+        """Return the greatest known epoch at or below `epoch` and its end offset, `(-1, -1)` if unknown.
 
-        An epoch below the first one is answered with itself and the first one's start (`endOffsetFor`).
+        For an epoch below the first one, returns that epoch and the first one's start (`endOffsetFor`).
         """
         entries = self.entries
         if not entries or epoch == UNDEFINED_EPOCH or epoch > self.latest_epoch:
@@ -193,14 +193,14 @@ class LeaderEpochs:
         return (entries[count - 1][0] if count else epoch), entries[count][1]
 
     def epoch_for_offset(self, offset: int) -> int:
-        """Return the epoch that wrote `offset`, -1 if that is not known."""
+        """Return the epoch that wrote `offset`, -1 if unknown."""
         count = bisect_right(self.entries, offset, key=lambda entry: entry[1])
         return self.entries[count - 1][0] if count else UNDEFINED_EPOCH
 
     def sync(self) -> None:
-        """Write the file atomically and durably if anything changed since it was written; blocks for the disk.
+        """Write the file atomically and durably if the entries have changed; blocks for the disk.
 
-        Also makes a file without entries if there is none, as Kafka does. No error if the directory is gone.
+        Like Kafka, also creates a file without entries. No error if the directory is missing.
         """
         entries = self.entries
         if entries is self._written:
@@ -212,13 +212,13 @@ class LeaderEpochs:
         self._written = entries
 
     def _replace(self, entries: list[tuple[int, int]]) -> None:
-        # A new list each time: `sync` may be reading the old one in another thread.
+        # Always a new list: `sync` may be reading the old one in another thread.
         self.entries = entries
         self.latest_epoch = entries[-1][0] if entries else UNDEFINED_EPOCH
 
 
 def _with_epoch(entries: list[tuple[int, int]], epoch: int, start_offset: int) -> list[tuple[int, int]]:
-    """Return the entries that do not contradict an epoch's beginning, and that epoch."""
+    """Return the entries that do not contradict the new epoch's start, followed by the new epoch."""
     return [*(entry for entry in entries if entry[0] < epoch and entry[1] < start_offset), (epoch, start_offset)]
 
 
@@ -231,12 +231,12 @@ def format_partition_metadata(topic_id: UUID) -> bytes:
 
 
 def write_partition_metadata(env: Env, directory: str, topic_id: UUID) -> None:
-    """Write a partition's topic id, durably: it must be there before the first record. Blocks for the disk."""
+    """Write a partition's topic id durably, as required before the first record. Blocks for the disk."""
     env.write_atomically(f"{directory}/{names.PARTITION_METADATA}", format_partition_metadata(topic_id))
 
 
 def read_partition_metadata(env: Env, directory: str) -> UUID | None:
-    """Return a partition's topic id, None if the file is missing. CorruptLog if it is not as it should be."""
+    """Return a partition's topic id, None if the file is missing. CorruptLog if the file is invalid."""
     path = f"{directory}/{names.PARTITION_METADATA}"
     try:
         lines = env.read_bytes(path).decode("utf-8", "replace").splitlines()
@@ -270,14 +270,14 @@ def encode_clean_shutdown(broker_epoch: int) -> bytes:
 
 
 def write_clean_shutdown(env: Env, directory: str, broker_epoch: int = -1) -> None:
-    """Mark a log directory as left in order: the very last thing an orderly shutdown writes. Blocks for the disk."""
+    """Mark a log directory as shut down in order: an orderly shutdown's last write. Blocks for the disk."""
     env.write_atomically(f"{directory}/{names.CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
 
 
 def read_clean_shutdown(env: Env, directory: str) -> int | None:
-    """Return the broker epoch of the mark, -1 if it is not known, None if there is no mark.
+    """Return the broker epoch of the mark, -1 if unknown, None if there is no mark.
 
-    Existence alone counts: older brokers left an empty file (`CleanShutdownFileHandler.read`).
+    An empty file counts as a mark: older brokers wrote one (`CleanShutdownFileHandler.read`).
     """
     try:
         content = env.read_bytes(f"{directory}/{names.CLEAN_SHUTDOWN}")

@@ -1,14 +1,14 @@
-"""The state of a manual clock, kept in the data directory so that a restart never takes time back.
+"""The state file of a manual clock, kept in the data directory so that time never goes back at a restart.
 
     diamant-clock          text, replaced atomically:
         version=0
-        now.ms=1767225600000       what it showed when this was written
-        ahead.ms=691200000         by how much that was later than the system's clock; may be negative
+        now.ms=1767225600000       the clock's time when the file was written
+        ahead.ms=691200000         difference from the system's clock then; may be negative
         is.frozen=false
 
-A frozen clock resumes where it stood. A running one resumes as if it had never stopped: the system's time and
-`ahead.ms`, but no earlier than `now.ms`, in case the system's clock was set back. The file is written, durably, before
-the clock is moved: nothing is ever stamped with a time that a crash could make future.
+A frozen clock resumes at `now.ms`. A running one resumes as if it had never stopped: at the system's time plus `ahead.ms`, but
+no earlier than `now.ms`, in case the system's clock was set back. The file is written durably before the clock moves, so no
+timestamp can be in the future after a crash.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from diamant.storage.errors import StorageError
 
 _VERSION = "0"
 MAX_TIME_MS = 253_402_300_799_999
-"""The end of the year 9999: what no clock is moved beyond."""
+"""Latest time of a manual clock: the end of the year 9999."""
 
 
 class ClockState(NamedTuple):
@@ -33,13 +33,13 @@ class ClockState(NamedTuple):
     is_frozen: bool
 
     def clock(self, real_now_ms: int) -> ManualClock:
-        """Return the clock that continues from there."""
+        """Return a clock that continues from this state."""
         now_ms = self.now_ms if self.is_frozen else max(self.now_ms, real_now_ms + self.ahead_ms)
         return ManualClock(now_ms, is_frozen=self.is_frozen)
 
 
 def read_clock_file(env: Env, directory: str) -> ClockState | None:
-    """Return where a manual clock stood in this data directory; None if there was none. StorageError if it cannot be told."""
+    """Return the state of this data directory's manual clock; None if it has none. StorageError if the file is invalid."""
     path = f"{directory}/{names.MANUAL_CLOCK}"
     try:
         text = env.read_bytes(path).decode(errors="replace")
@@ -70,9 +70,9 @@ def write_clock_file(env: Env, directory: str, state: ClockState) -> None:
 
 
 def open_clock(env: Env, directory: str) -> SettableClock:
-    """Return the manual clock of a data directory, where it stood or now, and note that there is one.
+    """Return the manual clock of a data directory, at its stored time or now, and write its state file.
 
-    A settable clock that the `Env` has already is set forward, if need be, and returned. Raises StorageError, OSError.
+    If the `Env` already has a settable clock, it is moved forward if necessary and returned. StorageError, OSError.
     """
     state = read_clock_file(env, directory)
     clock = env.clock
@@ -87,7 +87,7 @@ def open_clock(env: Env, directory: str) -> SettableClock:
 
 
 def keep_clock(env: Env, directory: str) -> None:
-    """Write down where the clock of the `Env` stands. Blocks for the disk; raises OSError."""
+    """Write the state of the `Env`'s clock. Blocks for the disk; raises OSError."""
     clock = env.clock
     now_ms = clock.now_ms()
     is_frozen = isinstance(clock, ManualClock) and clock.is_frozen

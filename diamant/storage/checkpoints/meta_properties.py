@@ -1,4 +1,4 @@
-"""`meta.properties`: whose log directory this is (Kafka's MetaProperties, PropertiesUtils).
+"""`meta.properties`: the owner of a log directory (Kafka's MetaProperties, PropertiesUtils).
 
 A Java properties file (`properties`):
 
@@ -9,7 +9,7 @@ A Java properties file (`properties`):
     version=1
     cluster.id=vaohQqPqmE4KmmtIawBUHw
 
-Version 1 is KRaft's. Version 0 (ZooKeeper, with `broker.id`) is read, so that it can be refused with a clear message.
+Version 1 is KRaft's. Version 0 (ZooKeeper, with `broker.id`) is parsed only to be refused with a clear message.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class MetaProperties:
 
 
 def new_meta_properties(node_id: int, cluster_id: str | None = None) -> MetaProperties:
-    """Return properties for a fresh directory, with a new cluster id unless one is given."""
+    """Return properties for a new directory, with a new cluster id unless one is given."""
     return MetaProperties(cluster_id or uuid_to_text(random_id()), node_id, random_id())
 
 
 def read_meta_properties(env: Env, directory: str) -> MetaProperties | None:
     """Return the owner of a log directory, None if it is not formatted yet.
 
-    A missing `directory.id` (Kafka before 3.7 had none) is made up and added to the file, as in Kafka. CorruptLog if
-    the file is not as it should be, StorageError if it is not KRaft's.
+    A missing `directory.id` (Kafka before 3.7 had none) is generated and added to the file, as in Kafka. CorruptLog if
+    the file is invalid, StorageError if it is not KRaft's.
     """
     path = f"{directory}/{names.META_PROPERTIES}"
     try:

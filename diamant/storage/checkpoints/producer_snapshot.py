@@ -1,4 +1,4 @@
-"""Producer snapshot files: every producer of a partition as it was at one offset (Kafka's ProducerStateManager).
+"""Producer snapshot files: the state of all producers of a partition at one offset (Kafka's ProducerStateManager).
 
     file, big-endian:
       0  2  version, 1
@@ -14,7 +14,7 @@
              34  4  coordinator epoch                  -1 none
              38  8  first offset of the open transaction, -1 none
 
-`<offset>.snapshot` holds the state made by everything below that offset. Only the last batch of each producer is kept.
+`<offset>.snapshot` holds the state after all records below that offset, with only the last batch of each producer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ENTRY = Struct(">qhiqiqiq")
 
 
 class ProducerEntry(NamedTuple):
-    """One producer in a snapshot, fields in the file's order; -1 where there is none."""
+    """One producer in a snapshot, fields in the file's order; -1 means none."""
 
     producer_id: int
     producer_epoch: int

@@ -1,13 +1,13 @@
-"""`quorum-state`: which epoch the metadata log's quorum is in (Kafka's FileQuorumStateStore, QuorumStateData).
+"""`quorum-state`: the epoch of the metadata log's quorum (Kafka's FileQuorumStateStore, QuorumStateData).
 
-One JSON object, without a line end. Version 1 goes with voters that stand in the log (kraft.version 1), version 0 with
-voters from the configuration:
+One JSON object, without a line end. Version 1 is for voters in the log (kraft.version 1), version 0 for voters in the
+configuration:
 
     {"leaderId":1,"leaderEpoch":3,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}
     {"clusterId":"","leaderId":1,"leaderEpoch":3,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],
      "data_version":0}                                                                               (on one line)
 
-It has to be durable before the first record of its epoch is written: the epoch of a crashed run must not be used again.
+The file must be durable before the first record of its epoch is written: the epoch of a crashed run must not be reused.
 """
 
 from __future__ import annotations

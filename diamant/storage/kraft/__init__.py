@@ -1,1 +1,1 @@
-"""The metadata log and the image that its records make."""
+"""The metadata log, and the image built from its records."""

@@ -1,7 +1,7 @@
-"""The features of a cluster: which there are, which levels this code understands, and what a new directory begins with.
+"""The features of a cluster: their names, the levels supported here, and the levels of a new directory.
 
-A feature is a name and a level that the metadata log has finalized (FeatureLevelRecord). `metadata.version` rules the
-versions of the records themselves; a level above what a broker knows keeps it from opening the log.
+A feature is a name with a level finalized in the metadata log (FeatureLevelRecord). `metadata.version` determines the versions
+of the records themselves. A broker refuses to open a log with a level above its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 FIRST_WITH_TRANSACTIONS = 13
 """The first metadata.version (3.6-IV1) in which several batches can be one change."""
 FIRST_WITH_DIRECTORIES = 17
-"""The first metadata.version (3.7-IV2) in which a partition names the log directory it is in."""
+"""The first metadata.version (3.7-IV2) in which a partition names its log directory."""
 
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: (MIN_METADATA_VERSION, MAX_METADATA_VERSION),
@@ -28,8 +28,8 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     "share.version": (0, 1),
     "streams.version": (0, 1),
 }
-"""The levels with which we open a log: those of Kafka 4.3. Not all mean something here: share and streams groups are
-not served, but a log that allows them is read and carried on."""
+"""The levels with which we open a log: those of Kafka 4.3. Share and streams groups are not served, but a log that allows
+them is read and continued."""
 
 BOOTSTRAP_FEATURES: Mapping[str, int] = {
     METADATA_VERSION: MAX_METADATA_VERSION,
@@ -39,15 +39,15 @@ BOOTSTRAP_FEATURES: Mapping[str, int] = {
     "streams.version": 1,
     TRANSACTION_VERSION: 2,
 }
-"""Features of a new directory, as `kafka-storage format` of Kafka 4.3 writes them. A Kafka before 4.3 does not open it.
-Share and streams groups are for the Kafka that does; here they are not served.
+"""Features of a new directory, as written by `kafka-storage format` of Kafka 4.3. Older versions of Kafka cannot open it.
+Share and streams groups are not served here; they are included for a Kafka that opens the directory.
 """
 
 _ALWAYS_REGISTERED = (METADATA_VERSION, "group.version", TRANSACTION_VERSION, "kraft.version")
 
 
 def unsupported_feature(name: str, level: int) -> str | None:
-    """Return why a finalized level cannot be worked with; None if it can."""
+    """Return the reason why a finalized level is not supported; None if it is."""
     if level == 0:
         return None
     if name not in SUPPORTED_FEATURES:
@@ -59,6 +59,6 @@ def unsupported_feature(name: str, level: int) -> str | None:
 
 
 def registered_ranges(finalized: Mapping[str, int]) -> tuple[FeatureRange, ...]:
-    """Return the ranges that a broker registers: they must cover all that is finalized."""
+    """Return the ranges that a broker registers; they must cover all finalized levels."""
     register = [name for name in SUPPORTED_FEATURES if name in _ALWAYS_REGISTERED or name in finalized]
     return tuple(FeatureRange(name, *SUPPORTED_FEATURES[name]) for name in register)

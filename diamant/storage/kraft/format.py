@@ -1,11 +1,11 @@
-"""Makes a directory a log directory: whose it is, which features it begins with, who votes in its metadata quorum.
+"""Formats a log directory: its owner, its initial features, and the voters of its metadata quorum.
 
     <log dir>/bootstrap.checkpoint                                              the features, for the first start
     <log dir>/__cluster_metadata-0/partition.metadata                           the metadata topic's fixed id
     <log dir>/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint   the one voter (kraft.version 1)
-    <log dir>/meta.properties                                                   written last: with it, all is there
+    <log dir>/meta.properties                                                   written last: it marks completion
 
-The same as `kafka-storage format --standalone` leaves (Kafka's Formatter, DynamicVoters).
+The result equals that of `kafka-storage format --standalone` (Kafka's Formatter, DynamicVoters).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from diamant.storage.kraft.snapshot import Snapshot, encode_snapshot, write_snap
 from diamant.storage.uuid_text import METADATA_TOPIC_ID, random_id, uuid_to_text
 
 DEFAULT_CONTROLLER_ENDPOINT = Endpoint("CONTROLLER", "localhost", 9093)
-"""Address of a real Kafka's controller; if its configuration has another address, it puts that in the log."""
+"""Address of a real Kafka's controller; with another address in its configuration, Kafka updates the log."""
 
 
 def metadata_directory(log_directory: str) -> str:
@@ -44,9 +44,9 @@ def format_directory(
     controller_endpoint: Endpoint = DEFAULT_CONTROLLER_ENDPOINT,
     features: Mapping[str, int] = BOOTSTRAP_FEATURES,
 ) -> MetaProperties:
-    """Make `path`, which need not exist, a log directory and return its properties; ids not given are made up.
+    """Format `path`, which need not exist, as a log directory; return its properties. Missing ids are generated.
 
-    Blocks for the disk. StorageError if the directory is formatted already, or has a metadata log without being so.
+    Blocks for the disk. StorageError if the directory is formatted already, or has a metadata log but no `meta.properties`.
     """
     if env.exists(f"{path}/{names.META_PROPERTIES}"):
         raise StorageError(f"{path}: formatted already, {names.META_PROPERTIES} exists")
@@ -74,6 +74,6 @@ def format_directory(
 
 
 def voter_of(properties: MetaProperties, controller_endpoint: Endpoint) -> Voter:
-    """Return the voter that the owner of a directory is."""
+    """Return the owner of a directory as a voter."""
     endpoint = VoterEndpoint(controller_endpoint.name, controller_endpoint.host, controller_endpoint.port)
     return Voter(properties.node_id, properties.directory_id, (endpoint,))

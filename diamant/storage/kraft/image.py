@@ -1,12 +1,12 @@
-"""The state that the metadata log adds up to: topics, partitions, configs, brokers, users, as of the last record.
+"""The cluster state after the last record of the metadata log: topics, partitions, configs, brokers, users.
 
-`MetadataImage.apply` replays records by Kafka's rules (MetadataDelta, PartitionRegistration.merge) and refuses those
-that would stop a real controller: a record that names what does not exist, or creates what does. With an undo list a
-change can be taken back, so that a batch is applied whole or not at all. `to_records` is the way back: the records of a
-snapshot, in the order in which Kafka's image writer puts them.
+`MetadataImage.apply` replays records by Kafka's rules (MetadataDelta, PartitionRegistration.merge). It refuses records that
+would stop a real controller: those that name a missing object or create an existing one. An undo list reverts changes, so that
+a batch is applied completely or not at all. `to_records` is the inverse: it yields the records of a snapshot, in the order of
+Kafka's image writer.
 
-The loop thread owns an image. `PartitionImage` and `BrokerImage` are frozen and replaced; `TopicImage.partitions` and
-all other mappings are changed in place and are for others to read only.
+The loop thread owns an image. `PartitionImage` and `BrokerImage` are frozen and replaced. `TopicImage.partitions` and all other
+mappings change in place; other modules may only read them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 
 Undo: TypeAlias = list[tuple[dict[Any, Any], Any, Any]]
-"""(mapping, key, value before or `_ABSENT`) of each change, in order; see `undo_changes`."""
+"""(mapping, key, previous value or `_ABSENT`) of each change, in order; see `undo_changes`."""
 
 _ABSENT: Any = object()
 
@@ -63,7 +63,7 @@ class InconsistentMetadata(StorageError):
 
 
 class PartitionImage(NamedTuple):
-    """A partition. `leader` is -1 for none; `directories[i]` is the log directory of `replicas[i]`, none if unknown."""
+    """A partition. `leader` is -1 for none; `directories[i]` is the log directory of `replicas[i]`; empty if unknown."""
 
     partition_id: int
     replicas: tuple[int, ...]
@@ -106,18 +106,18 @@ class BrokerImage:
 
 
 class MetadataImage:
-    """All that the records say; empty to begin with."""
+    """The state built from the records; initially empty."""
 
     topics: dict[str, TopicImage]
     topics_by_id: dict[UUID, TopicImage]
     configs: dict[tuple[int, str], dict[str, str]]
-    """Config values by (resource type, resource name); a resource without any is not there."""
+    """Config values by (resource type, resource name), without empty entries."""
     features: dict[str, int]
     """Finalized levels above 0, `metadata.version` among them."""
     brokers: dict[int, BrokerImage]
     controllers: dict[int, RegisterControllerRecord]
     scram_credentials: dict[tuple[int, str], UserScramCredentialRecord]
-    """By (mechanism, user)."""
+    """Credentials by (mechanism, user)."""
     acls: dict[UUID, AccessControlEntryRecord]
     quotas: dict[tuple[QuotaEntity, ...], dict[str, float]]
     delegation_tokens: dict[str, DelegationTokenRecord]
@@ -152,14 +152,14 @@ class MetadataImage:
 
     @property
     def is_empty(self) -> bool:
-        """True if no record has left anything."""
+        """True if the image holds no state."""
         return self == MetadataImage()
 
     def apply(self, record: MetadataRecord, undo: Undo | None = None) -> None:
-        """Take one record in; every change is noted in `undo`, if given.
+        """Apply one record; log every change in `undo`, if given.
 
-        InconsistentMetadata if the record contradicts the image; with `undo`, `undo_changes` then restores it.
-        Begin, End and Abort of transactions are not for an image: the reader of the log resolves them.
+        InconsistentMetadata if the record contradicts the image; `undo_changes` then restores the image from `undo`.
+        Begin, End and Abort of transactions must not be passed: the reader of the log resolves them.
         """
         handler = _HANDLERS.get(type(record))
         if handler is None:
@@ -167,7 +167,7 @@ class MetadataImage:
         handler(self, record, undo)
 
     def to_records(self) -> Iterator[MetadataRecord]:
-        """Yield the records that make this image out of an empty one, in the order of Kafka's snapshots."""
+        """Yield the records that build this image from an empty one, in the order of Kafka's snapshots."""
         yield from self._feature_records()
         if self.zk_migration_state:
             yield ZkMigrationStateRecord(zk_migration_state=self.zk_migration_state)
@@ -198,7 +198,7 @@ class MetadataImage:
 
 
 def undo_changes(undo: Undo) -> None:
-    """Take the noted changes back, the last one first, and forget them."""
+    """Revert the logged changes, last one first, and clear the list."""
     while undo:
         mapping, key, before = undo.pop()
         if before is _ABSENT:
@@ -214,7 +214,7 @@ def _put(undo: Undo | None, mapping: dict[Any, Any], key: Any, value: Any) -> No
 
 
 def _drop(undo: Undo | None, mapping: dict[Any, Any], key: Any) -> None:
-    """Remove a key, if it is there. Undoing puts it last, which no reader may mind."""
+    """Remove a key if present. Undo re-adds it at the end, so readers must not depend on the order."""
     if key in mapping:
         before = mapping.pop(key)
         if undo is not None:
@@ -248,7 +248,7 @@ def _partition(image: MetadataImage, record: PartitionRecord, undo: Undo | None)
         raise InconsistentMetadata(
             f"{record!r}: {len(directories)} directories for {len(record.replicas)} replicas, expected as many"
         )
-    # A partition may be written again: Kafka's TopicDelta replaces it.
+    # A partition record may repeat: Kafka's TopicDelta replaces the partition.
     partition = PartitionImage(
         record.partition_id,
         record.replicas,
@@ -369,7 +369,7 @@ def _register_broker(image: MetadataImage, record: RegisterBrokerRecord, undo: U
 
 
 def _broker(image: MetadataImage, record: MetadataRecord, broker_id: int, broker_epoch: int) -> BrokerImage:
-    """Return the registration that a record is about."""
+    """Return the registration that a record refers to."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise InconsistentMetadata(f"{record!r}: no such broker is registered")

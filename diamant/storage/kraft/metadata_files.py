@@ -1,6 +1,6 @@
-"""The segment files of the metadata log: appends, fsyncs, a new segment, and what may go.
+"""The segment files of the metadata log: appends, fsyncs, rolls and removals.
 
-Threads: one owner; `sync` may be called from any thread, also while the owner appends.
+Threads: one owner. Any thread may call `sync`, even while the owner appends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from diamant.storage.kraft.snapshot import PART_SUFFIX
 
 
 class MetadataFiles:
-    """The files of an open log. `messages` gets warnings for an operator."""
+    """The files of an open log. Warnings for the operator are added to `messages`."""
 
     def __init__(self, env: Env, directory: str, loaded: LoadedMetadata, messages: list[str]) -> None:
         self.end_offset = loaded.end_offset
@@ -32,10 +32,10 @@ class MetadataFiles:
         self._file = self._open(loaded, messages)
 
     def _open(self, loaded: LoadedMetadata, messages: list[str]) -> File:
-        """Open the segment to append to: the last one without its torn end, or a new one."""
+        """Open the segment for appends: the last one without its torn end, or a new one."""
         env = self._env
         if loaded.is_beyond_log:
-            # The snapshot is the newer truth: the log restarts where it ends.
+            # The snapshot is newer than the log: restart the log at the snapshot's end.
             messages.append(
                 f"{self._directory}: the log ends below the snapshot at offset {loaded.end_offset}: restarted there"
             )
@@ -58,7 +58,7 @@ class MetadataFiles:
         return file
 
     def remove_leftovers(self) -> None:
-        """Remove what an interrupted snapshot or a deletion has left, and indexes that no longer fit."""
+        """Remove leftovers of interrupted snapshots and deletions, and all indexes."""
         start = self._bases[0]
         for name in self._env.list_dir(self._directory):
             snapshot = names.parse_metadata_snapshot(name)
@@ -66,7 +66,7 @@ class MetadataFiles:
             is_stale = name.endswith((PART_SUFFIX, names.DELETED_SUFFIX)) or (
                 snapshot is not None and snapshot[0] < start and snapshot != BOOTSTRAP_SNAPSHOT
             )
-            # Only the log is kept up; a reader of Kafka's kind rebuilds the rest from it.
+            # We maintain only the log; Kafka rebuilds the other files from it.
             is_cache = segment is not None and segment.suffix != names.LOG_SUFFIX
             if is_stale or is_cache:
                 self._env.remove(f"{self._directory}/{name}")
@@ -77,14 +77,14 @@ class MetadataFiles:
         return self._file.size()
 
     def check_usable(self) -> None:
-        """StorageError after a failure of the disk, and after `close`."""
+        """Raise StorageError after a disk failure or `close`."""
         if self.failure is not None:
             raise StorageError(f"{self._directory}: failed before and takes no more records: {self.failure}")
         if self._is_closed:
             raise StorageError(f"{self._directory}: closed")
 
     def append(self, batch: bytes, count: int) -> None:
-        """Write a batch of `count` records, into the page cache. OSError if the disk fails; nothing is written then."""
+        """Write a batch of `count` records to the page cache. OSError if the disk fails; nothing is written then."""
         file = self._file
         size = file.size()
         try:
@@ -98,10 +98,10 @@ class MetadataFiles:
         self.end_offset += count
 
     def sync(self) -> None:
-        """Make durable what was appended before the call; blocks for the disk, from any thread.
+        """Make all earlier appends durable; blocks for the disk, from any thread.
 
-        Several callers share one fsync: a caller that waits for another's finds its own work done, or does it for all.
-        OSError if the disk fails: what was not durable yet may never be, and the log takes no more records.
+        Concurrent callers share fsyncs: after waiting for another's, a caller's records are durable or it syncs for all.
+        OSError if the disk fails: unsynced records may be lost, and the log accepts no more records.
         """
         target = self.end_offset
         with self._sync_lock:
@@ -112,13 +112,13 @@ class MetadataFiles:
             try:
                 self._file.sync()
             except OSError as error:
-                # After a failed fsync the kernel may have dropped the pages: a second try would prove nothing.
+                # After a failed fsync the kernel may have dropped the pages: success of a second one proves nothing.
                 self.failure = error
                 raise
             self.synced_offset = end_offset
 
     def roll(self) -> None:
-        """Continue in a new segment, with everything before it durable."""
+        """Sync everything and continue in a new segment."""
         self.sync()
         new = self._env.create_new(names.log_file(self._directory, self.end_offset))
         self._env.sync_dir(self._directory)
@@ -128,7 +128,7 @@ class MetadataFiles:
         self._bases.append(self.end_offset)
 
     def content(self, end: bytes) -> dict[str, bytes]:
-        """Return the files of the directory that a start needs, by name, with `end` behind the last batch."""
+        """Return the directory's files that a start needs, by name, with `end` appended after the last batch."""
         active = names.log_file(self._directory, self._bases[-1])
         found = {}
         for name in self._env.list_dir(self._directory):
@@ -136,12 +136,12 @@ class MetadataFiles:
             if path == active:
                 found[name] = self._file.pread(self._file.size(), 0) + end
             elif not name.endswith((PART_SUFFIX, names.DELETED_SUFFIX, ".tmp")):
-                with suppress(FileNotFoundError):  # a thread that writes a snapshot removes older ones
+                with suppress(FileNotFoundError):  # a thread that writes a snapshot may remove an older one
                     found[name] = self._env.read_bytes(path)
         return found
 
     def remove_below(self, offset: int) -> None:
-        """Remove the segments that lie wholly below an offset."""
+        """Remove the segments that end at or below an offset."""
         while len(self._bases) > 1 and self._bases[1] <= offset:
             self._remove_segment(self._bases[0])
             del self._bases[0]
@@ -158,7 +158,7 @@ class MetadataFiles:
             self._file.close()
 
     def _remove_segment(self, base_offset: int) -> None:
-        """Remove a segment's log and what Kafka may have put beside it."""
+        """Remove a segment's log and Kafka's other files for it, if any."""
         log, *indexes = names.segment_paths(self._directory, base_offset)
         for path in (*indexes, log):
             self._env.remove(path, missing_ok=True)

@@ -1,12 +1,10 @@
 """The metadata log of a broker that is its own controller: `__cluster_metadata-0` of a quorum of one (KRaft).
 
-`open_metadata_log` (`opening.py`) makes it. From then on `image` is what the log says, and `append` changes both, a batch at a
-time.
-
+`open_metadata_log` (`opening.py`) makes it. `image` is the state of the log; `append` updates both, one batch at a time.
 `close` fences the broker, so that a real Kafka can register at once.
 
-Threads: the loop thread owns the object. `sync` may be called from any thread, also while the loop thread appends;
-`write_snapshot` too, with what `prepare_snapshot` gave.
+Threads: the loop thread owns the object. Any thread may call `sync`, even while the loop thread appends, and `write_snapshot`
+with the result of `prepare_snapshot`.
 
 Source: KafkaRaftClient, QuorumController, ClusterControlManager, ReplicationControlManager.
 """
@@ -55,11 +53,11 @@ MAX_BATCH_BYTES = 8 * 1024 * 1024
 DEFAULT_SNAPSHOT_BYTES = 20 * 1024 * 1024
 DEFAULT_SNAPSHOT_INTERVAL_MS = 3_600_000
 SNAPSHOTS_KEPT = 2
-"""The newest ones; the log is kept from the oldest of these on."""
+"""Number of newest snapshots kept; the log is kept from the oldest of them on."""
 
 
 class PreparedSnapshot(NamedTuple):
-    """A snapshot that is ready to be written by `MetadataLog.write_snapshot`."""
+    """A snapshot ready for `MetadataLog.write_snapshot`."""
 
     snapshot_id: SnapshotId
     snapshot: Snapshot
@@ -73,10 +71,10 @@ class MetadataLog:
     image: MetadataImage
     """The state as of the last append. Only `append` may change it."""
     broker_epoch: int
-    """The epoch of our registration. It belongs into `.kafka_cleanshutdown`: a real Kafka that does not find it there takes
-    the stop for a crash, and with ELR marks every partition as recovering."""
+    """The epoch of our registration, to be written to `.kafka_cleanshutdown`: without it a real Kafka treats the stop as a
+    crash, and with ELR marks every partition as recovering."""
     messages: list[str]
-    """Warnings for an operator about the state in which the log was found."""
+    """Warnings for the operator about the state of the log at its opening."""
 
     def __init__(
         self,
@@ -109,15 +107,15 @@ class MetadataLog:
     # -- opening -------------------------------------------------------------------------------------------------
 
     def remove_leftovers(self) -> None:
-        """Remove what a start or a stop that was killed has left of snapshots."""
+        """Remove the snapshot leftovers of a killed start or stop."""
         self._files.remove_leftovers()
 
     def begin_epoch(self, epoch: int, *, has_voters_in_log: bool) -> None:
-        """Become the leader of the quorum in this epoch, and say so in the log; who the voters are, too, unless it has them."""
+        """Become leader of the quorum in this epoch and record it in the log, with the voters unless the log has them."""
         node_id = self._properties.node_id
         is_dynamic = self._kraft_version > 0
         state = QuorumState(node_id, epoch, voters=None if is_dynamic else (node_id,))
-        # First of all: whatever happens next, this epoch is used up.
+        # First: whatever happens next, this epoch must not be reused.
         write_quorum_state(self._env, self._directory, state)
         self._epoch = epoch
         controls: list[ControlRecord] = [LeaderChange(node_id, (node_id,), (node_id,))]
@@ -130,7 +128,7 @@ class MetadataLog:
         )
         self._write(batch, len(controls), now_ms)
 
-    # -- what it is ----------------------------------------------------------------------------------------------
+    # -- properties ----------------------------------------------------------------------------------------------
 
     @property
     def cluster_id(self) -> str:
@@ -139,12 +137,12 @@ class MetadataLog:
 
     @property
     def node_id(self) -> int:
-        """Our id."""
+        """This node's id."""
         return self._properties.node_id
 
     @property
     def directory_id(self) -> UUID:
-        """The id of the log directory, as partitions name it."""
+        """The id of the log directory, used in partition records."""
         return self._properties.directory_id
 
     @property
@@ -154,7 +152,7 @@ class MetadataLog:
 
     @property
     def voters(self) -> KRaftVoters | None:
-        """The quorum as the log has it; None if it stands in a configuration (kraft.version 0)."""
+        """The quorum recorded in the log; None if a configuration defines it (kraft.version 0)."""
         return self._voters if self._kraft_version else None
 
     @property
@@ -172,10 +170,10 @@ class MetadataLog:
     def append(self, records: Sequence[MetadataRecord]) -> int:
         """Apply `records` to the image and write them as one batch; return the offset of the last one.
 
-        All of them or, on any error, none. The batch is in the page cache then: `sync` before a client hears of it.
-        InconsistentMetadata if a record contradicts the image or a feature is not supported, MalformedRecord if one has
-        a value that cannot be written, KafkaError POLICY_VIOLATION if there is too much for one batch, OSError if the
-        disk fails, StorageError after it has.
+        Applies all of them or, on any error, none. The batch is then in the page cache: call `sync` before the response to a
+        client. InconsistentMetadata if a record contradicts the image or a feature is not supported, MalformedRecord if a
+        value cannot be encoded, KafkaError POLICY_VIOLATION if the batch would be too large, OSError if the disk fails,
+        StorageError after such a failure.
         """
         self._files.check_usable()
         if not records:
@@ -204,13 +202,13 @@ class MetadataLog:
         return self._files.end_offset - 1
 
     def _apply(self, records: Sequence[MetadataRecord], undo: Undo) -> list[bytes]:
-        """Apply to the image and return the values to write, in the versions of the metadata.version of each moment."""
+        """Apply to the image; return the values to write, each in the version of the metadata.version at that point."""
         image = self.image
         values = []
         is_in_transaction = False
         for record in records:
             if isinstance(record, BeginTransactionRecord | EndTransactionRecord):
-                # Within one batch they change nothing: it is atomic by itself.
+                # Within one batch they have no effect: the batch is atomic anyway.
                 if isinstance(record, BeginTransactionRecord) == is_in_transaction:
                     raise InconsistentMetadata(f"{record!r}: transactions begin and end in turn")
                 is_in_transaction = not is_in_transaction
@@ -232,14 +230,14 @@ class MetadataLog:
         self._last_timestamp_ms = now_ms
 
     def sync(self) -> None:
-        """Make durable what was appended before the call (`MetadataFiles.sync`)."""
+        """Make all earlier appends durable (`MetadataFiles.sync`)."""
         self._files.sync()
 
     # -- snapshots -----------------------------------------------------------------------------------------------
 
     @property
     def is_snapshot_due(self) -> bool:
-        """True if enough was written, or enough time has passed with anything written, since the last snapshot."""
+        """True if records were written since the last snapshot, and its size or time limit is exceeded."""
         if self._bytes_since_snapshot == 0:
             return False
         if self._bytes_since_snapshot > self._snapshot_bytes:
@@ -248,14 +246,14 @@ class MetadataLog:
         return 0 < self._snapshot_interval_ms <= age_ms
 
     def snapshot_if_due(self) -> bool:
-        """Write a snapshot if one is due, and forget the log before the one kept last; return True if it did. Blocks."""
+        """Write a snapshot if one is due, and trim the log; return True if written. Blocks."""
         if not self.is_snapshot_due:
             return False
         self.write_snapshot(self.prepare_snapshot())
         return True
 
     def prepare_snapshot(self) -> PreparedSnapshot:
-        """Write a snapshot of the image, and continue in a new segment if this one is large. Blocks for the disk then."""
+        """Encode a snapshot of the image; roll the segment if it is large, which blocks for the disk."""
         self._files.check_usable()
         now_ms = self._env.clock.now_ms()
         voters = self._voters if self._kraft_version else None
@@ -273,9 +271,9 @@ class MetadataLog:
         return prepared
 
     def write_snapshot(self, prepared: PreparedSnapshot) -> None:
-        """Write a prepared snapshot, then remove what it makes superfluous; blocks, from any thread.
+        """Write a prepared snapshot, then remove files that it makes obsolete; blocks, from any thread.
 
-        The records it covers are made durable first: a snapshot must not be ahead of its log.
+        The covered records are synced first: a snapshot must not be ahead of its log.
         """
         self.sync()
         content = encode_snapshot(
@@ -288,7 +286,7 @@ class MetadataLog:
         self._trim()
 
     def _trim(self) -> None:
-        """Remove all but the newest snapshots, and the segments that lie wholly below the oldest one kept."""
+        """Remove all but the newest snapshots, and the segments wholly below the oldest one kept."""
         snapshots = [found for found in list_snapshots(self._env, self._directory) if found != BOOTSTRAP_SNAPSHOT]
         kept = snapshots[-SNAPSHOTS_KEPT:]
         for snapshot_id in snapshots[:-SNAPSHOTS_KEPT]:
@@ -299,7 +297,7 @@ class MetadataLog:
     # -- copying -------------------------------------------------------------------------------------------------
 
     def content(self) -> dict[str, bytes]:
-        """Return the files of the log by name, as `close` would leave them if it were called now."""
+        """Return the files of the log by name, in the state that `close` would leave."""
         fenced = encode_record(self._fenced(), metadata_version=self.image.metadata_version)
         batch = encode_metadata_batch(
             [fenced],
@@ -315,14 +313,14 @@ class MetadataLog:
     # -- closing -------------------------------------------------------------------------------------------------
 
     def close(self, clean: bool = True) -> None:
-        """Close the log, after fencing our registration if `clean`. Closing twice is harmless. Blocks for the disk."""
+        """Close the log; if `clean`, fence our registration first. May be called twice. Blocks for the disk."""
         if self._files.is_closed:
             return
         try:
             if clean and self._files.failure is None:
                 self.append([self._fenced()])
                 self.sync()
-                # A cache: opening the log finds the epochs in its batches.
+                # Only a cache: opening the log rebuilds the epochs from its batches.
                 self._epochs.sync()
         finally:
             self._files.close()

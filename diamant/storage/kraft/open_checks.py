@@ -1,4 +1,4 @@
-"""Checks of a directory before its metadata log is opened: whose it is, and if it can be continued alone."""
+"""Checks before a metadata log is opened: the directory's owner, and that this node alone may continue the log."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from diamant.storage.kraft.replay import LoadedMetadata
 from diamant.storage.uuid_text import METADATA_TOPIC_ID
 
 _NOT_MIGRATING = (0, 3)
-"""ZkMigrationState none and post-migration: the only ones in which the log alone is the truth."""
+"""ZkMigrationState none and post-migration: the only states in which the log alone is authoritative."""
 
 
 def check_owner(path: str, properties: MetaProperties, node_id: int, directory_id: UUID | None) -> None:
-    """Refuse a directory of another node, or with another id. StorageError says why."""
+    """Raise StorageError for a directory of another node, or with another id."""
     if properties.node_id != node_id:
         raise StorageError(
             f"{path}: the directory belongs to node.id {properties.node_id}, the configuration says {node_id}"
@@ -29,7 +29,7 @@ def check_owner(path: str, properties: MetaProperties, node_id: int, directory_i
 
 
 def check_topic_id(env: Env, directory: str) -> None:
-    """Write down the id of the metadata topic where it is missing. CorruptLog if there is another."""
+    """Write the id of the metadata topic if missing. CorruptLog if the directory has another id."""
     topic_id = read_partition_metadata(env, directory)
     if topic_id is None:
         write_partition_metadata(env, directory, METADATA_TOPIC_ID)
@@ -40,7 +40,7 @@ def check_topic_id(env: Env, directory: str) -> None:
 
 
 def check_writable(directory: str, loaded: LoadedMetadata, properties: MetaProperties) -> None:
-    """Refuse a log that we can read but not carry on alone. StorageError says why."""
+    """Raise StorageError, with the reasons, for a readable log that this node alone cannot continue."""
     reason = next(_objections(loaded, properties), None)
     if reason is not None:
         raise StorageError(f"{directory}: {reason}")

@@ -1,7 +1,6 @@
-"""Opening of the metadata log, and what a start writes into it.
+"""Opening of the metadata log, and the records that a start writes to it.
 
-The log is read, this node becomes its leader in a new epoch and the broker is registered, as a real node does when it starts.
-Every start writes:
+Like a real node at its start, reads the log, becomes its leader in a new epoch and registers the broker. Every start writes:
 
     LeaderChange                      a control batch; with KRaftVersion and KRaftVoters the first time
     Begin, features, End              the first time only, from bootstrap.checkpoint
@@ -52,14 +51,14 @@ def open_metadata_log(
     snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
     snapshot_interval_ms: int = DEFAULT_SNAPSHOT_INTERVAL_MS,
 ) -> MetadataLog:
-    """Open the metadata log of the log directory `path`, formatting that first if it is new; blocks.
+    """Open the metadata log of the log directory `path`; format a new directory first. Blocks.
 
     The caller holds the directory's lock. `endpoints` are the broker's advertised listeners, `(name, host, port,
-    security protocol)`. `controller_endpoint` matters when the directory is formatted. `directory_id`, if given, is
-    that of a new directory, and has to be that of an old one. A snapshot is due after `snapshot_bytes` of records
+    security protocol)`. `controller_endpoint` is used only when the directory is formatted. `directory_id`, if given, is
+    the id of a new directory and must match that of an existing one. A snapshot is due after `snapshot_bytes` of records
     or after `snapshot_interval_ms`, 0 for never.
 
-    StorageError if the log is another node's, has other brokers' replicas or voters, or is from a newer Kafka;
+    StorageError if the log belongs to another node, has replicas on other brokers or other voters, or is from a newer Kafka;
     CorruptLog if it is damaged.
     """
     if not endpoints:
@@ -72,7 +71,7 @@ def open_metadata_log(
     check_owner(path, properties, node_id, directory_id)
     directory = metadata_directory(path)
     if not env.is_dir(directory):
-        # Formatted for voters from the configuration, and never started.
+        # Formatted for voters from the configuration, but never started.
         env.make_dirs(directory)
         env.sync_dir(path)
     check_topic_id(env, directory)
@@ -95,7 +94,7 @@ def open_metadata_log(
         log.begin_epoch(epoch, has_voters_in_log=loaded.has_voters_in_log)
         if loaded.has_open_transaction:
             log.append([AbortTransactionRecord(reason="Controller failover")])
-        # An aborted first start leaves only records that do not count (`ActivationRecordsGenerator`).
+        # An aborted first start leaves only records of an open transaction (`ActivationRecordsGenerator`).
         if loaded.is_empty or (loaded.has_open_transaction and log.image.is_empty):
             log.append(bootstrap_records(env, path, loaded))
         _register(log, tuple(Endpoint(*endpoint) for endpoint in endpoints), rack)

@@ -1,12 +1,12 @@
 """Reads a metadata log: the newest snapshot, then every batch after it. Writes nothing.
 
-The log is an ordinary one of segments, `<base offset>.log`, without gaps between batches. All of it is checked:
-checksums, offsets, epochs that do not fall; what the snapshot covers is checked and not applied. Indexes are not used.
+The log is an ordinary one of segments, `<base offset>.log`, without gaps between batches. Checksums, offsets and the order of
+epochs are checked in the whole log. Records covered by the snapshot are checked but not applied. Indexes are not used.
 
-A batch that is cut short or fails its checksum at the very end of the last segment is the trace of a crash: it and what
-follows is reported as torn. The same with sound batches after it, or in an earlier segment, is damage, and CorruptLog.
+A crash may leave a batch that is cut short or fails its checksum at the very end of the last segment; it is reported as torn,
+with all that follows. If a sound batch follows, or in an earlier segment, it is damage and raises CorruptLog.
 
-Transactions: records between Begin and End count when End is read, and not at all after Abort or if the log ends first.
+Transactions: records between Begin and End are applied at End; they are dropped at Abort or if the log ends first.
 
 Source: KafkaRaftLog, KafkaMetadataLog, RecordsBatchReader, MetadataBatchLoader.
 """
@@ -41,18 +41,18 @@ from diamant.storage.kraft.snapshot import (
 )
 
 BOOTSTRAP_SNAPSHOT = SnapshotId(0, 0)
-"""The snapshot that the formatter writes; its data are not part of the log."""
+"""The formatter's snapshot; its data are not part of the log."""
 
 
 class MetadataSegment(NamedTuple):
-    """A segment file and how many of its bytes are sound batches."""
+    """A segment file and the size of its sound batches in bytes."""
 
     base_offset: int
     size: int
 
 
 class Torn(NamedTuple):
-    """The end of the last segment that a crash has left unfinished."""
+    """An unfinished end that a crash left in the last segment."""
 
     path: str
     position: int
@@ -74,32 +74,32 @@ class LoadedMetadata:
     last_timestamp_ms: int = -1
     """Time of the last record, -1 if there is none."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
-    """(epoch, first offset) as the batches have them."""
+    """(epoch, first offset) according to the batches."""
     kraft_version: int = 0
     voters: KRaftVoters | None = None
     has_voters_in_log: bool = False
-    """True if the voters stand in the log or in a snapshot of it, and not only in the formatter's."""
+    """True if the voters are in the log or in a snapshot other than the formatter's."""
     quorum: tuple[int, ...] = ()
-    """The voters that the last LeaderChange names."""
+    """The voters in the last LeaderChange."""
     snapshot_id: SnapshotId | None = None
-    """The snapshot that replay began with, None if it began with the log."""
+    """The snapshot from which replay started, None if it started with the log."""
     is_beyond_log: bool = False
-    """True if the log ends below the snapshot, so that none of it counts."""
+    """True if the log ends below the snapshot, which makes all of the log obsolete."""
     is_empty: bool = True
-    """True if neither snapshot nor log has any metadata record."""
+    """True if neither the snapshot nor the log has a metadata record."""
     has_open_transaction: bool = False
     bytes_since_snapshot: int = 0
     bootstrap_records: Sequence[MetadataRecord] = ()
-    """The data that a newer formatter leaves for the first start."""
+    """Records that a newer formatter writes for the first start."""
     torn: Torn | None = None
     messages: list[str] = field(default_factory=list)
-    """Warnings for an operator."""
+    """Warnings for the operator."""
 
 
 def load_metadata(env: Env, directory: str) -> LoadedMetadata:
     """Read the metadata log in `directory` (`.../__cluster_metadata-0`); blocks, for about 10 µs per record.
 
-    CorruptLog if bytes or records are not what they should be, StorageError if a newer Kafka wrote them.
+    CorruptLog if bytes or records are invalid, StorageError if a newer Kafka wrote them.
     """
     loaded = LoadedMetadata()
     _load_snapshots(env, directory, loaded)
@@ -129,7 +129,7 @@ def load_metadata(env: Env, directory: str) -> LoadedMetadata:
 
 
 def _load_snapshots(env: Env, directory: str, loaded: LoadedMetadata) -> None:
-    """Begin with the newest snapshot that is whole."""
+    """Start from the newest whole snapshot."""
     for snapshot_id in reversed(list_snapshots(env, directory)):
         path = names.metadata_snapshot_file(directory, *snapshot_id)
         try:
@@ -156,14 +156,14 @@ def _load_snapshots(env: Env, directory: str, loaded: LoadedMetadata) -> None:
 
 
 class _Replay:
-    """Goes through the batches of all segments, one after the other."""
+    """Replays the batches of all segments in order."""
 
     def __init__(self, loaded: LoadedMetadata) -> None:
         self._loaded = loaded
         self._covered = loaded.end_offset
         self._epoch = 0
         self._pending: list[MetadataRecord] | None = None
-        """The records of a transaction that has begun and not ended."""
+        """The records of an open transaction."""
 
     def read_segment(self, path: str, view: bytes, offset: int, *, is_last: bool) -> tuple[int, int]:
         """Apply the batches of a segment that should begin at `offset`; return (sound bytes, next offset)."""
@@ -185,7 +185,7 @@ class _Replay:
             elif offset > self._covered:
                 raise CorruptLog(path, position, f"the snapshot ends inside the batch, at offset {self._covered}")
             elif header.is_control:
-                # A snapshot does not say who votes when the configuration does.
+                # A snapshot does not record voters that come from the configuration.
                 self._take_quorum(path, position, header, bytes(view[position : position + header.size]))
             position += header.size
         return position, offset
@@ -252,7 +252,7 @@ class _Replay:
                 apply(record)
 
     def finish(self) -> None:
-        """Note how the log ends."""
+        """Record the end of the log."""
         self._loaded.has_open_transaction = self._pending is not None
 
 
@@ -265,7 +265,7 @@ def _pairs(path: str, position: int, header: BatchHeader, batch: bytes) -> list[
 
 
 def _unsound(view: bytes, position: int, head: bytes) -> str | None:
-    """Return why there is no whole and sound batch at `position`, None if there is one."""
+    """Return the reason why the batch at `position` is not whole and sound, None if it is."""
     if len(head) < HEADER_SIZE:
         return f"{len(head)} bytes are left, a batch header has {HEADER_SIZE}"
     header = BatchHeader._make(HEADER_STRUCT.unpack(head))
@@ -280,7 +280,7 @@ def _unsound(view: bytes, position: int, head: bytes) -> str | None:
 
 
 def _sound_batch_after(view: bytes, position: int) -> int | None:
-    """Return where, after an unsound batch, the next one is sound, if its length can be believed."""
+    """Return the position of a sound batch after an unsound one, located by the unsound one's length; None if there is none."""
     head = bytes(view[position : position + HEADER_SIZE])
     if len(head) < HEADER_SIZE:
         return None

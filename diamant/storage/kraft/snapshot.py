@@ -1,16 +1,16 @@
-"""Snapshots of the metadata log: `<end offset>-<epoch>.checkpoint`, and the like-built `bootstrap.checkpoint`.
+"""Snapshots of the metadata log: `<end offset>-<epoch>.checkpoint`, and `bootstrap.checkpoint` in the same format.
 
     batch   control   SnapshotHeader [, KRaftVersion, KRaftVoters]      the latter two with kraft.version 1
     batch   data      records of a MetadataImage; none of Begin, End, Abort, NoOp, Change, Remove
     ...
     batch   control   SnapshotFooter
 
-Batches as in protocol/kraft/batch.py. Base offsets count from 0 inside the file; the leader epoch of all batches is the
-snapshot's. The end offset in the name is the first that is *not* covered. A snapshot is written as
-`<name>-<random>.checkpoint.part`, synced, made read-only and renamed; so one without a footer was never finished.
+Batches as in protocol/kraft/batch.py. Base offsets count from 0 inside the file; all batches have the snapshot's leader epoch.
+The end offset in the name is the first one *not* covered. A snapshot is written as `<name>-<random>.checkpoint.part`, synced,
+made read-only and renamed; a file without a footer was therefore never finished.
 
-`00000000000000000000-0000000000.checkpoint` is special: the formatter writes it to say who the voters are. Newer
-formatters also put bootstrap records into it; they are no state of the log. Source: RecordsSnapshotWriter, Snapshots.
+`00000000000000000000-0000000000.checkpoint` is special: the formatter writes it to record the voters. Newer formatters also
+put bootstrap records into it, which are not part of the log's state. Source: RecordsSnapshotWriter, Snapshots.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from diamant.storage.errors import CorruptLog, StorageError
 PART_SUFFIX = ".part"
 
 RECORDS_PER_BATCH = 1000
-"""Keeps a snapshot's batches far below the 8 MiB that Kafka reads at once, long config values aside."""
+"""Keeps batches far below Kafka's limit of 8 MiB, unless config values are very long."""
 
 
 class SnapshotId(NamedTuple):
-    """The range of a snapshot: everything below `end_offset`, the last of it written in `epoch`."""
+    """The range of a snapshot: all records below `end_offset`; the last of them has `epoch`."""
 
     end_offset: int
     epoch: int
@@ -61,13 +61,13 @@ class Snapshot(NamedTuple):
 
     last_contained_log_timestamp_ms: int
     kraft_version: int
-    """0 if the snapshot does not say."""
+    """0 if the snapshot does not record it."""
     voters: KRaftVoters | None
     records: Sequence[MetadataRecord]
 
 
 def encode_snapshot(snapshot: Snapshot, *, epoch: int, metadata_version: int, timestamp_ms: int) -> bytes:
-    """Return the file of a snapshot; records in the versions of `metadata_version`."""
+    """Return the bytes of a snapshot file, with records in the versions of `metadata_version`."""
     head: list[ControlRecord] = [SnapshotHeader(snapshot.last_contained_log_timestamp_ms)]
     if snapshot.kraft_version and snapshot.voters is not None:
         head += [KRaftVersion(snapshot.kraft_version), snapshot.voters]
@@ -88,7 +88,7 @@ def _chunks(records: Iterable[MetadataRecord]) -> Iterator[list[MetadataRecord]]
 
 
 def decode_snapshot(path: str, data: bytes) -> Snapshot:
-    """Return the content of a snapshot file. CorruptLog unless it is whole, from header to footer."""
+    """Parse a snapshot file. CorruptLog unless it is whole, from header to footer."""
     timestamp_ms = None
     is_whole = False
     kraft_version = 0
@@ -123,7 +123,7 @@ def iter_metadata_batches(
 ) -> Iterator[tuple[int, BatchHeader, list[tuple[bytes | None, bytes]]]]:
     """Yield (position, header, (key, value) pairs) of each batch of a file.
 
-    Ends at a torn tail; CorruptLog for a batch that is not what a metadata log holds.
+    Ends at a torn tail; CorruptLog for a batch that does not belong in a metadata log.
     """
     try:
         for position, header in iter_headers(data):
@@ -175,6 +175,6 @@ def write_snapshot(env: Env, directory: str, snapshot_id: SnapshotId, data: byte
 
 
 def list_snapshots(env: Env, directory: str) -> list[SnapshotId]:
-    """Return the finished snapshots in a directory, the oldest first."""
+    """Return the finished snapshots in a directory, oldest first."""
     found = (names.parse_metadata_snapshot(name) for name in env.list_dir(directory))
     return sorted(SnapshotId(*parsed) for parsed in found if parsed is not None)

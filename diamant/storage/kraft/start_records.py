@@ -1,4 +1,4 @@
-"""The records that a start adds to the metadata log, made from what the log says.
+"""The records that a start adds to the metadata log, derived from its current state.
 
 Source: QuorumController, ActivationRecordsGenerator, ReplicationControlManager.
 """
@@ -35,7 +35,7 @@ _BOOTSTRAP_NAME = "Bootstrap records"
 
 
 def bootstrap_records(env: Env, path: str, loaded: LoadedMetadata) -> list[MetadataRecord]:
-    """Return the first records of the log in the log directory `path`: the features it was formatted with, as one transaction."""
+    """Return the first records of the log in the log directory `path`: its formatted features, as one transaction."""
     file = f"{path}/{names.BOOTSTRAP_CHECKPOINT}"
     records: list[MetadataRecord] = list(loaded.bootstrap_records)
     if env.exists(file):
@@ -46,7 +46,7 @@ def bootstrap_records(env: Env, path: str, loaded: LoadedMetadata) -> list[Metad
         features = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
         records = [*features, *records]
     if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
-        # As QuorumController does: with ELR the minimum of in-sync replicas is the cluster's, not each broker's.
+        # Like QuorumController: with ELR the minimum of in-sync replicas is a setting of the cluster, not of each broker.
         records.append(
             ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name="min.insync.replicas", value="1")
         )
@@ -56,10 +56,10 @@ def bootstrap_records(env: Env, path: str, loaded: LoadedMetadata) -> list[Metad
 
 
 def orphaned_configs(image: MetadataImage) -> list[ConfigRecord]:
-    """Return the records that remove the configs of topics that are gone.
+    """Return the records that remove the configs of deleted topics.
 
-    Kafka's snapshots (4.3.1 at least) can bring them back, for a topic that was created and deleted within the records
-    that one snapshot covers; a new topic of that name would have them.
+    Kafka's snapshots (at least in 4.3.1) can restore such configs, for a topic created and deleted within the records of one
+    snapshot; a new topic of that name would inherit them.
     """
     return [
         ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=None)
@@ -74,8 +74,8 @@ def takeovers(
 ) -> list[PartitionChangeRecord]:
     """Return the changes that make node `node_id` the leader of every partition, in its directory.
 
-    After a crash also of those we lead already: records that were not on disk are gone, and by the new leader epoch
-    clients can tell those that take their offsets from them.
+    After a crash this includes partitions that we lead already: unsynced records are lost, and the new leader epoch lets
+    clients detect that other records have taken their offsets.
     """
     changes = []
     for topic in image.topics.values():
@@ -97,7 +97,7 @@ def _takeover(
 ) -> PartitionChangeRecord | None:
     has_leader = partition.leader == node_id and not has_crashed
     ours = (directory_id,)
-    # Directories may be unassigned, or those of a disk that is gone; then a real controller elects no leader.
+    # Directories may be unassigned, or on a lost disk; a real controller then elects no leader.
     moves = partition.directories != ours and image.metadata_version >= FIRST_WITH_DIRECTORIES
     if has_leader and not moves:
         return None
@@ -107,7 +107,7 @@ def _takeover(
         isr=None if node_id in partition.isr else (node_id,),
         leader=NO_LEADER_CHANGE if has_leader else node_id,
         leader_recovery_state=0 if partition.leader_recovery_state else -1,
-        # With ELR (KIP-966) a stopped node has left the ISR and is remembered in these two.
+        # With ELR (KIP-966) these two fields list a stopped node that has left the ISR.
         eligible_leader_replicas=() if partition.eligible_leader_replicas else None,
         last_known_elr=() if partition.last_known_elr else None,
         directories=ours if moves else None,

@@ -1,1 +1,1 @@
-"""The producers of a partition: their state, their transactions, and the snapshots of both."""
+"""State, transactions and snapshots of a partition's producers."""

@@ -1,4 +1,4 @@
-"""The transactions of one partition that hold back its last stable offset.
+"""The transactions that hold back a partition's last stable offset.
 
 Source: ProducerStateManager (ongoingTxns, unreplicatedTxns).
 """
@@ -20,46 +20,46 @@ class CompletedTxn(NamedTuple):
 
 
 class OpenTransactions:
-    """Transactions that are open, or finished above the high watermark."""
+    """Transactions that are open, or whose markers are above the high watermark."""
 
     __slots__ = ("_name", "_ongoing", "_unreplicated")
 
     def __init__(self, name: str) -> None:
-        """`name` of the partition, for messages."""
+        """`name`: the partition's name, for messages."""
         self._name = name
         self._ongoing: OrderedDict[int, int] = OrderedDict()
-        """First offset to producer id of each open transaction, ascending: they are opened in log order."""
+        """First offset to producer id of each open transaction; ascending, since transactions open in log order."""
         self._unreplicated: OrderedDict[int, int] = OrderedDict()
-        """First offset to marker offset of each transaction whose marker the high watermark has not passed."""
+        """First offset to marker offset of each transaction whose marker is not below the high watermark."""
 
     @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the earliest transaction; None if there is none."""
         if self._unreplicated:
-            # In the order of their ends, not of their beginnings; there are seldom more than one.
+            # Ordered by marker, not by first offset; seldom more than one.
             unreplicated = min(self._unreplicated)
             return min(unreplicated, next(iter(self._ongoing), unreplicated))
         return next(iter(self._ongoing), None)
 
     def begin(self, first_offset: int, producer_id: int) -> None:
-        """A transaction is open from an offset on, which is above those of all others."""
+        """Add a transaction that opens at `first_offset`, which must be above those of all others."""
         self._ongoing[first_offset] = producer_id
 
     def last_stable_offset_after(self, completed: CompletedTxn) -> int:
-        """Return the last stable offset once `completed` no longer counts, as the index of aborted ones records it."""
+        """Return the last stable offset without `completed`, as recorded in the index of aborted transactions."""
         for first_offset in self._ongoing:
             if first_offset != completed.first_offset:
                 return first_offset
         return completed.last_offset + 1
 
     def complete(self, completed: CompletedTxn) -> None:
-        """Take a transaction off the open ones; it still holds the last stable offset until `on_high_watermark`."""
+        """Remove a transaction from the open ones. It holds back the last stable offset until `on_high_watermark`."""
         if self._ongoing.pop(completed.first_offset, None) is None:
             raise AssertionError(f"{self._name}: no open transaction begins at {completed.first_offset}: {completed}")
         self._unreplicated[completed.first_offset] = completed.last_offset
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Release finished transactions whose markers lie below `high_watermark`."""
+        """Release completed transactions whose markers are below `high_watermark`."""
         unreplicated = self._unreplicated
         if unreplicated:
             for first_offset in [first for first, last in unreplicated.items() if last < high_watermark]:

@@ -1,6 +1,6 @@
-"""One producer in a partition: its epoch, its last batches, and whether a batch may follow (ProducerAppendInfo).
+"""One producer in a partition: its epoch, its last batches, and the checks of its next batch (ProducerAppendInfo).
 
-`partition` is the partition's name, for messages.
+Functions take the partition's name as `partition`, for messages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from diamant.storage.checkpoints.producer_snapshot import ProducerEntry
 from diamant.storage.producers.verification_states import VerificationState
 
 MAX_CACHED_BATCHES = 5
-"""A client keeps at most five requests in flight, so no older batch can be sent again (max.in.flight... <= 5)."""
+"""A client has at most five requests in flight, so it cannot resend an older batch (max.in.flight... <= 5)."""
 
 NO_OFFSET = -1
 NO_COORDINATOR_EPOCH = -1
@@ -25,12 +25,12 @@ class CachedBatch(NamedTuple):
     last_sequence: int
     last_offset: int
     offset_delta: int
-    """Last minus first offset, and so also last minus first sequence."""
+    """Last minus first offset, which equals last minus first sequence."""
     timestamp: int
 
 
 class DuplicateBatch(NamedTuple):
-    """The batch is in the log already; the producer is answered with these as if it had just been appended."""
+    """A batch that is already in the log; the producer receives its original offsets, as after an append."""
 
     base_offset: int
     last_offset: int
@@ -38,7 +38,7 @@ class DuplicateBatch(NamedTuple):
 
 
 class ProducerState:
-    """One producer; -1 stands for "none" throughout."""
+    """One producer; -1 means none throughout."""
 
     __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "last_timestamp", "producer_epoch",
                  "producer_id")  # fmt: skip
@@ -48,7 +48,7 @@ class ProducerState:
         self.producer_epoch = producer_epoch
         self.coordinator_epoch = NO_COORDINATOR_EPOCH
         self.last_timestamp = -1
-        """Of the last batch, or of a marker after it."""
+        """Timestamp of the last batch, or of a marker after it."""
         self.current_txn_first_offset = NO_OFFSET
         self.batches: list[CachedBatch] = []
         """At most five, oldest first."""
@@ -64,13 +64,13 @@ class ProducerState:
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def set_epoch(self, producer_epoch: int) -> None:
-        """Take a new epoch, which restarts the count; the same epoch changes nothing."""
+        """Set the epoch. A new epoch restarts the sequence; the same epoch changes nothing."""
         if producer_epoch != self.producer_epoch:
             self.producer_epoch = producer_epoch
             self.batches.clear()
 
     def to_entry(self) -> ProducerEntry:
-        """Return what a snapshot keeps."""
+        """Return the snapshot entry of this producer."""
         last = self.batches[-1] if self.batches else CachedBatch(NO_SEQUENCE, NO_OFFSET, 0, -1)
         return ProducerEntry(
             self.producer_id,
@@ -85,7 +85,7 @@ class ProducerState:
 
 
 def check_sequence(state: ProducerState, header: BatchHeader, partition: str) -> DuplicateBatch | None:
-    """Look at a sequence that does not simply follow: a batch sent again, a new epoch, or an error (KafkaError)."""
+    """Handle a sequence that is not the next one: a resent batch, a new epoch, or an error (KafkaError)."""
     if header.producer_epoch == state.producer_epoch:
         duplicate = _duplicate(state, header)
         if duplicate is not None:
@@ -111,7 +111,7 @@ def check_sequence(state: ProducerState, header: BatchHeader, partition: str) ->
 def check_verification(
     state: ProducerState | None, header: BatchHeader, verification: VerificationState, partition: str
 ) -> DuplicateBatch | None:
-    """Look at a batch of a producer that was announced: it may come again, but not before one that has to."""
+    """Check a batch of a producer with a verification entry: it may be a resent batch, but must not overtake a refused one."""
     if state is not None:
         if header.producer_epoch == state.producer_epoch:
             duplicate = _duplicate(state, header)
@@ -134,7 +134,7 @@ def check_verification(
 
 
 def stale_epoch(state: ProducerState, producer_epoch: int, partition: str) -> KafkaError:
-    """The error for an epoch below the producer's."""
+    """Return the error for an epoch below the producer's."""
     return KafkaError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"Epoch of producer {state.producer_id} in partition {partition} is {producer_epoch}, "
@@ -143,13 +143,13 @@ def stale_epoch(state: ProducerState, producer_epoch: int, partition: str) -> Ka
 
 
 def first_sequence(batch: CachedBatch) -> int:
-    """Return the sequence of a batch's first record, counting back across the wrap."""
+    """Return the sequence of a batch's first record; handles the wrap to 0."""
     first = batch.last_sequence - batch.offset_delta
     return first if first >= 0 else first + MAX_SEQUENCE + 1
 
 
 def _duplicate(state: ProducerState, header: BatchHeader) -> DuplicateBatch | None:
-    """Return where a batch of the producer's present epoch already is; None if it is not one of the last five."""
+    """Return the location of a duplicate batch of the current epoch; None if it is not among the last five."""
     last_sequence = header.last_sequence
     for batch in state.batches:
         if batch.last_sequence == last_sequence and first_sequence(batch) == header.base_sequence:

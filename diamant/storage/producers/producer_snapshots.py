@@ -1,4 +1,4 @@
-"""The snapshot files of a partition's producers."""
+"""The producer snapshot files of a partition."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ProducerSnapshots:
 
     @property
     def offsets(self) -> list[int]:
-        """Offsets of the files, ascending, as of the first look and of what was done here since."""
+        """Offsets of the files, ascending: the directory listing at first use, plus later changes by this object."""
         if self._offsets is None:
             self._offsets = sorted(
                 names.offset_of(name)
@@ -43,7 +43,7 @@ class ProducerSnapshots:
         data = write_snapshot(producer.to_entry() for producer in producers)
         file = self._env.open(path, create=True)
         try:
-            # A longer file of that name, left by an earlier life, would fail its checksum.
+            # An earlier run may have left a longer file of that name; its rest would break the checksum.
             file.truncate(0)
             file.append(data)
         finally:
@@ -52,7 +52,7 @@ class ProducerSnapshots:
         return path
 
     def newest(self, above: int, up_to: int) -> tuple[int, Sequence[ProducerEntry]] | None:
-        """Return offset and content of the newest valid file in `(above, up_to]`; removes those outside, and corrupt ones."""
+        """Return offset and content of the newest valid file in `(above, up_to]`; remove files outside it and corrupt ones."""
         for offset in list(self.offsets):
             if not above < offset <= up_to:
                 self._remove(offset)
@@ -65,9 +65,9 @@ class ProducerSnapshots:
         return None
 
     def remove_strays(self, segment_base_offsets: Iterable[int]) -> None:
-        """Remove files that belong to no segment, but not the one an orderly shutdown left behind.
+        """Remove files that belong to no segment, except the one from an orderly shutdown.
 
-        That one is the newest stray, if it is not below the last segment's base (`removeStraySnapshots`).
+        That is the newest stray file, if not below the last segment's base (`removeStraySnapshots`).
         """
         bases = set(segment_base_offsets)
         strays = [offset for offset in self.offsets if offset not in bases]
@@ -77,7 +77,7 @@ class ProducerSnapshots:
             self._remove(offset)
 
     def forget(self, offsets: Collection[int]) -> None:
-        """Record that the owner removes the files at `offsets`, which may be thousands, where there are any."""
+        """Record that the owner removes the files at `offsets`. There may be thousands; not all need exist."""
         if self._offsets is not None and offsets:
             gone = frozenset(offsets)
             self._offsets[:] = [offset for offset in self._offsets if offset not in gone]

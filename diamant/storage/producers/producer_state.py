@@ -1,7 +1,7 @@
 """A partition's idempotent and transactional producers (ProducerStateManager, ProducerAppendInfo).
 
-For each producer id: the epoch, the last five batches (to recognise one sent again), and the first offset of the open
-transaction. Deciding and changing are two steps, so that a failed write leaves no trace:
+The state of a producer id: its epoch, its last five batches (to recognise a resent one), and the first offset of its open
+transaction. Checks and changes are separate steps, so that a failed write leaves the state unchanged:
 
     check(header)        duplicate? refused? else an Update          changes nothing
       ... the batch is written ...
@@ -13,16 +13,16 @@ transaction. Deciding and changing are two steps, so that a failed write leaves 
       ... the marker is written ...
     complete_txn(append_marker(header, control_type, coordinator_epoch, offset))
 
-A producer that wants to begin a transaction is announced by `start_verification` before the coordinator is asked about it.
+`start_verification` records a producer that begins a transaction, before the broker asks the coordinator about it.
 
-Batches already in the log go through `replay`: what is stored is believed, whatever its sequence or epoch.
+`replay` applies batches already in the log, without checks of sequence or epoch.
 
-A sequence number counts the records of one producer in one partition, from 0 to 2^31-1, and then starts over at 0.
+A sequence number counts the records of one producer in one partition, from 0 to 2^31-1, and then restarts at 0.
 
-State is rebuilt at a start from the newest valid snapshot file and the batches after it (see `producer_snapshot`).
+A start rebuilds the state from the newest valid snapshot file and the batches after it (see `producer_snapshot`).
 
-Memory: about 1 KB per producer id seen within `producer.id.expiration.ms` (a day); as in Kafka nothing else bounds the
-number. Owned by one thread.
+Memory: about 1 KB per producer id seen within `producer.id.expiration.ms` (a day); as in Kafka there is no other bound.
+Owned by one thread.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ COMMIT = 1
 
 
 class Update(NamedTuple):
-    """A batch that passed its checks; `ProducerStateManager.apply` makes it count once it is written."""
+    """A batch that passed its checks; `ProducerStateManager.apply` records it after the write."""
 
     header: BatchHeader
 
@@ -71,7 +71,7 @@ class ProducerStateManager:
     def __init__(self, env: Env, directory: str, topic: str, partition: int, *, expiration_ms: int) -> None:
         self.snapshots = ProducerSnapshots(env, directory)
         self.map_end_offset = 0
-        """The state is that made by everything below this offset."""
+        """The state includes all records below this offset."""
         self.is_loaded = False
         """True once `load` was called."""
         self._name = f"{topic}-{partition}"
@@ -85,10 +85,10 @@ class ProducerStateManager:
     def start_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int, *, supports_epoch_bump: bool
     ) -> bool:
-        """Announce a transactional batch about which the coordinator is going to be asked.
+        """Record a transactional batch before the coordinator verifies it.
 
-        False if there is nothing to ask: the producer has a transaction of this epoch open here. `supports_epoch_bump`:
-        the request is of transactions version 2. KafkaError: INVALID_PRODUCER_EPOCH.
+        False if no verification is needed: the producer has an open transaction of this epoch here. `supports_epoch_bump`:
+        the request uses transactions version 2. KafkaError: INVALID_PRODUCER_EPOCH.
         """
         state = self._producers.get(producer_id)
         if state is not None:
@@ -102,7 +102,7 @@ class ProducerStateManager:
         return True
 
     def check(self, header: BatchHeader, *, is_client: bool) -> Update | DuplicateBatch:
-        """Decide on a data batch with a producer id, before it is written.
+        """Check a data batch with a producer id, before it is written.
 
         `is_client` is false for batches of our own coordinators, whose sequences (always 0) are not checked.
         KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE.
@@ -115,7 +115,7 @@ class ProducerStateManager:
                 if duplicate is not None:
                     return duplicate
         if state is None:
-            # An unknown producer may begin anywhere: its state may have expired or been deleted (KIP-360).
+            # An unknown producer may begin at any sequence: its state may have expired or been deleted (KIP-360).
             return Update(header)
         if is_client:
             expected = NO_SEQUENCE
@@ -137,9 +137,9 @@ class ProducerStateManager:
         return Update(header)
 
     def apply(self, update: Update, base_offset: int, max_timestamp: int | None = None) -> None:
-        """Count a checked batch as appended at `base_offset`.
+        """Record a checked batch as appended at `base_offset`.
 
-        `max_timestamp` is given if the broker has changed it (LogAppendTime) after the header was parsed.
+        `max_timestamp` overrides the header's, for LogAppendTime.
         """
         header = update.header
         self._add_batch(header, base_offset, header.max_timestamp if max_timestamp is None else max_timestamp)
@@ -171,7 +171,7 @@ class ProducerStateManager:
     # -- markers and transactions ----------------------------------------------------------------------------------
 
     def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
-        """Decide on a transaction marker before it is written.
+        """Check a transaction marker before it is written.
 
         KafkaError: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
         """
@@ -188,7 +188,7 @@ class ProducerStateManager:
             )
 
     def transaction_ended_by(self, header: BatchHeader, control_type: int, offset: int) -> CompletedTxn | None:
-        """Return what `append_marker` is going to; changes nothing."""
+        """Return the transaction that `append_marker` would return; changes nothing."""
         state = self._producers.get(header.producer_id)
         if control_type not in (ABORT, COMMIT) or state is None or state.current_txn_first_offset < 0:
             return None
@@ -197,10 +197,10 @@ class ProducerStateManager:
     def append_marker(
         self, header: BatchHeader, control_type: int, coordinator_epoch: int, offset: int, *, is_replay: bool = False
     ) -> CompletedTxn | None:
-        """Count a marker as appended at `offset`; the transaction it ends, None if none was open.
+        """Record a marker as appended at `offset`; return the transaction it ends, None if none was open.
 
-        The transaction still counts as open until `transactions.complete`. Control records that are no markers do nothing.
-        Raises what `check_marker` does, before anything is changed, unless `is_replay`.
+        The transaction counts as open until `transactions.complete`. Other control records have no effect. Unless
+        `is_replay`, raises the errors of `check_marker` before any change.
         """
         if control_type not in (ABORT, COMMIT):
             return None
@@ -221,7 +221,7 @@ class ProducerStateManager:
         return CompletedTxn(header.producer_id, first_offset, offset, control_type == ABORT)
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
-        """Release finished transactions below a log start that has moved up."""
+        """Release completed transactions below the new log start offset."""
         self.transactions.on_high_watermark(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
 
@@ -230,9 +230,9 @@ class ProducerStateManager:
     def replay(
         self, header: BatchHeader, *, control_type: int | None = None, coordinator_epoch: int = NO_COORDINATOR_EPOCH
     ) -> CompletedTxn | None:
-        """Count a stored batch, with the rules of replication: neither sequence nor epochs are checked.
+        """Apply a stored batch by the rules of replication: sequence and epochs are not checked.
 
-        For a control batch the caller gives what its record says; without it (a batch emptied by compaction) nothing
+        For a control batch the caller passes its record's fields; without them (a batch emptied by compaction) nothing
         happens. The caller passes the result to `transactions.complete`.
         """
         if header.attributes & CONTROL_FLAG:
@@ -243,7 +243,7 @@ class ProducerStateManager:
         self._add_batch(header, header.base_offset, header.max_timestamp)
         return None
 
-    # -- what others ask --------------------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------------
 
     @property
     def producer_count(self) -> int:
@@ -252,15 +252,15 @@ class ProducerStateManager:
 
     @property
     def active_producers(self) -> list[ProducerEntry]:
-        """Every known producer, as a snapshot keeps it (DescribeProducers, and what the cleaner must retain)."""
+        """Return the snapshot entry of every known producer, for DescribeProducers and the cleaner's retention."""
         return [state.to_entry() for state in self._producers.values()]
 
     def state_of(self, producer_id: int) -> ProducerState | None:
-        """Return a producer's state to be read; None if it is not known."""
+        """Return a producer's state, read-only; None if unknown."""
         return self._producers.get(producer_id)
 
     def expire(self, now_ms: int, expiration_ms: int | None = None) -> int:
-        """Forget producers without an open transaction that were last heard of that long ago; how many."""
+        """Forget producers idle for `expiration_ms` without an open transaction; return their number."""
         limit_ms = self._expiration_ms if expiration_ms is None else expiration_ms
         expired = [
             producer_id
@@ -273,13 +273,13 @@ class ProducerStateManager:
         return len(expired)
 
     def clear(self, offset: int = 0) -> None:
-        """Forget everything; the state is then that of a log that begins at `offset`."""
+        """Clear the state to that of an empty log at `offset`."""
         self._producers.clear()
         self.transactions.clear()
         self.map_end_offset = offset
 
     def restore(self, entries: Iterable[ProducerEntry], now_ms: int) -> None:
-        """Add the producers of a snapshot, apart from those that have expired."""
+        """Add the unexpired producers of a snapshot."""
         opened: list[tuple[int, int]] = []
         for entry in entries:
             if entry.current_txn_first_offset < 0 and now_ms - entry.timestamp >= self._expiration_ms:
@@ -300,22 +300,21 @@ class ProducerStateManager:
     # -- snapshot files ---------------------------------------------------------------------------------------------
 
     def take_snapshot(self, offset: int) -> str | None:
-        """Write the state, which is complete up to `offset`, to a file and return its path; it is not synced.
+        """Write the state, which is complete up to `offset`, to a file and return its path; does not sync.
 
-        None, and nothing is written, if `offset` is not above that of the newest snapshot, or is 0.
+        None, without a write, if `offset` is 0 or not above that of the newest snapshot.
         """
         self.map_end_offset = offset
         return self.snapshots.write(offset, self._producers.values())
 
     def encode_snapshot(self) -> bytes:
-        """Return what a snapshot file of the state as of now holds."""
+        """Return the contents of a snapshot file for the current state."""
         return write_snapshot(producer.to_entry() for producer in self._producers.values())
 
     def load(self, now_ms: int, end_offset: int, *, log_start_offset: int) -> None:
-        """Start over from the newest valid snapshot in `(log_start_offset, end_offset]` (`truncateAndReload`).
+        """Reload the state from the newest valid snapshot in `(log_start_offset, end_offset]` (`truncateAndReload`).
 
-        Snapshots outside of that range, and corrupt ones, are removed. Afterwards `map_end_offset` tells from which
-        offset on the log must be replayed.
+        Removes snapshots outside that range, and corrupt ones. Afterwards the log must be replayed from `map_end_offset`.
         """
         self.is_loaded = True
         self.clear(log_start_offset)

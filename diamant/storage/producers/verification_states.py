@@ -1,12 +1,11 @@
-"""Producers that asked to write transactional records to a partition and have not been let in yet (KIP-890).
+"""Producers whose transactional writes to a partition await verification (KIP-890).
 
-A producer that begins a transaction in a partition is verified first (`broker/transactions/verification.py`), and
-leaves an entry here before the answer is known. A batch of that transaction takes the entry away, and so does its
-marker; a refusal leaves it. While it is there no batch of that producer, transactional or not, gets in above the lowest
-sequence number that was asked for: of batches that are sent one behind the other, a later one must not get in before
-one that has to come again.
+A producer that begins a transaction in a partition is verified first (`broker/transactions/verification.py`). An entry is added
+here before the verification ends. A batch of the transaction removes the entry, and so does its marker; a refusal keeps it.
+While the entry exists, no batch of that producer, transactional or not, is accepted above the lowest requested sequence number.
+A pipelined later batch thus cannot overtake a refused one that must be resent.
 
-Bound: `most` per partition; the oldest goes, and with it that protection.
+Bound: `most` entries per partition; beyond it the oldest entry is dropped, and with it this protection.
 
 Source: ProducerStateManager.maybeCreateVerificationStateEntry, VerificationStateEntry, UnifiedLog.updateProducers.
 """
@@ -15,20 +14,20 @@ from __future__ import annotations
 
 
 class VerificationState:
-    """One producer that waits to be let in."""
+    """One producer that awaits verification."""
 
     __slots__ = ("created_ms", "lowest_sequence", "producer_epoch", "supports_epoch_bump")
 
     def __init__(self, base_sequence: int, producer_epoch: int, created_ms: int, *, supports_epoch_bump: bool) -> None:
         self.lowest_sequence = base_sequence
-        """Of this epoch."""
+        """Lowest requested sequence of this epoch."""
         self.producer_epoch = producer_epoch
         self.created_ms = created_ms
         self.supports_epoch_bump = supports_epoch_bump
-        """True if the request that made the entry was one of transactions version 2; later ones do not change it."""
+        """True if the first request used transactions version 2; later requests do not change it."""
 
     def update(self, base_sequence: int, producer_epoch: int) -> None:
-        """Count another request of the producer; a newer epoch starts over, an older one is ignored."""
+        """Add another request of the producer; a newer epoch resets the entry, an older one is ignored."""
         if producer_epoch > self.producer_epoch:
             self.producer_epoch = producer_epoch
             self.lowest_sequence = base_sequence
@@ -37,7 +36,7 @@ class VerificationState:
 
 
 class VerificationStates(dict[int, VerificationState]):
-    """Those of one partition, by producer id; owned by one thread."""
+    """The entries of one partition, by producer id; owned by one thread."""
 
     __slots__ = ("_most",)
 
@@ -48,7 +47,7 @@ class VerificationStates(dict[int, VerificationState]):
     def start(
         self, producer_id: int, base_sequence: int, producer_epoch: int, now_ms: int, *, supports_epoch_bump: bool
     ) -> None:
-        """Count a request whose answer is not known yet."""
+        """Record a request that awaits verification."""
         state = self.get(producer_id)
         if state is not None:
             state.update(base_sequence, producer_epoch)
@@ -66,13 +65,13 @@ class VerificationStates(dict[int, VerificationState]):
     def on_marker(self, producer_id: int, producer_epoch: int) -> None:
         """Forget a producer whose transaction has ended.
 
-        Under version 2 a marker carries the epoch of the next transaction: an entry of that epoch is of that one.
+        Under version 2 a marker carries the epoch of the next transaction: an entry of that epoch is for that transaction.
         """
         state = self.get(producer_id)
         if state is not None and not (state.supports_epoch_bump and state.producer_epoch == producer_epoch):
             del self[producer_id]
 
     def expire(self, now_ms: int, limit_ms: int) -> None:
-        """Forget producers that were not let in within `limit_ms` of their first request."""
+        """Forget producers that were not verified within `limit_ms` of their first request."""
         for producer_id in [key for key, state in self.items() if now_ms - state.created_ms >= limit_ms]:
             del self[producer_id]
