@@ -1,19 +1,18 @@
-"""The account of a scan: its reads, file by file, against what there is; and the check of a certificate's account.
+"""The account of a scan: what it read of each file, against what there is; and the check of a certificate's account.
 
-The account comes from two sides that share no code: what was looked at is counted where it is looked at (`FileSearch.amounts`),
-what there is by `census`. A file that was passed over, and batches or records that were, show as a difference, whichever part
-of the scan was at fault. Then nothing is certified.
+The two sides of the account share no code. The scan counts what it reads (`FileSearch.amounts`); `census` counts what there is.
+A file, batch or record that was skipped shows as a difference, whichever part of the scan is at fault. Then nothing is certified.
 
 In a certificate, `coverage.ledger` has a row for each file:
 
     file        relative to the data directory
-    bytes       what it has
-    read        by codec, or "bytes" for what is no batch: [batches, records, bytes on the disk] that were looked at
-    declared    the same by the headers of its batches; only for segments: in other files batches are recognised by their content
-    beyond_end  bytes above the recorded end of a log in use, if there are any
-    problems    how many places of it cannot be read, if any
+    bytes       its size
+    read        by codec, or "bytes" outside batches: [batches, records, bytes on the disk] that were searched
+    declared    the same according to its batch headers; segments only, since batches in other files are recognised by content
+    beyond_end  bytes above the recorded end of a log in use, if any
+    problems    number of unreadable places, if any
 
-Of a directory with more than `MAX_ROWS` files those of other topics than the request's have one row for each directory.
+If a directory has more than `MAX_ROWS` files, those of topics outside the request share one row for each of their directories.
 """
 
 from __future__ import annotations
@@ -29,26 +28,26 @@ MAX_ROWS = 20_000
 
 @dataclass(slots=True)
 class FileRow:
-    """The amount read of one file, or of several in one directory."""
+    """The amount read of one file, or of all files in one directory."""
 
     file: str
     topic: str | None
     partition: int | None
     sort: str
     size: int
-    """The part to be read: all, or up to the recorded end."""
+    """Bytes to be read: all, or up to the recorded end."""
     beyond_end: int = 0
     read: Amounts = field(default_factory=dict)
     declared: Amounts | None = None
-    """None for what is no segment."""
+    """None for files other than segments."""
     problems: int = 0
     files: int = 1
     changed: int = 0
-    """Time of the file's last change before it was read (`file_census.changed_at`); in no certificate."""
+    """Time of the file's last change before it was read (`file_census.changed_at`); not part of a certificate."""
 
     @property
     def adds_up(self) -> bool:
-        """True if everything in it was looked at."""
+        """True if all of it was read."""
         read = {name: amounts for name, amounts in self.read.items() if any(amounts)}
         if sum(amounts[2] for amounts in read.values()) != self.size:
             return False
@@ -67,7 +66,7 @@ class FileRow:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> FileRow:
-        """Return what `to_fields` gave. ValueError, TypeError or KeyError for anything else."""
+        """Undo `to_fields`. ValueError, TypeError or KeyError for any other input."""
         beyond_end = _count(fields.get("beyond_end", 0))
         directory = str(fields["file"]).partition("/")[0]
         topic, _, partition = directory.rpartition("-")
@@ -99,7 +98,7 @@ def _count(value: object) -> int:
 
 
 def totals(rows: Iterable[FileRow]) -> dict[str, Any]:
-    """Return `files`, `bytes`, `batches`, `records` and, by codec, the same: what was read of all rows."""
+    """Return the sums of `files`, `bytes`, `batches` and `records` that were read, in all and by codec."""
     codecs: Amounts = {}
     files = size = 0
     for row in rows:
@@ -117,7 +116,7 @@ def totals(rows: Iterable[FileRow]) -> dict[str, Any]:
 
 
 def ledger(rows: Iterable[FileRow], topics: frozenset[str]) -> list[dict[str, Any]]:
-    """Return the rows for a certificate, by name; those of other topics than `topics` summed up if they are too many."""
+    """Return the rows for a certificate, by name. If there are too many, rows outside `topics` are summed by directory."""
     kept = sorted(rows, key=lambda row: row.file)
     if len(kept) > MAX_ROWS:
         sums: dict[str, FileRow] = {}
@@ -149,9 +148,9 @@ def _add_row(total: FileRow, row: FileRow) -> None:
 
 
 def coverage_problems(certificate: Mapping[str, Any]) -> list[str]:
-    """Return, in sentences, where a certificate's account of its scan does not add up; nothing if it does.
+    """Return the contradictions in a certificate's account of its scan, as sentences; none if it adds up.
 
-    Takes anything that has the form of a certificate: what it cannot read does not add up.
+    Accepts anything in the form of a certificate. What cannot be parsed counts as a contradiction.
     """
     coverage = certificate.get("coverage")
     try:
@@ -160,7 +159,7 @@ def coverage_problems(certificate: Mapping[str, Any]) -> list[str]:
         rows = [FileRow.from_fields(one) for one in coverage["ledger"]]
         return _problems(certificate, coverage, rows)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        return [f"The account of what was scanned is not of the form that is expected: {error!r}."]
+        return [f"The account of the scan is not in the expected form: {error!r}."]
 
 
 def _problems(certificate: Mapping[str, Any], coverage: Mapping[str, Any], rows: list[FileRow]) -> list[str]:
@@ -169,25 +168,23 @@ def _problems(certificate: Mapping[str, Any], coverage: Mapping[str, Any], rows:
     for name, expected in counted.items():
         if coverage[name] != expected:
             found.append(
-                f"The {name} of the scan are given as {coverage[name]}, those of its files add up to {expected}."
+                f"The {name} of the scan are given as {coverage[name]}, but those of its files add up to {expected}."
             )
     if coverage["files_listed"] != counted["files"]:
-        found.append(f"{coverage['files_listed']} files were there, {counted['files']} are accounted for.")
+        found.append(f"{coverage['files_listed']} files were there, but {counted['files']} are accounted for.")
     if len({row.file for row in rows}) != len(rows):
         found.append("A file is listed twice.")
     claimed = {(str(one["topic"]), int(one["partition"])) for one in certificate["claims"]}
     if coverage["not_read"] and claimed:
-        found.append(f"{len(coverage['not_read'])} files were not read, and yet there are claims.")
-    # Versions before had none.
+        found.append(f"{len(coverage['not_read'])} files were not read, but there are claims.")
+    # Certificates of earlier versions have none.
     known = coverage.get("known_positives", {"planted": 1, "seen": 1})
     if claimed and not 0 < _count(known["planted"]) == _count(known["seen"]):
-        found.append(
-            f"Of {known['planted']} known positives the scan has found {known['seen']}, and yet there are claims."
-        )
+        found.append(f"The scan found {known['seen']} of {known['planted']} known positives, but there are claims.")
     for row in rows:
         is_claimed = (row.topic, row.partition) in claimed
         if (not row.adds_up and not row.problems) or (is_claimed and (row.problems or not row.adds_up)):
-            found.append(f"{row.file}: not everything in it was read.")
+            found.append(f"{row.file}: part of it was not read.")
     for topic, partition in sorted(claimed - {(row.topic or "", row.partition or 0) for row in rows}):
-        found.append(f"{topic}-{partition} has a claim, and no file of it was read.")
+        found.append(f"{topic}-{partition} has a claim, but no file of it was read.")
     return found

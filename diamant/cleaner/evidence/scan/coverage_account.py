@@ -1,8 +1,8 @@
-"""The account of a certifying scan: what it has read of each file, held against what the census of the directory has.
+"""The account of a certifying scan: what it read of each file, compared with the census of the directory.
 
-A file that is there in the end and was not read, or not wholly, or is not as it was read, is reported, whatever passed
-it over. (One that only grows is read up to where it was: it is a log that is being written.) Whether one may be passed
-over as it came with a segment that was begun after the recorded end of its log is asked here once more, by other code.
+A file that exists at the end is reported if it was not read, or only in part, or has changed since. (A file that only grows is a
+log in use, and is read up to its size at that time.) A file may be skipped if it came with a segment that was begun after the
+recorded end of its log; this module checks that a second time, with code of its own.
 
 One thread. Memory: that of `FileCensus`, and 1 KB for each file.
 """
@@ -21,33 +21,33 @@ from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 MAX_MISSED_LOOKS = 5
-"""Looks of the census in a row that may have a file that listings do not find. Such a file need not be hidden: a
-program that replaces a file writes it under another name and renames it, and a listing may fall before that when the
-look falls after it."""
+"""Consecutive looks of the census that may see a file that listings do not find. Such a file need not be hidden: a program
+that replaces a file writes a temporary one and renames it. A listing may fall before the rename, and the look after
+it."""
 
 MAX_REREADS = 3
-"""Number of rereads of a file that was written while the scan ran, or that could not be read, and has grown since."""
+"""Rereads of a file that was written during the scan, or was unreadable and has grown since."""
 
 
 class CoverageAccount:
-    """Of one scan."""
+    """The account of one scan."""
 
     def __init__(self, census: FileCensus, ends: Mapping[TopicPartition, LogEnd]) -> None:
         self._census = census
         self._ends = ends
         self.oldest: frozenset[Identity] = frozenset()
-        """The files that were there when it began, whatever they are called by now."""
+        """The files that existed at the beginning, whatever their names are now."""
         self._passed_over: set[Identity] = set()
-        """Segments that were begun after the recorded ends."""
+        """Segments begun after the recorded ends."""
         self._rows: dict[FileKey, FileRow] = {}
         self._read: set[Identity] = set()
-        """Files that were read, under whatever name."""
+        """Files that were read, under any name."""
         self._next_offsets: dict[FileKey, int] = {}
-        """Of segments the offset behind their last batch."""
+        """By segment, the offset behind its last batch."""
         self._missing: dict[FileKey, int] = {}
-        """Files that the census had and that were not read, at the last look; and in how many looks in a row."""
+        """Files of the census that had not been read at the last look, and for how many consecutive looks."""
         self._rereads: Counter[FileKey] = Counter()
-        """Number of rereads of files because they had grown, of those with places that could not be read."""
+        """Rereads of files that were changed, or were unreadable and have grown."""
 
     @property
     def problem(self) -> str:
@@ -55,24 +55,24 @@ class CoverageAccount:
         return self._census.problem
 
     def begin(self) -> None:
-        """See what is there before anything is read. Blocks; OSError."""
+        """Record which files exist before anything is read. Blocks; OSError."""
         self._census.look()
         self.oldest = frozenset(identity for _, identity in self._census.files)
 
     def add(self, key: FileKey, row: FileRow, next_offset: int | None) -> None:
-        """Record a file that was read. `next_offset`: of a segment, behind its last batch."""
+        """Record a file that was read. `next_offset`: the offset behind a segment's last batch."""
         self._rows[key] = row
         self._read.add(key[1])
         if next_offset is not None:
             self._next_offsets[key] = next_offset
 
     def outdated(self, keys: Iterable[FileKey]) -> list[FileKey]:
-        """Return the names that files have no more which are there: under those that they have they were read since."""
+        """Return those of `keys` whose file still exists, but no longer under that name: it was read under its new one."""
         there = {identity for _, identity in self._census.files}
         return [key for key in keys if key[1] in there and key not in self._census.files]
 
     def look(self) -> tuple[bool, set[FileKey]]:
-        """Return whether everything was read that is there, or is not read by trying again; and what is to be read once more.
+        """Return whether the scan has read everything that another try could read, and the files to read once more.
 
         Blocks; OSError.
         """
@@ -88,12 +88,12 @@ class CoverageAccount:
         return is_complete, again.union(self._missing)
 
     def _may_be_whole_now(self, key: FileKey, listed: Listed) -> bool:
-        """Tell whether a file that could not be read has grown since, as one does that was being written."""
+        """Tell whether an unreadable file has grown since, as a file does that was being written."""
         row = self._rows.get(key)
         return row is not None and row.problems > 0 and listed.latest_size > row.size + row.beyond_end
 
     def _is_other(self, key: FileKey, listed: Listed) -> bool:
-        """Tell whether a file has been changed since it was read, and is none of a running log, which changes its own."""
+        """Tell whether a file has changed since it was read. Those of running logs do not count: a log changes its own."""
         row = self._rows.get(key)
         return row is not None and row.changed != listed.changed and not self._is_of_running_log(key[0])
 
@@ -102,7 +102,7 @@ class CoverageAccount:
         return found is not None and found[0].size_of(found[1].offset) is not None
 
     def _log_of(self, name: str) -> tuple[LogEnd, names.SegmentFileName] | None:
-        """Return the end of the log in use that gives files such a name, and what that says; None if there is none."""
+        """Return the end of the log in use that a file's name belongs to, and the parsed name; None if there is none."""
         directory, _, file = name.rpartition("/")
         parsed = names.parse_segment_file(file)
         try:
@@ -122,7 +122,7 @@ class CoverageAccount:
         return bool(row.problems) or row.size + row.beyond_end >= listed.size
 
     def _is_beyond_ends(self, name: str, identity: Identity) -> bool:
-        """Tell whether a file came with a segment of a log in use that was begun after its recorded end."""
+        """Tell whether a file came with a segment that a log in use began after its recorded end."""
         found = self._log_of(name)
         if found is None or identity in self.oldest:
             return False
@@ -133,12 +133,12 @@ class CoverageAccount:
             self._passed_over.add(identity)
         if identity in self._passed_over:
             return True
-        # What comes with such a segment is read as it is listed, and there may always be more.
+        # Files that come with such a segment are read as they are listed, and there may always be more.
         is_small = parsed.suffix != names.LOG_SUFFIX or bool(parsed.stage)
         return is_small and end.size_of(parsed.offset) is not None and identity not in self._read
 
     def put_into(self, report: ScanReport, shown: Callable[[str], str]) -> None:
-        """Put down what was read of each file that is there, and what was not. `shown`: what a file without a row is called."""
+        """Add the account to the report: files read, and files missed. `shown` gives the name of a file without a row."""
         files = self._census.files
         report.files_listed = len(files)
         there = {key[0]: self._next_offsets[key] for key in files if key in self._next_offsets}
@@ -158,9 +158,9 @@ class CoverageAccount:
                 row = FileRow.from_fields({"file": name, "bytes": listed.size, "beyond_end": beyond_end, "read": {}})
                 row.sort = "not read" if is_missing else "after the recorded end"
             elif self._is_other(key, listed) and listed.latest_size <= row.size + row.beyond_end:
-                reason = "it was rewritten again and again while the scan ran"
+                reason = "it was rewritten repeatedly while the scan ran"
                 report.unaccounted.append(Unreadable(None, None, name, None, reason))
             elif not row.adds_up and not row.problems:
-                reason = f"the scan has looked at {row.read}, there are {row.declared or row.size}"
+                reason = f"the scan has read {row.read} of {row.declared or row.size}"
                 report.unaccounted.append(Unreadable(None, None, name, None, reason))
             report.rows.append(row)

@@ -1,11 +1,11 @@
-"""Every file that a data directory holds, and what it is: nothing is left out because of its name.
+"""Lists every file below a data directory with its kind. No file is left out because of its name.
 
 batches     segments, in use or not (`.deleted`, `.swap`, `.cleaned`), of topics, of internal topics, of the metadata
             log; the metadata's snapshots
 bytes       everything else: indexes, producer snapshots, facts and filters, checkpoints, intents, unknown files
 
-A symbolic link to a directory is followed where the broker follows it, as a partition's directory in the log directory. Others
-lead to what has a name of its own below the directory, or is outside of it: they are told of (`OnLink`) and not followed.
+A symbolic link to a directory is followed where the broker follows it: in place of a partition's directory. Other links lead
+outside, or to files that are listed under their own names: they are reported (`OnLink`) and not followed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ BATCHES = "batches"
 BYTES = "bytes"
 
 OTHER = "other"
-"""The sort of files of which their names say nothing."""
+"""The sort of files whose names say nothing."""
 
 MAX_DEPTH = 64
-"""Directories in directories; one that is deeper is a place that cannot be read."""
+"""Nesting of directories; a deeper one counts as unreadable."""
 TOO_DEEP = "directory"
-"""The `sort` of such a one."""
+"""The `sort` of a directory that is nested too deep."""
 
 OnLink: TypeAlias = Callable[[str], object]
-"""Gets the name of each link that is not followed."""
+"""Takes the name of a link that is not followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Place:
 
     path: str
     name: str
-    """Relative to the directory that was listed."""
+    """Relative to the listed directory."""
     content: str
     """`BATCHES` or `BYTES`."""
     sort: str
@@ -47,21 +47,21 @@ class Place:
     topic: str | None = None
     partition: int | None = None
     base_offset: int | None = None
-    """Of a segment in use."""
+    """Base offset of a segment in use."""
     named_offset: int | None = None
-    """In the name of a segment's file or a snapshot, whatever state it is in, in a partition's directory in use. Only of names as
-    logs give them, with 20 digits."""
+    """Offset in the name of a segment's file, in any state, or of a snapshot, in the directory of a partition in use. None unless
+    it has 20 digits, as logs write it."""
     is_set_aside: bool = False
-    """True if it is in a directory that waits to be deleted, or that no topic claims."""
+    """True if its directory waits to be deleted, or belongs to no topic."""
 
 
 def list_places(env: Env, directory: str, on_link: OnLink = lambda name: None) -> Iterator[Place]:
-    """Yield all files below `directory`. A directory that disappears is passed over; OSError for other failures."""
+    """Yield all files below `directory`. Skips a directory that disappears; OSError for other failures."""
     yield from _list(env, directory, "", None, 0, on_link)
 
 
 def place_named(name: str) -> Place:
-    """Return what a file below the data directory is by its name alone, and without a path."""
+    """Return the kind of a file below the data directory by its name alone, without a path."""
     top, slash, rest = name.partition("/")
     if not slash:
         return Place("", name, BYTES, _sort_of_file(name))
@@ -71,17 +71,17 @@ def place_named(name: str) -> Place:
 def list_below(
     env: Env, directory: str, owner: tuple[str, int, bool] | None, on_link: OnLink = lambda name: None
 ) -> Iterator[Place]:
-    """Yield all files below a directory that is not in the data directory, by whole paths.
+    """Yield all files below a directory outside the data directory, with absolute paths.
 
-    `owner`: the topic, the partition, and that nothing there is in use; None: the owner is unknown. OSError.
+    `owner`: topic, partition, and True because nothing there is in use; None: unknown. OSError.
     """
     yield from _list(env, directory, f"{directory}/", owner, 1, on_link)
 
 
 def is_of_log(file: str, topic: str, partition: int) -> bool:
-    """Tell by its name below the data directory whether a file is a segment of a log in use, or a part of a round's output.
+    """Tell by its name below the data directory whether a file is a segment of a log in use, or part of a round's output.
 
-    Offsets of any other file in the partition's directory are not those of its log.
+    Offsets in any other file of the partition's directory do not belong to its log.
     """
     directory, _, rest = file.partition("/")
     staged, _, entry = rest.rpartition("/")
@@ -94,7 +94,7 @@ def is_of_log(file: str, topic: str, partition: int) -> bool:
 
 
 def is_in_use(file: str, topic: str, partition: int) -> bool:
-    """Tell by its name below the data directory whether a file is a segment that a partition's log has now."""
+    """Tell by its name below the data directory whether a file is a current segment of a partition's log."""
     return is_of_log(file, topic, partition) and file.count("/") == 1 and file.endswith(names.LOG_SUFFIX)
 
 
@@ -130,7 +130,7 @@ def _owner(name: str) -> tuple[str, int, bool] | None:
     except ValueError:
         return None
     if names.is_shortened(name):
-        return None  # Of which topic with this beginning it is the name does not tell.
+        return None  # The name does not tell which of the topics with this beginning it is.
     return topic, partition, bool(names.set_aside_suffix(name))
 
 

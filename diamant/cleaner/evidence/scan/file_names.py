@@ -1,9 +1,9 @@
-"""Names of files that others have given them: bytes of the data directory as well, each of which stands in a scan's account.
+"""Names of files that were given by others. They are bytes of the data directory as well, and stand in a scan's account.
 
-A name with bytes of what a scan looks for is a finding, as if the file held them. What is told of the file has the kind of what
-was found there, and the beginning of its digest, in their place: `exports/[key 1437ea35].csv`.
+A name that contains what a scan looks for is a finding, as if the file contained it. Reports then show the file with the kind
+of the finding and the beginning of its digest instead: `exports/[key 1437ea35].csv`.
 
-Names that the broker or Kafka gives, and those of directories of partitions, are not looked at: no one can change them.
+Names given by the broker or by Kafka, including those of partition directories, are not searched: they cannot be changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _GIVEN_BY_US = re.compile(
 
 
 def hits_in_name(place: Place, needles: Needles) -> list[Hit]:
-    """Return what is found in a file's name below the data directory; a place outside of it has none."""
+    """Return the findings in a file's name below the data directory; none for a place outside."""
     owner, slash, rest = place.name.partition("/")
     given = rest if slash and place.topic is not None else place.name
     if not owner or all(_GIVEN_BY_US.fullmatch(part) for part in given.split("/")):
@@ -46,13 +46,13 @@ def hits_in_name(place: Place, needles: Needles) -> list[Hit]:
 
 
 def shown_name(place: Place, needles: Needles) -> str:
-    """Return a file's name as it may stand in a certificate."""
+    """Return a file's name in the form that certificates show."""
     hits = hits_in_name(place, needles)
     return masked(place, hits) if hits else place.name
 
 
 def masked(place: Place, hits: list[Hit]) -> str:
-    """Return a file's name without what was found in it."""
+    """Return a file's name with its findings masked."""
     whole = os.fsencode(place.name)
     owner, slash, _ = place.name.partition("/")
     skipped = len(os.fsencode(owner + slash)) if slash and place.topic is not None else 0

@@ -1,4 +1,4 @@
-"""One file of a scan: read, searched, and entered into a row of the account."""
+"""Reads and searches one file of a scan, and makes its row of the account."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from diamant.storage.env.env import Env, File
 from diamant.storage.errors import StorageError
 
 Advance = Callable[[int, int], object]
-"""Is told of the bytes scanned so far, and of those found so far to be scanned. Any thread."""
+"""Takes the bytes scanned so far, and the bytes to scan as far as they are known. Any thread."""
 
 MAX_RETRIES = 3
-"""Times that a file is read again that changed while it was read."""
+"""Rereads of a file that changes while it is read."""
 
 
 class FileReader:
-    """Reads the files of one scan. Several threads."""
+    """Reads the files of one scan. Any number of threads."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class FileReader:
         search, _ = outcome
         for hit in named:
             search.add_raw(hit, 0)
-        # Here, since what was found waits until files before it are through.
+        # Settled here, because findings wait until the files before this one are done.
         search.found.settle(self.capacity)
         with self._lock:
             self._read_bytes += search.counts.bytes
@@ -71,7 +71,7 @@ class FileReader:
         return outcome
 
     def search_known(self, found: FoundFile, engine: SearchEngine) -> FileSearch | None:
-        """Search a file of known positives; None if it is gone. No one is told of its records, and they take no capacity."""
+        """Search a file of known positives; None if it is gone. Its records are not reported and take no capacity."""
         outcome = self._search(found, found.place.name, engine, None)
         if outcome is None:
             return None
@@ -121,11 +121,11 @@ class FileReader:
     ) -> None:
         place = found.place
         if place.sort == TOO_DEEP:
-            raise StorageError(f"{MAX_DEPTH} directories in one another, what is deeper is not looked into")
+            raise StorageError(f"{MAX_DEPTH} nested directories; deeper ones are not searched")
         file = self._env.open(place.path, read_only=True)
         try:
             whole = file_size(file)
-            # If the limit cuts a batch, the file is no longer the one that it was recorded of.
+            # If the limit cuts a batch, this is no longer the file that the limit was recorded for.
             limit = self._files.limit(found, whole) if has_limit else None
             size = whole if limit is None else limit
             search.counts.bytes = row.size = size
@@ -134,7 +134,7 @@ class FileReader:
             if place.content == BATCHES:
                 engine.search(search, file, size)
                 if self._scope.is_certifying:
-                    # While what was read is still in memory.
+                    # While the data are still in memory.
                     row.declared = declared(file, size, MAX_BATCH_BYTES)
             else:
                 self._search_bytes(search, file, size, engine)
@@ -142,7 +142,7 @@ class FileReader:
             file.close()
 
     def _search_bytes(self, search: FileSearch, file: File, size: int, engine: SearchEngine) -> None:
-        """Search a file that is none of batches by its name: as bytes, and the batches in it all the same."""
+        """Search a file whose name is not that of a segment: as bytes, and for batches in it."""
         in_batches = 0
         for start, end in find_batches(file, size, search.fail, self._check):
             in_batches += end - start

@@ -1,4 +1,4 @@
-"""The files that a scan has to read, listing by listing."""
+"""The files that a scan still has to read, listing by listing."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 
 Partitions = Callable[[str], Collection[int]]
-"""Returns the partitions that a topic has now; none if there is no such topic. Any thread."""
+"""Returns the current partitions of a topic; none if there is no such topic. Any thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The part of a directory that a scan is about."""
+    """The part of a directory that a scan covers."""
 
     only: frozenset[TopicPartition] | None = None
-    """None: everything, to certify what is gone."""
+    """None: everything, in order to certify."""
     skip: Callable[[Place], bool] | None = None
     is_locating: bool = False
-    """True to be told of every record; the report has no findings."""
+    """True if a callback takes every record; the report then has no findings."""
 
     @property
     def is_certifying(self) -> bool:
@@ -39,31 +39,31 @@ class Scope:
         return self.only is None
 
     def holds(self, place: Place) -> bool:
-        """Tell whether a file is to be read."""
+        """Tell whether the scan reads a file."""
         if self.only is not None and (place.topic, place.partition) not in self.only:
             return False
-        # Locating looks into unknown files, too: values that are only there have to be known.
+        # Locating reads unknown files, too: values that exist only there must be known.
         is_content = place.content == BATCHES or self.only is None or (self.is_locating and place.sort == OTHER)
         return is_content and (self.skip is None or not self.skip(place))
 
 
 class FoundFile(NamedTuple):
-    """A file that is to be read."""
+    """A file to be read."""
 
     place: Place
     size: int
     identity: Identity
     is_of_later: bool
-    """True if its name is that of a file of a segment that was begun since."""
+    """True if its name belongs to a segment that was begun after the recorded end."""
 
     @property
     def key(self) -> FileKey:
-        """The name and the identity: a file counts once under each name."""
+        """Name and identity: a file counts once under each name."""
         return self.place.name, self.identity
 
 
 class FilesToRead:
-    """What the listings of a directory have that was not read yet. One thread."""
+    """The listed files that were not read yet. One thread."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class FilesToRead:
         prove_in: str | None = None,
         known_names: Collection[str] = (),
     ) -> None:
-        """`prove_in` and `known_names`: where known positives are, and their files. They are listed and not handed out."""
+        """`prove_in` and `known_names`: directory and names of the known positives. They are listed, but not handed out."""
         self._env = env
         self._directory = directory
         self._subject = subject
@@ -91,28 +91,28 @@ class FilesToRead:
         self._prove_in = directory if prove_in is None else prove_in
         self._known_names = known_names
         self.known: dict[str, FoundFile] = {}
-        """The files of known positives, as listings have them."""
+        """The files of known positives, as listed."""
         self.bytes = 0
-        """Of all files handed out."""
+        """Size of all files handed out."""
         self.later: set[str] = set()
-        """Names of segments that were begun after the recorded ends."""
+        """Names of segments begun after the recorded ends."""
         self.links: set[str] = set()
-        """Links that were not followed, as they may be shown."""
+        """Links that were not followed, in the form that reports show."""
         self._owned: set[str] = set()
-        """Directories of partitions that there are, or were when a listing had them."""
+        """Directories whose partition exists, or existed when they were listed."""
         self._seen: set[FileKey] = set()
-        """The files handed out. A file counts once under each name that it has or gets: the name tells as what."""
+        """The files handed out. A file counts once under each of its names, since the name decides how it is read."""
         self._passed_over: set[Identity] = set()
-        """Segments that were begun after the recorded ends."""
+        """Segments begun after the recorded ends."""
 
     def forget(self, key: FileKey) -> None:
         """Hand a file out again if the next listing has it."""
         self._seen.discard(key)
 
     def new(self) -> list[FoundFile]:
-        """List everything, and return the files that were not handed out yet, large ones first. Blocks; OSError."""
+        """List everything, and return the files not handed out yet, large ones first. Blocks; OSError."""
         found = []
-        # Jobs copy from the data directory to there, so this is the order in which no copy is missed.
+        # Jobs copy from the data directory to the staging place, so this order misses no copy.
         staged = () if self._staging is None else self._staging.files(self._env)
         proving = () if self._prove_in == self._directory else list_places(self._env, self._prove_in, self._note_link)
         own = map(self._owned_place, list_places(self._env, self._directory, self._note_link))
@@ -126,7 +126,7 @@ class FilesToRead:
             except OSError as error:
                 if error.errno != errno.ELOOP:
                     raise
-                self._note_link(place.name)  # It leads to itself.
+                self._note_link(place.name)  # a loop
                 continue
             is_of_later = self._is_of_later(place, identity)
             if is_of_later and self._is_passed_over(place, identity):
@@ -145,13 +145,13 @@ class FilesToRead:
         self.links.add(self.shown(name))
 
     def shown(self, name: str) -> str:
-        """Return the name of a file as a report may show it, without what is searched for."""
+        """Return the name of a file as reports show it, with findings masked."""
         return shown_name(self._owned_place(place_named(name)), self._subject.needles)
 
     def _owned_place(self, place: Place) -> Place:
-        """Return a place, without an owner if its directory is only called like that of a partition.
+        """Return a place; without an owner if its directory has a partition's name, but there is no such partition.
 
-        What was set aside of another topic is that topic's, as long as there is one; for the request's own see
+        A directory set aside belongs to its topic as long as that exists. For the topics of the request see
         `ScanReport.disown`.
         """
         directory = place.name.partition("/")[0]
@@ -168,8 +168,8 @@ class FilesToRead:
     def _is_of_later(self, place: Place, identity: Identity) -> bool:
         """Tell whether a file may have come with a segment that was begun after the recorded end of its log.
 
-        The log has to have such a segment, and the file not to have been there from the beginning. An output of the cleaner may
-        begin higher than any of its sources; what it holds of them is below that end, and so is what it begins with.
+        The log must have such a segment, and the file must not have existed at the beginning. An output of the cleaner may have
+        a higher base than all its sources; but the records it has from them are below that end, and so is its first one.
         """
         if place.topic is None or place.partition is None or place.named_offset is None:
             return False
@@ -179,7 +179,7 @@ class FilesToRead:
         return end.size_of(place.named_offset) is not None or identity in self._passed_over
 
     def _is_passed_over(self, place: Place, identity: Identity) -> bool:
-        """Tell whether such a file need not be read: certifying goes by the file that the log has, not by its name."""
+        """Tell whether such a file may be skipped. A certifying scan asks the log which file it has, and ignores names."""
         if not self._scope.is_certifying:
             return True
         if place.base_offset is not None and self._end_has(place, identity):
@@ -197,20 +197,20 @@ class FilesToRead:
         return self._ends.get((place.topic, place.partition))
 
     def end_of_order(self, found: FoundFile) -> LogEnd | None:
-        """Return the end that all of a segment has to be below; None if none is known."""
+        """Return the end that bounds the offsets of a segment; None if none is known."""
         end, base_offset = self._end(found.place), found.place.base_offset
         if end is None or base_offset is None or found.identity not in self._account.oldest:
             return None
-        # It was rolled between recording the end and looking what is there.
+        # The segment was rolled between recording the end and the first look.
         return None if end.is_before(base_offset) and end.size_of(base_offset) is not None else end
 
     def limit(self, found: FoundFile, size: int) -> int | None:
-        """Return how much of a file with `size` bytes is to be read; None: all of it."""
+        """Return how many of the file's `size` bytes to read; None: all."""
         end, base_offset = self._end(found.place), found.place.base_offset
         if end is None or base_offset is None or base_offset != end.active_base_offset or size <= end.active_size:
             return None
         if self._scope.is_certifying and found.identity not in self._account.oldest:
-            return None  # It is another file by now.
+            return None  # The file was replaced.
         written = end.size_of(base_offset)
-        # What is behind the end, and not of the log, is read.
+        # Bytes behind the end that the log did not write are read.
         return None if written is None or written < size else end.active_size

@@ -1,13 +1,13 @@
-"""The report of a certifying scan: what it has read and found, and the state of each partition that follows.
+"""The report of a certifying scan: amounts read, findings, and the resulting state of each partition.
 
-    inconclusive     something in it cannot be read, bytes of a value lie outside of its records, the scan cannot account for
-                     everything that there is (`coverage`), or a file of no partition has what is to be gone
-    values-present   there is a record of the key that has a value, or a tombstone with headers, below the partition's claim
-    values-gone      there is none; a tombstone still names the key
-    key-gone         neither
-    not-there        there is no file of it at all
+    inconclusive     part of it is unreadable, bytes of a value lie outside its records, the scan cannot account for everything
+                     that there is (`coverage`), or a file of no partition contains what is to be removed
+    values-present   a record of the key has a value, or is a tombstone with headers, below the partition's claim
+    values-gone      none has; a tombstone still names the key
+    key-gone         neither is there
+    not-there        the partition has no file at all
 
-A claim ends at an offset: what was written from there on is named, and claims nothing.
+A claim ends at an offset. Records from there on are listed, but do not affect the claim.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ KEY_GONE = "key-gone"
 NOT_THERE = "not-there"
 
 MAX_REASONS = 10
-"""Why a partition has no claim: so many places are told."""
+"""Places that are listed as reasons why a partition has no claim."""
 
 _REASONS = {
     VALUE: "there is a record that is to be gone",
@@ -59,42 +59,42 @@ _SET_ASIDE = "; its directory was set aside, and there is no such partition: if 
 class ScanReport:
     """The amounts read and the findings.
 
-    `findings` is not complete where there is very much, but nothing that decides hides behind others (`findings`).
+    `findings` is incomplete if there are very many, but always includes those that decide (module `findings`).
     """
 
     findings: list[Finding] = field(default_factory=list, init=False)
     elsewhere: list[Finding] = field(default_factory=list, init=False)
-    """The same key in other topics, the same bytes under other keys, and those outside of records of other topics."""
+    """The same key in other topics, the same bytes under other keys, and bytes outside records in other topics."""
     astray: list[Finding] = field(default_factory=list, init=False)
-    """Findings in files that belong to no partition, and may be of any: bytes, records of copied segments."""
+    """Findings in files that belong to no partition, and so may belong to any: bytes, records of copied segments."""
     in_the_way: list[Finding] = field(default_factory=list, init=False)
-    """Those of `astray` because of which nothing can be claimed of any partition (`Subject.is_in_the_way`)."""
+    """Those of `astray` that prevent claims about all partitions (`Subject.is_in_the_way`)."""
     unlisted: Counter[str] = field(default_factory=Counter, init=False)
-    """Findings beyond those that are listed, by what they are."""
+    """Number of findings that are not listed, by kind."""
     unlisted_in: Counter[tuple[TopicPartition, str]] = field(default_factory=Counter, init=False)
-    """The same by partition and by what they are; copies, and what lies above the claims, included."""
+    """The same by partition and kind, including copies and records above the claims."""
     unreadable: list[Unreadable] = field(default_factory=list, init=False)
     unreadable_astray: list[Unreadable] = field(default_factory=list, init=False)
-    """Files that belong to no partition and cannot be read: they may hold anything of any partition."""
+    """Unreadable files that belong to no partition: they may contain records of any."""
     _found_in: dict[TopicPartition, list[Finding]] = field(default_factory=dict, init=False)
     _unreadable_in: dict[TopicPartition, list[Unreadable]] = field(default_factory=dict, init=False)
     unknown: set[str] = field(default_factory=set)
-    """Files that are called like segments in use, and that their log does not have: their offsets are none of its."""
+    """Files named like segments in use that their log does not have: their offsets do not belong to it."""
     counts: Counts = field(default_factory=Counts)
     rows: list[FileRow] = field(default_factory=list)
-    """The amount read of each file that was there in the end; about 1 KB each."""
+    """The amount read of each file that existed at the end; about 1 KB each."""
     files_listed: int = 0
-    """The files that were there in the end, by a count of their own."""
+    """Number of files at the end, counted separately."""
     unaccounted: list[Unreadable] = field(default_factory=list)
-    """The files that the scan passed over, wherever they are: then nothing is certain."""
+    """Files that the scan missed, wherever they are: then nothing is certain."""
     vanished: int = 0
-    """Files that were listed and gone when their turn came; what replaced them was scanned."""
+    """Files that were listed, but gone before they were read; their replacements were scanned."""
     later: int = 0
-    """Segments that were begun after the recorded end."""
+    """Segments begun after the recorded end."""
     planted: int = 0
-    """Known positives that were written for this scan."""
+    """Known positives written for this scan."""
     seen: int = 0
-    """Those of them that each engine has found."""
+    """Those of them that each engine found."""
     engine: str = "plain"
     seconds: float = 0.0
     staging: dict[str, Any] | None = None
@@ -102,10 +102,10 @@ class ScanReport:
     links: set[str] = field(default_factory=set)
     """Names of symbolic links that were not followed (`places`)."""
     partitions: set[TopicPartition] = field(default_factory=set)
-    """Those of the erasure's topics of which files were scanned."""
+    """Partitions of the erasure's topics with scanned files."""
 
     def add(self, finding: Finding, *, is_in_the_way: bool = False) -> None:
-        """Put down what was found, once `partitions` is complete."""
+        """Add a finding; `partitions` must be complete."""
         self.findings.append(finding)
         if finding.topic is None or finding.partition is None:
             self.astray.append(finding)
@@ -118,7 +118,7 @@ class ScanReport:
             self.elsewhere.append(finding)
 
     def add_unreadable(self, place: Unreadable) -> None:
-        """Put down what cannot be read."""
+        """Add an unreadable place."""
         self.unreadable.append(place)
         if place.topic is None or place.partition is None:
             self.unreadable_astray.append(place)
@@ -132,10 +132,10 @@ class ScanReport:
         known: Collection[TopicPartition],
         later: Collection[TopicPartition],
     ) -> None:
-        """Take what was found in directories of partitions that some topics do not have for what it is: of no partition.
+        """Assign findings to no partition if they lie in directories of partitions that the given topics do not have.
 
-        `known`: what claims are, or would be, about; what was set aside of these counts with them. `later`: what the topics have
-        besides; what was set aside under their numbers is not theirs. Call it in the turn in which that was told.
+        `known`: the partitions of present or future claims; findings in set-aside directories count with them. `later`: other
+        partitions of the topics; set-aside directories with their names are not theirs. Call it in the turn that read both.
         """
         for partition in sorted({*self._found_in, *self._unreadable_in} - set(known)):
             if partition[0] in topics:
@@ -152,25 +152,25 @@ class ScanReport:
             for what in (VALUE, TOMBSTONE):
                 count = self.unlisted_in.pop((partition, what), 0)
                 self.unlisted.update({what: -count, SAME_KEY: count})
-        # The same bytes under other keys are told wherever they are.
+        # The same bytes under other keys are reported wherever they are.
         astray = [_of_nobody(one) for one in found if one.what != SAME_BYTES]
         self.astray += astray
         self.in_the_way += [one for one in astray if subject.is_in_the_way(one)]
         self.unreadable_astray += [one._replace(topic=None, partition=None) for one in unreadable]
 
     def set_aside(self, files: Collection[str]) -> bool:
-        """List findings in files of no partition, known for what they are, as `elsewhere`; return True if there are any."""
+        """Move findings in these harmless files of no partition to `elsewhere`; return True if there are any."""
         self.elsewhere += [one for one in self.astray if one.file in files]
         self.astray = [one for one in self.astray if one.file not in files]
         self.in_the_way = [one for one in self.in_the_way if one.file not in files]
         return bool(files)
 
     def of(self, partition: TopicPartition) -> list[Finding]:
-        """Return what was found in a partition's directories; not to be changed."""
+        """Return the findings in a partition's directories; not to be changed."""
         return self._found_in.get(partition, [])
 
     def problems(self, partition: TopicPartition) -> list[Unreadable]:
-        """Return what could not be read of a partition, or belongs to none, and what the scan cannot account for anywhere.
+        """Return the unreadable places of a partition and of files without one, and files missed by the scan.
 
         `MAX_REASONS` at most.
         """
@@ -178,7 +178,7 @@ class ScanReport:
         return list(islice(chain(own, self.unreadable_astray, self.unaccounted), MAX_REASONS))
 
     def state(self, partition: TopicPartition, claim_end: int, key_digest: str) -> str:
-        """Return what a partition is, for offsets below `claim_end`."""
+        """Return the state of a partition for offsets below `claim_end`."""
         if partition not in self.partitions and not self.problems(partition):
             return NOT_THERE
         claimed = self.claimed(partition, claim_end)
@@ -194,17 +194,17 @@ class ScanReport:
         return INCONCLUSIVE if raw else KEY_GONE
 
     def claimed(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
-        """Return what was found of a partition below `claim_end`, and outside of records.
+        """Return the findings in a partition below `claim_end`, and those outside records.
 
-        What is no segment of the log counts whole, as directories that were set aside do: its offsets are another log's.
+        Files other than the log's segments, and directories set aside, count whole: their offsets are another log's.
         """
         above = {id(one) for one in self.above(partition, claim_end)}
         return [one for one in self.of(partition) if id(one) not in above]
 
     def above(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
-        """Return what was found in the partition's log at `claim_end` and above.
+        """Return the findings in the partition's log at `claim_end` and above.
 
-        Outputs of a round hold nothing that the log does not have itself. One that does is another log's.
+        The output of a round holds only records of the log. If it holds others, its offsets are another log's.
         """
         found = [one for one in self.of(partition) if one.offset is not None and one.offset >= claim_end]
         found = [one for one in found if one.file not in self.unknown and is_of_log(one.file, *partition)]
@@ -218,13 +218,13 @@ class ScanReport:
     def reasons(
         self, partition: TopicPartition, claim_end: int, *, is_key_wanted: bool = False, may_stay: str = ""
     ) -> list[dict[str, Any]]:
-        """Return why nothing can be claimed of a partition, place by place, `MAX_REASONS` at most.
+        """Return the reasons against a claim about a partition, place by place, `MAX_REASONS` at most.
 
-        `is_key_wanted`: that not even the key is there was to be claimed. `may_stay`: findings that are no reason.
+        `is_key_wanted`: the claim would also be that the key is gone. `may_stay`: the kind of findings that are no reason.
         """
         found = [one.to_fields() for one in self.problems(partition)]
         if partition not in self.partitions:
-            found.append({"file": names.partition_dir_name(*partition), "reason": "there is no file of it"})
+            found.append({"file": names.partition_dir_name(*partition), "reason": "the partition has no file"})
         against = {what: reason for what, reason in _REASONS.items() if what != may_stay}
         claimed = self.claimed(partition, claim_end)
         own = [(one, _REASONS[one.what]) for one in claimed if one.what in against or one.has_headers]
@@ -250,17 +250,17 @@ class ScanReport:
         return sorted(found, key=lambda one: one.offset or 0)
 
     def unlisted_since(self, partition: TopicPartition, claim_end: int, whats: Collection[str] = (VALUE,)) -> int:
-        """Return how many records there are at `claim_end` and above besides those that are listed.
+        """Return the number of records at `claim_end` and above that are not listed.
 
-        Of each file the lowest one is listed, so if that is not below the claim's end none of them is. Else 0: nothing can be
-        claimed then, and it is unknown which of them were written since.
+        The lowest one of each file is listed. If none of these is below the claim's end, no other is. Otherwise 0: then nothing
+        can be claimed, and it is unknown which of them were written since.
         """
         if any(one.what in whats for one in self.claimed(partition, claim_end)):
             return 0
         return sum(self.unlisted_in[partition, what] for what in whats)
 
     def has_telling(self, partition: TopicPartition, claim_end: int) -> bool:
-        """Tell whether there are values below `claim_end`, or tombstones whose headers may say what they have deleted."""
+        """Tell whether there are values below `claim_end`, or tombstones whose headers may describe what they deleted."""
         return any(_is_telling(one) for one in self.claimed(partition, claim_end))
 
     def tombstones(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
@@ -272,12 +272,12 @@ class ScanReport:
         ]
 
     def elsewhere_not_listed(self, listed: int) -> int:
-        """Return how much was found besides the first so many that are listed of `elsewhere` and `astray`."""
+        """Return the number of findings besides the first `listed` ones of `elsewhere` and `astray`."""
         unlisted = sum(count for what, count in self.unlisted.items() if what not in DECIDING)
         return unlisted + max(0, len(self.elsewhere) + len(self.astray) - listed)
 
     def coverage(self, topics: frozenset[str] = frozenset()) -> dict[str, Any]:
-        """Return what was read, for a certificate about some topics."""
+        """Return the coverage for a certificate about some topics."""
         sorts: dict[str, int] = {}
         for row in self.rows:
             sorts[row.sort] = sorts.get(row.sort, 0) + 1
@@ -308,14 +308,14 @@ def _is_set_aside(file: str) -> bool:
 
 
 def _of_nobody(finding: Finding) -> Finding:
-    """Return what a finding is in a file that belongs to no partition."""
+    """Return a finding as one in a file that belongs to no partition."""
     if finding.what not in (VALUE, TOMBSTONE):
         return finding._replace(topic=None, partition=None)
     return finding._replace(what=SAME_KEY, topic=None, partition=None, has_value=finding.what == VALUE)
 
 
 def written_since_fields(found: Sequence[Finding], unlisted: int) -> dict[str, Any]:
-    """Return what a certificate says of records that were written since; `unlisted`: how many there are besides those found."""
+    """Return a certificate's fields about records written since; `unlisted`: their number besides those in `found`."""
     return {
         "written_since": [one.to_fields() for one in found[:MAX_LISTED]],
         "written_since_not_listed": unlisted + max(0, len(found) - MAX_LISTED),
@@ -323,7 +323,7 @@ def written_since_fields(found: Sequence[Finding], unlisted: int) -> dict[str, A
 
 
 def tombstones_since_fields(report: ScanReport, ends: Iterable[tuple[TopicPartition, int]]) -> dict[str, Any]:
-    """Return what a certificate says of tombstones of the key behind its claims; `ends`: where these end, by partition."""
+    """Return a certificate's fields about tombstones of the key behind its claims; `ends`: ends of the claims."""
     found, unlisted = [], 0
     for partition, end in ends:
         found += report.tombstones_since(partition, end)

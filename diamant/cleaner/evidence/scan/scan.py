@@ -1,17 +1,17 @@
-"""The certifying scan: reads and decompresses everything that a data directory holds, and says of each partition what is left.
+"""The certifying scan: reads and decompresses everything in a data directory, and reports what is left in each partition.
 
-It asks no index, no filter and no summary: what a file holds is what its bytes say. A log that takes appends is scanned
-up to its recorded end (`LogEnd`). Passed over is what the log has begun since, and nothing else, whatever its name: it
-has to be the file that the running log has as a segment by now, and was not there when the scan began. A directory is a
-partition's if there is such a partition, as far as that is known (`Partitions`); else its files have no owner. Files
-come and go during the scan, so the directory is listed again until nothing in it is new: a segment that was renamed, or
-rewritten by the cleaner, is not missed.
+The scan uses no index, filter or summary, only the bytes of the files. A log that takes appends is scanned up to its recorded
+end (`LogEnd`). Only segments that the log has begun since are skipped, whatever a file's name: the running log must have this
+file as a segment, and the file must not have existed when the scan began. A directory belongs to a partition if that partition
+exists, as far as this is known (`Partitions`); otherwise its files have no owner. Files are created and removed during the scan,
+so the directory is listed again until nothing in it is new: the scan misses no segment that was renamed, or rewritten by
+the cleaner.
 
-The scan is accountable: at its beginning and end `census` lists the directory by itself and counts what segments
-declare. A file that was not read, or not wholly, makes everything inconclusive (`coverage_account`), whatever passed it
-over. So does a scan that does not find what was written for it to find (`known_positives`).
+The scan is accountable: at its beginning and end `census` lists the directory independently and counts what the segments declare.
+A file that was not read, or not wholly, makes everything inconclusive (`coverage_account`), whatever the cause. So does a scan
+that misses one of the records that were planted for it (`known_positives`).
 
-What is found, and what that makes of a partition, is in `report`; how much of it is kept, in `findings`.
+`report` holds the findings and the resulting states of partitions; `findings` limits how many findings are kept.
 
 Any thread. Memory: that of `record_search`, for each of `threads`, that of `findings`, and 1 KB for each file.
 """
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 MAX_LISTINGS = 50
-"""Times that a directory that never comes to rest is listed; then the scan is inconclusive."""
+"""Listings of a directory that keeps changing; after that the scan is inconclusive."""
 
 
 def scan_directory(
@@ -76,14 +76,14 @@ def scan_directory(
     census: FileCensus | None = None,
     capacity: ListCapacity | None = None,
 ) -> ScanReport:
-    """Scan everything in `directory`, and what jobs on Spark have at their staging place; blocks.
+    """Scan everything in `directory`, and what jobs on Spark have at their staging place. Blocks.
 
-    `prove_in`: where known positives are written to; None: into `directory`. Those of a local staging place are written there.
-    What cannot be found, or not be written, lets nothing be claimed.
-    `is_compiled` False: the plain search reads everything. `partitions` None: directories are what they are called.
+    `prove_in`: the directory for the known positives; None: `directory`. Those of a local staging place are written there. If
+    they cannot be written or found, nothing can be claimed.
+    `is_compiled` False: the plain search reads everything. `partitions` None: names of directories are trusted.
     `census` and `capacity` None: new ones.
-    `ends` are those of the logs in use; others are scanned whole. `check` is called every few MiB, in several threads: what it
-    raises ends the scan. OSError if the directory cannot be listed.
+    `ends` are those of the logs in use; other logs are scanned whole. `check` is called every few MiB, in several threads; its
+    exceptions end the scan. OSError if the directory cannot be listed.
     """
     started_s = time.monotonic()
     scope, prove_in = Scope(), prove_in or directory
@@ -118,7 +118,7 @@ def scan_directory(
     scan.sum_up()
     report = scan.report
     if staging is not None:
-        # Now: what was copied to there before its source was read is there still, or gone.
+        # Only now: a copy that was made before its source was read is still there, or gone.
         staging.account(report, account.problem, check)
     account.put_into(report, files.shown)
     if sight.blind:
@@ -142,9 +142,9 @@ def scan_partitions(
     skip: Callable[[Place], bool] | None = None,
     check: Callable[[], object] = bool,
 ) -> ScanReport:
-    """Look for records of the key in some partitions only, and not in files that `skip` names: to locate it, never to certify.
+    """Search some partitions for records of the key, except files that `skip` names: to locate it, never to certify.
 
-    With `on_record`, which is told of everything, the report has no findings.
+    With `on_record`, which takes every record, the report has no findings.
     """
     started_s = time.monotonic()
     scope = Scope(frozenset(partitions), skip, is_locating=on_record is not None)
@@ -164,7 +164,7 @@ def _besides(staging: StagingPlace | None) -> tuple[str, str] | None:
 
 @dataclass(slots=True)
 class _Scan:
-    """Reads what the listings have, until nothing in them is new."""
+    """Reads the listed files until no new ones are listed."""
 
     subject: Subject
     ends: Mapping[TopicPartition, LogEnd]
@@ -173,10 +173,10 @@ class _Scan:
     engine: SearchEngine
     account: CoverageAccount
     sight: SightCheck | None = None
-    """None: the scan locates, and certifies nothing."""
+    """None: the scan only locates."""
     report: ScanReport = field(default_factory=ScanReport)
     found: dict[FileKey, FileSearch] = field(default_factory=dict)
-    """The findings in files, of those in which there was something."""
+    """The searches of files with findings."""
 
     def read_everything(self, threads: int) -> None:
         """Read all files, large ones first."""
@@ -186,11 +186,11 @@ class _Scan:
                 outcomes = pool.map(self.reader.search, found, repeat(self.engine))
                 for one, outcome in zip(found, outcomes, strict=True):
                     self._take(one, outcome)
-                # A log that rolls all the time always has new ones of its own.
+                # A log that rolls all the time always has new segments.
                 if all(one.is_of_later for one in found) and (self.sight is None or self._is_done(self.sight)):
                     break
             else:
-                reason = f"files came and went all the time, after {MAX_LISTINGS} listings there were new ones still"
+                reason = f"files were created and removed all the time; after {MAX_LISTINGS} listings there were still new ones"
                 for topic, partition in sorted(self._named_partitions()):
                     self.report.add_unreadable(
                         Unreadable(topic, partition, names.partition_dir_name(topic, partition), None, reason)
@@ -200,7 +200,7 @@ class _Scan:
         return {one for one in self.ends if one[0] in self.subject.topics} | self.report.partitions
 
     def _is_done(self, sight: SightCheck) -> bool:
-        """Tell whether everything was read, by the account, and the scan sees what it looks for."""
+        """Tell whether the account is complete and the scan has found the known positives."""
         sight.look(self.files.known.values(), self.reader, self.engine)
         is_complete, again = self.account.look()
         for key in again:
@@ -210,12 +210,12 @@ class _Scan:
     def _take(self, found: FoundFile, outcome: tuple[FileSearch, FileRow] | None) -> None:
         report = self.report
         if outcome is None:
-            # Under another name it is listed again.
+            # If it was renamed, it is listed again.
             self.files.forget(found.key)
             report.vanished += 1
             return
         search, row = outcome
-        # If it has grown, and is read once more, what was found before counts no more.
+        # A file that has grown is read once more, and earlier findings are replaced.
         before = self.found.pop(found.key, None)
         if before is not None:
             self.reader.capacity.give_back(before.found.taken)
@@ -227,7 +227,7 @@ class _Scan:
             report.partitions.add((search.topic, search.partition or 0))
 
     def sum_up(self) -> None:
-        """Put what was found into the report."""
+        """Put the findings into the report."""
         report = self.report
         for key in self.account.outdated(self.found):
             del self.found[key]

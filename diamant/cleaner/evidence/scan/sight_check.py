@@ -1,4 +1,4 @@
-"""The proof that a scan sees: it has to find what was written for it to find (`known_positives`)."""
+"""The proof that a scan sees: it must find what was planted for it (`known_positives`)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from diamant.cleaner.evidence.search.search_engine import SearchEngine
 from diamant.storage.env.env import Env
 
 MAX_SHOWN = 5
-"""Of known positives that were not found."""
+"""Missed known positives that the reason lists."""
 
 
 class SightCheck:
-    """Of one scan."""
+    """The check of one scan."""
 
     def __init__(self, env: Env, known: KnownPositives, directory: str) -> None:
-        """`directory`: where the known positives are written to."""
+        """`directory`: where the known positives are written."""
         self._env = env
         self._known = known
         self._directory = directory
         self._is_over = False
         self.planted = 0
         self.seen = 0
-        self.blind = "the scan has not come to looking for what was written for it to find"
-        """Why nothing proves that the scan sees; "" if it is proven."""
+        self.blind = "the scan ended before it looked for the known positives that prove that it sees"
+        """Reason why the scan is not proven to see; "" if it is."""
 
     @property
     def topic(self) -> str:
@@ -35,7 +35,7 @@ class SightCheck:
         return self._known.topic
 
     def write(self) -> None:
-        """Write the known positives. What cannot be written lets nothing be claimed."""
+        """Write the known positives. If that fails, nothing can be claimed."""
         known = self._known
         try:
             known.write(self._env, self._directory)
@@ -46,12 +46,12 @@ class SightCheck:
             if error.filename:
                 reason += f": {os.fsdecode(error.filename).removeprefix(f'{self._directory}/')}"
             self.blind = (
-                f"what proves that the scan sees could not be written, and without it nothing is certain: {reason}"
+                f"the known positives, which prove that it sees, could not be written; nothing is certain: {reason}"
             )
             self._is_over = True
 
     def look(self, files: Iterable[FoundFile], reader: FileReader, engine: SearchEngine) -> None:
-        """See, once, that `engine` finds all known positives, and so does the plain search, which it leaves findings to."""
+        """Check, once, that `engine` finds all known positives, and that the plain search, which it relies on, does as well."""
         if self._is_over:
             return
         self._is_over = True
@@ -64,8 +64,8 @@ class SightCheck:
         self.remove()
         self.seen = self.planted - len(missed)
         shown = ", ".join(sorted(missed)[:MAX_SHOWN])
-        self.blind = shown and f"the scan has not found what was written for it to find, and may be blind: {shown}"
+        self.blind = shown and f"the scan missed known positives that were written for it, and may be blind: {shown}"
 
     def remove(self) -> None:
-        """Remove what there is of them."""
+        """Remove the known positives."""
         self._known.remove(self._env, self._directory)

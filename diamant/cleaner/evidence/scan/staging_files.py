@@ -1,14 +1,13 @@
-"""The staging place of jobs on Spark, as a certifying scan has it: one more root, or a reason to claim nothing.
+"""The staging place of jobs on Spark in a certifying scan: either one more root, or a reason to claim nothing.
 
-local        every file of this owner's places is read, as those of the data directory are, and stands in the ledger by its whole
-             path. A place belongs to the partition that its name tells; one of a deleted topic to none
-elsewhere    (s3:) names are listed and nothing is read: while there is a place, its partition gets no claim, or, if it is unknown
-             whose it is, no partition does
+local        every file in this owner's places is read like those of the data directory, and is in the ledger by its absolute
+             path. A place belongs to the partition in its name; a place of a deleted topic belongs to none
+elsewhere    (s3:) names are listed, but nothing is read. While there is a place, its partition gets no claim; if its partition is
+             unknown, no partition does
 
-A staging place that cannot be listed lets nothing be claimed. One that is not there has nothing in it: the first job
-makes it. But where the log directory has a note of a place that cannot be seen now, as its disk is not mounted or
-another staging place is configured by now, its partition gets no claim. Places of other owners (other log directories)
-are counted and left alone.
+If a staging place cannot be listed, nothing can be claimed. A missing one is empty: the first job makes it. But the log directory
+may have a note of a place that cannot be seen now, because its disk is not mounted or another staging place is configured; then
+its partition gets no claim. Places of other owners (other log directories) are counted and left alone.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ if TYPE_CHECKING:
     from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 Unseen: TypeAlias = tuple[str, str, str]
-"""Name of a place, where it was, and the path of the note that tells so."""
+"""Name of a place, its staging place, and the path of the note about it."""
 
 _LEFT = (
-    "a job on Spark has left this copy of records, or uses it just now, and a scan does not read it: it goes when the job ends; "
-    "if the job was killed, once it was left alone for an hour, or when it is removed by hand"
+    "a job on Spark left this copy of records, or is using it, and a scan does not read it: it is removed when the job ends; if "
+    "the job was killed, an hour after its last use, or when you remove it"
 )
 
 
@@ -47,22 +46,22 @@ class StagingPlace:
     """The value of `diamant.cleaner.spark.staging`, for the owner of one log directory."""
 
     shown: str
-    """For people, without credentials."""
+    """The place for people, without credentials."""
     root: str | None
-    """The directory; None: it is elsewhere."""
+    """The directory; None: it is not on a local file system."""
     owner: str
-    """Names of this owner's places begin with it."""
+    """Prefix of the names of this owner's places."""
     partition_of: Callable[[str], TopicPartition | None]
-    """By a place's name; None: none that there is now."""
+    """Partition of a place, by its name; None: no partition that exists now."""
     list_names: Callable[[Callable[[], object]], list[str]]
-    """Return what lies there; calls its argument now and then. Blocks. OSError or StorageError."""
+    """Returns the names at the staging place; calls its argument now and then. Blocks. OSError or StorageError."""
     unseen: Callable[[Collection[str]], list[Unseen]] = _nobody_notes
-    """Return the places that may be there and are not read or listed, given the names that are. Blocks. OSError."""
+    """Takes the names listed; returns places that may exist but are neither read nor listed. Blocks. OSError."""
     name_for: Callable[[str], str] = str
-    """Return the name of a new place for a partition's directory. Needed of a local staging place."""
+    """Returns the name of a new place for a partition's directory. Required for a local staging place."""
 
     def is_apart(self, env: Env, directory: str) -> bool:
-        """Tell whether it is local and there, and not within a data directory: there its files are read as that one's, too."""
+        """Tell whether it is local, exists, and is outside a data directory; inside, its files are read with that directory."""
         if self.root is None or not env.is_dir(self.root):
             return False
         return not f"{os.path.realpath(self.root)}/".startswith(f"{os.path.realpath(directory)}/")
@@ -72,12 +71,12 @@ class StagingPlace:
         return f"{self.root}/{self.name_for(partition_directory)}"
 
     def with_known(self, path: str, partition: TopicPartition) -> StagingPlace:
-        """Return the same, in which the place with this path belongs to the partition of known positives."""
+        """Return a copy in which the place with this path belongs to the partition of known positives."""
         known = path.rpartition("/")[2]
         return replace(self, partition_of=lambda name: partition if name == known else self.partition_of(name))
 
     def files(self, env: Env) -> Iterator[Place]:
-        """Yield the files of this owner's places, if it is local. One that cannot be listed is passed over: the census tells."""
+        """Yield the files of this owner's places if it is local. Skips unlistable ones; the census reports them."""
         if self.root is None:
             return
         found: list[str] = []
@@ -92,7 +91,7 @@ class StagingPlace:
                 yield from list_below(env, f"{self.root}/{name}", owner)
 
     def account(self, report: ScanReport, problem: str, check: Callable[[], object]) -> None:
-        """Put down what was there at the end of a scan, and what lets nothing be claimed. `problem`: of listing its files."""
+        """Report what is there at the end of a scan, and what prevents claims. `problem`: an error of listing its files."""
         found: list[str] = []
         unseen: list[Unseen] = []
         try:
@@ -127,9 +126,9 @@ class StagingPlace:
 
 def _not_seen(note: str) -> str:
     return (
-        "a job on Spark was to leave copies of records here, and whether they are gone cannot be seen: the disk may not be "
-        "mounted, diamant.cleaner.spark.staging may name another place by now, or the data directory was moved. Mount it, or "
-        "have it configured, and start the broker, which removes them; or, if you know that they are gone, remove the note, "
+        "a job on Spark was about to leave copies of records here, and it is unknown whether they are gone: the disk may not be "
+        "mounted, diamant.cleaner.spark.staging may name another place now, or the data directory was moved. Mount it, or "
+        "configure it, and start the broker, which removes them. If you know that they are gone, remove the note, "
         f"{note}"
     )
 

@@ -1,10 +1,10 @@
-"""Finds record batches in a file of any kind, at any byte of it: segments under other names, whole or in part.
+"""Finds record batches in a file of any kind, at any byte: segments under other names, whole or in part.
 
-A batch is told by its header (magic, length, codec, count of records; times, attributes and producers' numbers are what a client
-has written, and may be anything), by how its records or compressed data begin, and then by its checksum. Only what is left after
-the first two is summed up: of random bytes hardly anything. What begins like a compressed batch, and is cut off or damaged, may
-hold anything, so it is a problem. So is a file with so many headers that fit and checksums that do not that finding out would
-take too long (`FALSE_FACTOR`).
+A batch is recognised by its header (magic, length, codec, record count; clients choose times, attributes and producer ids
+freely), by the beginning of its records or compressed data, and then by its checksum. The checksum is only computed if the first
+two fit, which hardly ever happens in random bytes. If a compressed batch is cut off or damaged, it may contain anything, so it is
+a problem. So is a file with so many matching headers and wrong checksums that checking them all would take too long
+(`FALSE_FACTOR`).
 
 Not found are batches of more than 256 MiB, and uncompressed messages of the formats before 0.11 with keys of more than
 `MAX_OLD_KEY_BYTES`: the bytes of the latter are searched all the same.
@@ -42,35 +42,35 @@ from diamant.storage.env.env import File
 
 WINDOW_BYTES = 4 * 1024 * 1024
 FALSE_FACTOR = 4
-"""So many times its own size of a file may be checksummed without finding a batch, and `FALSE_BYTES` besides."""
+"""Limit of bytes checksummed without finding a batch: so many times the size of the file, plus `FALSE_BYTES`."""
 FALSE_BYTES = 64 * 1024 * 1024
 
 _AHEAD = MAX_OLD_KEY_BYTES + 128
 _MAY_BE_MAGIC = re.compile(rb"(?s)(?<=[\0-\x10].{7})[\0-\2]")
-"""And the first byte of the length before it, which is at most that of `MAX_BATCH_BYTES`."""
+"""The first byte of the length, before the magic, is at most that of `MAX_BATCH_BYTES`."""
 _OLD_HEADS = 18, 26
 """Position of the length of the key, by magic."""
 _MIN_RECORD_BYTES = 7
 _HEAD_BYTES = 64
 """Enough for a record's fields before its key."""
 _SNAPPY_MAX_RATIO = 22
-_CUT_OFF = "a batch begins here, and the file ends before it does"
-_DAMAGED = "a compressed batch begins here, and its checksum is wrong"
-_TOO_MANY = "so much of it looks like headers of batches that it cannot be told which are"
+_CUT_OFF = "a batch begins here, but the file ends before the batch does"
+_DAMAGED = "a compressed batch begins here, but its checksum is wrong"
+_TOO_MANY = "too many places look like batch headers to check them all"
 
 _FRAMES = {GZIP: b"\x1f\x8b\x08", SNAPPY: b"\x82SNAPPY", LZ4: b"\x04\x22\x4d\x18", ZSTD: b"\x28\xb5\x2f\xfd"}
 """First bytes of compressed data. Raw snappy has none."""
 _ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
-"""Behind one byte from 50 to 5f."""
+"""Preceded by one byte from 50 to 5f."""
 
 
 class _Candidate(NamedTuple):
     at: int
-    """In the window."""
+    """Position in the window."""
     magic: int
     size: int
     is_framed: bool
-    """True if it begins as compressed data do: then it is a batch, or was one."""
+    """True if it begins like compressed data: then it is a batch, or was one."""
 
 
 def find_batches(
@@ -81,9 +81,9 @@ def find_batches(
     *,
     window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[tuple[int, int]]:
-    """Yield from where to where there are batches, one behind the other, up to byte `end` of a file; ascending. Blocks; OSError.
+    """Yield begin and end of each run of adjacent batches up to byte `end` of a file; ascending. Blocks; OSError.
 
-    `fail` is told of positions whose contents cannot be told. `check` is called for each window.
+    `fail` takes positions whose contents cannot be determined. `check` is called for each window.
     """
     position = run_start = run_end = wasted = 0
     while position < end:
@@ -119,7 +119,7 @@ def find_batches(
 
 
 def _candidates(data: bytes, stop: int, left: int) -> Iterator[_Candidate]:
-    """Yield what may be batches, by their headers, that begin before byte `stop`; `left`: so much is there from the first."""
+    """Yield possible batches, by their headers, that begin before byte `stop`; `left`: bytes of the file from `data` on."""
     if data.count(0) < len(data):
         yield from (_compiled if ARE_COMPILED else _plain)(data + bytes(PAD_BYTES), stop, left)
 
@@ -137,7 +137,7 @@ def _compiled(octets: bytes, stop: int, left: int) -> Iterator[_Candidate]:
 
 
 def _plain(octets: bytes, stop: int, left: int) -> Iterator[_Candidate]:
-    """Do what `_compiled` does: the kernel's plain twin."""
+    """Do the same as `_compiled`: the kernel's plain twin."""
     length = len(octets) - PAD_BYTES
     for match in _MAY_BE_MAGIC.finditer(octets, MAGIC, min(stop, length) + MAGIC):
         place = match.start() - MAGIC
@@ -150,7 +150,7 @@ def _plain(octets: bytes, stop: int, left: int) -> Iterator[_Candidate]:
 
 
 def _current(octets: bytes, place: int, size: int, length: int, left: int) -> bool | None:
-    """Tell whether it is framed; None if it is no header."""
+    """Tell whether the batch is framed; None if this is no header."""
     if place + HEADER_SIZE > length or size <= HEADER_SIZE or octets[place + LAST_OFFSET_DELTA] > 0x7F:
         return None
     codec, records = octets[place + ATTRIBUTES + 1] & CODEC_MASK, _int32(octets, place + RECORD_COUNT)
@@ -163,7 +163,7 @@ def _current(octets: bytes, place: int, size: int, length: int, left: int) -> bo
 
 
 def _old(octets: bytes, place: int, size: int, length: int, left: int) -> bool | None:
-    """Do the same for magic 0 and 1. Their checksum is never zero here, and their attributes a codec and one bit."""
+    """Do the same for magic 0 and 1. Their checksum is never zero here; their attributes are a codec and one bit."""
     attributes = octets[place + MAGIC + 1]
     codec = attributes & CODEC_MASK
     if attributes > LZ4 + 8 or codec > LZ4 or size < MIN_OLD_SIZE or not _int32(octets, place + LOG_OVERHEAD):
@@ -176,7 +176,7 @@ def _old(octets: bytes, place: int, size: int, length: int, left: int) -> bool |
     value_size = _int32(octets, value)
     if value_size < -1 or value + 4 + max(value_size, 0) != place + size:
         return None
-    # Its lengths fit one another, which is as telling as a frame.
+    # The lengths are consistent, which is as strong a sign as a frame.
     if _is_framed(octets, value + 4, codec) or (codec == SNAPPY and value_size > 0):
         return True
     return False if size <= left - place else None
@@ -194,7 +194,7 @@ def _is_framed(octets: bytes, at: int, codec: int) -> bool:
 
 
 def _may_begin(data: bytes, one: _Candidate) -> bool:
-    """Tell whether records, or raw snappy, may begin behind a header of which nothing else tells that it is one."""
+    """Tell whether records, or raw snappy, may begin behind a header without any other sign of a batch."""
     if one.magic != CURRENT_MAGIC:
         return True
     room = one.size - HEADER_SIZE
@@ -207,14 +207,14 @@ def _may_begin(data: bytes, one: _Candidate) -> bool:
 
 
 def _begins_as_raw_snappy(data: bytes, one: _Candidate) -> bool:
-    """Tell whether what may be raw snappy, which has no frame, begins with a record once it is decompressed."""
+    """Tell whether possible raw snappy, which has no frame, begins with a record once it is decompressed."""
     if one.magic != CURRENT_MAGIC or data[one.at + ATTRIBUTES + 1] & CODEC_MASK != SNAPPY:
         return False
     head = data[one.at + HEADER_SIZE : one.at + HEADER_SIZE + 4 * _HEAD_BYTES]
     size, at = _varint(head, 0)
     found = bytearray()
     while len(found) < min(size, _HEAD_BYTES) and at < len(head):
-        # The first block is a literal: behind it are all that the head of a record needs, or short copies of it.
+        # The first block is a literal; it is followed by the rest of the record's head, or by short copies of itself.
         tag, at = head[at], at + 1
         kind, count = tag & 3, (tag >> 2) + 1
         if kind == 0:
@@ -252,7 +252,7 @@ def _may_be_record(head: bytes, room: int) -> bool:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return an unsigned varint, and where it ends; 0 if it does not."""
+    """Return an unsigned varint and its end; 0 as the end if it is cut off."""
     value = 0
     for index, octet in enumerate(data[at : at + 10]):
         value |= (octet & 0x7F) << 7 * index
@@ -262,7 +262,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _has_checksum(file: File, start: int, one: _Candidate) -> bool:
-    """Tell whether a batch has the checksum that it declares. Reads it piece by piece."""
+    """Tell whether a batch has the checksum that it declares. Reads it in pieces."""
     at = CRC if one.magic == CURRENT_MAGIC else PARTITION_LEADER_EPOCH
     declared = int.from_bytes(file.pread(4, start + at), "big")
     position, end = start + (ATTRIBUTES if one.magic == CURRENT_MAGIC else MAGIC), start + one.size

@@ -1,6 +1,6 @@
-"""The compiled search of a file of batches: where nothing is to be found at the speed of memory, else plainly.
+"""The compiled search of a file of batches: at the speed of memory where nothing is found, else by the plain search.
 
-Memory: that of `row_reader`, and what a chunk decompresses to.
+Memory: that of `row_reader`, and one decompressed chunk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from diamant.storage.errors import CorruptLog
 
 
 class CompiledSearch:
-    """Buffers of one thread."""
+    """The buffers of one thread."""
 
     def __init__(self) -> None:
         self._reader = ChunkReader()
@@ -52,7 +52,7 @@ class CompiledSearch:
                 self._search_chunk(search, chunk, keys, bounds, windows, amounts)
                 position += chunk.size
         except CorruptLog:
-            # From here on the plain search says what is wrong.
+            # From here on the plain search reports what is wrong.
             search_plain(search, file, end, position)
         finally:
             for codec in range(fields.CODEC_MASK + 1):
@@ -83,7 +83,7 @@ class CompiledSearch:
             self._look_again(search, chunk)
 
     def _unpack(self, chunk: Rows) -> None:
-        """Decompress the batches that are to be searched; one that cannot be is looked at again."""
+        """Decompress the batches to be searched; one that fails is searched again."""
         is_unpacked, starts, ends = chunk.places()
         unpack, data = self._unpacker.unpack, chunk.data
         for row, codec, start, end in chunk.packed(0, chunk.count, SEARCH, fields.PAYLOAD_START):
@@ -94,7 +94,7 @@ class CompiledSearch:
                 chunk.rows[fields.STEP, row] = LOOK_AGAIN
 
     def _look_again(self, search: FileSearch, chunk: Rows) -> None:
-        """Look at the batches that are not clean as the plain search does."""
+        """Give the batches with findings or errors to the plain search."""
         rows, data = chunk.rows, chunk.data
         for row in chunk.with_step(LOOK_AGAIN):
             at, size = rows[fields.POSITION, row], rows[fields.SIZE, row]
@@ -107,14 +107,14 @@ class CompiledSearch:
 
 
 def _follow(search: FileSearch, chunk: Rows) -> None:
-    """Hold the offsets of a chunk's batches against one another."""
+    """Check the order of the offsets of a chunk's batches."""
     if search.order is None:
         return
     rows = chunk.rows
     if chunk.together & fields.LEGACY:
         for row, magic in enumerate(chunk.column(fields.MAGIC)):
             if magic < CURRENT_MAGIC:
-                # A wrapper's offset is that of the last entry in it; the first is not worth decompressing it.
+                # A wrapper's offset is that of its last entry; the first is not worth decompressing it.
                 at = rows[fields.POSITION, row]
                 offset = int.from_bytes(chunk.data[at : at + 8], "big", signed=True)
                 rows[fields.BASE_OFFSET, row] = rows[fields.LAST_OFFSET, row] = offset

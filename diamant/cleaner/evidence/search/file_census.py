@@ -1,7 +1,7 @@
-"""Counts what a scan has to answer for, and shares no code with it: every file below a directory, and what a segment declares.
+"""Counts what a scan must account for, and shares no code with it: all files below a directory, and a segment's own counts.
 
-    FileCensus   files by what the operating system knows them by, with their sizes; no name is understood
-    declared     batches, records and bytes of a segment, codec by codec, from the headers alone: nothing is decompressed
+    FileCensus   files by their identity in the operating system, with their sizes; names are not interpreted
+    declared     batches, records and bytes of a segment by codec, from the headers alone, without decompressing
 
 Any thread. Memory: some 400 bytes for each file below the directory, and one window of `WINDOW_BYTES`.
 """
@@ -19,11 +19,11 @@ from diamant.kernels import ARE_COMPILED
 from diamant.storage.env.env import Env, File
 
 WINDOW_BYTES = 4096
-"""Read at once: one header of large batches, or many of small ones."""
+"""Bytes of one read: the header of a large batch, or many small batches."""
 RAW = "bytes"
-"""Bytes that are no batch: searched as bytes."""
+"""Bytes outside batches, which are searched as bytes."""
 OLD = "old "
-"""Before the codec's name: batches of magic 0 and 1, whose headers declare no records."""
+"""Prefix of the codec's name for batches of magic 0 and 1, whose headers declare no records."""
 
 Amounts: TypeAlias = dict[str, list[int]]
 """By codec, or `RAW`: batches, records, bytes on the disk."""
@@ -31,7 +31,7 @@ Amounts: TypeAlias = dict[str, list[int]]
 Identity: TypeAlias = tuple[Any, ...]
 
 FileKey: TypeAlias = tuple[str, Identity]
-"""A name, relative to the directory, and the file that has it. A file with several names is read as each of them says."""
+"""A name, relative to the directory, and the file that has it. A file with several names is read as each name says."""
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7")
 _LENGTH_AND_MAGIC = Struct(">i4xb")
@@ -44,12 +44,12 @@ _IS_PARTITION = re.compile(r".+-[0-9]+")
 
 
 def codec_name(magic: int, attributes: int) -> str:
-    """Return what `Amounts` calls the batches of a format and codec."""
+    """Return the name in `Amounts` for batches of a format and codec."""
     return ("" if magic == 2 else OLD) + _CODECS[attributes & 7]
 
 
 def add_to(amounts: Amounts, name: str, batches: int, records: int, size: int) -> None:
-    """Count so much more."""
+    """Add to the counts of one codec."""
     found = amounts.setdefault(name, [0, 0, 0])
     found[0] += batches
     found[1] += records
@@ -57,9 +57,9 @@ def add_to(amounts: Amounts, name: str, batches: int, records: int, size: int) -
 
 
 def declared(file: File, end: int, max_batch_bytes: int) -> Amounts:
-    """Return what the headers of a segment's batches declare, up to byte `end`. Blocks; OSError.
+    """Return the amounts that the headers of a segment's batches declare, up to byte `end`. Blocks; OSError.
 
-    From where no whole batch begins on, or one of more than `max_batch_bytes`, all is `RAW`.
+    From the first byte without a whole batch, or with one of more than `max_batch_bytes`, the rest is `RAW`.
     """
     fd = file.fileno()
     found, position = (
@@ -73,7 +73,7 @@ def declared(file: File, end: int, max_batch_bytes: int) -> Amounts:
 
 
 def _compiled_count(fd: int, end: int, max_batch_bytes: int) -> tuple[Amounts, int]:
-    """Return what `_count_headers` does."""
+    """Do the same as `_count_headers`."""
     from diamant.kernels.census import count_headers
 
     amounts = memoryview(bytearray(16 * 3 * 8)).cast("q", (16, 3))
@@ -89,7 +89,7 @@ def _compiled_count(fd: int, end: int, max_batch_bytes: int) -> tuple[Amounts, i
 
 
 def _count_headers(file: File, end: int, max_batch_bytes: int) -> tuple[Amounts, int]:
-    """Return what batches are declared, and where no more begins."""
+    """Return the declared amounts, and the end of the last batch."""
     found: Amounts = {}
     window, start, position = b"", 0, 0
     while position < end:
@@ -115,9 +115,9 @@ def _count_headers(file: File, end: int, max_batch_bytes: int) -> tuple[Amounts,
 
 
 def file_identity(env: Env, path: str) -> tuple[Identity, int]:
-    """Return what tells a file from another one of its name, and its size. OSError.
+    """Return the identity of a file, whatever its name, and its size. OSError.
 
-    Renaming it, or appending to it, makes it no other.
+    Renames and appends do not change the identity.
     """
     born = env.birth_ms(path)
     try:
@@ -130,11 +130,11 @@ def file_identity(env: Env, path: str) -> tuple[Identity, int]:
 
 
 def changed_at(env: Env, path: str) -> int:
-    """Return when a file was changed last, its content or its names; no program can set that. OSError."""
+    """Return the time of the last change to a file's content or names, which no program can set. OSError."""
     try:
         return os.stat(path).st_ctime_ns
     except OSError:
-        # As `file_identity`.
+        # As in `file_identity`.
         return env.mtime_ms(path)
 
 
@@ -143,25 +143,25 @@ class Listed:
     """One file, under one name."""
 
     size: int
-    """The least that it had, from when it was seen first: files grow while they are read."""
+    """The least size since the first look: files grow while they are read."""
     latest_size: int
-    """Size in the last look."""
+    """Size at the last look."""
     changed: int
-    """Time of the last change, by the last look (`changed_at`)."""
+    """Time of the last change, at the last look (`changed_at`)."""
 
 
 @dataclass(slots=True)
 class FileCensus:
-    """The files below `directory`, as often as `look` is called. Links to directories are followed to partitions only."""
+    """The files below `directory`, updated by each `look`. Only links to partitions are followed into directories."""
 
     env: Env
     directory: str
     besides: tuple[str, str] | None = None
-    """Another directory: what is below its directories whose names begin with the second text; by whole paths."""
+    """Another directory, and a prefix: files below its directories with that prefix count as well, by absolute path."""
     problem: str = ""
-    """Why that one cannot be listed, when it was tried last."""
+    """Error of the last attempt to list the other directory; "" without one."""
     files: dict[FileKey, Listed] = field(default_factory=dict)
-    """Those that the last look has found."""
+    """The files at the last look."""
     looks: int = 0
 
     def look(self) -> None:

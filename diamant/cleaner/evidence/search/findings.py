@@ -1,17 +1,17 @@
 """The findings of a scan in files, and the places that it cannot read.
 
-Findings are kept file by file, within limits: however much there is, nothing that decides hides behind the rest.
+Findings are kept per file and limited in number. However many there are, those that decide are always kept.
 
-    listed     place by place, as long as there is room: `MAX_LISTED` of a sort in a file, and of a scan what `ListCapacity` has
-    decides    of each file and sort the place with the lowest offset, whether there is room or not: of records of the key in the
-               erasure's topics, of other records there that hold the bytes, of bytes outside of records, and of all that is in
-               a file of no partition
+    listed     place by place while there is room: `MAX_LISTED` of a sort in a file, and in a scan as `ListCapacity` allows
+    deciding   the place with the lowest offset of each file and sort, whether there is room or not: of records of the key in the
+               erasure's topics, of other records there that hold the bytes, of bytes outside records, and of all findings in
+               files of no partition
     the rest   counted
 
-A sort is what a finding is, of tombstones also whether they have headers, and for what may lie in a file of no partition
-whether it says more than the key's bytes.
+The sort is the kind of the finding. For tombstones it includes whether they have headers, and for findings that may lie in a
+file of no partition whether they hold more than the key's bytes.
 
-Memory: some 400 bytes for each finding; of a scan as many of each sort as `ListLimits` say, and ten of each file.
+Memory: some 400 bytes for each finding; per scan as many of each sort as `ListLimits` allows, and ten per file.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ VALUE = "value"
 TOMBSTONE = "tombstone"
 """A record of the key without one."""
 SAME_KEY = "same-key"
-"""A record of the same key in a topic that the erasure is not about."""
+"""A record of the same key in a topic outside the erasure."""
 SAME_BYTES = "same-bytes"
-"""Bytes of the key or of one of its values in a record that has another key."""
+"""Bytes of the key or of one of its values in a record with another key."""
 UNDECIDED = "undecided"
-"""A record of which it cannot be told whether it is meant."""
+"""A record that may or may not match."""
 RAW = "raw"
-"""Bytes of the key or of a value outside of any record."""
+"""Bytes of the key or of a value outside any record."""
 
 DECIDING = frozenset({VALUE, TOMBSTONE, UNDECIDED})
-"""Kinds of findings that matter to a partition, according to its offset."""
+"""Kinds of findings that affect a partition's claim, depending on their offset."""
 
 
 class Finding(NamedTuple):
-    """One place. What was found there is told by digests only."""
+    """One place. Contents appear as digests only."""
 
     what: str
     topic: str | None
@@ -47,7 +47,7 @@ class Finding(NamedTuple):
     file: str
     """Relative to the data directory."""
     position: int
-    """Of the batch, or of the bytes."""
+    """Of the batch, or of the bytes if outside batches."""
     offset: int | None
     field: str
     """`key`, `value` or `header` of a record; empty outside of records."""
@@ -56,16 +56,16 @@ class Finding(NamedTuple):
     horizon_ms: int | None = None
     """Time from which a tombstone may go; None while unknown."""
     has_value: bool | None = None
-    """Of a record of the same key that is not in the erasure's topics: whether it has a value. None for everything else."""
+    """For a record of the same key outside the erasure's topics: whether it has a value. None for all others."""
     has_headers: bool | None = None
-    """True of a tombstone with headers: they may tell what it has deleted. Else None."""
+    """True for a tombstone with headers, which may describe what it deleted. Else None."""
 
     def to_fields(self) -> dict[str, Any]:
         return {name: value for name, value in self._asdict().items() if value is not None and value != ""}
 
 
 class Unreadable(NamedTuple):
-    """A place whose contents cannot be read."""
+    """A place that cannot be read."""
 
     topic: str | None
     partition: int | None
@@ -82,19 +82,19 @@ MAX_DECIDING = 10_000
 
 
 class ListLimits(NamedTuple):
-    """The number of findings that are listed."""
+    """Limits of the listed findings."""
 
     listed: int
-    """Of a sort in a file; of a scan, too, unless they decide. The same for places that cannot be read."""
+    """Per sort and file; also per scan unless they decide. The same for unreadable places."""
     deciding: int
-    """Of a deciding sort in a scan."""
+    """Per deciding sort and scan."""
 
 
 _UNREADABLE = "unreadable"
 
 
 class ListCapacity:
-    """The room that a scan has left in its list for each sort. Any thread."""
+    """The room left for each sort in the list of a scan. Any thread."""
 
     def __init__(self, limits: ListLimits | None = None) -> None:
         self.limits = ListLimits(MAX_LISTED, MAX_DECIDING) if limits is None else limits
@@ -102,7 +102,7 @@ class ListCapacity:
         self._lock = threading.Lock()
 
     def take(self, what: str, wanted: int) -> int:
-        """Return for how many of `wanted` there is room, which then is taken."""
+        """Take room for up to `wanted` findings; return the number granted."""
         most = self.limits.deciding if what in DECIDING else self.limits.listed
         with self._lock:
             granted = max(0, min(wanted, most - self._taken[what]))
@@ -110,7 +110,7 @@ class ListCapacity:
         return granted
 
     def give_back(self, taken: Counter[str]) -> None:
-        """Make room again that a file had taken."""
+        """Return the room that a file had taken."""
         with self._lock:
             self._taken -= taken
 
@@ -120,20 +120,20 @@ class FoundList:
     """The findings in one file."""
 
     most: int = MAX_LISTED
-    """Of each sort, and of the places that cannot be read."""
+    """Limit of each sort, and of unreadable places."""
     findings: list[Finding] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     """Places that cannot be read."""
     unlisted: Counter[str] = field(default_factory=Counter)
-    """Findings that are not listed, by what they are."""
+    """Number of findings that are not listed, by kind."""
     taken: Counter[str] = field(default_factory=Counter)
-    """The room that it has of its scan, once it is settled."""
+    """Room that it has taken from its scan, once settled."""
     _listed: Counter[str] = field(default_factory=Counter)
     _least: dict[tuple[str, object], Finding] = field(default_factory=dict)
-    """Of each sort that decides the first place, listed or not."""
+    """The first place of each deciding sort, listed or not."""
 
     def add(self, finding: Finding, kind: object = None, *, is_in_scope: bool = False) -> None:
-        """Record a finding. `kind`: what else tells its sort. `is_in_scope`: it is in one of the topics that matter."""
+        """Record a finding. `kind`: a further part of its sort. `is_in_scope`: its topic is part of the erasure."""
         what = finding.what
         if what in DECIDING or what == RAW or is_in_scope or finding.topic is None:
             least = self._least.setdefault((what, kind), finding)
@@ -146,12 +146,12 @@ class FoundList:
             self.unlisted[what] += 1
 
     def fail(self, place: Unreadable) -> None:
-        """Record a place that cannot be read."""
+        """Record an unreadable place."""
         if len(self.unreadable) < self.most:
             self.unreadable.append(place)
 
     def settle(self, room: ListCapacity) -> None:
-        """Once the file is searched: list no more than there is room for, and what decides."""
+        """Shorten the list to the room there is, and keep what decides. Called once the file is searched."""
         for what, count in self._listed.items():
             self.taken[what] = room.take(what, count)
         left = self.taken.copy()
@@ -171,7 +171,7 @@ class FoundList:
         self._least.clear()
         if self.unreadable:
             self.taken[_UNREADABLE] = room.take(_UNREADABLE, len(self.unreadable))
-            # One place of it is enough for nothing to be claimed.
+            # One of these places is enough to prevent claims.
             del self.unreadable[max(1, self.taken[_UNREADABLE]) :]
 
 

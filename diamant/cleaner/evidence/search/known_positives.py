@@ -1,14 +1,14 @@
-"""Known positives: what a certifying scan has to find, written for it before it begins, and removed before it ends.
+"""Known positives: records planted before a certifying scan, which must find them, and removed before it ends.
 
     segment                     in each codec, and in formats before 0.11, a record of a key, and one with a needle in its value
     segment of another topic    the latter
-    file searched as bytes      a needle at each place modulo four
+    file searched as bytes      a needle at each position modulo four
     batches in another file     as in the segment, behind other bytes
 
-The key, the values and the needles are random, of one scan, and say nothing about anybody. The scan looks for them with what it
-looks for the others with. They lie in directories whose names end in `-delete`: the next start, of Kafka as well, removes what a
-crash has left. A local staging place of jobs on Spark gets the same, in directories with names as those of jobs, which go after a
-crash as a killed job's do.
+The key, the values and the needles are random, made for one scan, and contain nothing of any user. The scan looks for them in the
+same way as for the others. They lie in directories whose names end in `-delete`, so the next start, of Kafka as well, removes
+what a crash has left. A local staging place of jobs on Spark gets the same files, in directories named like those of jobs; after
+a crash they are removed as those of a killed job are.
 
 Memory and room on the disk: some KB.
 """
@@ -45,26 +45,26 @@ _KINDS = {
     "none, magic 1": (1, NONE),
     "lz4, magic 1": (1, LZ4),
 }
-"""Magic and codec of batches."""
+"""Magic and codec of the batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownPositives:
-    """Of one scan."""
+    """The known positives of one scan."""
 
     topic: str
-    """One that the scan is about."""
+    """A topic that the scan covers."""
     key: bytes
-    """Too short for a needle: only a look at records finds it."""
+    """Too short for a needle: only reading records finds it."""
     needles: tuple[Needle, ...]
     files: Mapping[str, bytes]
-    """By name, relative to the directory that they are written to; by whole path at the staging place."""
+    """By name, relative to the directory that they are written to; by absolute path at the staging place."""
     directories: tuple[str, ...]
-    """Hold nothing but these files."""
+    """Directories that hold only these files."""
     staged: str
     """The directory of the topic at the staging place; "" if there is none."""
     expected: Mapping[tuple[str, str, str], str]
-    """File, what is found there and its digest; and what it is, for people."""
+    """From file, kind of finding and digest to a description for people."""
 
     def write(self, env: Env, root: str) -> None:
         """Write the files. OSError."""
@@ -78,24 +78,24 @@ class KnownPositives:
                 file.close()
 
     def remove(self, env: Env, root: str) -> None:
-        """Remove what there is of them."""
+        """Remove the files and directories that exist."""
         for directory in self.directories:
             with suppress(OSError):
                 env.remove_tree(os.path.join(root, directory))
 
     def missed(self, found: Iterable[Finding]) -> set[str]:
-        """Return what has not been found, for people."""
+        """Return descriptions of the known positives that were missed."""
         seen = {(one.file, one.what, one.digest) for one in found}
         return {label for place, label in self.expected.items() if place not in seen}
 
 
 class _Layout(NamedTuple):
-    """Files of one root."""
+    """The files of one root."""
 
     where: str
     """For people."""
     own: str
-    """The directory of the topic that the scan is about."""
+    """The directory of the topic that the scan covers."""
     other: str
     segment: str
     elsewhere: str
@@ -103,9 +103,9 @@ class _Layout(NamedTuple):
 
 
 def make_known_positives(secret: bytes, staged: Callable[[str], str] | None = None) -> KnownPositives:
-    """Return new ones for a scan whose needles have a secret.
+    """Return new ones for a scan whose needles use this secret.
 
-    `staged`: returns the path of a new place for a partition's directory at the staging place of jobs; None: there is none.
+    `staged` returns the path of a new place for a partition's directory at the staging place of jobs; None: there is none.
     """
     topic = TOPIC + secrets.token_hex(8)
     key, other_key = (secrets.token_urlsafe(8).encode() for _ in range(2))
@@ -148,13 +148,13 @@ def make_known_positives(secret: bytes, staged: Callable[[str], str] | None = No
 
 
 def _batches(pairs: list[tuple[bytes, bytes]]) -> bytes:
-    """Return a batch for each pair, among other records, of all kinds one after the other."""
+    """Return a batch for each pair, with other records, of all kinds one after the other."""
     kinds = [*_KINDS.values()]
     found = bytearray()
     for index, (key, value) in enumerate(pairs):
         first, half = 3 * index, len(value) // 2
         records = [
-            # So that compressed data refer to it in two parts, and do not show it.
+            # Compressed data then refer to the value in two parts, and do not contain it in one piece.
             Record(first, 0, b"a", b"%s......%s......" % (value[half:], value[:half])),
             Record(first + 1, 0, key, value),
             Record(first + 2, 0, b"b", b"y" * 400),
@@ -166,7 +166,7 @@ def _batches(pairs: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def _old_messages(magic: int, codec: int, records: list[Record]) -> bytes:
-    """Return records as brokers before 0.11 wrote them: each a message, or all in one that is compressed."""
+    """Return records as brokers before 0.11 wrote them: one message each, or all in one compressed message."""
     base = records[0].offset if magic == 1 and codec != NONE else 0
     plain = b"".join(_old_message(magic, NONE, one.offset - base, one.key, one.value or b"") for one in records)
     return plain if codec == NONE else _old_message(magic, codec, records[-1].offset, None, compress(codec, plain))
@@ -180,7 +180,7 @@ def _old_message(magic: int, codec: int, offset: int, key: bytes | None, value: 
 
 
 def _as_bytes(values: list[bytes]) -> bytes:
-    """Return something like an index in which the values are, each at another place modulo `STRIDE`."""
+    """Return bytes like those of an index that hold the values, each at another position modulo `STRIDE`."""
     found = bytearray()
     for index, value in enumerate(values):
         found += b"".join(number.to_bytes(8, "big") for number in range(8))

@@ -1,16 +1,16 @@
-"""Byte strings that are searched for everywhere: the key and the values of an erasure, without keeping the values.
+"""Byte strings to search for everywhere: the key and the values of an erasure, without keeping the values.
 
-Of each needle are kept: its size, a keyed digest of it (HMAC-SHA-256), and `SPAN` consecutive bytes from somewhere in it. A
-search looks at one 8-byte window in every four bytes of the data; of the four windows that begin in a span one lies on such a
-place, wherever the needle is. A window that is one of a needle's is followed by the digest of the whole needle, so what is
-found is what was looked for, but for a collision of SHA-256.
+Of each needle three things are kept: its size, a keyed digest (HMAC-SHA-256), and `SPAN` consecutive bytes from somewhere in it.
+A search compares one 8-byte window in every four bytes of the data. Four windows begin in a span, so one of them is compared,
+wherever the needle is. If a window matches, the digest of the whole needle is checked. So a finding is certain, but for a
+collision of SHA-256.
 
-The choice of the span: values of a topic begin alike (`{"customer":`), and so do keys (`customer-000042`); a window
-that every record has makes the search slow, and one of zeros stands wherever a file has room for more. So the span is
-chosen that is rarest in a sample of the data (`Sample`), and the compiled search compares a quick hash of the whole
-needle before it calls a batch one to be looked at.
+The choice of the span matters for speed. Values of a topic begin alike (`{"customer":`), and so do keys (`customer-000042`); a
+window that every record has makes the search slow, and one of zeros is everywhere in preallocated files. So the span that
+is rarest in a sample of the data (`Sample`) is chosen, and the compiled search compares a quick hash of the whole needle
+before it reports a batch.
 
-Bytes that say nothing are refused (`is_telling`): `{}` and `42` are everywhere, and so are zeros, in every header and
+Bytes that are not distinctive are refused (`is_telling`): `{}` and `42` are everywhere, and zeros are in every header and
 index.
 
 Memory: about 500 bytes for each of at most `MAX_NEEDLES` needles.
@@ -32,13 +32,13 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MIN_BYTES = 12
 MIN_TELLING_BYTES = 4
-"""So many bytes of a needle are something else than 0x00 and 0xFF."""
+"""Bytes of a needle, at least, that are neither 0x00 nor 0xFF."""
 WINDOW = 8
 STRIDE = 4
 SPAN = WINDOW + STRIDE - 1
 MAX_NEEDLES = 100_000
 SLICE_BYTES = 1024 * 1024
-"""Bytes that the search looks at in one go where there are no kernels."""
+"""Bytes compared in one step without kernels."""
 
 KEY = "key"
 VALUE = "value"
@@ -48,27 +48,27 @@ MAX_BITS = 24
 
 _SAMPLE_BITS = 20
 _SILENT = tuple(int.from_bytes(bytes(octets), "little") for octets in product((0x00, 0xFF), repeat=WINDOW))
-"""The windows of nothing but 0x00 and 0xFF."""
+"""The windows made of 0x00 and 0xFF only."""
 _EVERYWHERE = 1 << 30
-"""More often than any window is in a sample."""
+"""Larger than the frequency of any window in a sample."""
 _LOOKED_AT_BYTES = 64 * 1024
 
 
 def keyed_digest(secret: bytes, data: Buffer) -> bytes:
-    """Return the HMAC-SHA-256 of `data`: tells equal from different, and nothing else without the secret."""
+    """Return the HMAC-SHA-256 of `data`. Without the secret it only shows whether two inputs are equal."""
     return hmac.digest(secret, data, "sha256")
 
 
 def is_telling(data: bytes) -> bool:
-    """Tell whether bytes can be searched for everywhere: neither short ones, nor zeros, or small numbers of 8 bytes each.
+    """Tell whether bytes are distinctive enough to search for: long enough, and neither zeros nor small numbers of 8 bytes each.
 
-    The latter are runs of 0x00 and 0xFF, as headers of batches, indexes and snapshots have them.
+    Zeros and small numbers are runs of 0x00 and 0xFF, as in headers of batches, indexes and snapshots.
     """
     return len(data) >= MIN_BYTES and len(data) - data.count(0) - data.count(0xFF) >= MIN_TELLING_BYTES
 
 
 def quick_hash(data: Buffer) -> int:
-    """Return 64 bits that tell nearly all strings apart: over words of 8 bytes, little-endian, the last filled up with zeros."""
+    """Return a 64-bit hash that differs for nearly all strings: over words of 8 bytes, little-endian, padded with zeros."""
     value = len(data)
     for at in range(0, len(data), 8):
         value = ((value ^ int.from_bytes(data[at : at + 8], "little")) * MULTIPLIER) & 0xFFFFFFFFFFFFFFFF
@@ -78,13 +78,13 @@ def quick_hash(data: Buffer) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Needle:
-    """The part kept of one byte string."""
+    """The kept part of one byte string."""
 
     kind: str
     """`KEY` or `VALUE`."""
     size: int
     anchor: int
-    """Position of its span in the needle."""
+    """Position of the span in the needle."""
     span: bytes
     digest: bytes
     quick_hash: int
@@ -102,7 +102,7 @@ class Needle:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Needle:
-        """Return what `to_fields` gave. KeyError, ValueError or TypeError for anything else."""
+        """Undo `to_fields`. KeyError, ValueError or TypeError for any other input."""
         return cls(
             str(fields["kind"]),
             int(fields["size"]),
@@ -114,27 +114,27 @@ class Needle:
 
 
 def make_needle(kind: str, data: bytes, digest: bytes, sample: Sample | None = None) -> Needle:
-    """Return what is kept of `data`, which is telling, whose keyed digest is known."""
+    """Return the needle for `data`, which must be distinctive; `digest`: its keyed digest."""
     anchor = (sample or Sample()).rarest(data)
     return Needle(kind, len(data), anchor, bytes(data[anchor : anchor + SPAN]), digest, quick_hash(data))
 
 
 class Hit(NamedTuple):
-    """A needle, and where it begins in the data that were searched."""
+    """A needle, and the position of its first byte in the searched data."""
 
     needle: Needle
     start: int
 
 
 class Windows(NamedTuple):
-    """The windows that a search compares with, the compiled one included."""
+    """The windows that a search compares with, including the compiled one."""
 
     filter: bytearray
-    """2**bits of them, 1 where a window's hash leads."""
+    """Table of 2**bits entries, 1 at each window's hash."""
     shift: int
     """A window's hash is (window * MULTIPLIER) >> shift."""
     words: array[int]
-    """The windows themselves, little-endian, ascending; one row of what follows for each, and equal ones for several."""
+    """The windows, little-endian, ascending. The arrays below have a row for each; equal windows have several rows."""
     offsets: array[int]
     """Position of the window in its needle."""
     sizes: array[int]
@@ -143,7 +143,7 @@ class Windows(NamedTuple):
 
 
 class Sample:
-    """Frequencies of windows in some of the data; those that say nothing count as the most frequent. Memory: 4 MiB."""
+    """Frequencies of windows in some of the data; windows of 0x00 and 0xFF count as the most frequent. Memory: 4 MiB."""
 
     def __init__(self) -> None:
         self._counts = array("I", bytes(4 << _SAMPLE_BITS))
@@ -153,7 +153,7 @@ class Sample:
         """Bytes that were added."""
 
     def add(self, data: Buffer) -> None:
-        """Count all windows in `data`; without kernels none, since only speed depends on it."""
+        """Count all windows in `data`; without kernels none, since they only affect speed."""
         self.size += len(data)
         if ARE_COMPILED:
             from diamant.kernels.search import count_windows
@@ -161,7 +161,7 @@ class Sample:
             count_windows(data, self._counts, 64 - _SAMPLE_BITS)
 
     def rarest(self, data: Buffer) -> int:
-        """Return where in `data`, or in its first `_LOOKED_AT_BYTES`, the span begins that is found least often."""
+        """Return the position of the rarest span in `data`, or in its first `_LOOKED_AT_BYTES`."""
         octets = bytes(data[:_LOOKED_AT_BYTES])
         if ARE_COMPILED:
             from diamant.kernels.search import rarest_span
@@ -173,7 +173,7 @@ class Sample:
 
 
 def _hash(window: int, shift: int) -> int:
-    """Return where in a table of 2**(64 - shift) a window leads."""
+    """Return the position of a window in a table of 2**(64 - shift)."""
     return (window * MULTIPLIER & 0xFFFFFFFFFFFFFFFF) >> shift
 
 
@@ -182,15 +182,15 @@ def _word(data: Buffer, at: int) -> int:
 
 
 class Needles:
-    """The needles of a search. Not to be changed while it is searched with; searches may run in several threads."""
+    """The needles of a search. Not to be changed during one; several threads may search."""
 
     def __init__(self, secret: bytes, needles: Iterable[Needle] = ()) -> None:
-        """`needles`: what was looked for before."""
+        """`needles`: those of an earlier search."""
         self.secret = secret
         self.left_out = 0
-        """Needles that were not taken because there were `MAX_NEEDLES`."""
+        """Needles that were refused beyond `MAX_NEEDLES`."""
         self.longest = 0
-        """Bytes of the longest needle."""
+        """Size of the longest needle in bytes."""
         self._by_digest: dict[bytes, Needle] = {}
         self._by_window: dict[int, list[tuple[Needle, int]]] = {}
         self._windows: Windows | None = None
@@ -209,14 +209,14 @@ class Needles:
         return None if found is None else found.kind
 
     def add(self, kind: str, data: bytes, sample: Sample | None = None) -> bytes:
-        """Look for `data` from now on, if it is telling; return its digest."""
+        """Add `data` as a needle if it is distinctive; return its digest."""
         digest = keyed_digest(self.secret, data)
         if is_telling(data) and digest not in self._by_digest:
             self.add_needle(make_needle(kind, data, digest, sample))
         return digest
 
     def add_needle(self, needle: Needle) -> None:
-        """Look for what was looked for before."""
+        """Add a needle of an earlier search."""
         if needle.digest in self._by_digest:
             return
         if len(self._by_digest) >= MAX_NEEDLES:
@@ -225,7 +225,7 @@ class Needles:
         self._put(needle)
 
     def joined(self, needles: Iterable[Needle]) -> Needles:
-        """Return these and others, which count for no limit."""
+        """Return these and others, without regard to the limit."""
         found = Needles(self.secret)
         found.left_out = self.left_out
         for needle in chain(self, needles):
@@ -259,7 +259,7 @@ class Needles:
         return self._windows
 
     def find(self, data: Buffer, *, slice_bytes: int = SLICE_BYTES) -> list[Hit]:
-        """Return where needles are in `data`, ascending."""
+        """Return the needles in `data` with their positions, ascending."""
         if not self._by_window or len(data) < MIN_BYTES:
             return []
         found = set()
@@ -290,6 +290,6 @@ class Needles:
 
     def _is_at(self, needle: Needle, data: Buffer, begin: int) -> bool:
         if begin + needle.size > len(data):
-            return False  # Before anything is copied: a long needle may be of one byte only, and all windows fit.
+            return False  # Before anything is copied: if a long needle repeats one byte, every window matches.
         found = data[begin : begin + needle.size]
         return hmac.compare_digest(keyed_digest(self.secret, found), needle.digest)

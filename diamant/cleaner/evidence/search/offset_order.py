@@ -1,9 +1,8 @@
 """Checks the order of batches by their offsets: ascending, within their segment, below the end of the log.
 
-A batch's base offset is in no checksum. One that was changed moves its records: out of what a claim covers, where no
-one would miss them. So offsets that do not follow on one another are damage, as bytes are that cannot be read. The same
-goes for a segment that reaches into the one behind it. A change that leaves everything in order cannot be told, and is
-what all readers believe.
+A batch's base offset is not covered by its checksum. A changed one would move records out of a claim's range without a trace.
+So offsets out of order are damage, like bytes that cannot be read, and so is a segment that overlaps the next one. A change
+that keeps the order cannot be detected, and all readers accept it.
 
 Memory: 16 bytes for each segment.
 """
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
     from diamant.cleaner.segments.row_reader import Rows
 
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
-"""Greatest distance of a segment's offsets from its base: its indexes have 4 bytes for it."""
+"""Greatest distance of a segment's offsets from its base: its indexes use 4 bytes for it."""
 
 
 WHOLE_FILE = 1 << 62
-"""As a size: whatever is there."""
+"""As a size: the whole file."""
 
 
 def _no_segment(_: int) -> int | None:
@@ -39,20 +38,20 @@ def _has_none(_base_offset: int, _identity: Identity) -> bool:
 
 
 class LogEnd(NamedTuple):
-    """Up to where a log in use is scanned; taken by its owner in one turn."""
+    """The end of the scan in a log in use; recorded by its owner in one turn."""
 
     log_end_offset: int
     active_base_offset: int
     active_size: int
     size_of: Callable[[int], int | None] = _no_segment
-    """Returns the size of the log's segment with a base offset, at the time of asking; None: there is none. A file that
-    is called like a segment need not be one. Any thread."""
+    """Returns the current size of the log's segment with a base offset; None: there is none. A file named like a segment
+    need not be one. Any thread."""
     has_file: Callable[[int, Identity], bool] = _has_none
-    """True if the file that the log has open, or had last, as its segment with a base offset is the one that has an
-    identity (`file_census.file_identity`). Any thread."""
+    """Tells whether the log's segment with a base offset is, or was last, the open file with this identity
+    (`file_census.file_identity`). Any thread."""
 
     def is_before(self, base_offset: int) -> bool:
-        """Tell whether a segment with that base was begun after this was taken; the active one may be empty."""
+        """Tell whether a segment with that base was begun after this end was recorded; the active one may be empty."""
         return base_offset >= self.log_end_offset and base_offset > self.active_base_offset
 
 
@@ -62,13 +61,13 @@ class OffsetOrder:
 
     base_offset: int
     next_offset: int
-    """The least that the next batch may begin with."""
+    """Lower bound for the first offset of the next batch."""
     end_offset: int | None = None
-    """Bound below which batches that begin before `end_position` end; None: unknown."""
+    """Upper bound, exclusive, for offsets of batches that begin before `end_position`; None: unknown."""
     end_position: int = WHOLE_FILE
 
     def problem(self, position: int, first: int, last: int) -> str:
-        """Go on to a batch; return what is wrong with its offsets, "" if nothing is."""
+        """Advance to a batch; return what is wrong with its offsets, or ""."""
         least, self.next_offset = self.next_offset, last + 1
         if first < least or last < first:
             return f"the batch has offsets {first} to {last}, expected {least} or more"
@@ -79,7 +78,7 @@ class OffsetOrder:
         return ""
 
     def problems(self, chunk: Rows) -> list[tuple[int, str]]:
-        """Go on to the batches of a chunk at once; return positions and what is wrong there."""
+        """Advance over the batches of a chunk; return positions and what is wrong there."""
         from diamant.kernels.batches import are_in_order
 
         end, last = self.end_offset, chunk.rows[fields.LAST_OFFSET, chunk.count - 1]
@@ -93,9 +92,9 @@ class OffsetOrder:
 
 
 def order_of(name: str, end: LogEnd | None) -> OffsetOrder | None:
-    """Return the order of a segment's file, whatever state it is in, None for what is no segment.
+    """Return the order to check in a segment's file, in any state; None for other files.
 
-    `end` is that of its log if it was in use when that was taken.
+    `end` is that of its log if the file was in use when it was recorded.
     """
     parsed = names.parse_segment_file(name.rpartition("/")[2])
     if parsed is None or parsed.suffix != names.LOG_SUFFIX:
@@ -109,9 +108,9 @@ def order_of(name: str, end: LogEnd | None) -> OffsetOrder | None:
 
 
 def overlapping(next_offsets: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Yield names of segments in use that reach into the next one, and what is wrong with them.
+    """Yield names of segments in use that overlap the next one, and a reason.
 
-    `next_offsets`: by name, relative to the data directory, the offset behind the last batch of a segment that is there.
+    `next_offsets`: from names, relative to the data directory, to the offset behind the last batch of each segment.
     """
     logs: dict[str, list[tuple[int, str]]] = {}
     for name in next_offsets:

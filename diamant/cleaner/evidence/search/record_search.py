@@ -1,12 +1,12 @@
-"""Searches a file of record batches for everything that an erasure is about: any magic, any codec, every field of every record.
+"""Searches a file of record batches for all that an erasure concerns: any magic, any codec, every field of every record.
 
-The plain search reads with `protocol.batches.records` and decides. The compiled one (`compiled_search`) walks over
-batches in which nothing is to be found and hands all others to the same decision. Neither asks an index or a filter. What
-cannot be read is a problem, never nothing: its bytes are searched raw, and no one can call that place clean.
+The plain search reads with `protocol.batches.records` and decides. The compiled one (`compiled_search`) skips batches without
+findings and hands all others to the same decision. Neither uses an index or a filter. Unreadable bytes are a problem, never
+nothing: they are searched raw, and the place never counts as clean.
 
-What was looked at is counted where it is looked at (`FileSearch.amounts`), so that a scan can be held against what there is.
+Amounts are counted where data are searched (`FileSearch.amounts`), so that a scan can be compared with what there is.
 
-Memory: 4 MiB read, or one larger batch, and what one batch decompresses to (`MAX_BATCH_BYTES` at most).
+Memory: 4 MiB read, or one larger batch, and one decompressed batch (`MAX_BATCH_BYTES` at most).
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ if TYPE_CHECKING:
 
 READ_BYTES = 4 * 1024 * 1024
 CONTROL_KEY_BYTES = 4
-"""Of a control record's key: version and type. One with another key is no marker, whatever its batch says."""
+"""Size of a control record's key: version and type. A record with another key is no marker, whatever its batch declares."""
 
 MANY_TEXTS = 16
-"""If a batch holds more needles, each of its records is searched for all of them."""
+"""If a batch holds more needles than this, each of its records is searched for all of them."""
 
 _PREFIX = Struct(">qiIb")
 
@@ -75,14 +75,14 @@ class Subject:
     needles: Needles
     key_digest: bytes = b""
     known_key: bytes | None = None
-    """The key of records that were written for the scan to find them (`known_positives`)."""
+    """The key of the records planted for this scan (`known_positives`)."""
 
     def __post_init__(self) -> None:
         if self.key is not None:
             self.key_digest = keyed_digest(self.needles.secret, self.key)
 
     def is_key(self, key: bytes | None) -> bool:
-        """Tell whether a record's key is the one."""
+        """Tell whether a record's key is the one searched for."""
         if key is None:
             return False
         if key == self.known_key:
@@ -92,33 +92,33 @@ class Subject:
         return keyed_digest(self.needles.secret, key) == self.key_digest
 
     def is_meant(self, record: Record, topic: str | None) -> bool | None:
-        """Tell whether a record of a topic is to be gone; None if that cannot be told. A redaction goes by more than the key."""
+        """Tell whether a record of a topic is to be removed; None if undecided. A redaction considers more than the key."""
         return self.is_key(record.key)
 
     def is_in_the_way(self, finding: Finding) -> bool:
-        """Tell whether nothing can be claimed of any partition because of what was found in a file that belongs to none.
+        """Tell whether a finding in a file of no partition prevents claims about all partitions.
 
-        A copied tombstone without headers, or other bytes of the key, say no more than that there was such a key.
+        A copied tombstone without headers, or other bytes of the key, only show that the key existed.
         """
         if finding.what == SAME_KEY:
             return finding.has_value is not False or bool(finding.has_headers)
         return finding.digest != self.key_digest.hex()
 
     judges_bytes: ClassVar[bool] = False
-    """True if `may_be_in` is to be asked."""
+    """True if `may_be_in` has to be called."""
 
     def may_be_in(self, payload: bytes, topic: str | None) -> bool:
-        """Tell whether records of a topic in these bytes may be meant; needles are searched for apart from it."""
+        """Tell whether records of a topic in these bytes may match; needles are searched for separately."""
         return True
 
     def walked_keys(self, topic: str | None) -> tuple[bytes, ...] | None:
-        """Return the keys that the compiled search is to stop at in files of a topic; None: every record has to be looked at."""
+        """Return the keys at which the compiled search stops in files of a topic; None: every record has to be examined."""
         if self.key is None:
             return None
         return (self.key,) if self.known_key is None else (self.key, self.known_key)
 
     def with_known(self, known: KnownPositives) -> Subject:
-        """Return the same, which looks for known positives besides."""
+        """Return a copy that also looks for known positives."""
         needles = self.needles.joined(known.needles)
         return replace(self, topics=self.topics | {known.topic}, needles=needles, known_key=known.key)
 
@@ -129,13 +129,13 @@ class Counts:
 
     files: int = 0
     bytes: int = 0
-    """Of files."""
+    """Size of the files."""
     decompressed_bytes: int = 0
-    """Of compressed batches."""
+    """Size of compressed batches after decompression."""
     batches: int = 0
     records: int = 0
     compiled_batches: int = 0
-    """Batches of which the compiled walk said that there is nothing."""
+    """Batches in which the compiled walk found nothing."""
 
     def add(self, other: Counts) -> None:
         for name in self.__slots__:
@@ -146,14 +146,14 @@ class BatchBytes(NamedTuple):
     """A whole batch in memory."""
 
     position: int
-    """In the file."""
+    """Position in the file."""
     header: BatchHeader
     buffer: Buffer
     at: int
 
 
 OnRecord = Callable[["FileSearch", Record, BatchHeader], object]
-"""Is told of every record of the key in the erasure's topics, and of the file that it is in. In the searching thread."""
+"""Takes every record of the key in the erasure's topics, and its file. Runs in the searching thread."""
 
 
 @dataclass(slots=True)
@@ -167,32 +167,32 @@ class FileSearch:
     """The file, relative to the data directory."""
     on_record: OnRecord | None = None
     order: OffsetOrder | None = None
-    """The rule that offsets of a segment are checked against."""
+    """The check of a segment's offsets."""
     is_locating: bool = False
-    """True if only `on_record` is wanted: then no findings are kept."""
+    """True if the search only calls `on_record`: then no findings are kept."""
     found: FoundList = field(default_factory=FoundList)
     counts: Counts = field(default_factory=Counts)
     amounts: Amounts = field(default_factory=dict)
-    """The amounts looked at, once the search is over."""
+    """The amounts searched, once the search is over."""
     check: Callable[[], object] = bool
-    """Is called every few MiB; what it raises ends the search."""
+    """Called every few MiB; its exceptions end the search."""
 
     @property
     def is_in_scope(self) -> bool:
-        """True if the file is of one of the erasure's topics."""
+        """True if the file belongs to one of the erasure's topics."""
         return self.topic in self.subject.topics
 
     def follow(self, position: int, header: BatchHeader) -> None:
-        """Hold the offsets of the next batch against those before."""
+        """Check the offsets of the next batch against those before."""
         if self.order is not None:
             reason = self.order.problem(position, header.base_offset, header.last_offset)
             if reason:
                 self.fail(position, reason)
 
-    # -- what is decided about a batch ---------------------------------------------------------------------------------
+    # -- decisions about a batch -----------------------------------------------------------------------------------------
 
     def look_at(self, batch: BatchBytes) -> None:
-        """Look at every field of every record of a batch, and at its bytes."""
+        """Search every field of every record of a batch, and its bytes."""
         header, buffer, at = batch.header, batch.buffer, batch.at
         whole = memoryview(buffer)[at : at + header.size]
         self.counts.batches += 1
@@ -205,7 +205,9 @@ class FileSearch:
         payload = None
         try:
             if header.magic == CURRENT_MAGIC and not header.record_count and header.size > HEADER_SIZE:
-                raise CorruptBatch(0, f"no records are declared, but {header.size - HEADER_SIZE} bytes are there")
+                raise CorruptBatch(
+                    0, f"no records are declared, but there are {header.size - HEADER_SIZE} bytes of them"
+                )
             if header.codec != NO_CODEC and (header.record_count or header.magic < CURRENT_MAGIC):
                 payload = self._payload(batch)
                 self.counts.decompressed_bytes += len(payload)
@@ -228,7 +230,7 @@ class FileSearch:
         add_to(self.amounts, codec_name(header.magic, header.codec), 1, 0 if is_old else records, header.size)
 
     def _payload(self, batch: BatchBytes) -> bytes:
-        """Return the records of a compressed batch, decompressed; what readers ignore behind them cannot be read."""
+        """Return the decompressed records of a batch. Bytes behind them, which readers ignore, count as unreadable."""
         try:
             return _payload(batch, ignores_rest=False)
         except CorruptBatch as error:
@@ -245,12 +247,12 @@ class FileSearch:
         return not self.subject.may_be_in(bytes(batch.buffer[start:end]) if payload is None else payload, self.topic)
 
     def _look_at_record(self, record: Record, batch: BatchBytes, texts: set[bytes]) -> set[bytes]:
-        """Look at a record; return the digests of the needles that it holds. `texts`: those that the batch holds."""
+        """Search a record; return the digests of the needles in it. `texts`: the needles in the batch."""
         is_marker = batch.header.is_control and record.key is not None and len(record.key) == CONTROL_KEY_BYTES
         verdict = not is_marker and self.subject.is_meant(record, self.topic)
         hits = self._hits_in(record, texts) if texts else []
         if verdict is not False and not batch.header.base_offset <= record.offset <= batch.header.last_offset:
-            # Then it may be out of what a claim covers, and no consumer sees it there.
+            # It could be out of a claim's range, and no consumer sees it there.
             self.fail(batch.position, "a record's offset is not within its batch")
         if verdict is True:
             self._add_meant(record, batch, hits)
@@ -266,7 +268,7 @@ class FileSearch:
         return {needle.digest for _, needle in hits}
 
     def _hits_in(self, record: Record, texts: set[bytes]) -> list[tuple[str, Needle]]:
-        """Return in which fields of a record needles are."""
+        """Return the needles in a record, with the fields that hold them."""
         fields: list[tuple[str, bytes | None]] = [("key", record.key), ("value", record.value)]
         for name, value in record.headers:
             fields += [("header", name.encode(errors="surrogateescape")), ("header", value)]
@@ -274,7 +276,7 @@ class FileSearch:
         return [
             (place, hit.needle)
             for place, data in fields
-            # A value that many records have is in many batches. This is quicker than to look for all needles.
+            # A value of many records is in many batches. This is quicker than a search for all needles.
             if data is not None and (len(texts) > MANY_TEXTS or any(text in data for text in texts))
             for hit in find(data)
         ]
@@ -284,7 +286,7 @@ class FileSearch:
             self._add(self._finding(SAME_BYTES, batch, record, place, needle.digest), needle.kind)
 
     def _add_meant(self, record: Record, batch: BatchBytes, hits: list[tuple[str, Needle]]) -> None:
-        """Put down a record that is to be gone, or would be in one of the erasure's topics."""
+        """Record a finding that is to be removed, or would be in one of the erasure's topics."""
         if self.is_in_scope and self.on_record is not None:
             self.on_record(self, record, batch.header)
         digest = keyed_digest(self.subject.needles.secret, _said(record))
@@ -301,7 +303,7 @@ class FileSearch:
         horizon_ms = batch.header.base_timestamp if batch.header.has_delete_horizon else None
         found = self._finding(TOMBSTONE, batch, record, "key", digest)
         self._add(found._replace(horizon_ms=horizon_ms, has_headers=has_headers), has_headers)
-        # It names its key, and has a value all the same if that is in its headers.
+        # A tombstone names its key, and holds a value if that is in its headers.
         for place, needle in hits:
             if place == "header" and needle.kind == VALUE_NEEDLE and needle.digest != self.subject.key_digest:
                 self._add(self._finding(VALUE, batch, record, place, needle.digest))
@@ -311,7 +313,7 @@ class FileSearch:
         return Finding(what, self.topic, self.partition, self.name, batch.position, record.offset, place, digest.hex())
 
     def add_raw(self, hit: Hit, position: int) -> None:
-        """Put down what was found outside of records."""
+        """Record a finding outside records."""
         kind, digest = hit.needle.kind, hit.needle.digest.hex()
         self._add(Finding(RAW, self.topic, self.partition, self.name, position, None, "", digest), kind)
 
@@ -320,11 +322,11 @@ class FileSearch:
             self.found.add(finding, kind, is_in_scope=self.is_in_scope)
 
     def fail(self, position: int | None, reason: str) -> None:
-        """Note a place that cannot be read."""
+        """Record an unreadable place."""
         self.found.fail(Unreadable(self.topic, self.partition, self.name, position, reason))
 
     def find_raw(self, data: Buffer, position: int) -> None:
-        """Search bytes that are at `position` of the file."""
+        """Search the bytes at `position` of the file."""
         add_to(self.amounts, RAW_BYTES, 0, 0, len(data))
         for hit in self.subject.needles.find(data):
             self.add_raw(hit, position + hit.start)
@@ -332,7 +334,7 @@ class FileSearch:
     # -- bytes ---------------------------------------------------------------------------------------------------------
 
     def search_raw(self, file: File, position: int, end: int) -> None:
-        """Search bytes as they are."""
+        """Search a range of the file as plain bytes."""
         needles = self.subject.needles
         while position < end:
             skipped = hole_bytes(file, position, end, READ_BYTES, READ_BYTES + needles.longest)
@@ -355,7 +357,7 @@ def _texts(data: Buffer, hits: list[Hit]) -> set[bytes]:
 
 
 def _said(record: Record) -> bytes:
-    """Return what a record is known by: its value, or the key of a tombstone."""
+    """Return the bytes that identify a record: its value, or a tombstone's key."""
     return (record.key if record.value is None else record.value) or b""
 
 
@@ -373,7 +375,7 @@ def _payload(batch: BatchBytes, *, ignores_rest: bool) -> bytes:
 
 
 def search_plain(search: FileSearch, file: File, end: int, position: int = 0) -> None:
-    """Search a file of batches from byte `position`, where one begins, up to `end`."""
+    """Search a file of batches from byte `position`, the beginning of a batch, up to `end`."""
     for batch in _batches(search, file, position, end):
         search.follow(batch.position, batch.header)
         search.look_at(batch)
@@ -393,7 +395,7 @@ def _batches(search: FileSearch, file: File, position: int, end: int) -> Iterato
                 search.check()
                 buffer, start, at = file.pread(min(max(READ_BYTES, size), end - position), position), position, 0
             if len(buffer) - at < size:
-                reason = "the file was cut while it was read"
+                reason = "the file was truncated while it was read"
         if not reason:
             try:
                 yield BatchBytes(position, batch_header(buffer, at), buffer, at)
@@ -415,24 +417,24 @@ def batch_header(buffer: bytes, at: int) -> BatchHeader:
 
 
 def _unsound(buffer: bytes, at: int, left: int) -> str:
-    """Return why no whole batch begins at `at`; "" if one may."""
+    """Return why no whole batch begins at `at`, or ""."""
     if len(buffer) - at < HEADER_SIZE_UP_TO_MAGIC:
-        return f"the last {left} bytes are no whole batch"
+        return f"the last {left} bytes are not a whole batch"
     _, length, _, magic = _PREFIX.unpack_from(buffer, at)
     least = MIN_BATCH_LENGTH if magic == CURRENT_MAGIC else MIN_ENTRY_LENGTH
     if not 0 <= magic <= CURRENT_MAGIC or length < least:
-        return f"the bytes are no batch: length {length}, magic {magic}"
+        return f"the bytes are not a batch: length {length}, magic {magic}"
     if length + LOG_OVERHEAD > left:
-        return f"the batch has {length + LOG_OVERHEAD} bytes, only {left} are left in the file"
+        return f"the batch has {length + LOG_OVERHEAD} bytes, but only {left} are left in the file"
     if length + LOG_OVERHEAD > MAX_BATCH_BYTES:
         return f"the batch has {length + LOG_OVERHEAD} bytes, at most {MAX_BATCH_BYTES} are read"
     return ""
 
 
 def hole_bytes(file: File, position: int, end: int, step: int, window: int) -> int:
-    """Return how much may be passed over from `position` on, in steps, so that each window of so many bytes is in a hole.
+    """Return how many bytes to skip from `position`, in steps, so that each window of `window` bytes lies in a hole.
 
-    There are only zeros, in which nothing that is searched for lies; reading terabytes of them would take days.
+    A hole holds only zeros, so no needle is in it. Reading terabytes of zeros would take days.
     """
     fd = file.fileno()
     if fd is None or not hasattr(os, "SEEK_DATA"):
@@ -440,12 +442,12 @@ def hole_bytes(file: File, position: int, end: int, step: int, window: int) -> i
     try:
         data = os.lseek(fd, position, os.SEEK_DATA)
     except OSError as error:
-        # ENXIO: there is nothing but a hole. Other failures show when it is read.
+        # ENXIO: the rest is a hole. Other failures appear when the data are read.
         data = end if error.errno == errno.ENXIO else position
     return end - position if data >= end else max(0, data - position - window + step) // step * step
 
 
 def file_size(file: File) -> int:
-    """Return how much there is in a file now."""
+    """Return the current size of a file."""
     fd = file.fileno()
     return file.size() if fd is None else os.fstat(fd).st_size

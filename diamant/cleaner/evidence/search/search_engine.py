@@ -1,4 +1,4 @@
-"""Chooses the search that reads a file of batches: the compiled one where there are kernels, else the plain one."""
+"""Chooses the search for a file of batches: the compiled one if there are kernels, else the plain one."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class SearchEngine:
 
     @property
     def name(self) -> str:
-        """The search that has read: `plain` or `compiled`; the latter leaves to the former all that has findings."""
+        """The search that read the files: `plain` or `compiled`. Batches with findings go from the compiled to the plain one."""
         return "compiled" if self.has_compiled else "plain"
 
     def search(self, search: FileSearch, file: File, end: int, position: int = 0) -> None:
-        """Search a file of batches from byte `position`, where one begins, up to `end`."""
+        """Search a file of batches from byte `position`, the beginning of a batch, up to `end`."""
         if self.is_compiled and search.subject.walked_keys(search.topic) is not None:
             self.has_compiled = True
             self._compiled().search(search, file, end, position)

@@ -96,7 +96,9 @@ async def test_a_certificate_that_found_nothing_is_not_valid_but_said_to_have_fo
     pinned = bytes.fromhex(erasure.certificate["signature"]["public_key"])
     verified = await broker.services.certificates().verify(erasure.certificate, public_key=pinned, key=KEY)
     assert (verified.outcome, verified.is_valid, verified.claims[0]["verdict"]) == ("nothing-matched", False, "holds")
-    assert verified.notes[1:] == ["Nothing was found when it was issued, so nothing was removed: it proves no removal."]
+    assert verified.notes[1:] == [
+        "Nothing was found when it was issued, and nothing was removed, so it proves no removal."
+    ]
     assert verify_certificate(erasure.certificate, pinned).outcome == "nothing-matched"
     key = SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
     fields = {name: one for name, one in erasure.certificate.items() if name != "signature"}

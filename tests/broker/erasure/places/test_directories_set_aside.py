@@ -49,7 +49,7 @@ def set_aside(broker: Broker, topic: str, partition: int, content: bytes | bytea
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(BATCH, "set aside"), (BATCH[:-9], "only"), (b"-" * 100 + PERSON, "no batch")],
+    [(BATCH, "set aside"), (BATCH[:-9], "only"), (b"-" * 100 + PERSON, "not a batch")],
     ids=["value", "cut off", "bytes"],
 )
 @pytest.mark.parametrize("partition", [0, 5])

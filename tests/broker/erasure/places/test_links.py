@@ -77,4 +77,4 @@ async def test_deep_directories_are_read_or_named(broker: Broker, depth: int) ->
     erasure = await erase(broker)
     assert erasure.state == ("values-gone" if depth < MAX_DEPTH else "not-certified")
     reasons = [one["reason"] for one in erasure.certificate["coverage"]["unreadable"]]
-    assert [f"{MAX_DEPTH} directories in one another" in one for one in reasons] == [True] * (depth > MAX_DEPTH)
+    assert [f"{MAX_DEPTH} nested directories" in one for one in reasons] == [True] * (depth > MAX_DEPTH)

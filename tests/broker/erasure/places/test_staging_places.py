@@ -292,7 +292,7 @@ async def test_places_elsewhere_are_not_read_and_nothing_is_claimed_beside_them(
     assert [one["partition"] for one in certificate["not_certified"]] == refused
     for one in certificate["not_certified"]:
         assert one["problems"][0]["file"] == f"s3://bucket/staging/{there[1]}"
-        assert "goes when the job ends" in one["problems"][0]["reason"]
+        assert "removed when the job ends" in one["problems"][0]["reason"]
     there.pop()
     certificate = (await erase(remote)).certificate
     assert certificate["state"] == "values-gone"

@@ -661,7 +661,7 @@ def test_a_partition_that_is_not_there_is_not_gone(tmp_path: Path) -> None:
     put(tmp_path, "others-0/00000000000000000000.log", build_batch([record(b"a", b"b")]))
     report = scan(tmp_path)
     assert state(report) == NOT_THERE
-    assert report.reasons(TOPIC, END) == [{"file": "users-0", "reason": "there is no file of it"}]
+    assert report.reasons(TOPIC, END) == [{"file": "users-0", "reason": "the partition has no file"}]
 
 
 def test_a_file_of_nobody_that_cannot_be_read_is_never_clean(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_a_file_of_headers_that_fit_is_given_up_and_never_clean(tmp_path: Path) 
     put(tmp_path, "users-0/notes", bytes(trap) * 4000)
     report = scan(tmp_path)
     assert state(report) == INCONCLUSIVE
-    assert "headers of batches" in report.unreadable[0].reason
+    assert "batch headers" in report.unreadable[0].reason
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])

@@ -377,6 +377,6 @@ def test_a_certificate_of_a_blind_scan_does_not_add_up(tmp_path: Path, known: di
     assert coverage_problems(fields) == []
     fields["coverage"]["known_positives"] = known
     (problem,) = coverage_problems(fields)
-    assert f"Of {known['planted']} known positives" in problem
+    assert f"of {known['planted']} known positives" in problem
     del fields["coverage"]["known_positives"]
     assert coverage_problems(fields) == []
