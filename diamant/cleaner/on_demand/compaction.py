@@ -1,15 +1,15 @@
-"""Compact now, and come back when it is done: one call for one partition.
+"""Compact now, and return when it is done: one call for one partition.
 
-The call notes the end of the log, closes the active segment, and has rounds carried out until none is left to be done
-below that end. Rounds are the service's: calls that wait at the same time share them, and a round that is in progress
-when a call comes is waited for and counted first, since it may have done all that is wanted. What no round may touch
-yet (open transactions, `min.compaction.lag.ms` unless forced) is not waited for: the report says what it is.
+The call notes the end of the log, closes the active segment, and requests rounds until nothing below that end is left to do. The
+rounds are the service's. Calls that wait at the same time share them; a round that is in progress when a call comes is waited for
+first, and counted, since it may do all that is needed. Offsets that no round may touch yet (open transactions,
+`min.compaction.lag.ms` unless forced) are not waited for: the report names the reason.
 
-    dirty part         a round for what is dirty                      as often as needed: in mode kafka the map may be full
-    expired            a round for horizons that were over             in mode kafka without a dirty part if need be
+    dirty part         one round                                       repeated if needed: in mode kafka the map may be full
+    expired            one round if horizons are over                  in mode kafka without a dirty part if need be
     until tombstones-gone: wait for the last horizon, start again
 
-A call that is cancelled while it waits does not stop the rounds.
+Cancelling a call that waits does not stop the rounds.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 
 MAX_FAILED_ROUNDS = 32
-"""Rounds in a row that end without a result, before a call gives up: more than a quarantine takes segments."""
+"""Consecutive rounds without a result before a call gives up; more than a quarantine has room for segments."""
 
 OnStage: TypeAlias = Callable[[str], object]
-"""Is told what is being done, in a few words."""
+"""Takes the current stage, in a few words."""
 
 
 def no_stage(_stage: str) -> None:
-    """Discard the report."""
+    """Discard the stage."""
 
 
 class Compactor:
-    """Compacts single partitions. Belongs to the loop thread; all calls share what was counted."""
+    """Compacts single partitions. Belongs to the loop thread; all calls share the record counts."""
 
     def __init__(self, service: CleanerService) -> None:
         self.service = service
         self.counts = CountedLogs(service.blocking)
 
     async def compact(self, log: Log, request: CompactRequest, on_stage: OnStage = no_stage) -> PartitionCompaction:
-        """Compact the partition of `log` as the request says, and wait; what went wrong is in the report."""
+        """Compact the partition of `log` for a request, and wait; errors are part of the report."""
         watch = self.service.callers.watch((log.topic, log.partition))
         try:
             return await _PartitionJob(self.service, self.counts.of(log), watch, request, on_stage).run()
@@ -106,7 +106,7 @@ class _PartitionJob:
         self._started_ms = self._clock.now_ms()
 
     async def run(self) -> PartitionCompaction:
-        """Carry it out."""
+        """Run all stages, and report."""
         failure: _Failed | None = None
         before = [segment.size for segment in self._remaining.segments()]
         try:
@@ -120,18 +120,18 @@ class _PartitionJob:
         return await self._report(before, failure)
 
     async def _remove(self) -> None:
-        """Have rounds until what was asked for is gone."""
+        """Request rounds until the request is fulfilled."""
         while True:
             await self._remove_dirty()
             horizon_ms = await self._remove_expired()
             if self._request.until == CLEAN or self._request.return_at_horizon or horizon_ms is None:
                 return
             if horizon_ms <= self._clock.now_ms():
-                return  # a round had its chance, and something else keeps it
+                return  # a round was done, and something else keeps the tombstone
             await self._wait_for(horizon_ms)
 
     def _check(self) -> None:
-        """Raise if there can be no round."""
+        """Raise if no round is possible."""
         if self._watch.ended.done():
             ended = self._watch.ended.result()
             if isinstance(ended, UnknownPartition):
@@ -147,7 +147,7 @@ class _PartitionJob:
             raise _Failed(code, f"{self._name}: {reason}")
 
     def _roll(self) -> None:
-        """Close the active segment. What is appended from now on is not waited for."""
+        """Close the active segment. Later appends are not waited for."""
         if not self._log.active.size:
             return
         try:
@@ -156,7 +156,7 @@ class _PartitionJob:
             raise _Failed(UNCLEANABLE, f"{self._name}: the active segment cannot be closed: {error}") from error
 
     async def _remove_dirty(self) -> None:
-        """Have rounds until nothing is dirty that may be touched."""
+        """Request rounds until nothing is dirty that a round may touch."""
         while True:
             self._check()
             found = self._look()
@@ -173,22 +173,22 @@ class _PartitionJob:
         if quarantined := self._service.quarantined(self._partition):
             raise _Failed(
                 QUARANTINED,
-                f"{self._name}: what cannot be read is left as it is, the rest is clean: {'; '.join(quarantined)}",
+                f"{self._name}: unreadable segments are left as they are, the rest is clean: {'; '.join(quarantined)}",
             )
 
     def _look(self) -> CleanableRange:
         found = self._service.picker.look(self._log, self._clock.now_ms(), is_forced=self._request.is_forced)
         if found is None:
-            self._fail_uncleanable("it cannot be told what there is to clean")
+            self._fail_uncleanable("the part to clean cannot be determined")
         self._found = found
         if self._first_dirty is None:
             self._first_dirty = found.first_dirty_offset
         return found
 
     async def _remove_expired(self) -> int | None:
-        """Have rounds until nothing is left whose horizon is over; the last horizon of those that are left."""
+        """Request rounds until no horizon of a remaining tombstone is over; return the last remaining horizon."""
         tried: tuple[int, int] | None = None
-        # In mode kafka, which files no facts, horizons of a large log are only worth a look if they are waited for.
+        # Mode kafka files no facts, so the horizons of a large log are only read if the caller waits for them.
         reads_all = self._service.settings.mode != KAFKA or self._request.until != CLEAN
         while True:
             self._check()
@@ -205,9 +205,9 @@ class _PartitionJob:
             self._look()
 
     async def _next_round(self, request: RoundRequest) -> None:
-        """Wait for a round that begins after this call, shared with all that want one."""
+        """Wait for a round that begins after this call, shared with all calls that need one."""
         future = self._service.request(self._partition, request)
-        # Perhaps no caller waits for it when it fails.
+        # If it fails, there may be no caller left to retrieve the exception.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         await self._watch.until_done(future)
         self._check()

@@ -1,8 +1,8 @@
-"""Record counts of a log by kind, from the headers of its batches, and the time at which its tombstones may go.
+"""Record counts of a log by kind, from batch headers, and the time at which its tombstones may be removed.
 
-Only batches with a delete horizon are looked into: below the checkpoint every tombstone is in one of them, since the round that
-first keeps a tombstone stamps its batch. Closed segments do not change, so what was counted of one is remembered: some 100
-bytes for each, dropped with the segment.
+Only batches with a delete horizon are decoded: below the checkpoint they hold all tombstones, since the round that first keeps a
+tombstone stamps its batch. Closed segments do not change, so their counts are remembered: some 100 bytes each, dropped with the
+segment.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from diamant.storage.segments.segment import Segment, scan_headers
 
 @dataclass(frozen=True, slots=True)
 class SegmentCounts:
-    """Of one segment, or of several added up."""
+    """The counts of one segment, or sums over several."""
 
     values: int = 0
-    """Data records that are no tombstones with a horizon."""
+    """Data records except tombstones with a horizon."""
     tombstones: int = 0
-    """In batches with a delete horizon."""
+    """Those in batches with a delete horizon."""
     markers: int = 0
-    """Of transactions; they are no records."""
+    """Transaction markers; they are not records."""
     first_horizon_ms: int | None = None
     """The earliest horizon of a batch with tombstones; None without any."""
     last_horizon_ms: int | None = None
@@ -54,7 +54,7 @@ class SegmentCounts:
 
 
 def count_segment(env: Env, path: str, size: int, log_start_offset: int = 0) -> SegmentCounts:
-    """Count what is in a `.log` file of `size` valid bytes; batches below `log_start_offset` do not count. Any thread.
+    """Count the records in a `.log` file of `size` valid bytes; batches below `log_start_offset` do not count. Any thread.
 
     Raises CorruptLog, and OSError if the file is gone.
     """
@@ -89,20 +89,20 @@ def count_segment(env: Env, path: str, size: int, log_start_offset: int = 0) -> 
 
 
 class LogCounts:
-    """The counts of one log's closed segments. Belongs to the log's owner; `blocking` does the reading."""
+    """The counts of one log's closed segments. Belongs to the log's owner; `blocking` reads the files."""
 
     def __init__(self, log: Log, blocking: Executor) -> None:
         self.log = log
         self._blocking = blocking
         self._known: dict[int, tuple[Segment, int, SegmentCounts]] = {}
-        """By base offset: the segment, the log start it was counted at, what was found."""
+        """By base offset: the segment, the log start at the time of the count, the counts."""
 
     def unknown_bytes(self, segments: Sequence[Segment]) -> int:
-        """Bytes to be read to count these."""
+        """Return the bytes to read in order to count these segments."""
         return sum(segment.size for segment in segments if self._of(segment) is None)
 
     def known(self, segments: Sequence[Segment]) -> SegmentCounts | None:
-        """The counts of these, if all were counted; reads nothing."""
+        """Return the counts of these segments if all were counted before; reads nothing."""
         total = SegmentCounts()
         for segment in segments:
             found = self._of(segment)
@@ -112,9 +112,9 @@ class LogCounts:
         return total
 
     async def count(self, segments: Sequence[Segment], *, max_bytes: int) -> SegmentCounts | None:
-        """The counts of these segments, the active one included if it is among them; None if they cannot be told.
+        """Return the counts of these segments, which may include the active one; None if they cannot be determined.
 
-        That is so if more than `max_bytes` would have to be read, or a file cannot be, or is being replaced.
+        That is the case if more than `max_bytes` have to be read, or a file is unreadable, or is being replaced.
         """
         if self.unknown_bytes(segments) > max_bytes:
             return None
@@ -137,23 +137,23 @@ class LogCounts:
 
     def _of(self, segment: Segment) -> SegmentCounts | None:
         known = self._known.get(segment.base_offset)
-        # The active one grows, and what is below the log start does not count.
+        # The active segment grows, and records below the log start do not count.
         if known is None or known[0] is not segment or known[1] != segment.size:
             return None
         return known[2]
 
 
 class CountedLogs:
-    """The counts of all logs, shared by those who ask for them. Belongs to the loop thread; `blocking` does the reading."""
+    """The counts of all logs, shared by all callers. Belongs to the loop thread; `blocking` reads the files."""
 
     def __init__(self, blocking: Executor) -> None:
         self._blocking = blocking
         self.by_log: dict[TopicPartition, LogCounts] = {}
         self._next_tidying = 16
-        """Beyond so many, those of deleted logs are dropped."""
+        """Beyond this number of logs, those of deleted ones are dropped."""
 
     def of(self, log: Log) -> LogCounts:
-        """Return what was counted of a log's segments."""
+        """Return the counts of a log's segments."""
         found = self.by_log.get((log.topic, log.partition))
         if found is None or found.log is not log:
             found = self.by_log[log.topic, log.partition] = LogCounts(log, self._blocking)

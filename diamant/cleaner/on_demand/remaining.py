@@ -1,4 +1,4 @@
-"""The records that a compaction leaves in a log: by kind, with the horizons of tombstones, and what no round may touch yet."""
+"""The records that a compaction leaves in a log: by kind, with horizons of tombstones, and with those that no round may touch."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment
 
 MAX_COUNTED_BYTES = 256 * 1024 * 1024
-"""Bytes read at most to count the records of a partition; for a larger one the report gives no record counts."""
+"""Limit of bytes read to count the records of a partition; for a larger one the report gives no record counts."""
 
 COUNT_TRIES = 3
-"""Restarts of a count that meets files being replaced."""
+"""Restarts of a count while files are being replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemainingRecords:
-    """The records of a log below the offset that was its end when it was asked."""
+    """The records of a log below its end at the time of the request."""
 
     service: CleanerService
     counts: LogCounts
     watch: RoundWatch
-    """Sees the rounds at the partition."""
+    """Sees the rounds of the partition."""
     asked_offset: int
 
     def segments(self) -> list[Segment]:
-        """Return the segments with offsets that were there when it was asked."""
+        """Return the segments that held offsets at the time of the request."""
         return [segment for segment in self.counts.log.segments if segment.base_offset < self.asked_offset]
 
     def cleaned(self, end_offset: int) -> list[Segment]:
@@ -52,7 +52,7 @@ class RemainingRecords:
     async def horizons(self, end_offset: int, *, reads_all: bool) -> tuple[int, int] | None:
         """Return the first and the last horizon of a tombstone below `end_offset`; None if there is none.
 
-        A log too large to be counted is only looked through with `reads_all`; markers count then, too.
+        A log too large to be counted is only searched with `reads_all`; horizons of markers count then, too.
         """
         found = await self._count(lambda: self.cleaned(end_offset))
         if found is None:
@@ -62,7 +62,7 @@ class RemainingRecords:
         return found.first_horizon_ms, found.last_horizon_ms
 
     async def kept(self, end_offset: int, held: HeldBack | None) -> dict[str, int] | None:
-        """Return how many records there are below `end_offset`, and above it those held back; None if that is not known."""
+        """Return the record counts below `end_offset`, and above it those held back; None if they are unknown."""
         clean = await self._count(lambda: self.cleaned(end_offset))
         if clean is None:
             return None
@@ -101,12 +101,12 @@ def _read_horizons(env: Env, directory: str, segments: Sequence[tuple[int, int]]
         try:
             found += [one.horizon_ms for one in read_facts(env, directory, base_offset, size).horizons]
         except (StorageError, OSError):
-            continue  # replaced since, or an error that a round will meet
+            continue  # replaced since, or an error that a round will report
     return found
 
 
 def held_back(log: Log, found: CleanableRange, asked_offset: int, now_ms: int, *, is_forced: bool) -> HeldBack | None:
-    """Return the part of the asked offsets that no round may touch; `found` is what there is to clean."""
+    """Return the part of the requested offsets that no round may touch; `found` is the cleanable range."""
     if found.first_dirty_offset >= asked_offset:
         return None
     first = max(found.first_dirty_offset, found.first_uncleanable_offset)

@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 CLEAN = "clean"
-"""Nothing superseded is left of what was there when it was asked, and nothing that had expired by then."""
+"""No superseded record of the time of the request is left, and none that had expired by then."""
 TOMBSTONES_GONE = "tombstones-gone"
-"""Nor a tombstone."""
+"""CLEAN, and no tombstone is left either."""
 UNTIL = (CLEAN, TOMBSTONES_GONE)
 
-# What may keep records out of all rounds.
+# Reasons that keep records out of all rounds.
 OPEN_TRANSACTION = "open_transaction"
 MIN_COMPACTION_LAG = "min_compaction_lag"
 
-# What keeps records in the log, beside the above.
+# Further reasons that keep records in the log.
 LIVE = "live"
 TOMBSTONE = "tombstone"
 MARKER = "marker"
 
-# Why a partition could not be compacted.
+# Reasons why a partition could not be compacted.
 NOT_COMPACTED = "not-compacted"
 DELETED = "deleted"
 STOPPING = "stopping"
@@ -32,42 +32,42 @@ QUARANTINED = "quarantined"
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """Offsets that no round may touch yet, though they were there when it was asked."""
+    """Offsets that existed at the time of the request, but that no round may touch yet."""
 
     reason: str
     """OPEN_TRANSACTION or MIN_COMPACTION_LAG."""
     first_offset: int
-    """A segment's base."""
+    """Base offset of a segment."""
     end_offset: int
     """Exclusive."""
     bytes: int
     producer_id: int | None = None
-    """Whose transaction is open."""
+    """The producer of the open transaction."""
     transaction_first_offset: int | None = None
     until_ms: int | None = None
     """Time at which `min.compaction.lag.ms` frees all of it; None for a transaction."""
 
     def to_fields(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the fields for JSON."""
         return {name: getattr(self, name) for name in HeldBack.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCompaction:
-    """One partition. What is `before` and `after` is of the offsets that were there when it was asked."""
+    """The result of one partition. `before` and `after` cover the offsets that existed at the time of the request."""
 
     topic: str
     partition: int
     first_dirty_offset: int | None
-    """Start of the part that no round had covered; None if that could not be told."""
+    """Start of the part that no round had covered; None if unknown."""
     cleaned_to_offset: int | None
     """Below this offset the log is clean now."""
     asked_offset: int
-    """The end of the log when it was asked: later appends need not be covered."""
+    """End of the log at the time of the request; later appends need not be covered."""
     rounds: int
-    """Those that ended during the call, its own and others."""
+    """Rounds that ended during the call, requested by it or not."""
     runners: tuple[str, ...]
-    """The runners that carried them out, each once."""
+    """The runners of these rounds, each once."""
     segments_before: int
     segments_after: int
     bytes_before: int
@@ -76,17 +76,17 @@ class PartitionCompaction:
     """Without markers; None if the log is too large to be counted."""
     records_after: int | None
     markers_before: int | None
-    """Of transactions; None as `records_before`."""
+    """Transaction markers; None as `records_before`."""
     markers_after: int | None
     removed: Mapping[str, int]
-    """Records by reason, and markers under theirs (`result.REASONS`)."""
+    """Removed records by reason, markers under their own reason (`result.REASONS`)."""
     removed_bytes: Mapping[str, int]
     """Their bytes before compression."""
     kept: Mapping[str, int] | None
-    """Records by reason: LIVE, TOMBSTONE, and what is held back; MARKER: all markers. None as `records_before`."""
+    """Remaining records by reason: LIVE, TOMBSTONE, and held back; MARKER counts all markers. None as `records_before`."""
     held_back: HeldBack | None
     horizon_ms: int | None
-    """Time at which the last remaining tombstone may go; None if none is left, or if it is unknown."""
+    """Horizon of the last remaining tombstone; None if none is left, or if it is unknown."""
     started_ms: int
     """On the broker's clock, as is `ended_ms`."""
     ended_ms: int
@@ -94,7 +94,7 @@ class PartitionCompaction:
     """In real time."""
     error_code: str | None = None
     error: str | None = None
-    """Why it could not be compacted; what was done before stays so."""
+    """Reason why it could not be compacted; changes before the error stay."""
 
     @property
     def is_clean(self) -> bool:
@@ -102,7 +102,7 @@ class PartitionCompaction:
         return self.error is None and self.held_back is None
 
     def to_fields(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the fields for JSON."""
         fields = {name: getattr(self, name) for name in PartitionCompaction.__slots__}
         fields["runners"] = list(self.runners)
         fields["removed"], fields["removed_bytes"] = dict(self.removed), dict(self.removed_bytes)
@@ -115,7 +115,7 @@ class PartitionCompaction:
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """A topic, or one partition of it."""
+    """The result of a topic, or of one partition of it."""
 
     topic: str
     until: str
@@ -128,12 +128,12 @@ class CompactionReport:
 
     @property
     def is_clean(self) -> bool:
-        """True if nothing superseded is left in any of them."""
+        """True if no partition has superseded records left."""
         return all(one.is_clean for one in self.partitions)
 
     @property
     def horizon_ms(self) -> int | None:
-        """Time at which the last tombstone may go."""
+        """Horizon of the last remaining tombstone of all partitions."""
         return max((one.horizon_ms for one in self.partitions if one.horizon_ms is not None), default=None)
 
     @property
@@ -144,19 +144,19 @@ class CompactionReport:
 
     @property
     def failed(self) -> tuple[PartitionCompaction, ...]:
-        """Those that could not be compacted."""
+        """Partitions that could not be compacted."""
         return tuple(one for one in self.partitions if one.error is not None)
 
     @property
     def removed(self) -> Mapping[str, int]:
-        """Records by reason, of all partitions."""
+        """Removed records by reason, over all partitions."""
         total: Counter[str] = Counter()
         for one in self.partitions:
             total.update(one.removed)
         return dict(total)
 
     def to_fields(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the fields for JSON."""
         return {
             "topic": self.topic,
             "until": self.until,

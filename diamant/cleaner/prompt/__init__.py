@@ -1,1 +1,1 @@
-"""The memory of mode `prompt`, which deletes in time: facts of segments, key filters, quarantine."""
+"""The memory of mode `prompt`, which deletes in time: facts about segments, key filters, quarantine."""

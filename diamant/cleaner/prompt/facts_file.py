@@ -1,7 +1,7 @@
-"""The files with facts of segments, beside them (mode prompt). Kafka passes over them: their names begin with no number.
+"""Files beside segments with facts about them (mode prompt). Kafka ignores the files, since their names begin with no number.
 
-Facts are of one file: of its size, modification time and birth, since a segment that was cleaned again is another file. Those
-of larger segments are filed, and made again when they are not of the segment that is there:
+Facts belong to one file, identified by size, modification time and birth, since a segment that is cleaned again is another file.
+Facts of larger segments are filed, and collected again if they do not belong to the present segment:
 
     diamant-<base offset, 20 digits>.facts
         4   b"DSF1"
@@ -11,7 +11,7 @@ of larger segments are filed, and made again when they are not of the segment th
         4   uint32   CRC-32C of the rest                      this and the rest only if the JSON has "keys"
         m            the filter of the segment's keys, see `key_filter`
 
-Integers are big-endian. Lost or damaged files cost a look through the headers of the segment, and a segment less left alone.
+Integers are big-endian. If a file is lost or damaged, the segment's headers are read again, and the next round rewrites it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from diamant.storage.env.env import Buffer, Env, File
 from diamant.storage.segments.segment import scan_headers
 
 MIN_FILED_BYTES = 1024 * 1024
-"""Facts of smaller segments are not filed: reading them again takes some milliseconds."""
+"""Facts of smaller segments are not filed: collecting them again takes some milliseconds."""
 
 PREFIX = "diamant-"
 SUFFIX = ".facts"
@@ -42,7 +42,7 @@ _HEAD = Struct(">4sII")
 def read_facts(
     env: Env, directory: str, base_offset: int, size: int, *, min_filed_bytes: int = MIN_FILED_BYTES
 ) -> SegmentFacts:
-    """Return the facts of a closed segment of `size` bytes: from their file if it is theirs, else from the segment.
+    """Return the facts of a closed segment of `size` bytes, from their file if that is up to date, else from the segment.
 
     Any thread. Reads headers, and the records of batches with a horizon. Raises CorruptLog, and OSError if the segment is gone.
     """
@@ -65,7 +65,7 @@ def read_facts(
 
 
 def is_of(facts: SegmentFacts, size: int, modified_ms: int, birth_ms: int | None) -> bool:
-    """Tell whether facts from a file are those of the segment that is there now. Without a birth time: no."""
+    """Tell whether facts from a file belong to the present segment. False without a birth time."""
     return birth_ms is not None and (facts.size, facts.modified_ms, facts.birth_ms) == (size, modified_ms, birth_ms)
 
 
@@ -75,7 +75,7 @@ def facts_path(directory: str, base_offset: int) -> str:
 
 
 def file_facts(env: Env, directory: str, facts: SegmentFacts, key_filter: Buffer = b"") -> None:
-    """Write a segment's facts, with its filter if they have keys. Not synced; what cannot be written is left out."""
+    """Write a segment's facts, with its filter if they have keys. Not synced; write errors are ignored."""
     text = json.dumps(asdict(facts), separators=(",", ":")).encode()
     parts: list[Buffer] = [_HEAD.pack(_MAGIC, len(text), crc32c(text)), text]
     if facts.keys is not None:
@@ -85,7 +85,7 @@ def file_facts(env: Env, directory: str, facts: SegmentFacts, key_filter: Buffer
 
 
 def load_facts(env: Env, directory: str, base_offset: int) -> SegmentFacts | None:
-    """Return the facts in a segment's file; None if there are none, or they are damaged."""
+    """Return the facts in a segment's file; None if it is missing or damaged."""
     try:
         file = env.open(facts_path(directory, base_offset), read_only=True)
     except OSError:
@@ -100,7 +100,7 @@ def load_facts(env: Env, directory: str, base_offset: int) -> SegmentFacts | Non
 
 
 def load_filter_bytes(env: Env, directory: str, base_offset: int) -> bytes | None:
-    """Return the filter in a segment's file; None if there is none, or it is damaged."""
+    """Return the filter in a segment's file; None if it is missing or damaged."""
     try:
         data = env.read_bytes(facts_path(directory, base_offset))
     except OSError:
@@ -113,7 +113,7 @@ def load_filter_bytes(env: Env, directory: str, base_offset: int) -> bytes | Non
 
 
 def prune(env: Env, directory: str, base_offsets: Collection[int]) -> None:
-    """Remove the facts of segments that are no more. Blocks; what cannot be removed stays."""
+    """Remove the facts of segments that no longer exist. Blocks; ignores errors."""
     with suppress(OSError):
         for name in env.list_dir(directory):
             if name.startswith(PREFIX) and name.endswith(SUFFIX):

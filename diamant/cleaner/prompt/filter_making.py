@@ -1,12 +1,12 @@
-"""Makes the filters of closed segments that have none: those that were rolled, and those that Spark or a thread has written.
+"""Makes the filters of closed segments without one: rolled segments, and those that Spark or a thread has written.
 
-A round makes the filters of its own outputs, while they are in the page cache. A rolled segment may wait long for its first
-round, and until then an erasure, an explanation or a search for superseded records would read all of it. So its filter is made
-as soon as the cleaner is idle, about a second after the roll. Filters that are missing after a crash or an upgrade are made in
-the same way.
+A round makes the filters of its outputs while these are in the page cache. A rolled segment may wait long for its first round;
+until then an erasure, an explanation or a search for superseded records would have to read all of it. So its filter is made as
+soon as the cleaner is idle, about a second after the roll. Filters that are missing after a crash or an upgrade are made
+in the same way.
 
-One segment at a time, in the worker process, at low priority and within `log.cleaner.io.max.bytes.per.second`: a thread of the
-broker would share its interpreter and its memory with every produce. A round, a stop or the end of the segment ends the work;
+Segments are read one at a time, in the worker process, at low priority and within `log.cleaner.io.max.bytes.per.second`: a thread
+of the broker would share interpreter and memory with every produce. A round, a stop or the deletion of the segment ends the work;
 the next look at the logs continues it. Each segment is tried once in the life of a broker.
 """
 
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FactsTask:
-    """The segment whose facts are to be filed, with its filter."""
+    """A segment whose facts are to be filed with its filter."""
 
     directory: str
     base_offset: int
@@ -44,13 +44,13 @@ class FactsTask:
 
 
 FileFacts: TypeAlias = Callable[[FactsTask, CheckDone], Awaitable[None]]
-"""Carries out a task unless `check_done` raises. CorruptLog, OSError, StorageError; and what `check_done` raises."""
+"""Runs a task unless `check_done` raises. CorruptLog, OSError, StorageError; and the exceptions of `check_done`."""
 
 
 class FilterMaking:
-    """See the module. Belongs to the loop thread.
+    """Makes missing filters; see the module. Belongs to the loop thread.
 
-    `blocking` runs what reads small files; `has_other_work` tells, in any thread, whether to give way.
+    `blocking` runs the reads of small files; `has_other_work` tells, in any thread, whether to stop for now.
     """
 
     def __init__(self, env: Env, blocking: Executor, file_facts: FileFacts, has_other_work: Callable[[], bool]) -> None:
@@ -63,7 +63,7 @@ class FilterMaking:
 
     @property
     def is_busy(self) -> bool:
-        """True while filters are made."""
+        """True while filters are being made."""
         return self._making is not None and not self._making.done()
 
     def begin(self, logs: Sequence[PromptLog], settings: CleanerSettings) -> None:
@@ -72,7 +72,7 @@ class FilterMaking:
             self._making = asyncio.get_running_loop().create_task(self._make_all(logs, settings))
 
     async def stop(self) -> None:
-        """End it."""
+        """Stop the work, and wait for its end."""
         self._is_stopping = True
         if self._making is not None:
             self._making.cancel()
@@ -80,14 +80,14 @@ class FilterMaking:
 
     def _check_done(self) -> None:
         if self._is_stopping or self._has_other_work():
-            raise CleaningAborted("filters give way to rounds")
+            raise CleaningAborted("rounds take precedence over filters")
 
     async def _make_all(self, logs: Sequence[PromptLog], settings: CleanerSettings) -> None:
         with suppress(CleaningAborted):
             for known in logs:
                 for segment in known.without_filter():
                     self._check_done()
-                    # The file of a new segment has another name until its exchange is over.
+                    # Until its exchange is over, the file of a new segment has another name.
                     if not (segment.is_deleted or known.log.is_exchanging):
                         await self._make(known, segment, settings)
 
@@ -100,9 +100,9 @@ class FilterMaking:
                 await self._file_facts(task, self._check_done)
         except CleaningAborted:
             raise
-        except Exception as error:  # the other filters are made all the same
+        except Exception as error:  # the other filters are still made
             if not segment.is_deleted:
-                logger.warning("%s: no filter of its keys is made: %s", segment.path, error)
+                logger.warning("%s: the filter of its keys could not be made: %s", segment.path, error)
         finally:
             if segment.is_deleted and not known.log.is_deleted:
                 bases = {one.base_offset for one in known.log.segments}

@@ -1,32 +1,32 @@
-"""Key filters, which tell the segments that a round leaves alone because it would not change them (mode prompt).
+"""Key filters. They show which segments a round may leave alone because it would not change them (mode prompt).
 
-A round of Kafka's rewrites the whole log, however little is new. Here a segment of the clean section stays as it is if nothing
-in it would change, which takes all of:
+A round of Kafka's cleaner rewrites the whole log, however little is new. Here a segment of the clean section stays as it is if
+nothing in it would change. All of these conditions must hold:
 
     no key of the dirty range may be in it                      the filter below
-    no horizon is over, and no tombstone has none yet           `segment_facts`
-    no marker, no batch of a transaction                        whether a marker may go depends on every batch of its
+    no horizon is over, and every tombstone has one             `segment_facts`
+    no marker, no batch of a transaction                        whether a marker may be removed depends on every batch of its
                                                                 transaction, so a round must see them all
     no record without a key, none below the log start, no batch of magic 0 or 1
     every batch without records is still needed for its producer's sequence
-    it is large, or would be merged with nothing                small ones are merged as ever: see `MERGED_BELOW`
+    it is large, or has nothing to be merged with               small ones are merged as always: see `MERGED_BELOW`
 
-What stays is therefore, byte for byte, what a whole round would have written, apart from how segments are grouped.
+So a segment that stays is, byte for byte, what a whole round would have written, apart from the grouping of segments.
 
-The filter tells of a hash whether it may be among those of the segment's keys: a sorted list of the leading bits of the
-hashes, 2**bits buckets of 8 to 16 keys and 32 bits of each key behind those that name its bucket.
+The filter tells whether a hash may be one of the segment's keys. It is a sorted list of the leading bits of the hashes: 2**bits
+buckets of 8 to 16 keys, and for each key the 32 bits behind those that number its bucket.
 
-    4 x (2**bits + 1)   uint32   where each bucket begins among the keys, and their number
+    4 x (2**bits + 1)   uint32   index of each bucket's first key, then the number of keys
     4 x keys            uint32   ascending in each bucket
 
-It takes 4.25 to 4.5 bytes a key and says yes to an absent key once in 2.7e8 times or less. So sharp it must be: with a Bloom
+It takes 4.25 to 4.5 bytes per key and has one false positive in 2.7e8 lookups at most. A weaker filter would not do: with a Bloom
 filter of one percent, any thousand new keys would seem to touch every segment. The hashes are the first halves of those in the
-map (`kernels/offset_map.py`), under the same random key, so that no one can make up keys that collide; with another key
-a filter is of no use.
+map (`kernels/offset_map.py`), under the same random key, so that keys cannot be made to collide. A filter under another key is
+useless.
 
-Memory: filters are in files beside the segments (`facts_file`), one is loaded at a time, and a segment with more than
-`MAX_KEYS` keys has none: 72 MB at most, and 16 bytes for each key while it is made; 8 bytes for each dirty key. A segment
-without a filter is rewritten. Without kernels there are no filters, and those that lie there are not asked.
+Memory: filters are in files beside the segments (`facts_file`) and loaded one at a time. A segment with more than `MAX_KEYS`
+keys has none, so a filter has 72 MB at most, and takes 16 bytes per key while it is made; 8 bytes for each dirty key. A segment
+without a filter is rewritten. Without kernels no filters are made or used.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MAX_KEYS = 16 * 1024 * 1024
 MERGED_BELOW = 2
 """A segment is merged with its neighbours, and so rewritten, if it is smaller than `segment.bytes` by this factor ..."""
 MERGED_UP_TO = 8
-"""... and not larger by this one than all that it would be merged with: else each erasure would rewrite it for its tombstone."""
+"""... unless it is this many times as large as its group's rest: else each erasure would rewrite it for one tombstone."""
 MIN_LOG_BYTES = 16 * 1024 * 1024
 """Smaller logs are rewritten whole: that takes less than a second."""
 
@@ -60,22 +60,22 @@ _FINGERPRINT_SHIFT = 64 - 32
 
 
 class KeyFilter:
-    """The keys of one segment. `data`: as in the module."""
+    """The keys of one segment. `data`: the format in the module docstring."""
 
     __slots__ = ("bits", "data", "key_count")
 
     def __init__(self, data: Buffer, key_count: int) -> None:
-        """ValueError if the bytes are no filter of so many keys."""
+        """ValueError if the bytes are not a filter of `key_count` keys."""
         buckets = len(data) // 4 - key_count - 1
         if len(data) % 4 or buckets < 1 or buckets & (buckets - 1) or _word(data, buckets) != key_count:
-            raise ValueError(f"{len(data)} bytes are no filter of {key_count} keys")
+            raise ValueError(f"{len(data)} bytes are not a filter of {key_count} keys")
         self.data = data
         self.bits = buckets.bit_length() - 1
         self.key_count = key_count
 
     @classmethod
     def of(cls, hashes: array[int]) -> KeyFilter:
-        """Return the filter of keys with these hashes, repeated or not, and sort them."""
+        """Return the filter for the hashes of keys; sorts `hashes`, which may repeat."""
         from diamant.kernels.key_filter import sort_words, write_filter
 
         count = sort_words(hashes, array("Q", bytes(8 * len(hashes))))
@@ -85,13 +85,13 @@ class KeyFilter:
         return cls(data, count)
 
     def may_have_any(self, hashes: array[int]) -> bool:
-        """Tell whether any of some hashes may be a key's; False is certain."""
+        """Tell whether any of the hashes may belong to a key; False is certain."""
         from diamant.kernels.key_filter import may_have_any
 
         return may_have_any(self.data, self.bits, hashes)
 
     def without(self, hashed: int) -> KeyFilter | None:
-        """Return the filter without a key that it has; None if its hash is not there, or the others want other buckets."""
+        """Return the filter without one of its keys; None if its hash is missing, or the rest needs other buckets."""
         data, buckets, count = self.data, 1 << self.bits, self.key_count - 1
         if count < 0 or _bits_for(count) != self.bits:
             return None
@@ -117,12 +117,12 @@ def _word(data: Buffer, index: int) -> int:
 
 
 def hash_id(hash_key: bytes) -> int:
-    """Return what tells the filters of one hash key from those of another; it does not tell the key."""
+    """Return a number that identifies a hash key without revealing it."""
     return crc32c(b"diamant key filter" + hash_key)
 
 
 def no_note(*_touched: object) -> None:
-    """Take no note."""
+    """Discard the note."""
 
 
 # -- which segments --------------------------------------------------------------------------------------------------
@@ -137,9 +137,9 @@ def segments_to_leave_alone(
 ) -> frozenset[int]:
     """Return the base offsets of the segments that the round need not rewrite; see the module.
 
-    `facts` are those of segments as they are in the plan, by base offset. `dirty_hashes` are the first halves of the hashes of
-    all keys in the map, in any order; `load` returns a segment's filter, or None. `on_touched` is told of segments that only
-    lose superseded records. Nothing in mode kafka.
+    `facts`: those of the segments in the plan, by base offset. `dirty_hashes`: the first halves of the hashes of all keys
+    in the map, in any order. `load` returns a segment's filter, or None. `on_touched` takes segments that only lose superseded
+    records. Empty in mode kafka.
     """
     if plan.is_kafka:
         return frozenset()
@@ -166,10 +166,10 @@ def leave_alone(
     min_log_bytes: int = MIN_LOG_BYTES,
     on_touched: Callable[[SegmentFacts, KeyFilter, array[int]], object] = no_note,
 ) -> CleanPlan:
-    """Return the plan with `untouched` as the files beside the segments tell; for an engine that has built its map.
+    """Return the plan with `untouched` set from the files beside the segments; for an engine that has built its map.
 
-    `dirty_hashes` is called only if there are such files. `on_touched`: see `segments_to_leave_alone`; it is given these hashes
-    besides. Any process that the plan was handed to.
+    `dirty_hashes` is called only if there are such files. `on_touched` also takes these hashes; otherwise as in
+    `segments_to_leave_alone`. Runs in any process that has the plan.
     """
     if plan.is_kafka or sum(segment.size for segment in plan.segments) < min_log_bytes:
         return plan
@@ -193,7 +193,7 @@ def leave_alone(
 
 
 def load_filter(env: Env, directory: str, facts: SegmentFacts, hash_key: bytes) -> KeyFilter | None:
-    """Return the filter of the segment with these facts; None if there is none under this hash key."""
+    """Return the filter of the segment with these facts; None if there is none for this hash key."""
     if not ARE_COMPILED or facts.keys is None or facts.keys.hash_id != hash_id(hash_key):
         return None
     data = load_filter_bytes(env, directory, facts.base_offset)
@@ -206,9 +206,9 @@ def load_filter(env: Env, directory: str, facts: SegmentFacts, hash_key: bytes) 
 
 
 def has_filter(env: Env, path: str, size: int, hash_key: bytes) -> bool:
-    """Tell whether the segment in `path`, of so many bytes, has a filter under this hash key, or could keep none.
+    """Tell whether the segment in `path`, of `size` bytes, has a filter for this hash key, or cannot keep one.
 
-    Blocks for the disk. Where files have no times of birth a filter cannot be told to be that of its segment.
+    Blocks for the disk. Without birth times of files, a filter cannot be matched to its segment.
     """
     birth_ms = env.birth_ms(path)
     facts = load_facts(env, path.rpartition("/")[0], names.offset_of(path.rpartition("/")[2]))
@@ -219,9 +219,9 @@ def has_filter(env: Env, path: str, size: int, hash_key: bytes) -> bool:
 
 
 def cannot_hold(env: Env, path: str, base_offset: int, size: int, keys: Iterable[bytes], hash_key: bytes) -> bool:
-    """Return True if a filter tells for certain that the segment in `path`, of so many bytes, holds none of `keys`.
+    """Return True if a filter shows for certain that the segment in `path`, of `size` bytes, holds none of `keys`.
 
-    Blocks for the disk. False without a filter of just this file under this hash key, or where that cannot be read.
+    Blocks for the disk. False without a readable filter of exactly this file for this hash key.
     """
     if size < MIN_FILED_BYTES:
         return False
@@ -242,7 +242,7 @@ def cannot_hold(env: Env, path: str, base_offset: int, size: int, keys: Iterable
 
 
 def is_worth_filters(plan: CleanPlan) -> bool:
-    """Tell whether the segments that a round writes should be given filters: reading the log takes longer than a moment."""
+    """Tell whether a round should make filters for its outputs: reading the log takes longer than a moment."""
     return not plan.is_kafka and sum(segment.size for segment in plan.segments) >= MIN_LOG_BYTES
 
 
@@ -255,7 +255,7 @@ def _of_clean_section(plan: CleanPlan) -> list[SegmentPlan]:
 
 
 def _would_stay_as_it_is(plan: CleanPlan, facts: SegmentFacts) -> bool:
-    """Tell whether a round would change nothing in a segment but records that a later one supersedes."""
+    """Tell whether a round would change a segment only by removing superseded records."""
     keys = facts.keys
     if keys is None or keys.hash_id != hash_id(plan.hash_key) or keys.has_keyless or keys.has_unstamped:
         return False
@@ -276,7 +276,7 @@ def _would_stay_as_it_is(plan: CleanPlan, facts: SegmentFacts) -> bool:
 
 
 def _without_merged(plan: CleanPlan, unchanged: set[int]) -> frozenset[int]:
-    """Take out the small ones of some unchanged segments that the round merges with a neighbour."""
+    """Return the unchanged segments without small ones that the round merges with a neighbour."""
     stay = {
         segment.base_offset
         for segment in plan.segments
@@ -284,7 +284,7 @@ def _without_merged(plan: CleanPlan, unchanged: set[int]) -> frozenset[int]:
     }
     for group in group_segments(replace(plan, untouched=plan.untouched | stay), plan.segments):
         total = sum(segment.size for segment in group)
-        # One at most; alone in its group it stays, whatever its size.
+        # At most one per group; alone in its group it stays, whatever its size.
         stay |= {
             segment.base_offset
             for segment in group

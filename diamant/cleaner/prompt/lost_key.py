@@ -1,11 +1,11 @@
-"""The facts of an output that has lost the records of one key, made of its source's: so an erasure's round reads no GiB again.
+"""Derives the facts of an output that lost the records of one key from its source's: an erasure's round reads no GiB again.
 
-The source is alone in its group and loses nothing but superseded records (`key_filter`); it has no horizons, and no batch stays
-without records. If its filter knows one key of the dirty range, and the output is smaller, then its records have gone, and
-no others. So the filter loses the key, and the outcome is, byte for byte, what reading the output would give. Where any of
-this does not hold the output is read.
+The source is alone in its group and loses only superseded records (`key_filter`); it has no horizons, and none of its batches
+remains without records. If its filter contains one key of the dirty range, and the output is smaller, then exactly the records of
+that key were removed. So the key is removed from the filter, and the result is, byte for byte, that of reading the output.
+If any of these conditions fails, the output is read.
 
-Memory: a filter, twice, and 40 bytes for each of its buckets.
+Memory: two copies of a filter, and 40 bytes for each of its buckets.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """A segment of which keys of the dirty range supersede records, and nothing else changes."""
+    """A segment that only loses records superseded by keys of the dirty range."""
 
     facts: SegmentFacts
     key_hash: int
-    """The only one of the dirty range that its filter knows."""
+    """Hash of the only key of the dirty range in its filter."""
 
 
 def only_known(key_filter: KeyFilter, hashes: array[int]) -> int | None:
-    """Return which of some hashes a filter knows that knows at least one; None if it knows several."""
+    """Return the only one of the hashes that a filter contains; None if there are several. It must contain at least one."""
     while len(hashes) > 1:
         halves = hashes[: len(hashes) // 2], hashes[len(hashes) // 2 :]
         known = [half for half in halves if key_filter.may_have_any(half)]
@@ -47,7 +47,7 @@ def only_known(key_filter: KeyFilter, hashes: array[int]) -> int | None:
 def facts_without_key(
     env: Env, plan: CleanPlan, output: OutputSegment, touched: Touched
 ) -> tuple[SegmentFacts, KeyFilter] | None:
-    """Return the facts and the filter of an output; None if it has to be read for them. OSError."""
+    """Return the facts and the filter of an output; None if the output has to be read. OSError."""
     facts = touched.facts
     if output.source_base_offsets != (facts.base_offset,) or not 0 < output.size < facts.size:
         return None
@@ -76,7 +76,7 @@ def facts_without_key(
 
 
 def _may_empty(plan: CleanPlan, segment: SegmentPlan) -> bool:
-    """Tell whether a batch of a segment may stay for its offset alone."""
+    """Tell whether the round may keep an empty batch of a segment for its offset alone."""
     last = plan.first_uncleanable_offset - 1
     kept = [last, *(one.last_data_offset for one in plan.active_producers.values() if one.last_data_offset is not None)]
     return any(segment.base_offset <= offset < segment.next_base_offset for offset in kept)

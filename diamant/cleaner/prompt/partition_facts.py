@@ -1,7 +1,7 @@
-"""The facts of one log's closed segments, and when a round is due for what expires in them (mode prompt).
+"""The facts of one log's closed segments, and the time of the next round for what expires in them (mode prompt).
 
-A marker gets its horizon in the first round that finds no batch of its transaction any longer: that is one after the round which
-removed the data, so such a marker makes a round due at once.
+A marker gets its horizon in the first round that finds no batch of its transaction. That is the round after the one that removed
+the data, so such a marker makes a round due at once.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment
 
 AT_ONCE_MS = 0
-"""Due time of a marker that is to be given its horizon."""
+"""Due time of a marker that needs its horizon."""
 
 
 class PartitionFacts:
     """The facts of one log's closed segments. Belongs to the log's owner.
 
-    A segment that is replaced is another object, and nothing is known of it until facts are added.
+    A replaced segment is another object; its facts are unknown until they are added.
     """
 
     def __init__(self) -> None:
@@ -30,11 +30,11 @@ class PartitionFacts:
         self._tried: frozenset[Horizon] = frozenset()
 
     def of(self, log: Log, end_offset: int) -> list[SegmentFacts]:
-        """Return what is known of the closed segments that end at `end_offset` or before, ascending."""
+        """Return the known facts of the closed segments that end at `end_offset` or before, ascending."""
         return [self._known[segment.base_offset][1] for segment in _closed(log, end_offset) if self._knows(segment)]
 
     def unknown(self, log: Log, end_offset: int) -> list[tuple[int, int]]:
-        """Return base offset and size of the closed segments up to `end_offset` of which nothing is known."""
+        """Return base offset and size of the closed segments up to `end_offset` without known facts."""
         segments = list(_closed(log, end_offset))
         if len(self._known) > len(log.segments):
             bases = {segment.base_offset for segment in log.segments}
@@ -42,7 +42,7 @@ class PartitionFacts:
         return [(segment.base_offset, segment.size) for segment in segments if not self._knows(segment)]
 
     def add(self, log: Log, facts: SegmentFacts) -> bool:
-        """Take facts that were read; return True if they are of a segment that is still there."""
+        """Add facts that were read; return True if their segment still exists."""
         index = log.floor_segment(facts.base_offset)
         segment = log.segments[max(0, index)]
         if segment.base_offset != facts.base_offset or segment.size != facts.size:
@@ -55,10 +55,10 @@ class PartitionFacts:
     def next_horizon_ms(
         self, log: Log, end_offset: int, frozen_above: int | None = None, hold: TombstoneHold | None = None
     ) -> int | None:
-        """Return when a round is due for the clean section, up to `end_offset`: maybe in the past; None if for nothing.
+        """Return the due time of a round for the clean section, up to `end_offset`, maybe in the past; None if none is due.
 
-        What the last round has had the chance to remove, and did not, makes no other one due. Nothing expires above
-        `frozen_above` (see `quarantine`), and above that of a `hold` it expires later.
+        Horizons that the last round could have acted on, but did not, make no other round due. Nothing expires above
+        `frozen_above` (see `quarantine`). Above the offset of a `hold` it expires later.
         """
         facts = self.of(log, end_offset)
         due = (one for one in self._due(facts, frozen_above) if one not in self._tried)
@@ -70,7 +70,7 @@ class PartitionFacts:
         self._tried = frozenset(one for one in self._due(facts, None) if _due_ms(one, hold) <= now_ms)
 
     def without_untouched(self, plan: CleanPlan) -> CleanPlan:
-        """Return the plan of a round that has no dirty range, with the segments left alone in which nothing is due."""
+        """Return the plan of a round without a dirty range, in which segments with nothing due are left alone."""
         if plan.first_dirty_offset < plan.first_uncleanable_offset:
             raise ValueError(f"{plan.directory}: the plan has a dirty range, so its keys decide")
         untouched = [
@@ -95,14 +95,14 @@ class PartitionFacts:
         for one in facts:
             yield from (horizon for horizon in one.horizons if frozen_above is None or horizon.offset <= frozen_above)
         if frozen_above is None:
-            # With a segment that cannot be read it is unknown which transactions are empty.
+            # An unreadable segment may hold batches of any transaction.
             yield from (Horizon(AT_ONCE_MS, offset) for offset in markers_without_data(facts))
 
 
 def markers_without_data(facts: Iterable[SegmentFacts]) -> list[int]:
-    """Return offsets of markers without a horizon none of whose transactions' batches is left; segments ascending.
+    """Return offsets of markers without a horizon whose transactions have no batch left; segments ascending.
 
-    Says nothing from the first segment on whose steps are too many.
+    Stops before the first segment with too many steps.
     """
     found = []
     with_data: set[int] = set()
@@ -126,9 +126,9 @@ def _due_ms(horizon: Horizon, hold: TombstoneHold | None) -> int:
 
 
 def horizon_round_end(log: Log, first_dirty_offset: int) -> int:
-    """Return where a round ends that is only for horizons: the end of the clean section, at a segment's base.
+    """Return the end of a round for horizons only: the end of the clean section, rounded down to a segment's base.
 
-    It must not lower the log's checkpoint.
+    The round must not lower the log's checkpoint.
     """
     index = log.floor_segment(min(first_dirty_offset, log.active.base_offset))
     return log.segments[max(0, index)].base_offset

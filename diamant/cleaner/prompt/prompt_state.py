@@ -1,6 +1,6 @@
 """The memory of mode prompt for each compacted log, beside Kafka's checkpoint: corrupt segments and times of expiry.
 
-In memory only: the first scans and rounds after a start find it out again.
+It is not stored: the first scans and rounds after a start restore it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from diamant.storage.segments.segment import Segment
 logger = logging.getLogger(__name__)
 
 PAUSE_FACTOR = 9
-"""Reading facts takes a tenth of a thread's time: after each segment a pause this many times as long as that took ..."""
+"""Reading facts takes a tenth of a thread's time: after each segment follows a pause of this many times the reading time ..."""
 MAX_PAUSE_S = 1.0
-"""... up to this."""
+"""... but not longer than this."""
 
 
 class PromptLog:
-    """One log. Belongs to its owner."""
+    """The memory for one log. Belongs to the log's owner."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -42,10 +42,10 @@ class PromptLog:
         self._unread: dict[int, Segment] = {}
         """Segments whose facts could not be read."""
         self._filtered: dict[int, Segment] = {}
-        """Segments that have a filter, or get none."""
+        """Segments that have a filter, or for which none is made."""
 
     def cleanable_range(self, checkpoint: int | None, now_ms: int, *, is_forced: bool) -> CleanableRange:
-        """Return the range of the next round; segments that cannot be read on the way go into quarantine. CorruptLog."""
+        """Return the range of the next round; quarantines segments that turn out to be unreadable. CorruptLog."""
         while True:
             first_dirty = self.quarantine.first_dirty(checkpoint)
             try:
@@ -56,19 +56,19 @@ class PromptLog:
                     raise
 
     def refresh(self) -> bool:
-        """Let segments out of quarantine whose files are others now, and tell whether any; size and times of each."""
+        """Release segments from quarantine whose file has changed (size or times); return True if there are any."""
         let_out = self.quarantine.refresh(self.log)
         for one in let_out:
             logger.info("%s: the segment at %d is out of quarantine", self.log.path, one.base_offset)
         return bool(let_out)
 
     def release(self) -> None:
-        """Try again what could not be read."""
+        """Retry everything that could not be read."""
         self.quarantine.release(self.log)
         self._unread.clear()
 
     def add_corrupt(self, error: CorruptLog, first_dirty_offset: int, now_ms: int) -> bool:
-        """Quarantine a segment that a round from `first_dirty_offset` on cannot read; return True if that is a remedy."""
+        """Quarantine a segment that a round from `first_dirty_offset` on cannot read; return True if that helps."""
         found = self.quarantine.add(self.log, error, first_dirty_offset, now_ms)
         if found is None:
             return False
@@ -80,12 +80,12 @@ class PromptLog:
     # -- horizons ------------------------------------------------------------------------------------------------
 
     def horizon_ms(self, first_dirty_offset: int, now_ms: int, hold: TombstoneHold | None) -> int | None:
-        """Return when a round is due for what expires, maybe in the past; None if for nothing that is known."""
+        """Return the due time of a round for known expiries, maybe in the past; None if there is none."""
         frozen_above = self.quarantine.frozen_above(now_ms)
         return self.facts.next_horizon_ms(self.log, first_dirty_offset, frozen_above, hold)
 
     def unknown(self, first_dirty_offset: int) -> list[tuple[int, int]]:
-        """Return base offset and size of the clean segments whose facts are still to be read."""
+        """Return base offset and size of the clean segments whose facts have not been read."""
         present = {segment.base_offset: segment for segment in self.log.segments} if self._unread else {}
         self._unread = {base: segment for base, segment in self._unread.items() if present.get(base) is segment}
         corrupt = {one.base_offset for one in self.quarantine.segments}
@@ -96,7 +96,7 @@ class PromptLog:
         ]
 
     def without_filter(self) -> list[Segment]:
-        """Return the closed segments that may have no filter of their keys, and should."""
+        """Return the closed segments that should have a key filter and may have none."""
         segments, known = self.log.segments, self._filtered
         if sum(segment.size for segment in segments) < MIN_LOG_BYTES:
             return []
@@ -106,7 +106,7 @@ class PromptLog:
         return [one for one in segments[:-1] if one.size >= MIN_FILED_BYTES and known.get(one.base_offset) is not one]
 
     def note_filter(self, segment: Segment) -> None:
-        """Record that a segment has a filter, or gets none."""
+        """Record that a segment has a filter, or that none is made for it."""
         self._filtered[segment.base_offset] = segment
 
     def segment_at(self, base_offset: int) -> Segment | None:
@@ -115,13 +115,13 @@ class PromptLog:
         return segment if segment.base_offset == base_offset else None
 
     def pass_over(self, segment: Segment) -> None:
-        """Do without the facts of a segment as long as it is there."""
+        """Do without the facts of a segment as long as it exists."""
         self._unread[segment.base_offset] = segment
 
     # -- rounds --------------------------------------------------------------------------------------------------
 
     def fit(self, plan: CleanPlan, clean_end: int, hold: TombstoneHold | None) -> CleanPlan:
-        """Return the plan of a round that begins: around corrupt segments, and without a dirty range only where something is due.
+        """Adapt the plan of a round: around corrupt segments, and, if nothing is dirty, to those in which something is due.
 
         `clean_end` is the end of the clean section.
         """
@@ -133,7 +133,7 @@ class PromptLog:
 
 
 class PromptLogs:
-    """All of them; `blocking` runs what reads files."""
+    """The memory for all logs; `blocking` runs the reads of files."""
 
     def __init__(self, env: Env, blocking: Executor) -> None:
         self._env = env
@@ -142,25 +142,25 @@ class PromptLogs:
         self._learning: asyncio.Task[None] | None = None
 
     def of(self, log: Log) -> PromptLog:
-        """Return what is known of a log."""
+        """Return the memory for a log."""
         found = self._logs.get((log.topic, log.partition))
         if found is None or found.log is not log:
             found = self._logs[log.topic, log.partition] = PromptLog(log)
         return found
 
     def forget(self, partition: TopicPartition) -> None:
-        """Drop a log that was deleted, or is compacted no more."""
+        """Drop a log that was deleted, or is no longer compacted."""
         self._logs.pop(partition, None)
 
     def release(self, log: Log) -> None:
-        """Try again what could not be read of a log, whose configuration has changed; drop it if it is no longer compacted."""
+        """Retry what could not be read of a log whose configuration has changed; drop it if it is no longer compacted."""
         if log.config.is_compacted:
             self.of(log).release()
         else:
             self.forget((log.topic, log.partition))
 
     def quarantined(self, partition: TopicPartition) -> list[CorruptSegment]:
-        """Return what of a partition is in quarantine."""
+        """Return the quarantined segments of a partition."""
         found = self._logs.get(partition)
         return [] if found is None else found.quarantine.segments
 
@@ -172,7 +172,7 @@ class PromptLogs:
     def begin_learning(
         self, logs: Sequence[tuple[PromptLog, int]], is_hurried: Callable[[], bool], on_end: Callable[[], object]
     ) -> None:
-        """Have read what may expire in logs below their first dirty offsets, and when; with pauses unless a caller waits."""
+        """Start reading the expiry times in logs below their first dirty offsets; with pauses unless a caller waits."""
         if logs:
             self._learning = asyncio.get_running_loop().create_task(self._learn(logs, is_hurried, on_end))
 
@@ -194,7 +194,7 @@ class PromptLogs:
                         left_s = PAUSE_FACTOR * (asyncio.get_running_loop().time() - start_s)
                         await asyncio.sleep(min(left_s, MAX_PAUSE_S))
         except Exception:
-            logger.exception("the cleaner failed to learn what expires")
+            logger.exception("the cleaner failed to read expiry times")
         finally:
             on_end()
 
@@ -203,22 +203,22 @@ class PromptLogs:
         log = known.log
         now_ms = self._env.clock.now_ms()
         segment = known.segment_at(base_offset)
-        # The file of a new segment has another name until its exchange is over.
+        # Until its exchange is over, the file of a new segment has another name.
         if log.is_deleted or log.is_exchanging or segment is None:
             return
         try:
             in_thread = asyncio.get_running_loop().run_in_executor
             facts = await in_thread(self._blocking, read_facts, self._env, log.path, base_offset, size)
             known.facts.add(log, facts)
-        except Exception as error:  # whatever it is, the others are read
+        except Exception as error:  # the other segments are still read
             if segment.is_deleted:
                 return
             is_remedied = isinstance(error, CorruptLog) and known.add_corrupt(error, first_dirty_offset, now_ms)
             if not is_remedied:
                 known.pass_over(segment)
-                logger.warning("%s: what expires in it, and when, is not known: %s", segment.path, error)
+                logger.warning("%s: the expiry times in it are unknown: %s", segment.path, error)
 
     async def prune(self, log: Log) -> None:
-        """Remove the files with facts of segments that are no more."""
+        """Remove the facts files of segments that no longer exist."""
         bases = {segment.base_offset for segment in log.segments}
         await asyncio.get_running_loop().run_in_executor(self._blocking, prune, self._env, log.path, bases)

@@ -1,26 +1,26 @@
-"""Cleaning a log around segments that cannot be read (mode prompt).
+"""Cleans a log around segments that cannot be read (mode prompt).
 
-In Kafka a corrupt batch ends the cleaning of its partition until the broker is restarted, and then again. Here the segment alone
-is left out: it is neither read nor replaced, while the segments before and after it are cleaned.
+In Kafka a corrupt batch stops the cleaning of its partition, and does so again after a restart. Here only the segment is left
+out: it is neither read nor replaced, and the segments before and after it are cleaned.
 
-What is in it must not come back to life, and must not be lost:
+Its records must not come back to life, and must not be lost:
 
-* Above its base no tombstone and no marker expires (`horizons_frozen_above`): an older record of the tombstone's key may be in
-  it, or a batch of the marker's transaction. Markers keep their entries in the index of aborted transactions, without which
-  the records in it would count as committed.
-* An aborted transaction whose marker lies in it ends there all the same: what its producer wrote afterwards is another one.
-* Its keys are not in the map, so that older records of them stay; and its own records stay.
-* The checkpoint on disk stays where the segment was cleaned last, or at its base, also across restarts. Once it can be read
-  again, the next round maps all that lies above, and so removes from it what was superseded since. In the memory of the
-  broker the rounds continue from where they ended, so that the same range is not cleaned again and again.
-* After that round nothing expires for `delete.retention.ms` yet: a reader of an old record from the segment finds the
+* Above its base no tombstone and no marker expires (`horizons_frozen_above`): it may hold an older record of the tombstone's
+  key, or a batch of the marker's transaction. Markers keep their entries in the index of aborted transactions, without which
+  the records in the segment would count as committed.
+* An aborted transaction whose marker lies in it still ends there: later batches of its producer belong to another one.
+* Its keys are not in the map, so older records of these keys stay, as do its own records.
+* The checkpoint on disk stays where the segment was cleaned last, or at its base, also across restarts. Once the segment can be
+  read again, the next round maps everything above, and so removes from it what was superseded since. In the memory of
+  the broker the rounds continue from where they ended, so the same range is not cleaned again and again.
+* After that round nothing expires for another `delete.retention.ms`: a reader of an old record from the segment finds the
   tombstone.
 
-A segment is let out when its file is another one (repaired, restored), when the configuration changes, and when it is gone. It
-stays where it is as long as there is no file, or one of another size: the broker knows where the segment ends, so in a shorter
-one readers would run past the end, and of a longer one the next round would drop the rest. A file of the right size that comes
-after such a one counts as another one, whatever its times.
-That is all kept in memory: after a restart the first round meets the corruption again before it has replaced anything above it.
+A segment leaves quarantine when its file is replaced (repaired, restored), when it is deleted, or when the configuration changes.
+It stays while its file is missing or has another size: the broker knows the end of the segment, so readers would run past
+the end of a shorter file, and the next round would drop the rest of a longer one. A file of the right size that follows such a
+file counts as replaced, whatever its times.
+All of this is kept in memory: after a restart the first round meets the corruption again before it replaces anything above it.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from diamant.storage.segments.segment import Segment
 logger = logging.getLogger(__name__)
 
 MAX_SEGMENTS = 16
-"""With more corrupt segments than these a log is not cleaned: there is something wrong beyond them."""
+"""Limit of corrupt segments in a log. A log with more is not cleaned: the cause must be larger than single segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class CorruptSegment:
-    """A segment that could not be read, and its file as it was then."""
+    """A segment that could not be read, and the state of its file at that time."""
 
     base_offset: int
     modified_ms: int
@@ -54,11 +54,11 @@ class CorruptSegment:
     reason: str
     since_ms: int
     clean_to: int
-    """Up to here all keys were mapped when it was cleaned last; its base offset if it never was."""
+    """All keys up to here were mapped when the segment was cleaned last; its base offset if it never was."""
     size: int = 0
-    """Of the segment, in bytes."""
+    """Size of the segment, in bytes."""
     obstacle: str = ""
-    """Why its file could not be the segment's the last time: it was not there, or has another size."""
+    """Reason why its file could not be used at the last look: it was missing, or has another size."""
 
     def __str__(self) -> str:
         name = os.path.basename(names.log_file("", self.base_offset))
@@ -66,9 +66,9 @@ class CorruptSegment:
 
 
 def plan_around(plan: CleanPlan, corrupt: Collection[int], frozen_above: int | None = None) -> CleanPlan:
-    """Return the plan with some segments left out, given by their base offsets, and nothing expiring above the lowest.
+    """Return the plan without the segments at these base offsets, and with nothing expiring above the lowest.
 
-    `frozen_above` is a lower limit still. A plan without any of this is returned as it is.
+    `frozen_above` may lower that limit. If there is nothing to leave out or freeze, the plan is returned unchanged.
     """
     present = frozenset(segment.base_offset for segment in plan.segments) & frozenset(corrupt)
     limits = [*present] if frozen_above is None else [*present, frozen_above]
@@ -80,24 +80,24 @@ def plan_around(plan: CleanPlan, corrupt: Collection[int], frozen_above: int | N
 
 
 def corrupt_base(error: CorruptLog) -> int | None:
-    """Return the base offset of the segment that an error is about; None if it is about another file."""
+    """Return the base offset of the segment that an error concerns; None for other files."""
     parsed = names.parse_segment_file(os.path.basename(error.path))
     return parsed.offset if parsed is not None and parsed[1:] == (names.LOG_SUFFIX, "") else None
 
 
 def _file_times(env: Env, path: str) -> tuple[int, int | None]:
-    """Return when a file was written and made."""
+    """Return the modification and birth times of a file."""
     return env.mtime_ms(path), env.birth_ms(path)
 
 
 def _look(env: Env, segment: Segment) -> tuple[int, int | None] | str:
-    """Return the times of a segment's file; why it cannot be this segment's, if it cannot."""
+    """Return the times of a segment's file, or the reason why it cannot be used."""
     try:
         size = env.file_size(segment.path)
         if size == segment.size:
             return _file_times(env, segment.path)
     except OSError as error:
-        return f"it has no file now, and waits for one: {error}"
+        return f"its file is missing, restore it: {error}"
     return f"{segment.path} has {size} bytes, {segment.size} expected: restore one of that size, or restart the broker to take it"
 
 
@@ -107,29 +107,29 @@ class Quarantine:
     def __init__(self) -> None:
         self._corrupt: dict[int, CorruptSegment] = {}
         self._let_out: dict[int, int] = {}
-        """Base offset to `clean_to` of segments that no round has read since they could be."""
+        """Base offset to `clean_to` of segments that were released and not read by a round yet."""
         self._healing: dict[int, int] = {}
-        """Base offset to when tombstones above may expire again."""
+        """Base offset to the time at which tombstones above may expire again."""
         self._cleaned_to: int | None = None
-        """End of the last round that left out something; None if the checkpoint says it."""
+        """End of the last round that left out a segment; None if the checkpoint is that end."""
         self._is_behind = False
-        """True if there was such a round since a round has read everything."""
+        """True if a segment was left out since the last round that read everything."""
 
     @property
     def segments(self) -> list[CorruptSegment]:
-        """Return what is in quarantine, ascending."""
+        """The quarantined segments, ascending."""
         return [self._corrupt[base_offset] for base_offset in sorted(self._corrupt)]
 
     @property
     def is_over(self) -> bool:
-        """True if nothing needs to be remembered, as far as it does not depend on the time."""
+        """True if the quarantine has no effect, apart from effects that end with time."""
         return not self._corrupt and not self._let_out and not self._healing
 
     def add(self, log: Log, error: CorruptLog, first_dirty_offset: int, now_ms: int) -> CorruptSegment | None:
-        """Put the segment into quarantine that a round could not read; None if that is no remedy.
+        """Quarantine the segment that a round could not read; return None if that does not help.
 
-        `first_dirty_offset` is that of the round. It is no remedy for other files, for the active segment, for one that is
-        in quarantine already, and for one too many.
+        `first_dirty_offset` is that of the round. Quarantine does not help for other files, for the active segment, for a
+        segment that is quarantined already, and beyond `MAX_SEGMENTS`.
         """
         base_offset = corrupt_base(error)
         if base_offset is None or base_offset in self._corrupt or len(self._corrupt) >= MAX_SEGMENTS:
@@ -157,7 +157,7 @@ class Quarantine:
         return found
 
     def refresh(self, log: Log) -> list[CorruptSegment]:
-        """Let out the segments whose files have changed, forget those that are gone from the log; return both."""
+        """Release segments whose files have changed, forget those that left the log; return both."""
         changed = []
         present = {segment.base_offset: segment for segment in log.segments}
         for one in self.segments:
@@ -172,7 +172,7 @@ class Quarantine:
                     logger.warning("%s: the segment at %d stays in quarantine: %s", log.path, one.base_offset, found)
             elif one.obstacle or found != (one.modified_ms, one.birth_ms):
                 changed.append(one)
-                segment.let_go_of_file()  # readers, too, get the other one
+                segment.let_go_of_file()  # readers open the new file, too
                 self._release(one.base_offset)
         for base_offset in [*self._let_out, *self._healing]:
             if base_offset < log.segments[0].base_offset:
@@ -181,42 +181,42 @@ class Quarantine:
         return changed
 
     def release(self, log: Log) -> None:
-        """Let all segments out whose files can be theirs, so that the next round tries them again."""
+        """Release all segments whose files can be used, so that the next round tries them again."""
         for segment in log.segments:
             one = self._corrupt.get(segment.base_offset)
             if one is None or isinstance(found := _look(log.env, segment), str):
                 continue
             if one.obstacle or found != (one.modified_ms, one.birth_ms):
-                segment.let_go_of_file()  # as in `refresh`, which no longer sees it
+                segment.let_go_of_file()  # as in `refresh`, which no longer sees this segment
             self._release(one.base_offset)
 
     def _release(self, base_offset: int) -> None:
         one = self._corrupt.pop(base_offset)
         if self._cleaned_to is not None or self._is_behind:
             self._let_out[base_offset] = one.clean_to
-            # Others let out at the same time are as far behind.
+            # Others released at the same time are equally far behind.
             self._is_behind = True
             self._cleaned_to = None
 
     def first_dirty(self, checkpoint: int | None) -> int | None:
-        """Return where the next round begins, given the checkpoint."""
+        """Return the start of the next round, given the checkpoint."""
         if not self._corrupt or self._cleaned_to is None:
             return checkpoint
         return self._cleaned_to if checkpoint is None else max(checkpoint, self._cleaned_to)
 
     def frozen_above(self, now_ms: int) -> int | None:
-        """Return above which offset nothing expires; None if nothing is frozen."""
+        """Return the offset above which nothing expires; None if there is none."""
         self._healing = {base: until_ms for base, until_ms in self._healing.items() if now_ms < until_ms}
         return min([*self._corrupt, *self._let_out, *self._healing], default=None)
 
     def plan_around(self, plan: CleanPlan) -> CleanPlan:
-        """Return the plan of a round as the quarantine wants it."""
+        """Return the plan of a round with the quarantined segments left out."""
         return plan if self.is_over else plan_around(plan, self._corrupt, self.frozen_above(plan.now_ms))
 
     def end_round(self, plan: CleanPlan, end_offset: int) -> int:
         """Record that a round was completed; return its checkpoint. Not for rounds without a dirty range."""
         if plan.first_dirty_offset >= plan.first_uncleanable_offset:
-            raise ValueError(f"{plan.directory}: the round had no dirty range, so its end is no checkpoint")
+            raise ValueError(f"{plan.directory}: the round had no dirty range, so its end is not a checkpoint")
         read = {segment.base_offset for segment in plan.segments} - plan.quarantined
         for base_offset, clean_to in list(self._let_out.items()):
             if base_offset in read and plan.first_dirty_offset <= clean_to:

@@ -1,9 +1,9 @@
-"""Facts about a closed segment that spare reading it again: expiry times and kinds of batches (mode prompt).
+"""Facts about a closed segment that make reading it again unnecessary: expiry times and kinds of batches (mode prompt).
 
-A tombstone or marker may go once its delete horizon is over, but only a round removes it. In Kafka no round comes for that
-alone, so on a log without traffic it stays for ever. Here the earliest horizons of each segment are remembered, and a round is
-due when one is over (`partition_facts.py`). They are kept in memory, some hundred bytes a segment, and for larger segments in a
-file beside it (`facts_file.py`).
+A tombstone or marker may be removed once its delete horizon is over, but only a round removes it. Kafka starts no round for that
+alone, so on a log without traffic it stays for ever. Here the earliest horizons of each segment are remembered, and a round
+is due when one is over (`partition_facts.py`). Facts are kept in memory, some hundred bytes per segment; those of larger segments
+are also in a file beside it (`facts_file.py`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from diamant.storage.env.env import File
 from diamant.storage.errors import CorruptLog
 
 MAX_HORIZONS = 64
-"""Different horizons that are remembered of a segment, the earliest; a later round finds the others."""
+"""Limit of different horizons kept for a segment, the earliest; later rounds find the others."""
 MAX_STEPS = 10_000
-"""Steps of transactions that are remembered of a segment; with more of them nothing is said about its markers."""
+"""Limit of transaction steps kept for a segment; with more of them its markers are unknown."""
 MAX_EMPTIED = 64
 
 # Kinds of steps.
 DATA = 0
-"""Batches of a transaction of the producer, in a row."""
+"""Consecutive batches of one transaction of the producer."""
 MARKER = 1
 STAMPED_MARKER = 2
 """A marker that has its horizon."""
@@ -37,7 +37,7 @@ OTHER = 3
 
 
 class Step(NamedTuple):
-    """The events of a transaction in a segment, in order."""
+    """An event of a transaction in a segment."""
 
     kind: int
     producer_id: int
@@ -45,7 +45,7 @@ class Step(NamedTuple):
 
 
 class Horizon(NamedTuple):
-    """A delete horizon and the first batch in the segment that has it and something to remove."""
+    """A delete horizon, and the first batch of the segment with this horizon and something to remove."""
 
     horizon_ms: int
     offset: int
@@ -61,26 +61,26 @@ class Emptied(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """The facts that only reading all records tells; the filter itself is in the file (`key_filter.load_filter`)."""
+    """Facts that require reading all records; the filter itself is in the file (`key_filter.load_filter`)."""
 
     hash_id: int
-    """The key that the hashes were made with."""
+    """Identifies the key of the hashes."""
     key_count: int
     has_keyless: bool
     has_unstamped: bool
-    """True if there may be a tombstone that has no horizon yet."""
+    """True if there may be a tombstone without a horizon."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """See the module."""
+    """The facts of one segment; see the module."""
 
     base_offset: int
     size: int
     modified_ms: int
     birth_ms: int | None
     first_offset: int
-    """Start of the first batch; the base offset if there is none."""
+    """Offset of the first batch; the base offset if there is none."""
     horizons: tuple[Horizon, ...] = ()
     """Ascending."""
     steps: tuple[Step, ...] | None = ()
@@ -93,7 +93,7 @@ class SegmentFacts:
 
     @property
     def has_transactions(self) -> bool:
-        """True if a round must see this segment to know what to do with markers."""
+        """True if a round must read this segment to decide about markers."""
         return self.steps is None or bool(self.steps)
 
     def is_due(self, now_ms: int, frozen_above: int | None = None) -> bool:
@@ -104,7 +104,7 @@ class SegmentFacts:
 
 
 class FactsCollector:
-    """Takes the batches of a segment in order, and says what is to be remembered."""
+    """Takes the batches of a segment in order, and collects its facts."""
 
     def __init__(self, *, max_steps: int = MAX_STEPS) -> None:
         self._max_steps = max_steps
@@ -115,7 +115,7 @@ class FactsCollector:
         self._has_old_format = False
 
     def add(self, header: BatchHeader, file: File, position: int) -> None:
-        """Take a batch, with the place where it is."""
+        """Take a batch at its position in the file."""
         if self._first_offset is None:
             self._first_offset = header.base_offset
         if header.magic < 2:
@@ -135,21 +135,21 @@ class FactsCollector:
                 self.add_horizon(header.base_timestamp, header.base_offset)
 
     def add_old_format(self) -> None:
-        """Take a batch of magic 0 or 1, with no more said about it."""
+        """Take a batch of magic 0 or 1 without further details."""
         self._has_old_format = True
 
     def is_horizon_new(self, header: BatchHeader) -> bool:
-        """Tell whether it is worth looking into a batch for tombstones."""
+        """Tell whether a batch's horizon is worth a search for tombstones."""
         return header.base_timestamp not in self._horizons
 
     def add_horizon(self, horizon_ms: int, offset: int) -> None:
-        """Record a batch in which something expires."""
+        """Record a batch with something that expires."""
         self._horizons.setdefault(horizon_ms, offset)
         if len(self._horizons) > MAX_HORIZONS:
             del self._horizons[max(self._horizons)]
 
     def facts(self, base_offset: int, size: int, modified_ms: int, birth_ms: int | None) -> SegmentFacts:
-        """Return the facts of a segment whose batches were all added."""
+        """Return the facts of a segment once all its batches were added."""
         return SegmentFacts(
             base_offset,
             size,
@@ -164,7 +164,7 @@ class FactsCollector:
 
     def _add_control(self, header: BatchHeader, file: File, position: int) -> None:
         if not header.record_count:
-            # A round may drop it, or must keep it for an epoch: it is for a full look.
+            # A round may drop it, or must keep it for an epoch; only a full read can tell.
             self._add_step(OTHER, header)
             return
         if header.has_delete_horizon:

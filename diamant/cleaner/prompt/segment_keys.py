@@ -1,13 +1,13 @@
-"""Reads a segment for the sake of its keys, with the compiled loops: what `key_filter` and `segment_facts` keep of it.
+"""Reads the keys of a segment with the compiled loops, for `key_filter` and `segment_facts`.
 
-For the compiled engine, in whatever process it runs, mode prompt only:
+Used by the compiled engine, in any process, in mode prompt only:
 
     plan = leave_alone(env, plan, dirty_hashes(map.table, map.size))    after the map is built, unless it has spilled
     file_key_facts(env, plan, output)                                   for each output before it is handed over, if
                                                                         `is_worth_filters(plan)`
 
-It takes a quarter of a second of a processor for each GiB, while the output is synced. To keep the hashes of what is written
-would spare a third of that, and needs the records of batches that are copied unread. An erasure is spared it: `lost_key`.
+Reading takes a quarter of a second of CPU time per GiB, while the output is synced. Keeping the hashes of written records
+would save a third of that, but needs the records of batches that are copied unread. An erasure avoids it: see `lost_key`.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def dirty_hashes(table: memoryview[int], size: int) -> array[int]:
 
 
 def file_key_facts(env: Env, plan: CleanPlan, output: OutputSegment, touched: Touched | None = None) -> None:
-    """Read an output that is about to take its sources' place, and file its facts, with its filter.
+    """Read an output that is about to replace its sources, and file its facts with its filter.
 
-    `touched`: its source, if that makes it needless to read it.
+    `touched`: its source, if that makes reading the output unnecessary.
 
-    Of a batch that cannot be read here there is nothing to file; to say so is up to the next round.
+    If a batch cannot be read, nothing is filed; the next round reports the error.
     """
     path = names.log_file(plan.directory, output.base_offset) + names.CLEANED_SUFFIX
     try:
@@ -64,9 +64,9 @@ def file_key_facts(env: Env, plan: CleanPlan, output: OutputSegment, touched: To
 def file_segment_facts(
     env: Env, task: FactsTask, *, check_done: CheckDone = never_done, throttle: Throttle = no_throttle
 ) -> None:
-    """File the facts of a closed segment with its filter, if that is the same file still when it is read.
+    """File the facts of a closed segment with its filter, unless its file was replaced before the read.
 
-    CorruptLog, OSError; and what `check_done` raises.
+    CorruptLog, OSError; and the exceptions of `check_done`.
     """
     path = names.log_file(task.directory, task.base_offset)
     times = env.mtime_ms(path), env.birth_ms(path)
@@ -89,7 +89,7 @@ def read_key_facts(
 ) -> tuple[SegmentFacts, KeyFilter | None]:
     """Return the facts of the segment in `path`, and its filter unless it has too many keys. CorruptLog, OSError.
 
-    `check_done` is called before each chunk, as is `throttle`, and may raise.
+    `check_done` and `throttle` are called before each chunk, and may raise.
     """
     file = env.open(path, read_only=True)
     try:
@@ -110,7 +110,7 @@ def read_key_facts(
 
 
 class _Reading:
-    """One pass over a segment. Memory: 8 bytes for each key of up to `MAX_KEYS`, twice while they are sorted."""
+    """One pass over a segment. Memory: 8 bytes per key, for up to `MAX_KEYS` keys; twice that while they are sorted."""
 
     def __init__(self, file: File, records: RowRecords, hash_key: bytes) -> None:
         self.collector = FactsCollector()
@@ -136,11 +136,11 @@ class _Reading:
             self._collect(chunk, row)
 
     def filter(self) -> KeyFilter | None:
-        """Return the filter of all keys that were read."""
+        """Return the filter of all keys read."""
         return None if self._hashes is None else KeyFilter.of(self._hashes)
 
     def _hash(self, chunk: Rows) -> int:
-        """Keep the hashes of the keys of data, and return how many records have one."""
+        """Add the hashes of the keys of data records; return the number of records with a key."""
         keyed = 0
         for start, end in self._records.ranges(chunk, 0, chunk.count, MAP):
             for count in self._hasher.hash(self._records, chunk, start, end):
@@ -154,7 +154,7 @@ class _Reading:
         return keyed
 
     def _collect(self, chunk: Rows, row: int) -> None:
-        """Have the collector look at a batch."""
+        """Give a batch to the collector."""
         at = chunk.rows[fields.POSITION, row]
         if chunk.rows[fields.MAGIC, row] < 2:
             self.collector.add_old_format()

@@ -1,14 +1,14 @@
-"""Looks whether anything in the dirty part of a log supersedes anything, without a round: distinct keys leave nothing behind.
+"""Checks without a round whether the dirty part of a log supersedes anything: distinct keys leave nothing to remove.
 
-The keys of the dirty part are read, and then each clean segment that may hold one of them: filters (`key_filter`) tell which
-cannot. What is found is since when the oldest of these is there:
+The check reads the keys of the dirty part, and then each clean segment that may hold one of them; filters (`key_filter`) exclude
+the others. It finds the oldest of these:
 
-    a dirty record with the key of an earlier record    what it supersedes is still there
+    a dirty record with the key of an earlier record    the earlier one is superseded
     a dirty tombstone
-    a dirty record without a key, or a marker of an aborted transaction: a round removes these, or what they end
+    a dirty record without a key, or a marker of an aborted transaction: a round removes these, or the transaction's records
 
-Bounds: `max_bytes` are read, `max_keys` keys of `MAX_KEY_BYTES` together remembered, a batch decompressed to `MAX_BATCH_BYTES`,
-and `MAX_FILTERED_KEYS` keys are looked up in filters. Beyond any of them nothing can be told.
+Bounds: `max_bytes` read, `max_keys` keys of `MAX_KEY_BYTES` together in memory, `MAX_BATCH_BYTES` per decompressed batch, and
+`MAX_FILTERED_KEYS` keys looked up in filters. Beyond any of them the result is unknown.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ BUFFER_BYTES = 1024 * 1024
 
 
 class CannotBeTold(Exception):
-    """A bound was met."""
+    """A bound was exceeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookedAtSegment:
-    """A segment as it was when the look began."""
+    """A segment as it was when the check began."""
 
     base_offset: int
     path: str
     size: int
     first_append_ms: int
-    """Time of the first append to it, or a moment before."""
+    """Time of the first append to it, or earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class LookPlan:
     first_dirty_offset: int
     log_start_offset: int
     timestamp_ahead_ms: int
-    """By how much a record's timestamp may be later than its append."""
+    """Largest difference of a record's timestamp from its append, if later."""
     hash_key: bytes
     max_bytes: int
     max_keys: int
@@ -65,12 +65,12 @@ class LookReport:
     """The result of the check."""
 
     oldest_ms: int | None
-    """Since when something is there that should go, or since a moment before; None: there is nothing."""
+    """Time since when something could have been removed, or earlier; None if there is nothing."""
     bytes_read: int
 
 
 def look(env: Env, plan: LookPlan) -> LookReport:
-    """Read what has to be read. Any thread. CannotBeTold, CorruptLog, and OSError if a segment has gone since."""
+    """Read what is needed. Any thread. CannotBeTold, CorruptLog, and OSError if a segment has been removed."""
     return _Look(env, plan).report()
 
 
@@ -81,7 +81,7 @@ class _Look:
         self._bytes = 0
         self._key_bytes = 0
         self._since: dict[bytes, int] = {}
-        """Keys of the dirty part, and since when the first of each is there."""
+        """Keys of the dirty part, and the append time of the first record of each."""
         self._found: list[int] = []
 
     def report(self) -> LookReport:

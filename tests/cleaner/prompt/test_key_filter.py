@@ -161,7 +161,7 @@ def test_a_filter_of_no_keys_has_none() -> None:
 )
 def test_other_bytes_are_no_filter(data: bytes, count: int) -> None:
     """Sizes that do not fit each other are refused."""
-    with pytest.raises(ValueError, match="no filter"):
+    with pytest.raises(ValueError, match="not a filter"):
         KeyFilter(data, count)
 
 
