@@ -73,7 +73,7 @@ def test_a_token_that_is_missing_or_wrong_is_asked_for_by_its_option(tmp_path: P
             assert (result.exit_code, result.output.count("\n"), "Bearer" in result.output) == (1, 1, False), (
                 result.output
             )
-            assert f"{words} the file that holds it, by --token-file or $DIAMANT_TOKEN_FILE" in result.stderr
+            assert f"{words} the file with the token by --token-file or $DIAMANT_TOKEN_FILE" in result.stderr
         result = CliRunner().invoke(main, [*command, "--token-file", str(files["token"])])
         assert "token" not in result.output
 

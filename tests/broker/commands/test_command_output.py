@@ -86,7 +86,7 @@ def test_an_explanation_at_80_columns() -> None:
     assert [line for line in lines if line != line.rstrip()] == []
     joined = " ".join(text(at).split())
     assert "kept by active segment: closed after 1,073,741,404 more bytes, or by segment.ms=604800000, until" in joined
-    assert "to have it go now compact it now diamant compact t --partition 0 or set segment.ms=7 on the topic" in joined
+    assert "to remove now compact it now diamant compact t --partition 0 or set segment.ms=7 on the topic" in joined
     start = next(line for line in lines if line.startswith("  kept by"))
     after = lines[lines.index(start) + 1]
     assert len(after) - len(after.lstrip()) == start.index("active")

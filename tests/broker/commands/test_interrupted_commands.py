@@ -159,7 +159,7 @@ def test_a_command_whose_time_is_over_says_what_goes_on(broker: Broker) -> None:
     result = CliRunner().invoke(main, [*arguments, "--json"])
     error = json.loads(result.stderr)
     assert (error["code"], error["exit_code"]) == ("timed-out", 1)
-    assert pasted(f": {error['hints']['to end it']}").exit_code == 0
+    assert pasted(f": {error['hints']['to cancel']}").exit_code == 0
     assert not running_jobs(Admin(broker.bootstrap_servers))
 
 

@@ -105,7 +105,7 @@ def test_files_that_were_not_looked_into_confirm_nothing(broker: Broker, issued:
         assert (result.exit_code, first_line(result)[:14]) == (3, "NOT CONFIRMED:"), result.output
         assert [word for word in words if word not in result.output] == []
         assert json.loads(run(which, *arguments, "--json").output)["outcome"] == "not-confirmed"
-    nothing = "NOTHING WAS FOUND: the signature is trusted, and nothing was removed, as nothing was there"
+    nothing = "NOTHING WAS FOUND: the signature is trusted; nothing was removed, because nothing matched"
     for which, options, expected in (
         (issued, [*data, *secret, *where], (0, "valid: trusted")),
         (other, [*data, *secret], (4, nothing)),
@@ -232,13 +232,13 @@ def test_the_first_line_says_what_it_comes_to(broker: Broker, issued: Issued) ->
     batch = build_batch([Record(0, 1000, None, b'{"email": "ada@example.com"}')])
     Path(issued.data, "orders-1", "00000000000000000000.log.swap").write_bytes(batch)
     result = run(issued, *on(broker), "--where", WHERE)
-    said = "BROKEN: what was gone is there again; of 2 claims 1 do not hold"
+    said = "BROKEN: removed records are there again; of 2 claims 1 do not hold"
     assert (result.exit_code, first_line(result)) == (3, said), result.output
     key = SigningKey.load(issued.secret.removesuffix(".secret"))
     certificate = json.loads(Path(issued.certificate).read_text())
     unsigned = {name: value for name, value in certificate.items() if name != "signature"}
     for changes, line in (
-        ({"claims": []}, "NOT VALID: what the certificate says does not add up"),
+        ({"claims": []}, "NOT VALID: the certificate contradicts itself"),
         (
             {"state": "not-certified", "claims": []},
             "NOTHING TO CONFIRM: the signature is trusted, and the certificate itself says not-certified",

@@ -144,7 +144,7 @@ def _is_agreed(found: Mapping[str, Any], *, is_asked: bool) -> bool:
     """List the consumers that miss the tombstone, and ask for confirmation. No answer means no."""
     behind, unknown = found["groups_behind"], found.get("groups_not_known", [])
     for partition, groups in behind.items():
-        click.echo(f"have not passed the tombstone in {partition}: {', '.join(groups)}", err=True)
+        click.echo(f"groups that have not read the tombstone in {partition}: {', '.join(groups)}", err=True)
     for reason in unknown:
         click.echo(f"groups that may be behind are not known: {reason}", err=True)
     if not behind and not unknown:
@@ -152,7 +152,7 @@ def _is_agreed(found: Mapping[str, Any], *, is_asked: bool) -> bool:
     if not is_asked:
         return True
     try:
-        return click.confirm("Remove the tombstones now, so that groups that are behind never learn of it?", err=True)
+        return click.confirm("Remove the tombstones now? Groups that are behind will never see the deletion.", err=True)
     except click.Abort:
         click.echo(err=True)
         return False
@@ -162,8 +162,8 @@ def _refusal(asked: Asked, found: Mapping[str, Any]) -> str:
     due_ms = found["next_due_ms"]
     until = "" if due_ms is None else f" until {time_text(due_ms)}; then the broker removes them by itself"
     return (
-        f"diamant: not agreed, so erasure {found['id']} continues as one without --now: the values are gone, the tombstones "
-        f"stay{until}. To have them go at once: {asked.command('erase-now', found['id'], '--yes')}; to end the erasure here: "
+        f"diamant: declined, so erasure {found['id']} continues without --now: the values are gone, the tombstones stay"
+        f"{until}. To remove them at once: {asked.command('erase-now', found['id'], '--yes')}; to cancel the erasure: "
         f"{asked.command('cancel', found['id'], '--reason', 'tombstones stay')}"
     )
 
@@ -178,8 +178,8 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
         topics = escape(", ".join(certificate["request"]["topics"]))
         console.print(
             f"[yellow][bold]NOTHING WAS FOUND[/bold] under this key in {topics}, so nothing was erased. Is the key spelled as "
-            "the producer writes it (case, prefix, blanks; bytes that are no text: --key-hex or --key-base64), and is it in "
-            "these topics? Or it was erased before.[/yellow]"
+            "the producer writes it (case, prefix, blanks; for bytes that are not text: --key-hex or --key-base64), and is it "
+            "in these topics? Or it was erased before.[/yellow]"
         )
     console.print(f"[bold]{found['state']}[/bold], certificate {escape(found['certificate_path'])}", soft_wrap=True)
     rows = []
@@ -196,31 +196,33 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
         print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
     print_reasons(console, certificate)
     if seen := seen_elsewhere(certificate):
-        console.print(f"The same key or bytes were seen elsewhere, and left there: {seen}; see the certificate.")
+        console.print(f"The same key or bytes were found elsewhere and left there: {seen}; see the certificate.")
     since = found["written_since"]
     for one in since[:MAX_SHOWN]:
         console.print(
             f"[red]The key was written again: {one['topic']}-{one['partition']} at offset {one['offset']}.[/red]"
         )
     if more := len(since) - len(since[:MAX_SHOWN]) + found.get("written_since_not_listed", 0):
-        console.print(f"[red]... and {more:,} times more.[/red]")
+        console.print(f"[red]... and {more:,} more times.[/red]")
     if marks := certificate.get("tombstones_since"):
         count = len(marks) + certificate["tombstones_since_not_listed"]
         where = ", ".join(sorted({f"{one['topic']}-{one['partition']}" for one in marks})[:MAX_SHOWN])
-        console.print(f"Another client has deleted the key since: tombstones behind the claims: {count:,}, in {where}.")
+        console.print(
+            f"Another client has deleted the key since: {count:,} tombstones after the certified offsets, in {where}."
+        )
     if found["next_due_ms"] is not None and found["state"] == "not-certified":
         console.print(
-            f"It is tried again by itself from {time_text(found['next_due_ms'])} on; what came of it: "
-            f"{asked.command('certificates', found['id'])}; if that can never be: "
+            f"The broker tries again from {time_text(found['next_due_ms'])} on. To see the result: "
+            f"{asked.command('certificates', found['id'])}; to give up: "
             f"{asked.command('cancel', found['id'], '--reason', 'cannot be certified')}",
             soft_wrap=True,
         )
     elif found["next_due_ms"] is not None:
         console.print(
-            f"The tombstones go from {time_text(found['next_due_ms'])} on; then the next certificate follows."
+            f"The broker removes the tombstones from {time_text(found['next_due_ms'])} on and issues the next certificate."
         )
         console.print(
-            f"It is there then by {asked.command('certificates', found['id'])}; to have it now: "
+            f"To see it then: {asked.command('certificates', found['id'])}; to get it now: "
             f"{asked.command('erase-now', found['id'])}",
             soft_wrap=True,
         )

@@ -128,18 +128,18 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
     print_reasons(console, certificate)
     undecided = sum(one.get("undecided", 0) for one in certificate["found"])
     if undecided:
-        rest = "as you wanted it" if certificate["request"].get("undecided") == "keep" else (
-            "and nothing can be certified where they are: look at them, then ask again with --undecided remove or keep"
+        rest = "as requested" if certificate["request"].get("undecided") == "keep" else (
+            "and their partitions cannot be certified: check them, then repeat the command with --undecided remove or keep"
         )  # fmt: skip
         console.print(
-            f"[yellow]{undecided} records hold what was looked for, but are not JSON; the certificate lists them. They stay, "
+            f"[yellow]{undecided} records contain the searched text, but are not JSON; the certificate lists them. They stay, "
             f"{rest}.[/yellow]"
         )
     if seen := seen_elsewhere(certificate):
-        console.print(f"The same bytes were seen elsewhere, and left there: {seen}; see the certificate.")
+        console.print(f"The same bytes were found elsewhere and left there: {seen}; see the certificate.")
     if certificate["written_since"]:
         count = written_since_count(certificate)
-        console.print(f"[red]Records that match and were written since: {count:,}.[/red]")
+        console.print(f"[red]Matching records written since: {count:,}.[/red]")
     if found["next_due_ms"] is not None:
         console.print(f"It continues by itself from {time_text(found['next_due_ms'])} on.")
     if not certificate["is_evidence"]:
@@ -152,9 +152,9 @@ def _nothing(certificate: Mapping[str, Any]) -> str:
 
     request = certificate["request"]
     searched = (
-        "What it compares with is in no other place of the topic either"
+        "The searched text is nowhere else in the topic either"
         if certificate["coverage"].get("texts_searched_for")
-        else "It was not searched for elsewhere: only texts of 12 bytes and more are"
+        else "Other places were not searched: that takes a text of 12 bytes or more"
     )
     return (
         f"no record of {request['topics'][0]} matches {escape(request['where_shape'])}, so nothing was removed. {searched}. Are "
@@ -170,7 +170,7 @@ def _doubt(certificate: Mapping[str, Any]) -> str:
     first, count = unmatched["first"][0], unmatched["records"]
     holds = "1 record holds" if count == 1 else f"{count:,} records hold"
     return (
-        f"no record of {request['topics'][0]} matches {escape(request['where_shape'])}, but {holds} what it compares with, in "
+        f"no record of {request['topics'][0]} matches {escape(request['where_shape'])}, but {holds} the searched text in "
         f"another place. Is the field or path right? Look at one of them, as {first['topic']}-{first['partition']} at offset "
         f"{first['offset']} (with a consumer, or diamant log dump or diamant log find on a copy of the files), and ask again."
     )

@@ -164,10 +164,10 @@ def _what_to_add(certificate: Mapping[str, Any], *, needs_secret: bool) -> str:
         "--secret with the file of the secret (the .secret beside the broker's private key)" if needs_secret else ""
     )
     if certificate["type"] == REDACTION_TYPE:
-        missing = f"--where, as it was given to diamant redact{secret and f', and {secret}'}"
+        missing = f"--where, as given to diamant redact{secret and f', and {secret}'}"
     else:
         missing = (
-            f"{secret}; or --key with the key, which tells whether it is there, but confirms nothing without the secret"
+            f"{secret}; or --key with the key, which shows whether it is there, but confirms nothing without the secret"
         )
     return f"To check the records, too, add {missing}. --offline checks only the signature."
 
@@ -244,15 +244,15 @@ def _headline(found: Mapping[str, Any]) -> str:
         case "valid":
             return f"valid: {signature}"
         case "nothing-matched":
-            return f"NOTHING WAS FOUND: the signature is {signature}, and nothing was removed, as nothing was there"
+            return f"NOTHING WAS FOUND: the signature is {signature}; nothing was removed, because nothing matched"
         case "broken":
-            return f"BROKEN: what was gone is there again; {of_all} {verdicts['broken']} do not hold"
+            return f"BROKEN: removed records are there again; {of_all} {verdicts['broken']} do not hold"
         case "not-certified":
             return f"NOTHING TO CONFIRM: the signature is {signature}, and the certificate itself says {found['state']}"
         case "not-confirmed":
             return f"NOT CONFIRMED: the signature is {signature}; {of_all} {verdicts['cannot be told']} cannot be told"
     if signature == "trusted":
-        return "NOT VALID: what the certificate says does not add up"
+        return "NOT VALID: the certificate contradicts itself"
     return f"NOT VALID: {signature}"
 
 

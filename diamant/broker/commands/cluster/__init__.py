@@ -1,1 +1,1 @@
-"""`diamant topic`, `group`, `produce` and `consume`: commands on any Kafka cluster."""
+"""`diamant topic`, `group`, `produce` and `consume`: commands for any Kafka cluster."""

@@ -1,4 +1,4 @@
-"""`diamant acl`: who may do what, in any Kafka cluster with an authorizer, in the short form of `client/acl_text.py`."""
+"""`diamant acl`: manage the ACLs of any Kafka cluster with an authorizer, in the short form of `client/acl_text.py`."""
 
 from __future__ import annotations
 
@@ -40,19 +40,21 @@ _ANY: Fields = dict(
 )
 
 force_option = click.option(
-    "--force", is_flag=True, help="Even if no one is left who may change ACLs, and no super user is known."
+    "--force",
+    is_flag=True,
+    help="Proceed even if no principal could change ACLs afterwards and no super user is known.",
 )
 
 
 @click.command("list")
-@click.option("--principal", "-p", metavar="TYPE:NAME", help="Only those of this principal.")
+@click.option("--principal", "-p", metavar="TYPE:NAME", help="Only ACLs of this principal.")
 @click.option(
-    "--on", "resource", metavar="TYPE[:NAME]", help="Only those about this resource, as topic:users or cluster."
+    "--on", "resource", metavar="TYPE[:NAME]", help="Only ACLs for this resource, such as topic:users or cluster."
 )
 @json_option
 @on_cluster
 def list_acls(client: KafkaClient, principal: str | None, resource: str | None, as_json: bool) -> None:
-    """List ACLs, one on each line, as `add` and `remove` take them.
+    """List ACLs, one per line, in the form that `add` and `remove` take.
 
     Exit codes: 0 done; 1 failed; 2 usage; 130 Ctrl-C.
     """
@@ -77,10 +79,10 @@ def list_acls(client: KafkaClient, principal: str | None, resource: str | None, 
 @force_option
 @on_cluster
 def add(client: KafkaClient, words: Sequence[str], force: bool) -> None:
-    """Add ACLs, as: diamant acl add User:alice READ topic users. Several stand in quotation marks each.
+    """Add ACLs, for example: diamant acl add User:alice READ topic users. To add several, put each in quotes.
 
     The form: PRINCIPAL [ALLOW|DENY] OPERATION[,OPERATION] TYPE NAME [from HOST]. TYPE is topic, group, transactional-id or
-    cluster (without a name); a NAME that ends with * is a prefix, * is every one.
+    cluster (without a name). A NAME that ends with * is a prefix; * alone matches all names.
 
     Exit codes: 0 done; 1 failed; 2 usage, or refused; 130 Ctrl-C.
     """
@@ -102,7 +104,7 @@ def add(client: KafkaClient, words: Sequence[str], force: bool) -> None:
 @force_option
 @on_cluster
 def remove(client: KafkaClient, words: Sequence[str], force: bool) -> None:
-    """Remove ACLs, as `diamant acl list` shows them.
+    """Remove ACLs, in the form that `diamant acl list` prints.
 
     Exit codes: 0 done; 1 failed; 2 usage, refused, or no such ACL; 130 Ctrl-C.
     """
@@ -120,7 +122,7 @@ def remove(client: KafkaClient, words: Sequence[str], force: bool) -> None:
 
 
 def _texts(words: Sequence[str]) -> Sequence[str]:
-    """One ACL in words, or several that are a word each."""
+    """Return the ACLs: either one, given word by word, or several, each one argument."""
     return words if any(" " in word for word in words) else [" ".join(words)]
 
 
@@ -183,17 +185,17 @@ def _of_cluster(client: KafkaClient) -> list[Acl]:
 
 
 def _check_somebody_is_left(client: KafkaClient, before: Collection[Acl], after: Collection[Acl]) -> None:
-    """Raise ValueError if a change leaves no one who may change ACLs, and there was someone. A super user always may."""
+    """Raise ValueError if a change takes away the last principal that may change ACLs. A super user always may."""
     if not administrators(before) or administrators(after) or _super_users(client):
         return
     raise ValueError(
-        "no one would be left who may change ACLs (ALTER on the cluster), and no super user is known: only super.users in the "
-        "brokers' configuration, and a restart, would help. Give ALTER on the cluster to someone first, or use --force"
+        "no principal could change ACLs afterwards (ALTER on the cluster), and no super user is known. Only super.users in the "
+        "brokers' configuration and a restart would help. Grant ALTER on the cluster to a principal first, or use --force"
     )
 
 
 def administrators(acls: Iterable[Acl]) -> set[str]:
-    """The principals that ACLs let change ACLs, from somewhere at least."""
+    """Return the principals that may change ACLs from at least one host."""
     allowed: set[str] = set()
     denied: set[str] = set()
     for acl in filter(_changes_acls, acls):
@@ -205,7 +207,7 @@ def administrators(acls: Iterable[Acl]) -> set[str]:
 
 
 def _super_users(client: KafkaClient) -> str:
-    """The broker's `super.users`; "" if there are none, or we may not know."""
+    """Return the broker's `super.users`; "" if there are none, or if they cannot be read."""
     node_id = client.broker_ids()[0]
     resource = {
         "resource_type": BROKER_RESOURCE,

@@ -1,4 +1,4 @@
-"""Common parts of the commands on any Kafka cluster: options, and errors as one line. Imports little, for a quick start."""
+"""Parts shared by the commands for any Kafka cluster: options and one-line errors. Imports little, for a quick start."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _USAGE = {
     ErrorCode.UNACCEPTABLE_CREDENTIAL,
     ErrorCode.RESOURCE_NOT_FOUND,
 }
-"""Refusals that the command's arguments cause."""
+"""Refusals caused by the command's arguments."""
 EXPECTED = (ValueError, BadArgument, KafkaRefusal, ConnectionFailed, CorruptBatch)
-"""Errors that are reported as one line."""
+"""Errors reported as one line."""
 _LISTS = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "topic", ErrorCode.GROUP_ID_NOT_FOUND: "group"}
-"""What to list when something is not there."""
+"""The command that lists the existing names, by error code."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -57,12 +57,12 @@ def exit_code_of(error: Exception) -> int:
 
 
 def explained(error: Exception, bootstrap: str) -> str:
-    """Return the text of one of `EXPECTED`, with the command that helps, to be pasted into a shell."""
+    """Return the text of one of `EXPECTED`, with a helpful command to paste into a shell."""
     listed = _LISTS.get(ErrorCode(error.code)) if isinstance(error, KafkaRefusal) and error.code in _LISTS else None
     if listed is None:
         return str(error)
     option = "" if bootstrap == default_bootstrap() else f" -b {shlex.quote(bootstrap)}"
-    return f"{error}. These are there: diamant {listed} list{option}"
+    return f"{error}. To list them: diamant {listed} list{option}"
 
 
 def _login(user: str) -> Login:
@@ -85,7 +85,7 @@ def _timeout(text: str | int) -> int:
 
 
 def on_cluster(command: F) -> F:
-    """Give a command `--bootstrap-server`, `--timeout` and `--user`, and a `client` as its first argument."""
+    """Add `--bootstrap-server`, `--timeout`, `--user` and `--ca` to a command, and pass it `client` as its first argument."""
 
     @click.option(
         "--bootstrap-server",
@@ -93,7 +93,7 @@ def on_cluster(command: F) -> F:
         "bootstrap",
         default=default_bootstrap,
         metavar="HOST:PORT",
-        help=f"A broker of the cluster, or several with commas. Default: ${BOOTSTRAP_VARIABLE}, else 127.0.0.1:9092.",
+        help=f"A broker of the cluster, or several, comma-separated. Default: ${BOOTSTRAP_VARIABLE}, else 127.0.0.1:9092.",
     )
     @click.option(
         "--timeout",
@@ -102,22 +102,22 @@ def on_cluster(command: F) -> F:
         default="30s",
         show_default=True,
         metavar="DURATION",
-        help="How long to try.",
+        help="How long to keep trying.",
     )
     @click.option(
         "--user",
         "user",
         envvar=USER_VARIABLE,
         metavar="NAME:PASSWORD-FILE",
-        help=f"Log in, for clusters with SASL, by SCRAM or PLAIN. Default: ${USER_VARIABLE}, else no login.",
+        help=f"The login, by SCRAM or PLAIN, for clusters with SASL. Default: ${USER_VARIABLE}, else no login.",
     )
     @click.option(
         "--ca",
         "ca",
         envvar=CA_VARIABLE,
         metavar="FILE",
-        help=f"Connect by TLS, and trust the CA in this PEM file; `system`: what the system trusts. Default: ${CA_VARIABLE}, "
-        "else no TLS.",
+        help=f"Use TLS and trust the CA in this PEM file, or the system's CAs with `system`. Default: ${CA_VARIABLE}, else "
+        "no TLS.",
     )
     @functools.wraps(command)
     def run(*args: Any, bootstrap: str, timeout_ms: int, user: str | None, ca: str | None, **options: Any) -> None:

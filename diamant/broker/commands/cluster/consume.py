@@ -1,4 +1,4 @@
-"""`diamant consume`: the records of a topic of any Kafka cluster."""
+"""`diamant consume`: print the records of a topic of any Kafka cluster."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from diamant.broker.commands.terminal.progress_text import LiveProgress
     default="start",
     show_default=True,
     metavar="WHERE",
-    help="Where to begin in each partition: start, end, an offset, -N for N before the end, or @TIME (ISO 8601 or ms).",
+    help="Where to start in each partition: start, end, an offset, -N for N before the end, or @TIME (ISO 8601 or ms).",
 )
 @click.option(
     "--group",
     "-g",
     metavar="GROUP",
-    help="Begin where this consumer group has committed, else as --offset says, and commit at the end.",
+    help="Start at the committed offsets of this consumer group, or at --offset without any, and commit at the end.",
     shell_complete=group_names,
 )
-@click.option("--count", "-n", "-c", type=click.IntRange(min=0), metavar="N", help="End after so many records.")
-@click.option("--exit", "-e", "ends", is_flag=True, help="End at the present end, instead of waiting for more.")
+@click.option("--count", "-n", "-c", type=click.IntRange(min=0), metavar="N", help="Stop after N records.")
+@click.option("--exit", "-e", "ends", is_flag=True, help="Stop at the current end instead of waiting for more.")
 @key_options("Only records of a key")
-@click.option("--json", "-J", "as_json", is_flag=True, help="One JSON object on each line, as of `diamant latest`.")
+@click.option("--json", "-J", "as_json", is_flag=True, help="Print one JSON object per line, as `diamant latest` does.")
 @click.option(
     "--format",
     "-f",
     "template",
     help="As in kcat: %t topic, %p partition, %o offset, %k key, %s value, %h headers, %T timestamp (ms), %K and %S lengths.",
 )
-@click.option("--uncommitted", is_flag=True, help="Also records of transactions that are open or were aborted.")
+@click.option("--uncommitted", is_flag=True, help="Include records of open and aborted transactions.")
 @on_cluster
 def consume(
     client: KafkaClient,
@@ -62,19 +62,19 @@ def consume(
     template: str | None,
     uncommitted: bool,
 ) -> None:
-    """Print the records of TOPIC, the value of each on a line, and then new ones until Ctrl-C.
+    """Print the records of TOPIC, one value per line, and then new records until Ctrl-C.
 
     Records of transactions are printed once they are committed (unlike Kafka's console consumer, which has --uncommitted
     as its default). A tombstone is printed as null with --json, and as an empty line without; -f shows a length of -1.
 
-    With --group all partitions are read, without becoming a member, so there is no rebalance: a group with active members is
-    refused. After the last record, after -n of them, and on Ctrl-C the group gets the offsets after what was printed (or passed
-    over for --key). An error, a closed pipe and a kill commit nothing.
+    With --group, all partitions are read without joining the group, so there is no rebalance; a group with active members is
+    refused. At the end (the last record, -n records, or Ctrl-C) the group's offsets are committed after the records printed or
+    skipped by --key. An error, a closed pipe or a kill commits nothing.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 130 Ctrl-C.
     """
     if as_json and template is not None:
-        raise ValueError("expected one of --json and --format")
+        raise ValueError("--json and --format exclude each other")
     show = _shown(topic, as_json, "%s\\n" if template is None else template)
     numbers = [one.number for one in client.topic(topic).partitions]
     if partition is not None:
@@ -98,7 +98,7 @@ def consume(
             (topic, one): position for one, position in positions.items() if committed.get((topic, one)) != position
         }
         if group is not None and moved:
-            # Ctrl-C may have left an answer unread, and brokers close idle connections.
+            # Ctrl-C may have left a response unread, and brokers close idle connections.
             client.close()
             KafkaGroup(client, group).commit(moved)
 
@@ -120,7 +120,7 @@ def _print_records(
     show: Callable[[ReadRecord], bytes],
     progress: LiveProgress,
 ) -> None:
-    """Print records; `positions` follow what was printed or passed over."""
+    """Print records. `positions` advances past each record printed or skipped."""
     out = sys.stdout.buffer
     left = count
     begin = sum(positions.values())
@@ -136,7 +136,7 @@ def _print_records(
         if key is None or read.record.key == key:
             done_bytes += out.write(show(read))
             left = None if left is None else left - 1
-        # After the record: if Ctrl-C comes between the two, the record is printed again rather than lost.
+        # After printing: if Ctrl-C interrupts in between, the record is printed again rather than lost.
         positions[read.partition] = read.record.offset + 1
         if left == 0:
             return
@@ -144,14 +144,14 @@ def _print_records(
 
 
 def _committed(client: KafkaClient, group: str) -> Mapping[Place, int]:
-    """Return what the group has committed. KafkaRefusal if it has members: a commit would be refused, too."""
+    """Return the committed offsets of the group. KafkaRefusal if it has members: a commit would be refused, too."""
     found = KafkaGroup(client, group)
     found.check_inactive()
     return found.committed(stable=True)
 
 
 def _in_range(client: KafkaClient, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
-    """Return those offsets that the partitions still have, or had last."""
+    """Return the offsets that are still within the log of their partition, its end included."""
     starts, ends = client.offsets(topic, offsets, EARLIEST), client.offsets(topic, offsets, LATEST)
     return {one: offset for one, offset in offsets.items() if starts[one] <= offset <= ends[one]}
 

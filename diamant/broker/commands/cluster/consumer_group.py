@@ -1,4 +1,4 @@
-"""The commands of `diamant group`."""
+"""`diamant group`: list, describe, reset and delete consumer groups."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ names_argument = click.argument("names", nargs=-1, required=True, metavar="GROUP
 @json_option
 @on_cluster
 def list_all(client: KafkaClient, as_json: bool) -> None:
-    """List the groups: name, type (consumer, classic, or another that the cluster has), protocol and state.
+    """List the groups with their type (consumer, classic, or others of the cluster), protocol and state.
 
     Exit codes: 0 done; 1 failed; 2 usage; 130 Ctrl-C.
     """
@@ -42,9 +42,9 @@ def list_all(client: KafkaClient, as_json: bool) -> None:
 @json_option
 @on_cluster
 def describe(client: KafkaClient, names: Sequence[str], as_json: bool) -> None:
-    """Show the members of groups, and for each partition the committed offset, the end, the lag and the owner.
+    """Show the members of groups, and the committed offset, end, lag and owner of each partition.
 
-    The end is that of the log, records of open transactions included. With --json a list of objects, one for each group.
+    The end is the log end offset, including open transactions. With --json, prints a list with one object per group.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such group; 130 Ctrl-C.
     """
@@ -83,7 +83,7 @@ def describe(client: KafkaClient, names: Sequence[str], as_json: bool) -> None:
     multiple=True,
     required=True,
     metavar="TOPIC[:PARTITION]",
-    help="What to reset; may be repeated.",
+    help="A topic or partition to reset; may be repeated.",
     shell_complete=topic_names,
 )
 @click.option(
@@ -91,13 +91,13 @@ def describe(client: KafkaClient, names: Sequence[str], as_json: bool) -> None:
     "where",
     required=True,
     metavar="WHERE",
-    help="As `consume -o`: start, end, an offset, -N for N before the end, or @TIME (ISO 8601 or ms); +N is N after what is "
-    "committed. Out of range is the nearer bound.",
+    help="As for `consume -o`: start, end, an offset, -N for N before the end, or @TIME (ISO 8601 or ms); +N is N after the "
+    "committed offset. An offset out of range becomes the nearer bound.",
 )
-@click.option("--dry-run", is_flag=True, help="Only print what would be committed.")
+@click.option("--dry-run", is_flag=True, help="Only print the offsets that would be committed.")
 @on_cluster
 def reset(client: KafkaClient, name: str, topics: Sequence[str], where: str, dry_run: bool) -> None:
-    """Commit other offsets for GROUP, which must have no active members, and print those before and after.
+    """Commit new offsets for GROUP, and print the old and the new ones. The group must have no active members.
 
     A group that does not exist is created.
 
@@ -124,7 +124,7 @@ def reset(client: KafkaClient, name: str, topics: Sequence[str], where: str, dry
 @names_argument
 @on_cluster
 def delete(client: KafkaClient, names: Sequence[str]) -> None:
-    """Delete groups and their committed offsets. One that cannot be deleted does not keep the others.
+    """Delete groups and their committed offsets. If one cannot be deleted, the others still are.
 
     Exit codes: 0 done; 1 failed; 2 usage, no such group, or it has members; 130 Ctrl-C.
     """
@@ -137,7 +137,7 @@ def delete(client: KafkaClient, names: Sequence[str]) -> None:
 
 
 def _each(client: KafkaClient, names: Iterable[str], action: Callable[[str], None]) -> int:
-    """Do it for each group; report an error and continue with the next. Return the exit code of the last error."""
+    """Run `action` for each group. Reports an error and continues with the next. Returns the exit code of the last error."""
     exit_code = EXIT_DONE
     for name in dict.fromkeys(names):
         try:
@@ -145,7 +145,7 @@ def _each(client: KafkaClient, names: Iterable[str], action: Callable[[str], Non
         except EXPECTED as error:
             exit_code = exit_code_of(error)
             say(explained(error, client.bootstrap), group=name)
-            # The next group must not read a late answer about this one.
+            # The next group must not read a late response for this one.
             client.close()
     return exit_code
 
@@ -170,9 +170,7 @@ def _moved(
         raise ValueError(f"--to {where}: expected a number after +")
     for number in numbers:
         if (topic, number) not in before:
-            raise ValueError(
-                f"--to {where}: nothing is committed for {topic}-{number}, so there is nothing to count from"
-            )
+            raise ValueError(f"--to {where}: nothing is committed for {topic}-{number}, so +N has no starting point")
     starts, ends = client.offsets(topic, numbers, EARLIEST), client.offsets(topic, numbers, LATEST)
     return {one: min(max(before[topic, one] + int(where), starts[one]), ends[one]) for one in numbers}
 

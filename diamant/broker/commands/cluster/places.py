@@ -1,4 +1,4 @@
-"""Places in partitions as options name them: `start`, `end`, an offset, `-N` before the end, `@TIME`."""
+"""Places in partitions as options give them: `start`, `end`, an offset, `-N` before the end, `@TIME`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
 def place_offsets(
     client: KafkaClient, topic: str, numbers: list[int], where: str, *, committed: bool
 ) -> Mapping[int, int]:
-    """Return the offset of a place in each partition; out of range, the nearer bound. ValueError for text that names no place.
+    """Return the offset of a place in each partition. An offset out of range becomes the nearer bound. ValueError for other text.
 
-    `committed`: the end is that of readers with read_committed.
+    `committed`: the end is the last stable offset, as for read_committed.
     """
     if where in ("start", "beginning", "earliest"):
         return client.offsets(topic, numbers, EARLIEST)

@@ -1,4 +1,4 @@
-"""`diamant produce`: lines become records of a topic of any Kafka cluster."""
+"""`diamant produce`: write lines as records to a topic of any Kafka cluster."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 @click.command()
 @click.argument("topic", shell_complete=topic_names)
 @click.argument("file", type=click.File("rb"), default="-")
-@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="To this partition.")
-@click.option("--key-delimiter", "-K", metavar="TEXT", help="The text before it in a line is the key.")
+@click.option("--partition", "-p", type=click.IntRange(min=0), metavar="N", help="Write to this partition.")
+@click.option("--key-delimiter", "-K", metavar="TEXT", help="In each line, the text before TEXT is the key.")
 @key_options("The key of every record")
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be repeated.")
 @click.option(
-    "--null", "-Z", "is_null", is_flag=True, help="An empty value, or key, is null: a value of null deletes a key."
+    "--null", "-Z", "is_null", is_flag=True, help="Write an empty value or key as null. A null value deletes a key."
 )
-@click.option("--json", "as_json", is_flag=True, help="Lines as `diamant consume --json` and `latest` print them.")
+@click.option("--json", "as_json", is_flag=True, help="Read lines as `diamant consume --json` and `latest` print them.")
 @click.option(
     "--compression",
     "-z",
     type=click.Choice(CODEC_NAMES),
     default="none",
     show_default=True,
-    help="The codec of batches.",
+    help="The compression codec of batches.",
 )
 @on_cluster
 def produce(
@@ -56,16 +56,16 @@ def produce(
     as_json: bool,
     compression: str,
 ) -> None:
-    """Write each line of FILE, or of standard input, to TOPIC, as the value of a record.
+    """Write each line of FILE, or of standard input, to TOPIC as the value of a record.
 
-    Keys choose partitions as in Kafka's own producer. The command ends when all replicas in sync have everything. An error
-    names its lines and ends the command; some of the lines around them may be written, too. With --json, the
-    topic, the partition and the offset in a line are ignored.
+    Keys choose partitions as in Kafka's own producer. The command ends when all in-sync replicas have all records. An error
+    names its lines and ends the command; lines near them may have been written. With --json, the topic, partition and offset in
+    a line are ignored.
 
-    Exit codes: 0 done; 1 failed; 2 usage, also a line that cannot be read, or no such topic; 130 Ctrl-C.
+    Exit codes: 0 done; 1 failed; 2 usage, an unreadable line, or no such topic; 130 Ctrl-C.
     """
     if as_json and (key_delimiter is not None or key is not None or is_null):
-        raise ValueError("--json: lines have their own keys and nulls: leave out --key, --key-delimiter and --null")
+        raise ValueError("--json excludes --key, --key-delimiter and --null: the lines have their own keys and nulls")
     if key_delimiter is not None and (not key_delimiter or key is not None):
         raise ValueError("--key-delimiter: expected a text, and no --key")
     delimiter = None if key_delimiter is None else key_delimiter.encode(errors="surrogateescape")
@@ -89,9 +89,9 @@ def produce(
 
 
 def lines_of(file: BinaryIO, idle: Callable[[], object]) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines with their numbers, without newlines; `idle` is called before a wait for more.
+    """Yield the lines with their numbers, without newlines. Calls `idle` before waiting for more.
 
-    BadArgument for one of more than `MAX_LINE_BYTES`.
+    BadArgument for a line of more than `MAX_LINE_BYTES`.
     """
     number, rest = 0, b""
     read = getattr(file, "read1", file.read)
@@ -101,7 +101,7 @@ def lines_of(file: BinaryIO, idle: Callable[[], object]) -> Iterator[tuple[int, 
             number += 1
             yield number, line
         if len(rest) > MAX_LINE_BYTES:
-            raise BadArgument(f"line {number + 1}: has more than {MAX_LINE_BYTES} bytes")
+            raise BadArgument(f"line {number + 1} has more than {MAX_LINE_BYTES} bytes")
         if len(data) < CHUNK_BYTES:
             idle()
     if rest:
@@ -127,7 +127,7 @@ def _json_record(line: bytes) -> Record:
 
 
 def _size(file: BinaryIO) -> int:
-    """Return the size of a file that has one; of a pipe 0."""
+    """Return the size of a file, or 0 for a pipe."""
     try:
         return os.fstat(file.fileno()).st_size
     except OSError:

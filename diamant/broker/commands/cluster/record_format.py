@@ -1,4 +1,4 @@
-"""Records as text by a template, with the names that kcat has: `%k=%s`."""
+"""Templates that format records as text, with kcat's names: `%k=%s`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def record_format(topic: str, template: str) -> Callable[[ReadRecord], bytes]:
         elif name in _FIELDS:
             parts.append(_FIELDS[name])
         else:
-            raise ValueError(f"--format: there is no {match[0].decode(errors='replace')}")
+            raise ValueError(f"--format: unknown name {match[0].decode(errors='replace')}")
     parts.append(text[position:])
     return lambda read: b"".join(part if isinstance(part, bytes) else part(read) for part in parts)
 

@@ -1,4 +1,4 @@
-"""The commands of `diamant topic`."""
+"""`diamant topic`: list, create, describe, alter and delete topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAST_DELETE_BY_NAME = 5
 TOPIC_RESOURCE = 2
 SET, DELETE = 0, 1
 DYNAMIC_TOPIC_CONFIG = 1
-"""The source of a configuration that was set for the topic itself."""
+"""The source of a configuration set on the topic itself."""
 
 config_option = click.option(
     "--config", "-c", "configs", multiple=True, metavar="NAME=VALUE", help="A configuration; may be repeated."
@@ -25,11 +25,11 @@ config_option = click.option(
 
 
 @click.command("list")
-@click.option("--all", "-a", "is_all", is_flag=True, help="With internal topics.")
+@click.option("--all", "-a", "is_all", is_flag=True, help="Include internal topics.")
 @json_option
 @on_cluster
 def list_topics(client: KafkaClient, is_all: bool, as_json: bool) -> None:
-    """List the topics, a name on each line; with --json a list of objects with the number of partitions.
+    """List the topics, one name per line. With --json, prints a list of objects with the number of partitions.
 
     Exit codes: 0 done; 1 failed; 2 usage; 130 Ctrl-C.
     """
@@ -51,7 +51,7 @@ def create(
 ) -> None:
     """Create the topic NAME.
 
-    Exit codes: 0 done; 1 failed; 2 usage, refused, or there is one of that name; 130 Ctrl-C.
+    Exit codes: 0 done; 1 failed; 2 usage, refused, or the topic exists; 130 Ctrl-C.
     """
     topic = {
         "name": name,
@@ -67,7 +67,7 @@ def create(
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=topic_names)
 @on_cluster
 def delete(client: KafkaClient, names: Sequence[str]) -> None:
-    """Delete topics. One that cannot be deleted does not keep the others.
+    """Delete topics. If one cannot be deleted, the others still are.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 130 Ctrl-C.
     """
@@ -82,7 +82,7 @@ def delete(client: KafkaClient, names: Sequence[str]) -> None:
 @json_option
 @on_cluster
 def describe(client: KafkaClient, name: str, as_json: bool) -> None:
-    """Show the partitions of the topic NAME with their leaders, and the configurations that were set for it.
+    """Show the partitions of the topic NAME, their leaders, and the configurations set on the topic.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 130 Ctrl-C.
     """
@@ -111,10 +111,10 @@ def describe(client: KafkaClient, name: str, as_json: bool) -> None:
 @click.argument("name", shell_complete=topic_names)
 @click.option("--partitions", "-p", type=click.IntRange(min=1), help="The number of partitions; it can only grow.")
 @config_option
-@click.option("--unset", "-u", multiple=True, metavar="NAME", help="A configuration to put back to the broker's value.")
+@click.option("--unset", "-u", multiple=True, metavar="NAME", help="A configuration to reset to the broker's value.")
 @on_cluster
 def alter(client: KafkaClient, name: str, partitions: int | None, configs: Sequence[str], unset: Sequence[str]) -> None:
-    """Change configurations of the topic NAME, or give it more partitions. Configurations come first.
+    """Change configurations of the topic NAME, then add partitions.
 
     Exit codes: 0 done; 1 failed; 2 usage, refused, or no such topic; 130 Ctrl-C.
     """

@@ -1,6 +1,6 @@
-"""`diamant user`: who may log in by SCRAM, in any Kafka cluster.
+"""`diamant user`: manage the SCRAM users of any Kafka cluster.
 
-Passwords never travel: salt and salted password do, as with `kafka-configs` (KIP-554).
+Passwords are never sent, only the salt and the salted password, as by `kafka-configs` (KIP-554).
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _NAMES = {mechanism.number: mechanism.name for mechanism in SCRAM_MECHANISMS.val
 
 @click.command()
 @click.argument("name")
-@click.option("--password-file", "path", type=click.Path(), help="A file with the password. Without it you are asked.")
+@click.option("--password-file", "path", type=click.Path(), help="A file with the password. Default: ask for it.")
 @click.option(
     "--iterations",
     "-i",
     type=click.IntRange(MIN_ITERATIONS, MAX_ITERATIONS),
     default=MIN_ITERATIONS,
     show_default=True,
-    help="The work that each guess at the password takes.",
+    help="SCRAM iterations: the cost of each guess at the password.",
 )
 @on_cluster
 def add(client: KafkaClient, name: str, path: str | None, iterations: int) -> None:
-    """Let the user NAME log in with a password, by SCRAM-SHA-256 and SCRAM-SHA-512; or give the user another password.
+    """Add the user NAME for SCRAM-SHA-256 and SCRAM-SHA-512, or change the user's password.
 
     Exit codes: 0 done; 1 failed; 2 usage, or refused; 130 Ctrl-C.
     """
     password = click.prompt("Password", hide_input=True, confirmation_prompt=True) if path is None else _password(path)
-    # One request for each: a user may stand in one only once.
+    # One request per mechanism: a request may name a user only once.
     for mechanism in SCRAM_MECHANISMS.values():
         _alter(client, name, upsertions=[_credential(name, mechanism, password, iterations)])
 
@@ -56,7 +56,7 @@ def add(client: KafkaClient, name: str, path: str | None, iterations: int) -> No
 @json_option
 @on_cluster
 def list_users(client: KafkaClient, as_json: bool) -> None:
-    """List the users that may log in by SCRAM, with their mechanisms.
+    """List the SCRAM users with their mechanisms.
 
     Exit codes: 0 done; 1 failed; 2 usage; 130 Ctrl-C.
     """
@@ -71,7 +71,7 @@ def list_users(client: KafkaClient, as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @on_cluster
 def remove(client: KafkaClient, names: Sequence[str]) -> None:
-    """Let users log in no longer by SCRAM. Connections that they have open stay until they end, or authenticate again.
+    """Remove SCRAM users. Their open connections stay until they end or authenticate again.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such user; 130 Ctrl-C.
     """
@@ -111,7 +111,7 @@ def _alter(client: KafkaClient, name: str, **changes: Any) -> None:
 
 
 def _users(client: KafkaClient) -> dict[str, list[str]]:
-    """The mechanisms of each user, by name."""
+    """Return the mechanisms of each user, by name."""
     answer = client.any_broker().ask(DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": None}, timeout_s=client.timeout_s)
     if answer["error_code"] not in (0, ErrorCode.RESOURCE_NOT_FOUND):
         raise KafkaRefusal("users", answer["error_code"], answer["error_message"])

@@ -1,1 +1,1 @@
-"""Parts that commands share: asking a broker, options, output, exit codes."""
+"""Parts shared by commands: calls to a broker, options, output, exit codes."""

@@ -1,4 +1,4 @@
-"""One call of a command that asks a running broker: the broker, its answer on the terminal, and the progress of its job."""
+"""One run of a command against a running broker: its client, the output on the terminal, and the progress of the job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKEN_VARIABLE = "DIAMANT_TOKEN_FILE"
 
 
 class Asked:
-    """One call of such a command."""
+    """One run of such a command."""
 
     def __init__(
         self,
@@ -42,16 +42,16 @@ class Asked:
         self.as_json = as_json
         self.admin = Admin(bootstrap, token_file=token_file, timeout_s=self.timeout_s, login=_login(user), ca_file=ca)
         self.job: str | None = None
-        """The job that is waited for, once the broker has named it."""
+        """The ID of the job in progress, once the broker has returned it."""
         self.has_begun = False
-        """True once the broker was asked for a job."""
+        """True once a job was requested from the broker."""
         self._token_file = token_file
         self._user = user
         self._ca = ca
         self._status: Status | None = None
 
     def command(self, *words: str) -> str:
-        """Return another command for the same broker, to be pasted into a shell."""
+        """Return another command for the same broker, ready to paste into a shell."""
         options = [] if self.bootstrap == default_bootstrap() else ["-b", self.bootstrap]
         if self._token_file not in (None, os.environ.get(TOKEN_VARIABLE)):
             options += ["--token-file", str(self._token_file)]
@@ -62,7 +62,7 @@ class Asked:
         return shlex.join(["diamant", *words, *options])
 
     def show(self, fields: Mapping[str, Any], show: Callable[[Console], object]) -> None:
-        """Print an answer: as JSON if that was asked for, else what `show` prints to the console it gets."""
+        """Print an answer: as JSON with --json, otherwise by calling `show` with a console."""
         self.end_progress()
         if self.as_json:
             click.echo(json.dumps(fields))
@@ -70,7 +70,7 @@ class Asked:
             show(self.console())
 
     def console(self, *, stderr: bool = False) -> Console:
-        """A console of rich; where there is no terminal lines are as long as they need to be, and tables as wide as $COLUMNS."""
+        """Return a rich console. Without a terminal, lines are not wrapped, and tables are $COLUMNS wide."""
         from rich.console import Console
 
         file = sys.stderr if stderr else sys.stdout
@@ -78,8 +78,8 @@ class Asked:
         return Console(stderr=stderr, width=width, highlight=False, soft_wrap=not file.isatty())
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:
-        """Show how far a job is, on standard error if that is a terminal."""
-        if "job" in progress:  # What the command does by itself is no job of the broker.
+        """Show the progress of a job on standard error, if that is a terminal."""
+        if "job" in progress:  # Work of the command itself is not a job of the broker.
             self.job, self.has_begun = progress["job"], True
         if self.as_json or not sys.stderr.isatty():
             return
@@ -89,7 +89,7 @@ class Asked:
         self._status.update(progress_text(progress))
 
     def end_progress(self) -> None:
-        """Take away what shows it: something else is to be read. What comes later shows it again."""
+        """Clear the progress line before other output. The next progress shows it again."""
         if self._status is not None:
             self._status.stop()
             self._status = None

@@ -1,4 +1,4 @@
-"""Names of topics and groups for shell completion. A broker has a second to answer; after any failure there are no names."""
+"""Topic and group names for shell completion. A broker has one second to answer; any failure completes to nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_S = 1.0
 
 
 def topic_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the topics with this prefix; internal ones only if it begins with an underscore."""
+    """Return the topics with this prefix. Internal topics only if the prefix starts with an underscore."""
     is_all = incomplete.startswith("_")
     return _asked(
         context,
@@ -42,9 +42,9 @@ def _asked(context: click.Context, incomplete: str, names: Callable[[KafkaClient
             with _client(context.params) as client:
                 found.extend(sorted(one for one in names(client) if one.startswith(incomplete)))
         except Exception:
-            pass  # The user is typing: an error would appear in the middle of the line.
+            pass  # An error would be printed into the line that the user is typing.
 
-    # The limit covers everything, also the lookup of hosts, which no socket timeout bounds.
+    # The limit covers everything, including name resolution, which has no socket timeout.
     thread = Thread(target=ask, daemon=True)
     thread.start()
     thread.join(MOST_S)
@@ -52,7 +52,7 @@ def _asked(context: click.Context, incomplete: str, names: Callable[[KafkaClient
 
 
 def _client(given: Mapping[str, Any]) -> KafkaClient:
-    """Connect as the command would, by the options that stand in the line already, or the environment."""
+    """Connect as the command would: by the options typed so far, or the environment."""
     from diamant.broker.client.kafka_client import KafkaClient
 
     login, tls = None, None

@@ -1,4 +1,4 @@
-"""An explanation, as text for a terminal."""
+"""Explanations as text for a terminal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def show_explanation(
     *,
     clock: str = "the broker's clock",
 ) -> None:
-    """Print an explanation: for each partition that has something to tell a heading, and what keeps it or its records."""
+    """Print an explanation. Each partition with a finding has a heading and the reasons that keep it or its records."""
     from rich.markup import escape
 
     is_of_records = found["key"] is not None or found["offset"] is not None or is_tombstones
@@ -70,7 +70,7 @@ def _heading(console: Console, one: Mapping[str, Any]) -> None:
 
 
 def _whole(console: Console, one: Mapping[str, Any], now_ms: int) -> None:
-    """Print what keeps a partition from being clean."""
+    """Print why a partition is not clean."""
     is_compacted = "compact" in one["cleanup_policy"]
     rows = []
     if one["gates"]:
@@ -80,12 +80,12 @@ def _whole(console: Console, one: Mapping[str, Any], now_ms: int) -> None:
     if is_compacted:
         rows.append(("next round", _when(one["next_round_ms"], now_ms, "none, as things are")))
     if one["gates"] and one["change"] is not None:
-        rows.append(("to have it now", _change(one["change"])))
+        rows.append(("to clean now", _change(one["change"])))
     _print_rows(console, rows)
 
 
 def _records(console: Console, one: Mapping[str, Any], now_ms: int, limit: int | None, *, with_groups: bool) -> None:
-    """Print records, with what is the same of several in a row told once."""
+    """Print records. Consecutive records with the same reasons share one list of them."""
     shown = (
         one["records"]
         if limit is None or len(one["records"]) <= limit
@@ -114,25 +114,25 @@ def _title(record: Mapping[str, Any]) -> str:
 
 
 def _rows(record: Mapping[str, Any], now_ms: int, *, with_groups: bool) -> list[tuple[str, str]]:
-    """Return the text about a record, without the record's identity."""
+    """Return the rows below a record's title."""
     goes = _when(record["goes_ms"], now_ms, "never, as things are")
     if record["segment"].endswith(".deleted"):
         goes = f"out of the log; the file {_when(record['leaves_disk_ms'], now_ms, 'at the next stop')}"
     rows = [
         ("kept by", _gates(record["gates"], now_ms)),
-        ("goes", ("" if record["bound"] == "exact" else f"at the {record['bound']} ") + goes),
+        ("removed", ("" if record["bound"] == "exact" else f"at the {record['bound']} ") + goes),
     ]
     if record["change"] is not None:
-        rows.append(("to have it go now", _change(record["change"])))
+        rows.append(("to remove now", _change(record["change"])))
     if with_groups:
         rows.append(("groups behind", _groups(record["groups_behind"])))
     return rows
 
 
 def _print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:
-    """Print names with their texts, further lines below the first; not as a table, which would end in blanks.
+    """Print names and their texts, with continuation lines indented. Not a table: that would leave trailing blanks.
 
-    Commands are lines of their own and not divided: they are there to be pasted.
+    Each command is on a line of its own and never wrapped, so that it can be pasted.
     """
     from rich.text import Text
 

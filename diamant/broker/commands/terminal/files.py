@@ -1,4 +1,4 @@
-"""Common parts of the commands on log files: errors as one line, bytes and times as text, a progress bar."""
+"""Parts shared by the commands for log files: one-line errors, bytes and times as text, a progress bar."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _WHITESPACE = "\n\r\t"
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Turn what a user can do something about into one line on standard error and exit code 1."""
+    """Turn errors that a user can fix into one line on standard error and exit code 1."""
     try:
         yield
     except StorageError as error:
         fail(str(error))
     except BrokenPipeError:
-        raise  # click knows what to do when a pager is closed
+        raise  # click handles a closed pager
     except OSError as error:
         reason = error.strerror or str(error)
         fail(f"{error.filename}: {reason}" if error.filename else reason)
@@ -40,7 +40,7 @@ def show_problem(problem: Problem) -> None:
 
 
 def problem_fields(problem: Problem) -> dict[str, Any]:
-    """Return a problem as what JSON can hold."""
+    """Convert a problem for JSON."""
     return {"file": problem.path, "position": problem.position, "reason": problem.reason}
 
 
@@ -48,12 +48,12 @@ def problem_fields(problem: Problem) -> dict[str, Any]:
 
 
 def counted(count: int, what: str, plural: str | None = None) -> str:
-    """Return a number and what is counted: `1 segment`, `2 segments`; `plural` where it is not the word with an s."""
+    """Return a count with its noun: `1 segment`, `2 segments`. `plural` is for nouns whose plural is not an added s."""
     return f"{count:,} {what if count == 1 else plural or f'{what}s'}"
 
 
 def size_text(size: int) -> str:
-    """Return a number of bytes as people read it: 512 B, 1.5 KiB, 20.0 MiB."""
+    """Return a size in bytes as text: 512 B, 1.5 KiB, 20.0 MiB."""
     if size < 1024:
         return f"{size} B"
     power = min(4, (size.bit_length() - 1) // 10)
@@ -61,12 +61,12 @@ def size_text(size: int) -> str:
 
 
 def visible(text: str) -> str:
-    """Return foreign text in a form that a terminal only shows: everything that is not printable becomes an escape."""
+    """Make foreign text safe for a terminal: every character that is not printable becomes an escape."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def bytes_text(data: bytes | None) -> str:
-    """Return bytes for people: `null`, text in quotes if all of it can be printed, else hexadecimal."""
+    """Return bytes as text: `null`, a quoted text if all of it is printable, else hexadecimal."""
     if data is None:
         return "null"
     text = _printable(data)
@@ -74,7 +74,7 @@ def bytes_text(data: bytes | None) -> str:
 
 
 def bytes_json(data: bytes | None) -> str | dict[str, str] | None:
-    """Return bytes for JSON: null, a string if all of it can be printed, else `{"base64": ...}`."""
+    """Convert bytes for JSON: null, a string if all of it is printable, else `{"base64": ...}`."""
     if data is None:
         return None
     text = _printable(data)
@@ -90,7 +90,7 @@ def _printable(data: bytes) -> str | None:
 
 
 def time_text(time_ms: int | None) -> str:
-    """Return a time in ms since 1970 as text, in UTC; `-` for none."""
+    """Return a time in ms since 1970 as text, in UTC; `-` for None."""
     if time_ms is None or time_ms == -1:
         return "-"
     try:
@@ -104,7 +104,7 @@ def time_text(time_ms: int | None) -> str:
 
 
 class Bar:
-    """A progress bar of bytes read, on standard error; shown on a terminal only."""
+    """A progress bar of bytes read, on standard error, shown only on a terminal."""
 
     def __init__(self, progress: Progress | None, task: TaskID | None) -> None:
         self._progress = progress
@@ -116,7 +116,7 @@ class Bar:
             self._progress.advance(self._task, count)
 
     def hide(self) -> None:
-        """Make room for lines on the same terminal."""
+        """Hide the bar while other lines are printed."""
         if self._progress is not None:
             self._progress.stop()
 

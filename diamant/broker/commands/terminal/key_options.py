@@ -1,4 +1,4 @@
-"""The options by which commands take a key: as text, in hexadecimal, in base64, or as the bytes of a file."""
+"""Options for a key: as text, in hexadecimal, in base64, or as the bytes of a file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from diamant.storage.input_file import read_input
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_KEY_BYTES = 6 * 1024 * 1024
-"""The most that fits into a request in base64 (`json_body.MAX_KEYED_BODY_BYTES`); topics have max.message.bytes."""
+"""The longest key that fits a request in base64 (`json_body.MAX_KEYED_BODY_BYTES`). Topics limit keys by max.message.bytes."""
 
 
 def key_options(what: str) -> Callable[[F], F]:
-    """Give a command the options, and the key as `key`: bytes, or None if none of them is there. `what`: what it is good for."""
+    """Add the options to a command and pass it `key`: bytes, or None without any of them. `what` is the purpose, for the help."""
 
     def decorate(command: F) -> F:
         @functools.wraps(command)
@@ -36,13 +36,13 @@ def key_options(what: str) -> Callable[[F], F]:
 
         for option in reversed(
             (
-                click.option("--key", "-k", help=f"{what}: the key, as text."),
-                click.option("--key-hex", metavar="HEX", help="The key, in hexadecimal."),
-                click.option("--key-base64", metavar="BASE64", help="The key, in base64."),
+                click.option("--key", "-k", help=f"{what}: the key as text."),
+                click.option("--key-hex", metavar="HEX", help="The key in hexadecimal."),
+                click.option("--key-base64", metavar="BASE64", help="The key in base64."),
                 click.option(
                     "--key-file",
                     type=click.Path(exists=True, dir_okay=False),
-                    help="The key: all bytes of this file, including a line end at its end.",
+                    help="A file with the key: all of its bytes, including a newline at the end.",
                 ),
             )
         ):
@@ -53,23 +53,21 @@ def key_options(what: str) -> Callable[[F], F]:
 
 
 def required(key: bytes | None) -> bytes:
-    """Return the key of a command that needs one; without it the command ends."""
+    """Return the key of a command that requires one. Without a key, the command fails."""
     if key is None:
-        fail("expected one of --key, --key-hex, --key-base64 and --key-file", EXIT_USAGE)
+        fail("expected one of --key, --key-hex, --key-base64, --key-file", EXIT_USAGE)
     return key
 
 
 def _key(text: str | None, in_hex: str | None, in_base64: str | None, file: str | None) -> bytes | None:
-    """Return the key. An empty text is refused: it is what a shell hands over for a variable that is not set."""
+    """Return the key. An empty text is refused: a shell passes it for an unset variable."""
     given = [one for one in (text, in_hex, in_base64, file) if one is not None]
     if len(given) > 1:
         fail("expected only one of --key, --key-hex, --key-base64 and --key-file", EXIT_USAGE)
     if text is not None:
         if not text:
-            fail(
-                '--key is empty: is a variable not set? If the key is meant that has no bytes: --key-hex ""', EXIT_USAGE
-            )
-        # What a shell hands over need not be UTF-8.
+            fail('--key is empty: is a variable not set? For the key without bytes, use --key-hex ""', EXIT_USAGE)
+        # An argument from the shell need not be UTF-8.
         return text.encode(errors="surrogateescape")
     try:
         if in_hex is not None:
@@ -77,7 +75,7 @@ def _key(text: str | None, in_hex: str | None, in_base64: str | None, file: str 
         if in_base64 is not None:
             return base64.b64decode(in_base64, validate=True)
     except (ValueError, binascii.Error):
-        # Without the key: errors end up in logs.
+        # The message leaves the key out, because errors end up in logs.
         form = "--key-hex: this is not hexadecimal" if in_hex is not None else "--key-base64: this is not base64"
         fail(form, EXIT_USAGE)
     if file is None:

@@ -1,4 +1,4 @@
-"""Groups of commands that import a command only when it is run or its own help is asked for."""
+"""Command groups that import a command only to run it or to print its help."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail, no
 
 
 class LazyCommand(NamedTuple):
-    """The location of a command, `module:function`, and its line in the help of the group."""
+    """The location of a command (`module:function`), and its line in the group's help."""
 
     target: str
     help: str
 
     def is_there(self) -> bool:
-        """Tell whether the module can be found, without importing it."""
+        """Return whether the module exists, without importing it."""
         return find_spec(self.target.partition(":")[0]) is not None
 
     def load(self) -> click.Command:
         """Import the command."""
         module, _, function = self.target.partition(":")
         command = getattr(import_module(module), function)
-        assert isinstance(command, click.Command), f"{self.target} is no command"
+        assert isinstance(command, click.Command), f"{self.target} is not a command"
         return command
 
 
 class LazyGroup(click.Group):
-    """A group of ordinary commands and of those in the table `lazy` whose modules are there."""
+    """A group of ordinary commands, and of the commands in `lazy` whose modules exist."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand], **fields: Any) -> None:
         super().__init__(*args, **fields)
@@ -43,7 +43,7 @@ class LazyGroup(click.Group):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Ctrl-C ends it with its own exit code, and with --json what is wrong with arguments is JSON, too."""
+        """Run the command. Ctrl-C has its own exit code. With --json, errors in the arguments are JSON, too."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -54,16 +54,16 @@ class LazyGroup(click.Group):
             fail(error.format_message(), error.exit_code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in order."""
+        """Return all names, sorted."""
         return sorted({*super().list_commands(ctx), *self.lazy})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, imported if need be; None if there is none."""
+        """Return the command with that name, importing it if necessary; None if there is none."""
         found = self.lazy.get(cmd_name)
         return super().get_command(ctx, cmd_name) if found is None else found.load()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands, which needs no import."""
+        """Write the list of commands, without importing them."""
         rows = []
         for name in self.list_commands(ctx):
             found = self.lazy.get(name)

@@ -1,8 +1,8 @@
-"""The progress of a job or a round as text, and that of what a command does by itself as one line that replaces itself.
+"""The progress of a job or a cleaning round as text, and a command's own progress as a line that updates in place.
 
     12 %, 3.1 MiB, 1.2 MiB/s, 18s left
 
-Imports little: commands on clusters are over in a tenth of a second.
+Imports little: a command for a cluster takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CLEAR = "\r\x1b[K"
 
 
 def progress_text(progress: Mapping[str, Any]) -> str:
-    """Return how far a job is: its stage, and how much of it is done, how fast and for how long yet, as soon as that is known."""
+    """Return a job's progress: its stage and, once known, the share done, the rate and the time left."""
     from diamant.broker.commands.terminal.files import size_text
 
     stage, done, total, unit = (progress[name] for name in ("stage", "done", "total", "unit"))
@@ -40,7 +40,7 @@ def progress_text(progress: Mapping[str, Any]) -> str:
 
 
 def round_text(one: Mapping[str, Any]) -> str:
-    """Return how far a round of the cleaner is."""
+    """Return the progress of a cleaning round."""
     step = f", {one['step']}" if one["step"] else ""
     return progress_text(
         {
@@ -55,7 +55,7 @@ def round_text(one: Mapping[str, Any]) -> str:
 
 
 class LiveProgress:
-    """A line that is taken away when the `with` ends. `is_shown`: not where the terminal shows what comes out of the command."""
+    """A progress line, cleared at the end of the `with`. Use `is_shown=False` if the output itself goes to the terminal."""
 
     def __init__(self, *, is_shown: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -65,7 +65,7 @@ class LiveProgress:
         self._is_there = False
 
     def tell(self, done_bytes: int, share: float | None = None) -> None:
-        """Show how much is done, and `share` of it all (0 to 1) if that is known."""
+        """Show the bytes done and, if known, `share`: the part of the total, 0 to 1."""
         now = self._clock()
         if not self._is_shown or now < self._next:
             return
@@ -83,7 +83,7 @@ class LiveProgress:
         self.show(", ".join(parts))
 
     def show(self, text: str) -> None:
-        """Show a text, at most every `PAUSE_S` and from `FIRST_S` on."""
+        """Show a text: the first after `FIRST_S`, then at most one per `PAUSE_S`."""
         now = self._clock()
         if self._is_shown and now >= self._next:
             self._next, self._is_there = now + PAUSE_S, True

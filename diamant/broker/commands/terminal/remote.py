@@ -1,4 +1,4 @@
-"""Common parts of the commands on a running broker: options, errors as one line, progress, exit codes.
+"""Parts shared by the commands for a running broker: options, one-line errors, progress, exit codes.
 
     @click.command()
     @click.argument("topic")
@@ -8,11 +8,11 @@
         asked.show(report, lambda: print_tables(report))
         sys.exit(EXIT_DONE if ... else EXIT_NOT_SO)
 
-Exit codes: 0 done; 1 failed (no broker, an error there, not in time); 2 usage, also an argument that the broker
-refuses; 3 not (yet) so, for commands that answer a question; 4 nothing was found, for those that were to remove
-something; 130 Ctrl-C, which ends no job in the broker, so the command says what still runs there.
+Exit codes: 0 done; 1 failed (no broker, an error in it, or a timeout); 2 usage, or an argument that the broker refuses; 3 the
+answer is no, or not yet; 4 nothing was found to remove; 130 Ctrl-C. Ctrl-C ends no job in the broker, so the command names the
+job that continues.
 
-Also the reasons why a certificate has no claim about partitions, for a terminal: place by place, each once.
+Also prints the reasons why a certificate has no claim about partitions, each place once.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def duration(text: str | int) -> int:
-    """A duration as a text like `8d`, in milliseconds; the `type` of an option."""
+    """Parse a duration such as `8d`, in ms: the `type` of an option."""
     try:
         return parse_duration_ms(text)
     except ValueError as error:
@@ -69,7 +69,7 @@ def duration(text: str | int) -> int:
 
 
 def asking(command: F) -> F:
-    """Give a command an `asked`, and its options: which broker, `--token-file`, `--user`, `--ca`, `--timeout` and `--json`."""
+    """Pass a command `asked`, and add `--bootstrap-server`, `--token-file`, `--user`, `--ca`, `--timeout` and `--json`."""
 
     @functools.wraps(command)
     def run(
@@ -109,27 +109,27 @@ _OPTIONS = (
         "bootstrap",
         default=default_bootstrap,
         metavar="HOST:PORT",
-        help="The broker's Kafka address; the address of HTTP is found by itself. "
+        help="The broker's Kafka address, which also leads to its HTTP address. "
         f"Default: ${BOOTSTRAP_VARIABLE}, else {DEFAULT_BOOTSTRAP}.",
     ),
     click.option(
         "--token-file",
         type=click.Path(dir_okay=False),
         default=lambda: os.environ.get(TOKEN_VARIABLE),
-        help=f"File with the broker's token, if it requires one. Default: ${TOKEN_VARIABLE}.",
+        help=f"A file with the broker's token, if it requires one. Default: ${TOKEN_VARIABLE}.",
     ),
     click.option(
         "--user",
         metavar="NAME:PASSWORD-FILE",
         default=lambda: os.environ.get(USER_VARIABLE),
-        help=f"Login at a Kafka address that has SASL. Default: ${USER_VARIABLE}.",
+        help=f"The login for a Kafka address with SASL. Default: ${USER_VARIABLE}.",
     ),
     click.option(
         "--ca",
         metavar="FILE",
         default=lambda: os.environ.get(CA_VARIABLE),
-        help=f"Connect by TLS, and trust the CA in this PEM file; `system`: what the system trusts. Default: ${CA_VARIABLE}, "
-        "else no TLS.",
+        help=f"Use TLS and trust the CA in this PEM file, or the system's CAs with `system`. Default: ${CA_VARIABLE}, else "
+        "no TLS.",
     ),
     click.option(
         "--timeout",
@@ -137,7 +137,7 @@ _OPTIONS = (
         type=duration,
         default=DEFAULT_TIMEOUT,
         show_default=True,
-        help="How long to wait; work that has begun continues in the broker.",
+        help="How long to wait. Work that has started continues in the broker.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the answer as one JSON object."),
 )
@@ -145,44 +145,44 @@ _OPTIONS = (
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Turn what a user can do something about into one line on standard error and an exit code."""
+    """Turn errors that a user can fix into one line on standard error and an exit code."""
     try:
         yield
     except AdminError as error:
         message = str(error)
         if error.code == "unauthorized":
-            # The header has another name here than in programs.
+            # Commands have an option in place of the header.
             message = message.partition(": Authorization")[0]
-            message += f": give the file that holds it, by --token-file or ${TOKEN_VARIABLE}"
+            message += f": give the file with the token by --token-file or ${TOKEN_VARIABLE}"
         is_usage = error.code in ("bad-argument", "not-found")
         fail(message, EXIT_USAGE if is_usage else EXIT_FAILED, code=error.code)
     except BrokenPipeError:
-        raise  # click knows what to do when a pager is closed
+        raise  # click handles a closed pager
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), EXIT_FAILED)
 
 
 @contextmanager
 def going_on(asked: Asked) -> Iterator[None]:
-    """For work that outlives a stop of the broker: if it goes away, the error says so, and how to list such work."""
+    """Extend the errors of work that survives a stop of the broker: if the broker goes away, say how to list the work."""
     try:
         yield
     except AdminError as error:
         asked.end_progress()
         listing = asked.command("certificates")
         if error.code == "not-found":
-            # The list has another name here than in programs.
+            # Commands have a command in place of the HTTP path.
             fail(str(error).replace("GET /v1/certificates lists", f"{listing} lists"), EXIT_USAGE, code=error.code)
         if error.code != "went-away":
             raise
         fail(
-            f"{error}. What it had begun continues at its next start: then {listing} lists it, and gives its "
-            "certificate; if it is not listed, nothing was begun"
+            f"{error}. Work that it had started continues at its next start; then {listing} lists it with its "
+            "certificate. If it is not listed, nothing was started"
         )
 
 
 class OutputFile(click.Path):
-    """The `type` of an option: a file to be written at the end. One that clearly cannot be is refused before anything is done."""
+    """The `type` of an option for a file written at the end. A path that clearly cannot be written is refused at the start."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True)
@@ -199,16 +199,15 @@ class OutputFile(click.Path):
         if any(
             one and os.path.realpath(one) == os.path.realpath(path) for one in (known.get("file"), known.get("page"))
         ):
-            self.fail(f"{path!r} is to be the certificate and the page: these are two files.", param, ctx)
+            self.fail(f"{path!r} is given for the certificate and the page: expected two files.", param, ctx)
         return path
 
 
 def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None, problem: str = "") -> bool:
-    """Write the certificate of an answer to the files that were asked for, as JSON and as a page.
+    """Write the certificate of an answer to the requested files, as JSON and as a page.
 
-    `problem`: why it is not what the broker has signed; the page says so.
-
-    False if that failed, with an error on standard error: the work is done, so all other output still follows.
+    `problem`: why the certificate fails its signature check; the page prints it.
+    Returns False after a failure, with an error on standard error. The work itself is done, so other output still follows.
     """
     certificate, texts = found["certificate"], {}
     if file is not None:
@@ -229,11 +228,11 @@ def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None, 
 
 
 MAX_SHOWN = 20
-"""The number of places that are shown; the certificate has all."""
+"""The number of places printed. The certificate lists all."""
 
 
 def print_reasons(console: Console, certificate: Mapping[str, Any]) -> None:
-    """Print the places because of which something is not certified. A file that is in the way of all partitions is one place."""
+    """Print the places that prevent a claim. A file that affects all partitions is printed once."""
     from rich.markup import escape
 
     places = dict.fromkeys(
@@ -245,4 +244,4 @@ def print_reasons(console: Console, certificate: Mapping[str, Any]) -> None:
         where = "" if offset is None else f", offset {offset}"
         console.print(f"[red]{escape(visible(f'{file}{where}: {reason}'))}[/red]", soft_wrap=True)
     if len(places) > MAX_SHOWN:
-        console.print(f"[red]... and {len(places) - MAX_SHOWN:,} places more; see the certificate.[/red]")
+        console.print(f"[red]... and {len(places) - MAX_SHOWN:,} more places; see the certificate.[/red]")

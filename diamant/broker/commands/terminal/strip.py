@@ -1,6 +1,6 @@
-"""A partition as a strip of its segments in the terminal, as the page draws it: as wide as they are large, divided by kinds.
+"""Strips of segments in the terminal, as the page draws them: segment widths by size, divided by kinds of records.
 
-Kinds have colours in a terminal. Elsewhere the characters alone tell them apart; letters, where the encoding has no blocks.
+Each kind has a colour in a terminal and its own character elsewhere: a letter if the encoding has no block characters.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ BORDERS = ("│", "|")
 
 
 class DrawnSegment(NamedTuple):
-    """A segment, with the number of records of each kind, None if they were not counted."""
+    """A segment, with the number of records of each kind. None: not counted."""
 
     size: int
     counts: Mapping[str, int] | None
 
 
 class DrawnPartition(NamedTuple):
-    """A partition; `label` stands before it."""
+    """A partition; `label` is printed before its strip."""
 
     label: str
     segments: Sequence[DrawnSegment]
@@ -55,14 +55,14 @@ class DrawnPartition(NamedTuple):
 
 
 def segments_of(asked: Asked, topic: str, partition: int | None) -> Mapping[str, Any] | None:
-    """Return the counts of a topic's segments; None if they are not to be printed, or the broker does not tell them."""
+    """Return the counts of a topic's segments; None if they are not printed, or the broker cannot give them."""
     if asked.as_json:
         return None
     fields = {"topic": topic, "partition": partition}
     try:
         return asked.admin.call("POST", "/v1/segments", fields, timeout_s=asked.timeout_s)
     except AdminError:
-        return None  # what is asked for next says what is wrong
+        return None  # the next call reports the error
 
 
 def of_fields(found: Mapping[str, Any]) -> list[DrawnPartition]:
@@ -76,7 +76,7 @@ def of_fields(found: Mapping[str, Any]) -> list[DrawnPartition]:
 
 
 def console() -> Console:
-    """A console as wide as the terminal, or as lines may be where there is none."""
+    """Return a console as wide as the terminal. Without a terminal, lines may have any length."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
@@ -84,7 +84,7 @@ def console() -> Console:
 
 
 def draw(console: Console, partitions: Sequence[DrawnPartition], scale: int | None = None) -> None:
-    """Print the largest partitions, to one scale (`scale`: the bytes of the whole width), and what the characters mean."""
+    """Print the largest partitions to one scale (`scale`: bytes per full width), and a legend."""
     shown = [one for one in partitions if one.size]
     kept = set(sorted(range(len(shown)), key=lambda at: -shown[at].size)[:MAX_STRIPS])
     left, shown = len(shown) - len(kept), [one for at, one in enumerate(shown) if at in kept]
@@ -110,7 +110,7 @@ def _line(partition: DrawnPartition, width: int, is_ascii: bool, used: set[str])
 
     line = Text()
     pieces = list(_pieces(partition.segments, width))
-    # With room for it each piece ends in a border.
+    # Each piece ends with a border if there is room.
     has_borders = 1 < len(pieces) <= width // 4
     for place, (columns, sums) in enumerate(pieces):
         is_last = place == len(pieces) - 1
@@ -141,7 +141,7 @@ def _pieces(segments: Sequence[DrawnSegment], width: int) -> Iterator[tuple[int,
 
 
 def _shares(sums: Mapping[str, int], columns: int) -> Iterator[tuple[str, int]]:
-    """Divide columns among kinds by their counts; a kind that is there has one if there is room."""
+    """Divide columns among kinds by their counts. Each kind present gets at least one, if there is room."""
     kinds = [kind for kind, *_ in KINDS if sums.get(kind)]
     if "unknown" in kinds or not kinds:
         yield "unknown", columns

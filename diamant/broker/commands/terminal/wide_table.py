@@ -1,6 +1,6 @@
-"""Tables that may be wider than a terminal: what does not fit beside the first columns comes below, in tables of its own.
+"""Tables that may be wider than a terminal: columns that do not fit continue in tables below.
 
-Without a terminal, or $COLUMNS, lines are as long as they need to be: they are read by other programs.
+Without a terminal or $COLUMNS, lines are not wrapped, for other programs to read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UNBOUNDED = 1000
 
 
 class TableColumn(NamedTuple):
-    """A heading and how what is below it stands."""
+    """A heading, and the alignment of the cells below it."""
 
     name: str
     is_text: bool = False
@@ -32,9 +32,9 @@ def print_table(
     console: Console | None = None,
     is_ruled: bool = True,
 ) -> None:
-    """Print rows of as many cells as there are columns; each further table has the first `repeated` columns again.
+    """Print rows, one cell per column. Each continuation table repeats the first `repeated` columns.
 
-    A table whose first columns leave no room for another one is wrapped by the terminal. To `console`, at its width, or to
+    If the repeated columns leave no room for another one, the terminal wraps the lines. Prints to `console`, at its width, or to
     standard output. Without `is_ruled` there is no line below the headings.
     """
     from rich.console import Console

@@ -71,7 +71,7 @@ def test_what_is_no_acl_is_refused_before_anything_is_asked(broker: BlockingBrok
 def test_the_last_who_may_change_acls_is_not_locked_out(broker: BlockingBroker, words: list[str]) -> None:
     """Refused without --force: only a restart with super.users would help."""
     refused = run(broker, *words)
-    assert (refused.exit_code, "no one would be left who may change ACLs" in refused.output) == (2, True)
+    assert (refused.exit_code, "no principal could change ACLs afterwards" in refused.output) == (2, True)
     assert run(broker, *words, "--force").exit_code == 0
     assert "CLUSTER_AUTHORIZATION_FAILED" in run(broker, "add", "User:alice", "READ", "topic", "users").output
 
