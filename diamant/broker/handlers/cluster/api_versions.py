@@ -1,9 +1,9 @@
-"""ApiVersions (key 18), versions 0 to 4: what this broker serves, computed from the handler table.
+"""ApiVersions (key 18), versions 0 to 4: the served APIs and versions, computed from the handler table.
 
-Behaviour: answered on any connection at any time, from a cache. A version of the future is answered by the dispatcher
-(KIP-511). Versions: 3 adds features (KIP-584); up to 3 features whose lowest level is 0 are left out, as older Java
-clients fail on them (KAFKA-17011). From 3 on the client says its software's name and version (KIP-511); what is no name is
-INVALID_REQUEST with empty lists.
+Behaviour: answered on any connection at any time, from a cache. The dispatcher answers unknown versions
+(KIP-511). Versions: 3 adds features (KIP-584); up to 3, features whose lowest level is 0 are omitted, as older Java
+clients fail on them (KAFKA-17011). From 3 on, the client sends its software's name and version (KIP-511); invalid ones are
+answered INVALID_REQUEST with empty lists.
 Deviations: none known.
 
 Source: KafkaApis.handleApiVersionsRequest, ApiVersionsRequest.isValid, ApiVersionsResponse.
@@ -31,14 +31,14 @@ logger = logging.getLogger(__name__)
 KEY = 18
 FIRST_WITH_ZERO_MINIMUM = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""A client's software, by name or version. Source: ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN."""
+"""The name or version of a client's software. Source: ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN."""
 
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     "metadata.version": (7, 30),
     "group.version": (0, 1),
     "transaction.version": (0, 2),
 }
-"""Features by name with the levels that this broker works at. A feature is listed when it is built, never before."""
+"""The supported levels of each feature, by name. Only implemented features are listed."""
 
 
 def handle(
@@ -48,7 +48,7 @@ def handle(
     context: RequestContext,
     request: ApiVersionsRequest,
 ) -> Answer:
-    """Answer from the cache: `answers` by version, which a change of features empties."""
+    """Answer from the cache. `answers`: by version; a change of features clears it."""
     version = context.api_version
     name = getattr(request, "client_software_name", None)
     if name is not None:
@@ -77,7 +77,7 @@ def _encode(metadata: MetadataLog, served_keys: Collection[int], version: int) -
                 for name, (low, high) in SUPPORTED_FEATURES.items()
                 if low > 0 or version >= FIRST_WITH_ZERO_MINIMUM
             ],
-            # Clients take over features whose epoch is above the one they know. Kafka's is this offset too.
+            # Clients adopt features with a higher epoch than the known one. Kafka uses this offset, too.
             "finalized_features_epoch": metadata.end_offset - 1,
             "finalized_features": [
                 {"name": name, "max_version_level": finalized[name], "min_version_level": finalized[name]}

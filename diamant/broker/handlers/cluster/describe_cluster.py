@@ -1,6 +1,6 @@
-"""DescribeCluster (key 60), versions 0 to 2: this broker, which is the controller too.
+"""DescribeCluster (key 60), versions 0 to 2: this broker, which is also the controller.
 
-Versions: 1 adds the endpoint type (KIP-919): only brokers can be asked for here; 2 the fenced flag (KIP-1073).
+Versions: 1 adds the endpoint type (KIP-919), which must be that of brokers here; 2 the fenced flag (KIP-1073).
 Deviations: none known.
 
 Source: KafkaApis.handleDescribeCluster.
@@ -72,7 +72,7 @@ def handle(node: Node, context: RequestContext, request: DescribeClusterRequest)
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """What the client may with the cluster; nothing is told to those who may not describe it."""
+    """Return the client's operations on the cluster; unknown to clients that may not describe it."""
     may_describe = context.access.allows(needs.DESCRIBE_CLUSTER)
     return context.access.operations(ResourceType.CLUSTER) if may_describe else 0
 

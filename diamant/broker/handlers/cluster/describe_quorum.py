@@ -1,8 +1,8 @@
-"""DescribeQuorum (key 55), versions 0 to 2: a quorum of one, this node, which has all of its log.
+"""DescribeQuorum (key 55), versions 0 to 2: a quorum of one, this node, with its complete log.
 
-Behaviour: the only partition that can be asked for is `__cluster_metadata-0`; the high watermark is what is durable.
+Behaviour: the only partition is `__cluster_metadata-0`; the high watermark is the end of the durable log.
 Versions: 1 adds times (KIP-836), 2 directories, endpoints and messages (KIP-853).
-Deviations: the endpoint is the one that the directory was formatted with; no socket listens there, as there are no
+Deviations: the endpoint is the one with which the directory was formatted. No socket listens there, as there are no
 other voters.
 
 Source: KafkaRaftClient.handleDescribeQuorumRequest, LeaderState.describeQuorum (KIP-595).

@@ -1,7 +1,7 @@
-"""UnregisterBroker (key 64), version 0: other brokers there are none, and we do not unregister ourselves.
+"""UnregisterBroker (key 64), version 0: there are no other brokers, and this one cannot unregister itself.
 
-Deviations: a Kafka node that is told to unregister itself does so and stays fenced until its next start; here that is
-INVALID_REQUEST.
+Deviations: a Kafka node that is asked to unregister itself does so and stays fenced until its next start; here the answer
+is INVALID_REQUEST.
 
 Source: QuorumController.unregisterBroker, ClusterControlManager.
 """
@@ -24,7 +24,7 @@ KEY = 64
 
 
 def handle(node: Node, context: RequestContext, request: UnregisterBrokerRequest) -> Answer:
-    """Unregister; always a coroutine, as the metadata log may have to be synced."""
+    """Unregister a broker. Always a coroutine, as the metadata log may have to be synced."""
     return _unregister(node, context.api_version, int(request.broker_id))
 
 

@@ -1,12 +1,12 @@
 """UpdateFeatures (key 57), versions 0 to 2: finalize levels of features (KIP-584, KIP-778).
 
-Behaviour: all or nothing; levels that are in force already change nothing. From the answer on the new levels are told by
-ApiVersions, under a higher epoch.
-Versions: 0 says "allow downgrade", 1 the type of upgrade and validate_only; up to 1 results per feature, which are empty as
-the top level says it all.
-Deviations: metadata.version never goes down, in Kafka sometimes. Levels that this broker does not work at are refused
-though Kafka has them (share.version, streams.version, eligible.leader.replicas.version); a feature that the log has from
-elsewhere may be taken away.
+Behaviour: all or nothing; present levels are accepted without effect. After the answer, ApiVersions reports the new levels
+under a higher epoch.
+Versions: 0 has "allow downgrade", 1 the type of upgrade and validate_only; up to 1, the results per feature are empty, as
+the error is at the top level.
+Deviations: metadata.version is never downgraded; Kafka sometimes can. Unsupported levels are refused although Kafka has
+them (share.version, streams.version, eligible.leader.replicas.version); a feature that another broker put into the log
+may be removed.
 
 Source: FeatureControlManager.updateFeatures, QuorumFeatures.reasonNotLocallySupported.
 """
@@ -35,7 +35,7 @@ _FIRST_WITH_TYPE = 1
 
 
 def handle(node: Node, answers: dict[int, bytes], context: RequestContext, request: UpdateFeaturesRequest) -> Answer:
-    """Change; always a coroutine, as the metadata log has to be synced. `answers`: those of ApiVersions, out of date then."""
+    """Update features. Always a coroutine, as the metadata log has to be synced. `answers`: the cache of ApiVersions, cleared."""
     return _update(node, answers, context.api_version, request)
 
 

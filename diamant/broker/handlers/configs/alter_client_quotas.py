@@ -1,8 +1,8 @@
 """AlterClientQuotas (key 49), versions 0 to 1: set and remove limits for users, client ids and addresses (KIP-546).
 
-Behaviour: each entity for itself; what is removed need not be there.
-Deviations: of an entity that is named twice nothing is changed; Kafka answers the same error and takes its first change
-nevertheless. NaN is no limit.
+Behaviour: each entity is changed separately; removing a missing limit is no error.
+Deviations: an entity that is named twice is not changed; Kafka answers the same error but applies its first change.
+NaN is not a valid limit.
 
 Source: ClientQuotaControlManager.alterClientQuotas.
 """
@@ -41,7 +41,7 @@ KEY = 49
 def handle(
     apply_quotas: Callable[[], Awaitable[None]], node: Node, context: RequestContext, request: AlterClientQuotasRequest
 ) -> Answer:
-    """Change; always a coroutine, as the metadata log has to be synced. `apply_quotas` makes the new limits hold."""
+    """Change limits. Always a coroutine, as the metadata log has to be synced. `apply_quotas` puts the new limits into effect."""
     return _alter(apply_quotas, node, context.api_version, request)
 
 
@@ -111,7 +111,7 @@ def _records(node: Node, entity: Entity, ops: Any) -> list[ClientQuotaRecord]:
 
 
 async def _unknown_hosts(entities: list[Entity]) -> set[Entity]:
-    """Addresses given by an unknown name; names are looked up in a thread."""
+    """Return the addresses given by an unknown host name. A thread resolves the names."""
     unknown = set()
     for entity in entities:
         if is_host_name(entity):

@@ -1,9 +1,9 @@
 """AlterConfigs (key 33), versions 0 to 2: replace the whole set of a resource's configurations.
 
-Behaviour: what the request does not name goes back to its default. Changes are in effect when the answer comes. Loggers can
-only be changed by IncrementalAlterConfigs.
-Deviations: what DescribeConfigs shows of topics and of the clock beside Kafka's configurations is passed over. Clients
-should use IncrementalAlterConfigs; AKHQ, kafkajs and aiokafka still send this one.
+Behaviour: configurations that the request omits return to their defaults. Changes are in effect before the answer. Only
+IncrementalAlterConfigs can change loggers.
+Deviations: Diamant's own entries in DescribeConfigs, about topics and the clock, are ignored. Clients should use
+IncrementalAlterConfigs; AKHQ, kafkajs and aiokafka still send this request.
 
 Source: ConfigurationControlManager.legacyAlterConfigs.
 """
@@ -34,7 +34,7 @@ KEY = 33
 
 
 def handle(node: Node, context: RequestContext, request: AlterConfigsRequest) -> Answer:
-    """Change; always a coroutine, as the metadata log has to be synced."""
+    """Change configurations. Always a coroutine, as the metadata log has to be synced."""
     return _alter(node, context.access, context.api_version, request)
 
 
@@ -83,7 +83,7 @@ def _replace(node: Node, resource: Any, validate_only: bool) -> None:
     changes: dict[str, str | None] = dict.fromkeys(stored_configs(node, resource.resource_type, resource.resource_name))
     changes.update((config.name, config.value) for config in resource.configs)
     if resource.resource_type == TOPIC_RESOURCE:
-        # What DescribeConfigs showed comes back from clients that replace one value and send all: it is no command here.
+        # Clients that replace one value send back all described entries: they are no commands here.
         changes = {name: value for name, value in changes.items() if name not in ROWS}
     elif resource.resource_type == BROKER_RESOURCE:
         changes = {name: value for name, value in changes.items() if name not in clock_by_config.NAMES}

@@ -8,8 +8,8 @@
 | client metrics | any | `client_metrics_table.py` |
 | group | any | `group_table.py` |
 
-All but the loggers' are kept in the metadata log. Kafka has two places for the checks, the broker and its controller, whose
-messages differ in small ways; here they are one after the other.
+All except those of loggers are stored in the metadata log. In Kafka, broker and controller both check, with slightly different
+messages; here the two checks follow one another.
 
 Source: ConfigAdminManager, ConfigurationControlManager, ControllerConfigurationValidator, ConfigHelper.
 """
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 HTTP_ADDRESS = "diamant.http.address"
-"""Entries in DescribeConfigs of the broker beside its configurations."""
+"""Entries in DescribeConfigs of the broker that are not configurations."""
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
@@ -58,7 +58,7 @@ MALFORMED = (
 
 
 def stored_configs(node: Node, resource_type: int, resource_name: str) -> Mapping[str, str]:
-    """The configurations that are set on a resource itself."""
+    """Return the configurations set on the resource itself."""
     return node.metadata.image.configs.get((resource_type, resource_name), {})
 
 
@@ -66,7 +66,7 @@ def stored_configs(node: Node, resource_type: int, resource_name: str) -> Mappin
 
 
 def describe_configs(node: Node, resource_type: int, resource_name: str) -> list[DescribedConfig]:
-    """All configurations of a resource; raises KafkaError if there is no such resource (`ConfigHelper`)."""
+    """Return all configurations of a resource. KafkaError if the resource does not exist (`ConfigHelper`)."""
     stored = stored_configs(node, resource_type, resource_name)
     if resource_type == TOPIC_RESOURCE:
         check_name(resource_name)
@@ -103,9 +103,9 @@ def describe_configs(node: Node, resource_type: int, resource_name: str) -> list
 
 
 def _http_address(node: Node) -> DescribedConfig:
-    """The address of the HTTP port, for what Kafka's protocol does not have: read-only, empty if HTTP is off.
+    """Return the address of the HTTP port, which serves operations beyond Kafka's protocol: read-only, empty if HTTP is off.
 
-    Without a host it is the one at which the client reached us.
+    A missing host means the one at which the client reached the broker.
     """
     bound = node.addresses.http_bound
     value = ""
@@ -134,7 +134,7 @@ def _check_described_broker(node: Node, resource_name: str, expectation: str) ->
 
 
 def _dynamic_default(name: str, value: str) -> DescribedConfig:
-    """A configuration that was set for all brokers; of "all brokers" only these are shown."""
+    """Describe a configuration set for all brokers. The resource "all brokers" shows only these."""
     key = BROKER_CONFIGS.get(name)
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     if key is None:
@@ -152,7 +152,7 @@ def _dynamic_default(name: str, value: str) -> DescribedConfig:
 
 
 def _unknown_configs(own: Mapping[str, str], defaults: Mapping[str, str]) -> list[DescribedConfig]:
-    """Configurations of this broker or of all, under unknown names."""
+    """Describe configurations with unknown names, of this broker or of all brokers."""
     layers = ((ConfigSource.DYNAMIC_BROKER_CONFIG, own), (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, defaults))
     return [
         _unknown_config(name, [source for source, layer in layers if name in layer])
@@ -162,7 +162,7 @@ def _unknown_configs(own: Mapping[str, str], defaults: Mapping[str, str]) -> lis
 
 
 def _unknown_config(name: str, sources: Sequence[ConfigSource]) -> DescribedConfig:
-    """It might be a password: as Kafka, we say that it is set, and not to what."""
+    """Describe one without its value: as in Kafka, it may be a password."""
     return DescribedConfig(
         name=name,
         value=None,
@@ -179,7 +179,7 @@ def _unknown_config(name: str, sources: Sequence[ConfigSource]) -> DescribedConf
 
 
 def check_resource(node: Node, resource_type: int, resource_name: str) -> None:
-    """Check that the configurations of a resource can be changed: raises KafkaError if there is no such resource."""
+    """Check that the configurations of a resource can be changed. KafkaError if the resource does not exist."""
     check_text("the name of the resource", resource_name)
     if resource_type == TOPIC_RESOURCE:
         check_name(resource_name)
@@ -217,10 +217,10 @@ def _integer(text: str) -> int | None:
 def change_configs(
     node: Node, resource_type: int, resource_name: str, changes: Mapping[str, str | None], *, validate_only: bool
 ) -> None:
-    """Validate what `changes` (None removes) would lead to; unless `validate_only` append and apply it.
+    """Validate the result of `changes` (None removes); unless `validate_only`, append and apply it.
 
-    The resource has passed `check_resource`. In effect at once; to be followed by `broker.topics.sync()` before it is
-    answered. Raises KafkaError.
+    The resource has passed `check_resource`. Changes take effect at once; call `broker.topics.sync()` before answering.
+    Raises KafkaError.
     """
     if resource_type == BROKER_LOGGER_RESOURCE:
         from diamant.broker.handlers.configs.logger_levels import change_loggers, check_logger_changes
@@ -265,9 +265,9 @@ def _warn_of_security(node: Node, effective: Mapping[str, str | None]) -> None:
 
 
 def _check_min_insync_replicas(node: Node, resource_name: str, effective: Mapping[str, str | None]) -> None:
-    """With eligible leader replicas (a directory of Kafka 4.1 or later) the minimum is the cluster's, and there is one.
+    """Check that eligible leader replicas (a directory of Kafka 4.1 or later) keep their minimum, set for the cluster alone.
 
-    Raises KafkaError; source: ConfigurationControlManager.validateAlterConfig, texts and codes of 4.3.1.
+    Raises KafkaError. Source: ConfigurationControlManager.validateAlterConfig, texts and codes of 4.3.1.
     """
     if MIN_INSYNC_REPLICAS not in effective or not node.metadata.image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
         return
@@ -312,7 +312,7 @@ def _validate(
 
 
 def _check_kafkas_own(resource_name: str, key: str) -> None:
-    """KafkaError for configurations that mean nothing here, and that Kafka would not have set this way."""
+    """Refuse configurations without effect here that Kafka refuses to set this way. Raises KafkaError."""
     from diamant.broker.config.broker_table import KAFKA_STATIC_CONFIGS
     from diamant.broker.handlers.configs.dynamic_names import PER_LISTENER_CONFIGS, is_per_broker
 

@@ -1,14 +1,14 @@
 """`diamant.clock.advance.ms` by IncrementalAlterConfigs on the broker: move the manual clock, wait, answer with an error code.
 
-For clients that have nothing but Kafka's admin client, as `diamant.compact` is for topics (`compact_by_config.py`): it
-acts and is never stored. The value is in milliseconds, or a duration like `8d`. The wait ends after
-`diamant.compact.wait.max.ms`, which is less than clients wait for an answer. DescribeConfigs of a broker with such a
-clock shows its time as `diamant.clock.now.ms`.
+For clients with nothing but Kafka's admin client, as `diamant.compact` is for topics (`compact_by_config.py`): it is a
+command and is never stored. The value is in milliseconds, or a duration such as `8d`. The wait ends after
+`diamant.compact.wait.max.ms`, before clients time out. DescribeConfigs of a broker with such a clock shows its time as
+`diamant.clock.now.ms`.
 
 | error | when |
 |---|---|
-| INVALID_CONFIG | the clock is the system's; the value is no duration, or leads beyond the year 9999; APPEND and SUBTRACT |
-| REQUEST_TIMED_OUT | not everything due has happened yet: set it to 0 to wait on |
+| INVALID_CONFIG | the clock is the system's; the value is not a duration, or leads beyond the year 9999; APPEND and SUBTRACT |
+| REQUEST_TIMED_OUT | due work is not done yet: set it to 0 to continue waiting |
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAMES = frozenset((ADVANCE, NOW))
 
 
 def checked_ms(clock: Clock, text: str | None) -> int:
-    """By how much the clock is to be moved; raises KafkaError if it cannot be."""
+    """Return the duration by which to move the clock. Raises KafkaError if it cannot be moved."""
     if not isinstance(clock, SettableClock):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
@@ -47,7 +47,7 @@ def checked_ms(clock: Clock, text: str | None) -> int:
 
 
 async def advance(clock: BrokerClock, delta_ms: int, *, timeout_ms: int) -> KafkaError | None:
-    """Move the clock; the error, if there is one."""
+    """Move the clock; return the error, or None."""
     try:
         await clock.advance(delta_ms, timeout_ms=timeout_ms)
     except TimedOut as error:
@@ -58,16 +58,16 @@ async def advance(clock: BrokerClock, delta_ms: int, *, timeout_ms: int) -> Kafk
 
 
 def described(clock: Clock) -> list[DescribedConfig]:
-    """Entries of the clock in DescribeConfigs of the broker; none if the clock cannot be moved."""
+    """Return the clock's entries in DescribeConfigs of the broker; none if the clock cannot be moved."""
     if not isinstance(clock, SettableClock):
         return []
     shown = (
         (
             ADVANCE,
             0,
-            "Set by IncrementalAlterConfigs, moves the clock forward and answers when all that is due has happened.",
+            "Set by IncrementalAlterConfigs, moves the clock forward and answers when all due work is done.",
         ),
-        (NOW, clock.now_ms(), "What the clock shows, in milliseconds since 1970."),
+        (NOW, clock.now_ms(), "The clock's time, in milliseconds since 1970."),
     )
     return [
         DescribedConfig(

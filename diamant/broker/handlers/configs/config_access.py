@@ -1,4 +1,4 @@
-"""The needs of those who read and change configurations, by type of resource.
+"""The permissions needed to read and change configurations, by resource type.
 
 Source: ConfigHelper.authorizeResource, ControllerApis.authorizeAlterResource.
 """
@@ -42,8 +42,8 @@ _DENIALS = {
 
 
 def check_resource_access(access: Access, by_type: Mapping[int, Need], resource_type: int, name: str) -> None:
-    """Raise KafkaError unless the client may read or change a resource's configurations. Unknown types need nothing: they fail
-    anyway.
+    """Raise KafkaError unless the client may read or change a resource's configurations. Unknown types pass: they fail
+    later.
     """
     need = by_type.get(resource_type)
     if need is not None:

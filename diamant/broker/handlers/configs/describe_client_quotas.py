@@ -1,6 +1,6 @@
 """DescribeClientQuotas (key 48), versions 0 to 1: the limits of the entities that match a filter (KIP-546).
 
-Behaviour: an entity matches if it has every part that the filter names; with `strict`, and no other.
+Behaviour: an entity matches if it has every part that the filter names and, with `strict`, no other.
 Deviations: none known.
 
 Source: ClientQuotasImage.describe.
@@ -32,14 +32,14 @@ MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED = range(3)
 
 
 class _Part(NamedTuple):
-    """The filter for one part of an entity; `is_any` for any name."""
+    """The filter for one part of an entity. `is_any`: any name matches."""
 
     name: str | None
     is_any: bool
 
 
 def handle(metadata: MetadataLog, context: RequestContext, request: DescribeClientQuotasRequest) -> Answer:
-    """Describe what matches."""
+    """Describe the matching entities."""
     try:
         wanted = _wanted(request.components)
     except KafkaError as error:

@@ -1,5 +1,5 @@
 """DescribeConfigs (key 32), versions 1 to 4: configurations of topics, the broker, its loggers, groups and client metrics,
-and where each comes from.
+with their sources.
 
 Versions: 3 adds types and documentation (KIP-569).
 Deviations: compacted topics have further, read-only entries, which `diamant.describe=false` hides (`topic_figures.py`).
@@ -35,7 +35,7 @@ KEY = 32
 def handle(
     node: Node, compactions: Lazy[Compactions], context: RequestContext, request: DescribeConfigsRequest
 ) -> Answer:
-    """Describe every resource for itself."""
+    """Describe every resource separately."""
     if any(_shows_figures(node, context.access, resource) for resource in request.resources):
         return _with_figures(node, compactions(), context, request)
     results = [_describe(node, context.access, request, resource) for resource in request.resources]
@@ -43,7 +43,7 @@ def handle(
 
 
 def _shows_figures(node: Node, access: Access, resource: Any) -> bool:
-    """Tell whether what the cleaner knows of a topic belongs to the answer (`config/virtual_topic_table.py`)."""
+    """Return whether the answer includes the cleaner's figures of a topic (`config/virtual_topic_table.py`)."""
     if resource.resource_type != TOPIC_RESOURCE or not node.config.diamant_describe:
         return False
     if resource.configuration_keys and not any(name in ROWS for name in resource.configuration_keys):

@@ -1,7 +1,7 @@
-"""Names of broker configurations that Kafka 4.3 can change while it runs, but not everywhere. They mean nothing here: what is
-not refused is kept for a Kafka that opens the directory.
+"""Names of broker configurations that Kafka 4.3 can change while it runs, with restrictions. They have no effect here: accepted
+values are stored for a Kafka that opens the directory.
 
-Source: DynamicBrokerConfig.PER_BROKER_CONFIGS and LISTENER_MECHANISM_CONFIGS, what Kafka 4.3.1 answers to each name.
+Source: DynamicBrokerConfig.PER_BROKER_CONFIGS and LISTENER_MECHANISM_CONFIGS, and the answers of Kafka 4.3.1 to each name.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ ssl.secure.random.implementation ssl.trustmanager.algorithm
 """
 
 PER_LISTENER_CONFIGS = frozenset(_PER_LISTENER.split())
-"""Changed with a listener's prefix (`listener.name.NAME.`) only."""
+"""Configurations that are changed only with a listener's prefix (`listener.name.NAME.`)."""
 
 _PER_BROKER_CONFIGS = frozenset(_PER_BROKER.split())
 _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]*\..*")
 
 
 def is_per_broker(name: str) -> bool:
-    """True if a configuration is changed for one broker, not for all. Listeners and the HTTP port are a broker's own."""
+    """Return whether a configuration is changed per broker, such as listeners and the HTTP port, not for all brokers."""
     return name in _PER_BROKER_CONFIGS or _OF_A_LISTENER.match(name) is not None or is_store_of_http(name)
 
 
 def is_for_next_start(setting: str) -> bool:
-    """True for settings of TLS and SASL, without a listener's prefix, that Kafka lets be changed and does not follow until it is
-    started again.
+    """Return whether this is a setting of TLS or SASL, without a listener's prefix, that Kafka accepts but applies only at its
+    next start.
     """
     is_of_security = setting.startswith(("ssl.", "sasl.")) or setting == "connections.max.reauth.ms"
     return is_of_security and setting not in PER_LISTENER_CONFIGS
 
 
 def is_store_of_http(name: str) -> bool:
-    """True for the key store and the trust store of the HTTP port."""
+    """Return whether this is the key store or the trust store of the HTTP port."""
     return name.startswith(HTTP_PREFIX) and name.removeprefix(HTTP_PREFIX) in PER_LISTENER_CONFIGS

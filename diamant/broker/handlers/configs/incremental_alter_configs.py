@@ -1,9 +1,9 @@
 """IncrementalAlterConfigs (key 44), versions 0 to 1: change single configurations (KIP-339).
 
-Behaviour: all or nothing per resource; one operation per configuration. Changes are in effect when the answer comes.
-Deviations: `diamant.compact=now` on a topic is no configuration but a command (`compact_by_config.py`): the
-topic is compacted, after the changes that come with it, before the answer; so is `diamant.clock.advance.ms` on the
-broker (`handlers/configs/clock_by_config.py`), which moves a manual clock.
+Behaviour: all or nothing per resource; one operation per configuration. Changes are in effect before the answer.
+Deviations: two entries are commands, not configurations. `diamant.compact=now` on a topic (`compact_by_config.py`) compacts it
+before the answer, after the other changes of the request. `diamant.clock.advance.ms` on the broker
+(`handlers/configs/clock_by_config.py`) moves a manual clock.
 
 Source: ConfigurationControlManager.incrementalAlterConfigs.
 """
@@ -49,7 +49,7 @@ def handle(
     context: RequestContext,
     request: IncrementalAlterConfigsRequest,
 ) -> Answer:
-    """Change; always a coroutine, as the metadata log has to be synced."""
+    """Change configurations. Always a coroutine, as the metadata log has to be synced."""
     return _alter(compactions, clock, node, context, request)
 
 
@@ -135,7 +135,7 @@ async def _read_stores(node: Node, resource: Any) -> list[NewStores]:
 
 
 def _takes_command(resource: Any, changes: dict[str, str | None]) -> bool:
-    """Take `diamant.compact` out of the changes; whether the topic is to be compacted. Raises KafkaError."""
+    """Remove `diamant.compact` from the changes; return whether to compact the topic. Raises KafkaError."""
     given = next((config for config in resource.configs if config.name == COMPACT), None)
     for config in resource.configs:
         if config.name in READ_ONLY:
@@ -144,7 +144,7 @@ def _takes_command(resource: Any, changes: dict[str, str | None]) -> bool:
         return False
     del changes[COMPACT]
     if given.config_operation == DELETE:
-        return False  # it is never stored, so there is nothing to delete
+        return False  # never stored, so there is nothing to delete
     if given.config_operation != SET or given.value != NOW:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"Invalid value {given.value} for {COMPACT}: only SET to {NOW} is possible"
@@ -153,7 +153,7 @@ def _takes_command(resource: Any, changes: dict[str, str | None]) -> bool:
 
 
 def _taken_advance(node: Node, resource: Any, changes: dict[str, str | None]) -> int | None:
-    """Take `diamant.clock.advance.ms` out of the changes; by how much the clock is to be moved, if at all. Raises KafkaError."""
+    """Remove `diamant.clock.advance.ms` from the changes; return how far to move the clock, or None. Raises KafkaError."""
     advance_ms = None
     for config in resource.configs:
         if config.name == clock_by_config.NOW:
@@ -200,7 +200,7 @@ def _changed_list(resource_type: int, operation: int, name: str, current: str | 
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{word} operation is not allowed for the BROKER_LOGGER resource")
     key = BROKER_CONFIGS.get(name) if resource_type == BROKER_RESOURCE else None
     if key is None or key.type is not ConfigType.LIST:
-        # Kafka's controller knows of lists among the configurations of topics and brokers only.
+        # Kafka's controller knows list types only for configurations of topics and brokers.
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"Config value {word.lower()} is not allowed for config key: {name}"

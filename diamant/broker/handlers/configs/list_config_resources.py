@@ -1,6 +1,6 @@
-"""ListConfigResources (key 74), versions 0 to 1: what has configurations, by type of resource.
+"""ListConfigResources (key 74), versions 0 to 1: the resources with configurations, by type.
 
-Versions: 0 (ListClientMetricsResources) knows client metrics subscriptions only; 1 all types, none named meaning all
+Versions: 0 (ListClientMetricsResources) has client metrics subscriptions only; 1 all types, with an empty list for all
 (KIP-1142).
 Deviations: none known.
 
@@ -32,7 +32,7 @@ ALL_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_MET
 
 
 def handle(node: Node, context: RequestContext, request: ListConfigResourcesRequest) -> Answer:
-    """List the resources of the wanted types."""
+    """List the resources of the requested types."""
     if context.api_version == 0:
         wanted: tuple[int, ...] = (CLIENT_METRICS_RESOURCE,)
     else:

@@ -1,6 +1,6 @@
-"""The broker's loggers and their levels, readable and alterable over the wire (resource type 8, KIP-412).
+"""The broker's loggers and their levels, readable and alterable by clients (resource type 8, KIP-412).
 
-Levels have log4j's names; changes last until the broker stops. Only loggers that exist can be changed, so nothing grows.
+Levels have log4j's names; changes last until the broker stops. Only existing loggers can be changed, so memory is bounded.
 
 Source: LoggingController, Log4jController.
 """
@@ -17,11 +17,11 @@ ROOT = "root"
 PACKAGE = "diamant"
 
 _LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
-"""log4j's names with Python's numbers; what is between two counts as the lower one."""
+"""log4j's names with Python's numbers; a level between two counts as the lower one."""
 
 
 def describe_loggers() -> list[DescribedConfig]:
-    """All loggers with the levels in effect, root first."""
+    """Return all loggers with the levels in effect, root first."""
     return [
         DescribedConfig(
             name=name,
@@ -38,7 +38,7 @@ def describe_loggers() -> list[DescribedConfig]:
 
 
 def check_logger_changes(changes: Mapping[str, str | None]) -> None:
-    """Check changes of levels; None removes a logger's own level. Raises KafkaError."""
+    """Check changes of levels. None removes a logger's own level. Raises KafkaError."""
     existing = {name for name, _ in _loggers()}
     for name, level in changes.items():
         if level is not None and level not in _LEVELS:
@@ -54,7 +54,7 @@ def check_logger_changes(changes: Mapping[str, str | None]) -> None:
 
 
 def change_loggers(changes: Mapping[str, str | None]) -> None:
-    """Set levels that `check_logger_changes` has passed."""
+    """Set levels that have passed `check_logger_changes`."""
     for name, level in changes.items():
         logging.getLogger(None if name == ROOT else name).setLevel(logging.NOTSET if level is None else _LEVELS[level])
 

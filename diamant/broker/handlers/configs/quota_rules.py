@@ -1,8 +1,8 @@
 """Client quotas (KIP-546): the valid entities and limits.
 
-Answers have entities, their parts and their limits in the order of Kafka's hash maps.
+Answers list entities, their parts and their limits in the order of Kafka's hash maps.
 
-An entity is a user, a client id, both, or an address; a name of None stands for the default one.
+An entity is a user, a client id, both, or an address. A name of None means the default entity.
 
 Source: ClientQuotaControlManager, ClientQuotasImage, ClientQuotasConstants.
 """
@@ -29,7 +29,7 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import QuotaEntity
 
 Entity: TypeAlias = tuple[QuotaEntity, ...]
-"""As a record has it. The order of its parts does not count, see `same_entity`."""
+"""An entity as in its record. The order of its parts is irrelevant, see `same_entity`."""
 
 _USER_LIMITS: Mapping[str, str] = {
     PRODUCER_BYTE_RATE: "LONG",
@@ -44,22 +44,22 @@ _FRACTION = 1e-6
 
 
 def same_entity(entity: Iterable[QuotaEntity]) -> frozenset[QuotaEntity]:
-    """A key that is equal for the same entity."""
+    """Return a key that is equal for equal entities."""
     return frozenset(entity)
 
 
 def in_parts_order(parts: Collection[QuotaEntity]) -> Entity:
-    """An entity with its parts in Kafka's order: the client id before the user."""
+    """Return an entity with its parts in Kafka's order: the client id before the user."""
     return tuple(in_java_order(parts, lambda part: string_hash(part.entity_type), fitting_capacity(len(parts))))
 
 
 def in_entities_order(entities: Iterable[Entity], capacity: int) -> list[Entity]:
-    """Entities out of a map with `capacity` buckets."""
+    """Return entities in the order of a map with `capacity` buckets."""
     return in_java_order(entities, _entity_hash, capacity)
 
 
 def in_limits_order(limits: Collection[str]) -> list[str]:
-    """The names of an entity's limits."""
+    """Return the names of an entity's limits in Kafka's order."""
     return in_java_order(limits, string_hash, fitting_capacity(len(limits)))
 
 
@@ -73,15 +73,15 @@ def _hash_bits(text: str | None) -> int:
 
 
 def shown_entity(entity: Entity) -> str:
-    """An entity as Kafka's messages have it."""
+    """Return an entity as shown in Kafka's messages."""
     parts = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in sorted(entity))
     return f"ClientQuotaEntity(entries={{{parts}}})"
 
 
 def check_entity(entity: Entity) -> None:
-    """Check that there can be such an entity; raises KafkaError(INVALID_REQUEST).
+    """Check that an entity is valid. Raises KafkaError(INVALID_REQUEST).
 
-    Host names of addresses are not looked up here, see `is_host_name`.
+    Host names of addresses are not resolved here, see `is_host_name`.
     """
     if not entity:
         raise _refusal("Invalid empty client quota entity")
@@ -92,12 +92,12 @@ def check_entity(entity: Entity) -> None:
             raise _refusal(f"Empty {kind} not supported")
         check_text(f"the {kind}", name)
     if len(entity) > 1 and any(kind == IP for kind, _ in entity):
-        # The missing blank is Kafka's.
+        # The missing space is Kafka's.
         raise _refusal("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
 
 
 def is_host_name(entity: Entity) -> bool:
-    """True if an entity is an address that is given by name, so that it has to be looked up."""
+    """Return whether an entity is an address given as a host name, which must be resolved."""
     if len(entity) != 1 or entity[0].entity_type != IP or entity[0].entity_name is None:
         return False
     try:
@@ -108,12 +108,12 @@ def is_host_name(entity: Entity) -> bool:
 
 
 def check_limit(entity: Entity, key: str, value: float) -> None:
-    """Check that an entity may have this limit; raises KafkaError(INVALID_REQUEST)."""
+    """Check that an entity may have this limit. Raises KafkaError(INVALID_REQUEST)."""
     kinds = {kind for kind, _ in entity}
     type_ = (_IP_LIMITS if IP in kinds else _USER_LIMITS).get(key)
     if type_ is None:
         raise _refusal(f"Invalid configuration key {key}")
-    if not value > 0:  # nor is NaN, which Kafka takes
+    if not value > 0:  # also refuses NaN, which Kafka accepts
         raise _refusal(f"Quota {key} must be greater than 0")
     if type_ == "DOUBLE":
         return

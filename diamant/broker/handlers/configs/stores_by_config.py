@@ -1,10 +1,10 @@
-"""Key stores and trust stores that are changed while the broker runs: read and checked before the change, in use after it.
+"""Changes of key stores and trust stores while the broker runs: read and checked before the change, in use after it.
 
-Setting a listener's store has its files read again, even if the setting stays what it was: that renews a certificate. The stores
+Setting a listener's store reads its files again, even if the setting does not change: this renews a certificate. The stores
 of the HTTP port are changed in the same way.
 
-Other settings of TLS and SASL wait for the next start. What that start could not open a listener with is refused here; Kafka
-notices then.
+Other settings of TLS and SASL take effect at the next start. Values with which that start would fail to open a listener are
+refused here; Kafka fails only then.
 
 Source: DynamicListenerConfig, SslFactory.validateReconfiguration.
 """
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 async def read_stores(
     node: Node, resource_type: int, resource_name: str, names: Collection[str], outcome: Mapping[str, str]
 ) -> list[NewStores]:
-    """The stores of listeners and of HTTP that a change of `names`, which leads to `outcome`, is about; read by a thread.
+    """Return the stores of listeners and HTTP affected by a change of `names` with the result `outcome`. A thread reads them.
 
-    Raises KafkaError if one cannot be used, or its certificate is not the same broker's; or if the next start would fail.
+    Raises KafkaError if a store is unusable, if its certificate is not this broker's, or if the next start would fail.
     """
     if resource_type != BROKER_RESOURCE or not resource_name:
         return []

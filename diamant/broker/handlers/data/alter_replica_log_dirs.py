@@ -1,6 +1,6 @@
-"""AlterReplicaLogDirs (key 34), versions 1 to 2: there is one log directory, so replicas are where they belong.
+"""AlterReplicaLogDirs (key 34), versions 1 to 2: there is one log directory, so replicas never move.
 
-Behaviour: our own directory is where a partition is already, any other is LOG_DIR_NOT_FOUND.
+Behaviour: the broker's own directory is accepted without effect, any other is LOG_DIR_NOT_FOUND.
 Deviations: none known.
 
 Source: ReplicaManager.alterReplicaLogDirs (KIP-113).
@@ -24,7 +24,7 @@ KEY = 34
 
 
 def handle(node: Node, context: RequestContext, request: AlterReplicaLogDirsRequest) -> Answer:
-    """Answer for every partition; one that is named for two directories gets the answer for the last."""
+    """Answer for every partition. One that is named for two directories gets the answer for the last."""
     ours = os.path.abspath(node.directory.path)
     topics: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:

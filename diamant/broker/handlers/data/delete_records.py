@@ -1,7 +1,7 @@
 """DeleteRecords (key 21), versions 0 to 2: move the log start of partitions up (KIP-107).
 
-Behaviour: offset -1 is the high watermark. The log start moves at once and is checkpointed with the next checkpoints;
-files go with the next retention pass, whole segments only.
+Behaviour: offset -1 means the high watermark. The log start moves at once and is written with the next checkpoints. The
+next retention pass deletes files, whole segments only.
 Deviations: none known.
 
 Source: ReplicaManager.deleteRecordsOnLocalLog.
@@ -27,7 +27,7 @@ KEY = 21
 
 
 def handle(topics: Topics, context: RequestContext, request: DeleteRecordsRequest) -> Answer:
-    """Answer every partition for itself."""
+    """Handle every partition separately."""
     answered = [
         {
             "name": str(topic.name),

@@ -22,7 +22,7 @@ KEY = 35
 
 
 def handle(node: Node, context: RequestContext, request: DescribeLogDirsRequest) -> Answer:
-    """List the partitions asked for, or all for null."""
+    """List the requested partitions; all for null."""
     topics: dict[str, list[dict[str, Any]]] = {}
     wanted = None if request.topics is None else {str(topic.topic): set(topic.partitions) for topic in request.topics}
     for name, topic in node.topics.by_name.items():

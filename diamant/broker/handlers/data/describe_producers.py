@@ -1,6 +1,6 @@
-"""DescribeProducers (key 61), version 0: who writes to a partition, idempotently or in transactions (KIP-664).
+"""DescribeProducers (key 61), version 0: the idempotent and transactional producers of a partition (KIP-664).
 
-Behaviour: every producer that the partition remembers, with the start of its open transaction (-1: none).
+Behaviour: lists every producer in the partition's state, with the start of its open transaction (-1: none).
 Deviations: none known.
 
 Source: KafkaApis.handleDescribeProducersRequest, UnifiedLog.activeProducers.

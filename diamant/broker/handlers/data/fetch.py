@@ -1,11 +1,11 @@
 """Fetch (key 1), versions 4 to 18: whole batches as stored, or a wait for them.
 
 Behaviour: partitions are read in the order of the request within the budget of max_bytes; the first batch of the
-first non-empty partition is always sent whole (KIP-74). The answer waits until min_bytes are there, an error comes up
-or max_wait is over. Every partition of the request is answered exactly once, in the request's structure, with
+first non-empty partition is always sent whole (KIP-74). The answer waits until min_bytes are available, an error
+occurs or max_wait has passed. Every partition of the request is answered exactly once, in the request's structure, with
 `records` empty rather than null. Versions: 7 sessions (KIP-227), 9 leader epochs (KIP-320), 12 diverging epochs
-(KIP-595), 13 topic ids (KIP-516). 15 to 18 add fields for brokers. Clients that ask for a session go to
-`fetch_in_session.py`.
+(KIP-595), 13 topic ids (KIP-516). 15 to 18 add fields for brokers. `fetch_in_session.py` serves clients that request a
+session.
 Deviations: none known.
 
 Source: ReplicaManager.fetchMessages and readFromLog, DelayedFetch.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def handle(quotas: Lazy[Quotas], node: Node, context: RequestContext, request: FetchRequest) -> Answer:
-    """Read; answer now or when there is enough."""
+    """Read the partitions; answer now or once there is enough data."""
     throttle = (
         None if quotas.made is None else quotas.made.throttle(context.connection.principal.name, context.client_id)
     )

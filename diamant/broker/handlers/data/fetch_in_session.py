@@ -1,8 +1,8 @@
-"""Fetches of clients that ask for a session (KIP-227); imported with the first of them.
+"""Fetches of clients that request a session (KIP-227); imported with the first of them.
 
-A request with epoch 0 is answered in full and opens a session; one with a session's id and epoch names only what changes and
-is answered with what changed; epoch -1 ends the session. What cannot be followed is a top-level error without topics, after
-which clients open a new session.
+A request with epoch 0 gets a full answer and opens a session. A request with a session's id and epoch names only its changes,
+and the answer holds only changed partitions. Epoch -1 ends the session. An unknown session is a top-level error without
+topics, after which clients open a new one.
 
 Source: FetchManager.newContext, FullFetchContext, IncrementalFetchContext, SessionErrorContext.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def handle_in_session(
     node: Node, context: RequestContext, request: FetchRequest, throttle: FetchThrottle | None
 ) -> Answer:
-    """Read; answer now or when there is enough."""
+    """Read the partitions; answer now or once there is enough data."""
     sessions = node.fetch_sessions()
     version = context.api_version
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -50,7 +50,7 @@ def handle_in_session(
         except KafkaError as error:
             return encode_fetch_response(version, (), error_code=int(error.code))
         if not session.partitions:
-            # Nothing is left to fetch: the session has no use any more (`FetchManager.newContext`).
+            # Nothing is left to fetch, so the session is closed (`FetchManager.newContext`).
             sessions.close(session.session_id)
             return encode_fetch_response(version, ())
         fetch = _IncrementalFetch(node, context.access, version, request, session, throttle)
@@ -60,7 +60,7 @@ def handle_in_session(
 
 
 class _FullFetch(PendingFetch):
-    """A fetch with all its partitions; with epoch 0 it opens a session."""
+    """A fetch with all its partitions. Epoch 0 opens a session."""
 
     __slots__ = ("_node",)
 
@@ -80,7 +80,7 @@ class _FullFetch(PendingFetch):
         self._node = node
 
     def encode(self) -> list[Any]:
-        """The response body, with the id of the new session or 0. A throttled client gets no session."""
+        """Return the response body, with the id of the new session or 0. A throttled client gets no session."""
         throttled = self._throttled()
         if throttled is not None:
             return throttled
@@ -99,7 +99,7 @@ class _FullFetch(PendingFetch):
                 partition = session.partitions[name, topic_id, wanted.index]
                 session.track(partition, self._log_or_none(name, topic_id, wanted.index))
                 partition.is_news(result)
-                # All stay due for one more look: what changed since they were read was not watched yet.
+                # All partitions stay due: changes between the read and the watch were not seen.
         return session
 
     def _log_or_none(self, name: str | None, topic_id: UUID | None, index: int) -> Log | None:
@@ -110,7 +110,7 @@ class _FullFetch(PendingFetch):
 
 
 class _IncrementalFetch(PendingFetch):
-    """A fetch of those partitions of a session that may have something new."""
+    """A fetch of the partitions of a session that may have changed."""
 
     __slots__ = ("_partitions", "_session")
 
@@ -127,7 +127,7 @@ class _IncrementalFetch(PendingFetch):
             node.topics, node.topic_metrics, access, version, request, [], node.config.fetch_max_bytes, throttle
         )
         session.seen_by(access.key)
-        self._is_urgent = False  # also without anything to read now
+        self._is_urgent = False  # independent of the data to read now
         self._session = session
         self._partitions: list[SessionPartition] = []
         for partition in session.take_due():
@@ -139,7 +139,7 @@ class _IncrementalFetch(PendingFetch):
         try:
             log = self._log(name, topic_id, index)
         except KafkaError:
-            pass  # Reading says which error it is.
+            pass  # Reading the partition reports the error.
         self._session.track(partition, log)
         position = len(self._partitions)
         self._partitions.append(partition)
@@ -149,7 +149,7 @@ class _IncrementalFetch(PendingFetch):
         return position
 
     def _read(self, position: int) -> FetchPartitionResult:
-        """As for any fetch; but a session that goes by ids knows the names of topics that are gone, as Kafka's does."""
+        """Read as for any fetch. As in Kafka, a session with topic ids still knows the names of deleted topics."""
         result = super()._read(position)
         name = self._partitions[position].topic_name
         if result.error_code == ErrorCode.UNKNOWN_TOPIC_ID and name is not None:
@@ -159,7 +159,7 @@ class _IncrementalFetch(PendingFetch):
         return result
 
     def refresh(self, logs: Iterable[Log]) -> bool:
-        """Read the partitions of these logs again; True if the answer need not wait any longer."""
+        """Read the partitions of these logs again; return whether the wait is over."""
         known = []
         for log in logs:
             if log in self._positions:
@@ -172,13 +172,13 @@ class _IncrementalFetch(PendingFetch):
         return super().refresh(known)
 
     def wait(self, purgatory: Purgatory) -> Answer:
-        """The answer once there is enough or the time is over."""
+        """Return the answer once there is enough data or the wait has timed out."""
         if self._throttle is not None:
             self._throttle.wait()
         return self._session.watch.wait(self, self._request.max_wait_ms)
 
     def encode(self) -> list[Any]:
-        """The response body: what is news to the client. To a throttled one nothing is told, and all stays due."""
+        """Return the response body with the changes. A throttled client gets none, and all partitions stay due."""
         throttled = self._throttled(self._session.session_id)
         if throttled is not None:
             return throttled

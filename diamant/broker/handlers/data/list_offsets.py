@@ -1,11 +1,11 @@
 """ListOffsets (key 2), versions 1 to 11: offsets by time.
 
-Behaviour: timestamps below 0 have meanings of their own: -1 latest, -2 earliest, -3 the record with the largest
-timestamp, -4 earliest local, -5 latest tiered, -6 earliest pending upload; without tiers -4 is -2, and -5 and -6 find
-nothing. Others find the first record at or after that time, exactly: the batch it is in is decompressed. Versions: 2
+Behaviour: timestamps below 0 have special meanings: -1 latest, -2 earliest, -3 the record with the largest
+timestamp, -4 earliest local, -5 latest tiered, -6 earliest pending upload; without tiers -4 equals -2, and -5 and -6 find
+nothing. Other timestamps find exactly the first record at or after that time: its batch is decompressed. Versions: 2
 isolation level, 4 leader epochs, 7 timestamp -3 (KIP-734), 8 -4 (KIP-405), 9 -5 (KIP-1005), 10 a timeout for tiered
 storage, 11 -6.
-Deviations: where the segment in which Kafka looks has no such record, the others are looked at, too (`time_search.py`).
+Deviations: if the segment that Kafka searches has no such record, the others are searched, too (`time_search.py`).
 
 Source: KafkaApis.handleListOffsetRequest, Partition.fetchOffsetForTimestamp, UnifiedLog.fetchOffsetByTimestamp.
 """
@@ -49,7 +49,7 @@ FIRST_VERSION = {
 
 
 def handle(topics: Topics, context: RequestContext, request: ListOffsetsRequest) -> Answer:
-    """Answer every partition for itself, at once unless a large batch has to be searched."""
+    """Handle every partition separately, at once unless a large batch has to be searched."""
     version = context.api_version
     isolation_level = getattr(request, "isolation_level", 0)
     seen: set[tuple[str, int]] = set()
@@ -98,7 +98,7 @@ def handle(topics: Topics, context: RequestContext, request: ListOffsetsRequest)
 
 
 class LargeSearch(NamedTuple):
-    """A search that is for a thread, and where its result belongs."""
+    """A search to run in a thread, and the place of its result."""
 
     results: list[ListOffsetsPartitionResult]
     position: int
@@ -123,7 +123,7 @@ async def _answer_later(version: int, answered: list[ListOffsetsTopicResult], la
 
 
 def _without_records(log: Log, index: int, timestamp: int, end: int) -> ListOffsetsPartitionResult | None:
-    """The answer to a special timestamp; None where records have to be looked at."""
+    """Return the answer to a special timestamp; None if records have to be read."""
     if timestamp == LATEST:
         return ListOffsetsPartitionResult(index, 0, -1, end, log.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):

@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch (key 23), versions 2 to 4: where a leader epoch ended.
+"""OffsetForLeaderEpoch (key 23), versions 2 to 4: the end offset of a leader epoch.
 
-A client learns from it whether the history that it has read still holds.
+Clients use it to check that the log was not truncated below their position.
 
 Versions: 3 adds the replica id, 4 is flexible.
 Deviations: none known.
@@ -27,7 +27,7 @@ KEY = 23
 
 
 def handle(topics: Topics, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Answer:
-    """Answer every partition for itself."""
+    """Handle every partition separately."""
     answered = [
         {
             "topic": str(topic.topic),

@@ -1,4 +1,4 @@
-"""A fetch: what its client may read, the bytes it waits for, and the answer it will get."""
+"""A fetch in progress: its access checks, its results so far, and its answer."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ FIRST_WITH_TOPIC_ID = 13
 
 
 PARTITION_BYTES = 48
-"""Of an answer without records, for each partition: what clients with a quota are charged for."""
+"""Size of an answer without records, per partition, as charged to clients with a quota."""
 
 _OF_THE_TOPIC = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID})
 
 FINAL_EPOCH = -1
-"""The session epoch of a client that wants no session."""
+"""The session epoch of a client without a session."""
 
 
 def partitions_of(request: FetchRequest) -> list[Wanted]:
-    """The partitions that a request names, in its order."""
+    """Return the partitions of a request, in its order."""
     return [(name, topic_id, partition) for name, topic_id, partitions in request.topics for partition in partitions]
 
 
 class PendingFetch:
-    """A fetch with what it has read so far, one result per requested partition."""
+    """A fetch with its results so far, one per requested partition."""
 
     __slots__ = (
         "_access",
@@ -86,14 +86,14 @@ class PendingFetch:
             self._budget = throttle.max_bytes(self._budget)
         self._min_bytes = min(request.min_bytes, self._budget)
         self._size = 0
-        # An error or a divergence, of which the client should hear now, or nothing to wait for.
+        # An error or a divergence to report now, or nothing to wait for.
         self._is_urgent = not wanted
         self._wanted = wanted
         self._results: list[FetchPartitionResult] = []
         self._positions: dict[Log, list[int]] = {}  # a partition may be named twice
 
     def read_all(self) -> bool:
-        """Read every partition once; True if the answer need not wait."""
+        """Read every partition once; return whether the answer need not wait."""
         for position in range(len(self._wanted)):
             result = self._read(position)
             self._results.append(result)
@@ -101,7 +101,7 @@ class PendingFetch:
         return self._is_urgent or self._size >= self._min_bytes
 
     def refresh(self, logs: Iterable[Log]) -> bool:
-        """Read the partitions of these logs again; True if the answer need not wait any longer."""
+        """Read the partitions of these logs again; return whether the wait is over."""
         for log in logs:
             for position in self._positions[log]:
                 self._size -= self._results[position].records_size
@@ -110,7 +110,7 @@ class PendingFetch:
         return self._is_urgent or self._size >= self._min_bytes
 
     def wait(self, purgatory: Purgatory) -> Answer:
-        """The answer once there is enough or the time is over."""
+        """Return the answer once there is enough data or the wait has timed out."""
         for position, (name, topic_id, partition) in enumerate(self._wanted):
             self._positions.setdefault(self._log(name, topic_id, partition.index), []).append(position)
         if self._throttle is not None:
@@ -118,11 +118,11 @@ class PendingFetch:
         return purgatory.wait(self, self._positions, self._request.max_wait_ms)
 
     def encode(self) -> list[Any]:
-        """The response body: buffers and ranges of log files."""
+        """Return the response body: buffers and ranges of log files."""
         return self._throttled() or self._encode()
 
     def _throttled(self, session_id: int = 0) -> list[Any] | None:
-        """The answer to a client that has to wait; None if it need not."""
+        """Return the answer to a throttled client; None if the client is not throttled."""
         if self._throttle is None:
             return None
         throttle_time_ms = self._throttle.throttle_time_ms(self._size + PARTITION_BYTES * len(self._results))
@@ -153,7 +153,7 @@ class PendingFetch:
         return self._topics.log(name, index)
 
     def _check_access(self, access: Access, name: str | None, topic_id: UUID | None) -> None:
-        """Raise KafkaError unless the client may read the topic; what no id is known of comes out later."""
+        """Raise KafkaError unless the client may read the topic. An unknown id is refused later."""
         if name is None:
             topic = self._topics.by_id.get(topic_id) if topic_id is not None else None
             if topic is None:
@@ -190,7 +190,7 @@ class PendingFetch:
             self._is_urgent = True
             code, _ = error_of(error)
             self._metrics.count_error(FETCH, code)
-            # Errors that are found before the partition is read come with an empty list, others with none at all.
+            # Errors found before the partition is read have an empty list, others have null.
             is_of_topic = code in _OF_THE_TOPIC or (name is not None and name not in self._topics.by_name)
             return FetchPartitionResult(wanted.index, code, aborted_transactions=[] if is_of_topic else None)
         return _result(wanted.index, read)
@@ -211,7 +211,7 @@ def _result(index: int, read: ReadResult) -> FetchPartitionResult:
 
 
 def _diverging_epoch(log: Log, wanted: FetchPartition) -> tuple[int, int] | None:
-    """The point where the client's history leaves ours: its last epoch ended earlier here, or is unknown.
+    """Return where the client's log diverges from ours: its last epoch ended earlier here, or is unknown. None if nowhere.
 
     Source: Partition.readRecords.
     """

@@ -1,8 +1,8 @@
 """Produce (key 0), versions 3 to 13: append one batch per partition.
 
-Behaviour: acks 0, 1 and -1 are the same append, as there is one replica; acks=0 has no answer, and a failure closes
-the connection so that the client notices. A topic with `flush.messages` answers once the records are on disk. Produce
-creates no topics. Transactional batches are taken if their partition is part of the producer's transaction, see
+Behaviour: with one replica, acks 0, 1 and -1 are the same append; acks=0 has no answer, and a failure closes the
+connection so that the client notices. With `flush.messages`, the answer waits until the records are on disk. Produce
+creates no topics. Transactional batches are accepted if their partition belongs to the producer's transaction, see
 `transactions/verification.py`. Versions: 8 adds errors of single records (KIP-467), 9 is flexible, 11 knows
 TRANSACTION_ABORTABLE, 12 adds partitions to the transaction (TV2, KIP-890), 13 has topic ids (KIP-516). 10 (new leader)
 changes nothing here.
@@ -43,18 +43,18 @@ if TYPE_CHECKING:
 
 FIRST_WITH_TOPIC_ID = 13
 ADMIN_CLIENT_ID = "__admin_client"
-"""The client id that may write to internal topics (AuthHelper; the tools that repair them use it)."""
+"""The client id that may write to internal topics (AuthHelper), for the tools that repair them."""
 
 IS_TRANSACTIONAL = 0x10
 ATTRIBUTES_LOW_BYTE = 22
 FIRST_WITH_ABORTABLE = 11
 FIRST_TV2 = 12
 _PRODUCER = Struct(">qhi")
-"""Producer id, epoch and base sequence, as they stand in a batch's header."""
+"""Producer id, epoch and base sequence in a batch header."""
 _NO_RECORDS = memoryview(b"")
 _UNANSWERED = ProducePartitionResult(0, int(ErrorCode.UNKNOWN_SERVER_ERROR), -1, -1, -1)
 
-# For these the answer carries log start -1, for all others the real one (ReplicaManager.appendToLocalLog).
+# Errors whose answer has log start -1; all others have the real one (ReplicaManager.appendToLocalLog).
 _WITHOUT_LOG_START = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -74,14 +74,14 @@ _WITHOUT_LOG_START = frozenset(
 def handle(
     transactions: Lazy[TransactionCoordinator], node: Node, context: RequestContext, request: ProduceRequest
 ) -> Answer:
-    """Append every batch of the request, each for itself, in its order."""
+    """Append every batch of the request separately, in order."""
     appending = Appending(transactions, node, context, request)
     appending.append_light()
     return appending.append_heavy() if appending.heavy else appending.answer()
 
 
 class HeavyPart(NamedTuple):
-    """A batch whose check takes long, and where its result belongs."""
+    """A batch whose check takes long, and the place of its result."""
 
     results: list[ProducePartitionResult]
     position: int
@@ -92,7 +92,7 @@ class HeavyPart(NamedTuple):
 
 
 class Appending:
-    """One Produce request: batches that are quickly checked at once, the others after a thread has checked them."""
+    """One Produce request: appends batches with a quick check at once, the others after a thread has checked them."""
 
     def __init__(
         self, transactions: Lazy[TransactionCoordinator], node: Node, context: RequestContext, request: ProduceRequest
@@ -106,13 +106,13 @@ class Appending:
         self._results: list[ProduceTopicResult] = []
         self._to_flush: list[Log] = []
         self._refused: KafkaError | None = None
-        """The error of the request as a whole."""
+        """The error of the whole request."""
         self._refused_writes: Mapping[tuple[str, int], KafkaError] = {}
         """The transaction coordinator's errors, by partition."""
         self.heavy: list[HeavyPart] = []
 
     def append_light(self) -> None:
-        """Append until a batch is heavy; that and all after it are left in `heavy`."""
+        """Append batches up to the first heavy one; `heavy` gets that one and all after it."""
         version = self._version
         self._verify_transaction()
         for name, topic_id, partitions in self._request.topics:
@@ -143,7 +143,7 @@ class Appending:
                 log = self._log(name, topic_id, index)
                 check = partial(log.check_batch, records, produce_version=self._version)
                 checked = await loop.run_in_executor(self._node.batch_checkers, check)
-                # By now it may have been deleted, or the transaction may have ended.
+                # By now the log may be deleted, or the transaction may have ended.
                 log = self._log(name, topic_id, index)
                 self._verify_again(log, records)
                 results[position] = self._append(log, index, checked)
@@ -153,7 +153,7 @@ class Appending:
         return answer if answer is None or isinstance(answer, bytes) else await answer
 
     def answer(self) -> bytes | Coroutine[Any, Any, bytes] | None:
-        """The client's answer, at once or when the records are on disk."""
+        """Return the client's answer, at once or when the records are on disk."""
         if self._request.acks == 0:
             for topic in self._results:
                 for result in topic.partitions:
@@ -182,7 +182,7 @@ class Appending:
         return log
 
     def _check_access(self, name: str | None, topic_id: UUID | None) -> None:
-        """Raise KafkaError unless the client may write to the topic; what no id is known of comes out later."""
+        """Raise KafkaError unless the client may write to the topic. An unknown id is refused later."""
         if self._version >= FIRST_WITH_TOPIC_ID:
             topic = self._node.topics.by_id.get(topic_id) if topic_id is not None else None
             name = None if topic is None else topic.name
@@ -196,7 +196,7 @@ class Appending:
     # -- transactions ----------------------------------------------------------------------------------------------------
 
     def _verify_transaction(self) -> None:
-        """Ask the coordinator about all transactional batches of the request at once."""
+        """Check all transactional batches of the request with the coordinator in one call."""
         transactional = [
             (name, topic_id, index, records)
             for name, topic_id, partitions in self._request.topics
@@ -224,7 +224,7 @@ class Appending:
                 log = self._find(name, topic_id, index)
                 _check_allowed(log, self._context, self._request.acks)
             except KafkaError:
-                continue  # it is answered for when its turn comes
+                continue  # its append reports the error
             writes.append((log, base_sequence))
         if len(producers) > 1:
             self._refused = KafkaError(
@@ -259,7 +259,7 @@ class Appending:
         counts = self._node.topic_metrics.topic(log.topic)
         counts.messages_in += checked.header.record_count
         counts.bytes_in += len(checked.batch)
-        # Not only of what was appended here: the first of two like batches may not be on disk yet.
+        # Also for a duplicate, which appends nothing: the original batch may not be on disk yet.
         if log.config.flush_messages != LONG_MAX and log.is_flush_wanted:
             self._to_flush.append(log)
         return ProducePartitionResult(

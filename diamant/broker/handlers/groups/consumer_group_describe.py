@@ -1,7 +1,7 @@
 """ConsumerGroupDescribe (key 69), versions 0 to 1: consumer groups with members and assignments (KIP-848).
 
 Versions: 1 adds the protocol that a member uses (KIP-1099).
-Behaviour: a group that is not a consumer group is GROUP_ID_NOT_FOUND, which has clients ask DescribeGroups for it. An empty group
+Behaviour: a group that is not a consumer group is GROUP_ID_NOT_FOUND, after which clients send DescribeGroups. An empty group
 id is INVALID_GROUP_ID without a message.
 Deviations: none known.
 
@@ -30,7 +30,7 @@ KEY = 69
 
 
 def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerGroupDescribeRequest) -> Answer:
-    """Describe each group for itself."""
+    """Describe each group separately."""
     access = context.access
     described = []
     group_ids = [str(group_id) for group_id in request.group_ids]
@@ -54,7 +54,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerG
 
 
 def check_assignments(access: Access, fields: Mapping[str, Any]) -> None:
-    """Raise KafkaError if members of a described group have partitions of topics that the client may not know of."""
+    """Raise KafkaError if members of a described group have partitions of topics that the client may not describe."""
     if access.is_open:
         return
     names = {

@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat (key 68), versions 0 to 1: a member of a consumer group joins, stays, or leaves (KIP-848).
 
-Versions: 1 has member ids that clients make themselves (KIP-1082) and subscriptions by regular expression.
+Versions: 1 has member ids created by clients (KIP-1082) and subscriptions by regular expression.
 Behaviour and deviations: `groups/membership/consumer_service.py`.
 
 Source: KafkaApis.handleConsumerGroupHeartbeat, GroupCoordinatorService.consumerGroupHeartbeat.

@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42), versions 0 to 2: groups without members go, with all they have committed.
+"""DeleteGroups (key 42), versions 0 to 2: delete groups without members, with their committed offsets.
 
 Deviations: none known.
 
@@ -23,7 +23,7 @@ KEY = 42
 
 
 def handle(groups: GroupCoordinator, context: RequestContext, request: DeleteGroupsRequest) -> Answer:
-    """Delete each of the groups that may be deleted."""
+    """Delete each group that may be deleted."""
     results = []
     for group_id in dict.fromkeys(map(str, request.groups_names)):
         code = 0

@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), versions 0 to 6: state and members of classic groups.
 
-Versions: 3 adds authorized operations, 4 instance ids, 6 the error GROUP_ID_NOT_FOUND with a message; before, a group that does
-not exist is in state Dead. Groups of the consumer protocol count as not existing here: ConsumerGroupDescribe shows them.
+Versions: 3 adds authorized operations, 4 instance ids, 6 the error GROUP_ID_NOT_FOUND with a message; before, a missing group
+is in state Dead. Groups of the consumer protocol count as missing: ConsumerGroupDescribe shows them.
 Deviations: none known.
 
 Source: KafkaApis.handleDescribeGroupsRequest, GroupMetadataManager.describeGroups, ClassicGroup.describe.
@@ -30,7 +30,7 @@ FIRST_WITH_GROUP_ID_NOT_FOUND = 6
 
 
 def handle(groups: GroupCoordinator, context: RequestContext, request: DescribeGroupsRequest) -> Answer:
-    """Describe groups; those that do not exist, too."""
+    """Describe groups, including missing ones."""
     version = context.api_version
     described = []
     for group_id in in_asked_order(groups.log.topic, map(str, request.groups)):

@@ -1,8 +1,8 @@
 """FindCoordinator (key 10), versions 0 to 6: this broker, for every group, transaction and share partition.
 
 Versions: 0 has groups only, 1 adds the key type, 4 several keys in one request (KIP-699), 6 share groups (KIP-932).
-Behaviour: the topic in which a coordinator keeps its state is created with the first request for such a coordinator.
-Deviations: that request is answered when the topic can be used; Kafka answers COORDINATOR_NOT_AVAILABLE, to be asked again.
+Behaviour: the first request for a coordinator creates the topic with its state.
+Deviations: that request is answered once the topic can be used; Kafka answers COORDINATOR_NOT_AVAILABLE, so clients retry.
 
 Source: KafkaApis.handleFindCoordinatorRequest.
 """
@@ -55,11 +55,11 @@ def handle(
     context: RequestContext,
     request: FindCoordinatorRequest,
 ) -> Answer:
-    """Name this broker for every key. The first to ask for a coordinator waits until its topic is there."""
+    """Return this broker for every key. The first request for a coordinator waits until its topic exists."""
     key_type = getattr(request, "key_type", GROUP)
     need = NEEDS.get(key_type)
     if need is not None and not any(_may_ask(context, need, key) for key in _keys(context.api_version, request)):
-        return _answer(node, context, request, key_type)  # also without making the topic
+        return _answer(node, context, request, key_type)  # without creating the topic
     if key_type == GROUP and not groups().log.topic.exists:
         return _create_and_answer(groups().log.topic, node, context, request, key_type)
     if key_type == TRANSACTION and not transactions().store.topic.exists:
@@ -113,7 +113,7 @@ def _may_ask(context: RequestContext, need: Need, key: str) -> bool:
 
 
 def need_name(need: Need, key: str) -> str:
-    """The resource that a key stands for: that of a share group's partition is the cluster's affair."""
+    """Return the resource to authorize for a key: for a share group's partition, the cluster."""
     return CLUSTER_NAME if need is needs.CLUSTER_ACTION else key
 
 

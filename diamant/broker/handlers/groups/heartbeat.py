@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), versions 0 to 4: a member of a classic group is alive, and hears whether it is to join again.
+"""Heartbeat (key 12), versions 0 to 4: a sign of life of a classic group's member; the answer tells it to rejoin if needed.
 
 Versions: 3 adds static members (KIP-345).
 Deviations: none known.
@@ -23,14 +23,14 @@ KEY = 12
 
 
 def handle(groups: GroupCoordinator, context: RequestContext, request: HeartbeatRequest) -> Answer:
-    """Start the member's session again."""
+    """Restart the member's session."""
     error = groups.classic.heartbeat(request.group_id, request.member_id, request.group_instance_id, request.generation)
     return _encode(context.api_version, error)
 
 
 @cache
 def _encode(version: int, error: ErrorCode) -> bytes:
-    """Kept: there are a handful of them."""
+    """Encode an answer. Cached: there are only a few different ones."""
     return encode_response_fields(KEY, version, {"error_code": int(error)})
 
 

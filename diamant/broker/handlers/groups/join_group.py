@@ -1,6 +1,6 @@
-"""JoinGroup (key 11), versions 0 to 9: a member joins a classic group; the answer comes when the join phase ends.
+"""JoinGroup (key 11), versions 0 to 9: a member joins a classic group; the answer is sent when the join phase ends.
 
-Versions: 1 adds the rebalance timeout (before, the session timeout is it), 4 sends new dynamic members back for their id
+Versions: 1 adds the rebalance timeout (before, the session timeout is used), 4 makes new dynamic members rejoin with their id
 (MEMBER_ID_REQUIRED, KIP-394), 5 adds static members (KIP-345), 7 the protocol type in the answer and a nullable protocol name,
 8 a reason (KIP-800), 9 skip_assignment (KIP-814).
 Behaviour and deviations: `groups/classic/joining.py`.
@@ -31,7 +31,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def handle(groups: GroupCoordinator, context: RequestContext, request: JoinGroupRequest) -> Answer:
-    """Join; the answer may take as long as the rebalance timeout."""
+    """Join a group. The answer may take as long as the rebalance timeout."""
     version = context.api_version
     session_timeout = request.session_timeout
     has_rebalance_timeout = version >= FIRST_WITH_REBALANCE_TIMEOUT
@@ -56,7 +56,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: JoinGroup
 
 
 def client_host(context: RequestContext) -> str:
-    """A member's host as Kafka writes it: Java's text of an address, with a slash in front."""
+    """Return a member's host in Kafka's form: Java's text of an address, with a leading slash."""
     return "/" + context.connection.peer.rpartition(":")[0]
 
 

@@ -26,7 +26,7 @@ FIRST_BATCHED = 3
 
 
 def handle(groups: GroupCoordinator, context: RequestContext, request: LeaveGroupRequest) -> Answer:
-    """Remove the members, answer each for itself."""
+    """Remove the members, with a result for each."""
     version = context.api_version
     members = request.members if version >= FIRST_BATCHED else (cast("MemberIdentity", request),)
     leavers = [Leaver(str(member.member_id), getattr(member, "group_instance_id", None)) for member in members]

@@ -1,7 +1,7 @@
 """ListGroups (key 16), versions 0 to 5: the groups of this broker.
 
-Versions: 4 adds the state and a filter by it (KIP-518), 5 the type and a filter by it (KIP-848). Filters take any case; an empty
-one takes all.
+Versions: 4 adds the state and a filter by it (KIP-518), 5 the type and a filter by it (KIP-848). Filters ignore case; an empty
+one matches all.
 Deviations: none known.
 
 Source: KafkaApis.handleListGroupsRequest, GroupMetadataManager.listGroups.
@@ -28,7 +28,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 def handle(groups: GroupCoordinator, context: RequestContext, request: ListGroupsRequest) -> Answer:
-    """List the groups that the filters let through."""
+    """List the groups that match the filters."""
     if groups.loading.is_loading:
         fields: dict[str, Any] = {"error_code": int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)}
         return encode_response_fields(KEY, context.api_version, fields)

@@ -1,9 +1,9 @@
-"""OffsetCommit (key 8), versions 2 to 10: a group's offsets are written down.
+"""OffsetCommit (key 8), versions 2 to 10: store a group's offsets.
 
 Versions: 2 to 4 carry a retention time, 6 adds the leader epoch, 7 static members, 9 members of consumer groups (and
 GROUP_ID_NOT_FOUND), 10 has topic ids in place of names.
-Behaviour: topics and partitions that do not exist are refused one by one, everything else is committed together or not at all.
-Deviations: a retention time that goes beyond the end of time is for ever; in Kafka it overflows, and the offset expires at once.
+Behaviour: missing topics and partitions are refused individually; all other offsets are committed together or not at all.
+Deviations: a retention time beyond the largest timestamp means forever; in Kafka it overflows, and the offset expires at once.
 
 Source: KafkaApis.handleOffsetCommitRequest, OffsetMetadataManager.commitOffset.
 """
@@ -30,7 +30,7 @@ KEY = 8
 
 
 def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, request: OffsetCommitRequest) -> Answer:
-    """Commit; the offsets count when the answer goes out."""
+    """Commit offsets. They take effect before the answer is sent."""
     version = context.api_version
     selection = Selection(topics, request.topics, has_topic_ids=version >= FIRST_WITH_TOPIC_ID, access=context.access)
     if selection.known or not request.topics:

@@ -1,10 +1,10 @@
-"""OffsetFetch (key 9), versions 1 to 10: what groups have committed.
+"""OffsetFetch (key 9), versions 1 to 10: the committed offsets of groups.
 
-Versions: 2 adds the error for the whole group and null for "all topics", 5 the leader epoch, 7 asks for stable offsets only, 8
-several groups in one request (KIP-709), 9 the member and its epoch, 10 topic ids in place of names.
-Behaviour: what was never committed is offset -1 without an error, whether or not group, topic and partition exist. An offset for
-which a transaction is open is UNSTABLE_OFFSET_COMMIT to who asks for stable ones. Topics of unknown ids come last; of a group's
-"all topics" the order is that of Kafka's hash maps.
+Versions: 2 adds the error for the whole group and null for "all topics", 5 the leader epoch, 7 requests for stable offsets only,
+8 several groups in one request (KIP-709), 9 the member and its epoch, 10 topic ids in place of names.
+Behaviour: without a commit the offset is -1, without an error, whether or not group, topic and partition exist. An offset with
+an open transaction is UNSTABLE_OFFSET_COMMIT in a request for stable offsets. Topics with unknown ids come last; the order of
+"all topics" is that of Kafka's hash maps.
 Deviations: a member epoch without a member id is UNKNOWN_MEMBER_ID in a consumer group; Kafka fails on it with
 UNKNOWN_SERVER_ERROR.
 
@@ -43,7 +43,7 @@ FIRST_WITH_TOPIC_ID = 10
 
 
 class _Wanted(NamedTuple):
-    """A topic of the request: `name` is None if its id is not known, `topic_id` None if it was asked for by name."""
+    """A topic of the request. `name`: None if its id is unknown. `topic_id`: None if the request names the topic."""
 
     name: str | None
     topic_id: UUID | None
@@ -57,10 +57,10 @@ def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, re
     if version >= FIRST_WITH_GROUPS:
         answers = [_fetch_group(groups, topics, context, group, is_stable) for group in request.groups]
         return encode_response_fields(KEY, version, {"groups": answers})
-    asked = cast("OffsetFetchRequestGroup", request)  # as one group of a later version, without the member
+    asked = cast("OffsetFetchRequestGroup", request)  # like a group of a later version, without the member
     fields = _fetch_group(groups, topics, context, asked, is_stable)
     if version < FIRST_WITH_GROUP_ERROR and fields["error_code"]:
-        # Without a place for it the group's error stands at every partition.
+        # The version has no field for the group's error, so every partition gets it.
         fields["topics"] = [
             {"name": name, "partitions": [_no_offset(index, fields["error_code"]) for index in partitions]}
             for name, _, partitions in _wanted(topics, version, asked)
@@ -126,7 +126,7 @@ def _all(topics: Topics, access: Access, version: int, group: Group, is_stable: 
         if version >= FIRST_WITH_TOPIC_ID:
             topic = topics.by_name.get(name)
             if topic is None:
-                continue  # it has no id to be named by
+                continue  # the answer needs an id, which a missing topic has not
             topic_id = topic.topic_id
         answered.append(_topic(group, _Wanted(name, topic_id, in_timeline_order(committed[name], int)), is_stable))
     return answered

@@ -1,4 +1,4 @@
-"""SyncGroup (key 14), versions 0 to 5: the leader brings the assignments, everybody gets theirs.
+"""SyncGroup (key 14), versions 0 to 5: the leader sends the assignments, each member gets its own.
 
 Versions: 3 adds static members (KIP-345), 5 protocol type and name in both directions (KIP-559).
 Behaviour and deviations: `groups/classic/syncing.py`.
@@ -26,11 +26,11 @@ FIRST_WITH_PROTOCOL = 5
 
 
 def handle(groups: GroupCoordinator, context: RequestContext, request: SyncGroupRequest) -> Answer:
-    """Synchronise; the answer may take as long as the rebalance timeout."""
+    """Synchronise a member. The answer may take as long as the rebalance timeout."""
     version = context.api_version
     encode = partial(_encode, version)
     if version >= FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
-        # KIP-559 wants both from version 5 on.
+        # KIP-559 requires both from version 5 on.
         return encode(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     sync = SyncRequest(
         member_id=str(request.member_id),

@@ -1,4 +1,4 @@
-"""ACLs and filters of ACLs in the fields of requests and answers."""
+"""ACLs and ACL filters in the fields of requests and answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Number = TypeVar("_Number", bound=IntEnum)
 
 
 def requested_acl(creation: Any) -> Acl:
-    """An ACL that is to be made. CloseConnection for numbers that no Kafka knows: it does not read such a request."""
+    """Return an ACL to create. CloseConnection for numbers unknown to Kafka, which cannot read such a request either."""
     return Acl(
         _known(ResourceType, creation.resource_type),
         str(creation.resource_name),
@@ -26,7 +26,7 @@ def requested_acl(creation: Any) -> Acl:
 
 
 def requested_filter(fields: Any) -> AclFilter:
-    """A filter of DeleteAcls (an element) or DescribeAcls (the request). CloseConnection as above."""
+    """Return a filter of DeleteAcls (an element) or DescribeAcls (the request). CloseConnection as `requested_acl`."""
     return AclFilter(
         _known(ResourceType, fields.resource_type_filter),
         _text(fields.resource_name_filter),
@@ -39,7 +39,7 @@ def requested_filter(fields: Any) -> AclFilter:
 
 
 def entry_fields(acl: Acl) -> dict[str, object]:
-    """What answers say of an ACL beside its pattern."""
+    """Return an ACL's fields in answers, without its pattern."""
     return {
         "principal": acl.principal,
         "host": acl.host,
@@ -49,7 +49,7 @@ def entry_fields(acl: Acl) -> dict[str, object]:
 
 
 def pattern_fields(acl: Acl) -> dict[str, object]:
-    """What answers say of an ACL's pattern."""
+    """Return the fields of an ACL's pattern in answers."""
     return {
         "resource_type": int(acl.resource_type),
         "resource_name": acl.resource_name,
@@ -63,7 +63,7 @@ def _known(kind: type[_Number], number: int) -> _Number:
     except ValueError:
         value = kind(0)
     if not value:
-        raise CloseConnection(f"a request about ACLs with {kind.__name__} {number}, which there is not")
+        raise CloseConnection(f"a request about ACLs with {kind.__name__} {number}, which does not exist")
     return value
 
 

@@ -1,7 +1,7 @@
 """AlterUserScramCredentials (key 51), version 0: set and remove the SCRAM credentials of users.
 
-Behaviour: passwords never travel: clients send salt and salted password, and what the server needs to check a login is
-computed from them and kept in the metadata log (RFC 5802). Each user for itself; a user may appear once in a request.
+Behaviour: passwords are never sent: clients send salt and salted password. From them the broker computes the data to check a
+login, and stores it in the metadata log (RFC 5802). Each user is handled separately, and may appear once in a request.
 Deviations: an empty password is UNACCEPTABLE_CREDENTIAL; Kafka fails
 on it with UNKNOWN_SERVER_ERROR.
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 KEY = 51
 HASHES = {1: "sha256", 2: "sha512"}
-"""SCRAM-SHA-256 and SCRAM-SHA-512 by their number (`ScramMechanism`)."""
+"""Hashes of SCRAM-SHA-256 and SCRAM-SHA-512, by number (`ScramMechanism`)."""
 
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16_384
 
 
 def handle(node: Node, context: RequestContext, request: AlterUserScramCredentialsRequest) -> Answer:
-    """Change; always a coroutine, as the metadata log has to be synced."""
+    """Change credentials. Always a coroutine, as the metadata log has to be synced."""
     return _alter(node, context.api_version, request)
 
 

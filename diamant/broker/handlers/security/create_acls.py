@@ -1,8 +1,8 @@
-"""CreateAcls (key 30), versions 1 to 3: make ACLs, each for itself; one that is there already is no error.
+"""CreateAcls (key 30), versions 1 to 3: create ACLs, each separately; an existing one is no error.
 
-Behaviour: SECURITY_DISABLED without an authorizer. An ACL may be about what does not exist. Version 3 knows the resource
+Behaviour: SECURITY_DISABLED without an authorizer. The resource of an ACL need not exist. Version 3 knows the resource
 type USER (KIP-373).
-Deviations: a principal without a colon is INVALID_REQUEST; in Kafka it stops the metadata log from being read.
+Deviations: a principal without a colon is INVALID_REQUEST; in Kafka it makes the metadata log unreadable.
 
 Source: AclApis.handleCreateAcls, AclControlManager.createAcls.
 """
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 KEY = 30
 AT_ONCE = 200
-"""ACLs that are made in one turn of the loop, about 8 ms. Those of a request are not made all or none, in Kafka neither."""
+"""ACLs to create in one turn of the loop, about 8 ms. As in Kafka, the ACLs of a request are not created atomically."""
 
 
 def handle(acls: AclStore | None, topics: Topics, context: RequestContext, request: CreateAclsRequest) -> Answer:
-    """Make; a coroutine, as the metadata log has to be synced."""
+    """Create ACLs. A coroutine, as the metadata log has to be synced."""
     wanted = [requested_acl(creation) for creation in request.creations]
     if acls is None:
         refusal = {"error_code": int(ErrorCode.SECURITY_DISABLED), "error_message": "No Authorizer is configured."}
@@ -43,7 +43,7 @@ async def _create(acls: AclStore, topics: Topics, version: int, wanted: list[Acl
     try:
         for start in range(0, len(wanted), AT_ONCE):
             results += map(_result, acls.create(wanted[start : start + AT_ONCE]))
-            await asyncio.sleep(0)  # others get their turn
+            await asyncio.sleep(0)  # let other tasks run
         await topics.sync()
     except REQUEST_ERRORS as error:
         results = [_result(error)] * len(wanted)

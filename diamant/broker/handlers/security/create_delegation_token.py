@@ -1,4 +1,4 @@
-"""CreateDelegationToken (key 38), versions 1 to 3: not allowed to clients that have not authenticated, and here none has.
+"""CreateDelegationToken (key 38), versions 1 to 3: refused, as delegation tokens are not supported.
 
 Deviations: none known; Kafka answers the same on a listener without security.
 
@@ -20,7 +20,7 @@ KEY = 38
 
 
 def handle(context: RequestContext, request: CreateDelegationTokenRequest) -> Answer:
-    """Refuse."""
+    """Refuse the request."""
     fields = {
         "error_code": int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
         "principal_type": "User",

@@ -1,6 +1,6 @@
-"""DeleteAcls (key 31), versions 1 to 3: remove the ACLs that filters mean, all at once.
+"""DeleteAcls (key 31), versions 1 to 3: remove the ACLs that match filters, all at once.
 
-Behaviour: SECURITY_DISABLED without an authorizer. What two filters mean is in the results of both.
+Behaviour: SECURITY_DISABLED without an authorizer. An ACL that matches two filters is in the results of both.
 Deviations: none known.
 
 Source: AclApis.handleDeleteAcls, AclControlManager.deleteAcls.
@@ -26,7 +26,7 @@ KEY = 31
 
 
 def handle(acls: AclStore | None, topics: Topics, context: RequestContext, request: DeleteAclsRequest) -> Answer:
-    """Remove; a coroutine, as the metadata log has to be synced."""
+    """Remove ACLs. A coroutine, as the metadata log has to be synced."""
     filters = [requested_filter(one) for one in request.filters]
     if acls is None:
         refusal = _failed(int(ErrorCode.SECURITY_DISABLED), "No Authorizer is configured.")

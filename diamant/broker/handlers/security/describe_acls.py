@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29), versions 1 to 3: the ACLs that a filter means, by pattern.
+"""DescribeAcls (key 29), versions 1 to 3: the ACLs that match a filter, by pattern.
 
 Behaviour: SECURITY_DISABLED without an authorizer. Version 3 knows the resource type USER (KIP-373).
 Deviations: none known.
@@ -27,7 +27,7 @@ KEY = 29
 
 
 def handle(acls: AclStore | None, context: RequestContext, request: DescribeAclsRequest) -> Answer:
-    """Find."""
+    """Return the matching ACLs."""
     wanted = requested_filter(request)
     if acls is None:
         fields: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""DescribeDelegationToken (key 41), versions 1 to 3: not allowed to clients that have not authenticated, and here none has.
+"""DescribeDelegationToken (key 41), versions 1 to 3: refused, as delegation tokens are not supported.
 
 Deviations: none known; Kafka answers the same on a listener without security.
 
@@ -20,7 +20,7 @@ KEY = 41
 
 
 def handle(context: RequestContext, request: DescribeDelegationTokenRequest) -> Answer:
-    """Refuse."""
+    """Refuse the request."""
     fields = {"error_code": int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED), "tokens": []}
     return encode_response_fields(KEY, context.api_version, fields)
 

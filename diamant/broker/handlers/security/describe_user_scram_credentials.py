@@ -1,6 +1,6 @@
-"""DescribeUserScramCredentials (key 50), version 0: which users have SCRAM credentials, and with how many iterations.
+"""DescribeUserScramCredentials (key 50), version 0: the users with SCRAM credentials, and their iteration counts.
 
-Behaviour: no user named means all. Neither salts nor keys are told.
+Behaviour: an empty list of users means all. Answers contain neither salts nor keys.
 Deviations: none known.
 
 Source: ScramImage.describe (KIP-554).
@@ -24,7 +24,7 @@ KEY = 50
 
 
 def handle(metadata: MetadataLog, context: RequestContext, request: DescribeUserScramCredentialsRequest) -> Answer:
-    """Describe the users asked for."""
+    """Describe the requested users."""
     known: dict[str, list[dict[str, int]]] = {}
     for (mechanism, user), credential in sorted(metadata.image.scram_credentials.items()):
         known.setdefault(user, []).append({"mechanism": mechanism, "iterations": credential.iterations})

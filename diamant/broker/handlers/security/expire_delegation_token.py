@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (key 40), versions 1 to 2: not allowed to clients that have not authenticated, and here none has.
+"""ExpireDelegationToken (key 40), versions 1 to 2: refused, as delegation tokens are not supported.
 
 Deviations: none known; Kafka answers the same on a listener without security.
 
@@ -20,7 +20,7 @@ KEY = 40
 
 
 def handle(context: RequestContext, request: ExpireDelegationTokenRequest) -> Answer:
-    """Refuse."""
+    """Refuse the request."""
     fields = {
         "error_code": int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
         "expiry_timestamp_ms": -1,

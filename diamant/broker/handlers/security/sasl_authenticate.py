@@ -1,7 +1,7 @@
-"""SaslAuthenticate (key 36), versions 0 to 2: a token of the mechanism that SaslHandshake has agreed on, and its answer.
+"""SaslAuthenticate (key 36), versions 0 to 2: a token of the mechanism selected by SaslHandshake, and the broker's token.
 
-Behaviour: SASL_AUTHENTICATION_FAILED with a text that tells nothing about users, late, and then the connection is closed.
-Versions: 1 adds the time after which the client has to authenticate again (KIP-368).
+Behaviour: a failure is answered SASL_AUTHENTICATION_FAILED after a delay, with a text that reveals nothing about users; then
+the connection is closed. Versions: 1 adds the time after which the client must re-authenticate (KIP-368).
 Deviations: none known.
 
 Source: SaslServerAuthenticator.handleSaslToken, KafkaApis.handleSaslAuthenticateRequest.

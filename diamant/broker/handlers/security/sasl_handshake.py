@@ -1,9 +1,9 @@
-"""SaslHandshake (key 17), versions 0 and 1: agree on a mechanism.
+"""SaslHandshake (key 17), versions 0 and 1: select a mechanism.
 
-Behaviour: the answer lists the mechanisms of the listener, also when it refuses one (UNSUPPORTED_SASL_MECHANISM, and the
-connection is closed). After version 0 tokens come without a header, after version 1 in SaslAuthenticate. ILLEGAL_SASL_STATE
-without a list on listeners without SASL, and after authentication unless the session expires (then it begins
-re-authentication).
+Behaviour: the answer lists the mechanisms of the listener, also when it refuses one (UNSUPPORTED_SASL_MECHANISM; the
+connection is then closed). After version 0 tokens have no header, after version 1 they are in SaslAuthenticate.
+ILLEGAL_SASL_STATE without a list on listeners without SASL, and after authentication unless the session expires (then it
+begins re-authentication).
 Deviations: none known.
 
 Source: SaslServerAuthenticator.handleHandshakeRequest, KafkaApis.handleSaslHandshakeRequest.

@@ -1,8 +1,8 @@
-"""AlterPartitionReassignments (key 45), versions 0 to 1: there is one broker, so the only place is where it is.
+"""AlterPartitionReassignments (key 45), versions 0 to 1: with one broker, partitions never move.
 
-Behaviour: a target of our own node is fulfilled already, any other is INVALID_REPLICA_ASSIGNMENT; there is never one to
-cancel.
-Versions: 1 may forbid a change of the replication factor (KIP-860), which could not happen here.
+Behaviour: this node is accepted as a target, without effect; any other is INVALID_REPLICA_ASSIGNMENT. There is never a
+reassignment to cancel.
+Versions: 1 may forbid a change of the replication factor (KIP-860), which cannot happen here.
 Deviations: none known.
 
 Source: ReplicationControlManager.alterPartitionReassignments (KIP-455).

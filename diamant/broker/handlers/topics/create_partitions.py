@@ -1,6 +1,6 @@
 """CreatePartitions (key 37), versions 0 to 3: grow topics (KIP-195).
 
-Versions: 3 is refused where a quota is used up (KIP-599).
+Versions: 3 is refused if a quota is exceeded (KIP-599).
 Deviations: none known.
 
 Source: ReplicationControlManager.createPartitions.
@@ -32,7 +32,7 @@ FIRST_STRICT = 3
 
 
 def handle(quotas: Lazy[Quotas], topics: Topics, context: RequestContext, request: CreatePartitionsRequest) -> Answer:
-    """Grow topics; always a coroutine, as the metadata log has to be synced."""
+    """Grow topics. Always a coroutine, as the metadata log has to be synced."""
     charge = charge_of(quotas, context, is_strict=context.api_version >= FIRST_STRICT)
     return _create(topics, context.access, context.api_version, request, charge)
 

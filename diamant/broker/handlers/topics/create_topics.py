@@ -1,8 +1,8 @@
 """CreateTopics (key 19), versions 2 to 7.
 
-Behaviour: all topics of a request that pass go into the metadata log in one batch; the answer comes when that is on
-disk and the partitions take records. -1 partitions and -1 replicas stand for the broker's defaults (KIP-464).
-Versions: 5 answers with counts and configurations (KIP-525), 6 is refused where a quota is used up (KIP-599), 7 answers with the
+Behaviour: all valid topics of a request are written to the metadata log in one batch; the answer is sent once that is on
+disk and the partitions take records. -1 partitions and -1 replicas mean the broker's defaults (KIP-464).
+Versions: 5 answers with counts and configurations (KIP-525), 6 is refused if a quota is exceeded (KIP-599), 7 answers with the
 topic id (KIP-516).
 Deviations: a replication factor above 1 is refused, as by a Kafka cluster of one broker.
 
@@ -39,7 +39,7 @@ FIRST_STRICT = 6
 
 
 def handle(quotas: Lazy[Quotas], node: Node, context: RequestContext, request: CreateTopicsRequest) -> Answer:
-    """Create topics; always a coroutine, as the metadata log has to be synced."""
+    """Create topics. Always a coroutine, as the metadata log has to be synced."""
     charge = charge_of(quotas, context, is_strict=context.api_version >= FIRST_STRICT)
     return _create(node, context.access, context.api_version, request, charge)
 
@@ -92,13 +92,13 @@ def _check(node: Node, topic: Any) -> NewTopic:
         int(topic.num_partitions),
         int(topic.replication_factor),
         assignments,
-        # Tools that copy a topic send what DescribeConfigs showed of it.
+        # Tools that copy a topic send all entries of DescribeConfigs.
         {config.name: config.value for config in topic.configs if config.name not in ROWS},
     )
 
 
 def _refuse_collisions(accepted: dict[str, NewTopic], errors: dict[str, tuple[int, str | None]]) -> None:
-    """Names of one request that differ in '.' and '_' only: the first wins."""
+    """Refuse names of one request that differ only in '.' and '_'. The first one wins."""
     forms: dict[str, str] = {}
     for name in list(accepted):
         first = forms.setdefault(name.replace(".", "_"), name)
@@ -111,7 +111,7 @@ def _refuse_collisions(accepted: dict[str, NewTopic], errors: dict[str, tuple[in
 
 
 def _charge(charge: MutationCharge, accepted: dict[str, NewTopic], errors: dict[str, tuple[int, str | None]]) -> None:
-    """Charge for what would be created, also where it is only validated; what exceeds the quota is refused."""
+    """Charge for the topics to create, or to validate. Topics that exceed the quota are refused."""
     for name, topic in list(accepted.items()):
         try:
             charge.take(topic.partition_count)

@@ -2,7 +2,7 @@
 
 Behaviour: the directories are renamed at once and removed after `file.delete.delay.ms`; waiting fetches are answered
 with an error.
-Versions: 5 adds messages, and is refused where a quota is used up (KIP-599), 6 topics by id (KIP-516); before 3 disabled deletion
+Versions: 5 adds messages, and is refused if a quota is exceeded (KIP-599), 6 topics by id (KIP-516); before 3, disabled deletion
 is INVALID_REQUEST.
 Deviations: none known.
 
@@ -45,7 +45,7 @@ class _Wanted(NamedTuple):
 
 
 def handle(quotas: Lazy[Quotas], node: Node, context: RequestContext, request: DeleteTopicsRequest) -> Answer:
-    """Delete topics; always a coroutine, as the metadata log has to be synced."""
+    """Delete topics. Always a coroutine, as the metadata log has to be synced."""
     charge = charge_of(quotas, context, is_strict=context.api_version >= FIRST_STRICT)
     return _delete(node, context.access, context.api_version, request, charge)
 
@@ -116,7 +116,7 @@ def _find(node: Node, names: _Names, version: int, wanted: _Wanted) -> tuple[str
 
 
 class _Names:
-    """The names that a client may use and see. `told`: entries by id with their names, where the deletion is denied."""
+    """Checks of names that a client may use and see. `told`: entries by id that the client may describe, with their names."""
 
     def __init__(self, access: Access) -> None:
         self._access = access

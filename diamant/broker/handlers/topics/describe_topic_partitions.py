@@ -1,9 +1,9 @@
 """DescribeTopicPartitions (key 75), version 0: topics in the order of their names, page by page (KIP-966).
 
-Behaviour: no topic named means all. A page has `max.request.partition.size.limit` partitions at most, or fewer if the
-request says so, and one at least; the answer's cursor is the beginning of the next page. A cursor skips topics before
-its own, which must be among those that are named; if all are wanted and its topic is gone, the page begins at partition
-0 of the next.
+Behaviour: an empty list of topics means all. A page has at most `max.request.partition.size.limit` partitions, or the
+request's lower limit, and at least one. The answer's cursor is the beginning of the next page. A cursor skips topics before
+its own, which must be among the named ones; if all are requested and its topic was deleted, the page begins at partition
+0 of the next topic.
 Deviations: none known.
 
 Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicResponse.
@@ -80,7 +80,7 @@ def handle(node: Node, context: RequestContext, request: DescribeTopicPartitions
 
 
 def _refusal(version: int, request: DescribeTopicPartitionsRequest) -> bytes:
-    """Kafka's answer to a request that it cannot serve: the error for each topic."""
+    """Return Kafka's answer to a request that it cannot serve: the error for each topic."""
     topics = [
         {"error_code": int(ErrorCode.INVALID_REQUEST), "name": str(topic.name), "topic_id": None}
         for topic in request.topics
@@ -111,7 +111,7 @@ def _topic(node: Node, access: Access, topic: Topic, indexes: list[int]) -> dict
         log = topic.logs.get(index)
         partitions.append(
             {
-                # Without a log its files could not be opened: there is a replica, but no leader.
+                # Without a log, the files could not be opened: there is a replica, but no leader.
                 "error_code": int(ErrorCode.NONE if log is not None else ErrorCode.LEADER_NOT_AVAILABLE),
                 "partition_index": index,
                 "leader_id": node_id if log is not None else -1,

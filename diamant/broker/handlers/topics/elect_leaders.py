@@ -1,6 +1,6 @@
-"""ElectLeaders (key 43), versions 0 to 2: nothing to elect, as every partition has one replica, which leads.
+"""ElectLeaders (key 43), versions 0 to 2: no elections, as the only replica of every partition is the leader.
 
-Behaviour: ELECTION_NOT_NEEDED for each partition that is named. Asking for all (null) lists the topics without
+Behaviour: ELECTION_NOT_NEEDED for each named partition. A request for all (null) lists the topics without
 partitions, as Kafka does when none needs an election.
 Versions: 1 adds the type of election and a top-level error (KIP-460).
 Deviations: none known.

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46), version 0: there are never any, as there is one broker.
+"""ListPartitionReassignments (key 46), version 0: always empty, as there is one broker.
 
 Deviations: none known.
 
@@ -19,7 +19,7 @@ KEY = 46
 
 
 def handle(context: RequestContext, request: ListPartitionReassignmentsRequest) -> Answer:
-    """List none."""
+    """Return an empty list."""
     return encode_response_fields(KEY, context.api_version, {"error_code": 0, "error_message": None, "topics": []})
 
 

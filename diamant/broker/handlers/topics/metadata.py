@@ -1,9 +1,9 @@
 """Metadata (key 3), versions 0 to 13: brokers and topics.
 
-Behaviour: a topic that does not exist is created on first sight if client and configuration allow it, and the answer,
-which comes when it is usable, has it: no client needs a retry. Asking for all topics creates none. Answers are cached
-by request until a topic changes. Versions: 0 takes an empty list for all topics, later ones null; 4 adds
-allow_auto_topic_creation, 8 authorized operations (KIP-430), 10 topic ids and 12 questions by id (KIP-516), 13 a
+Behaviour: a missing topic is created on its first request if client and configuration allow it. The answer is sent
+once it is usable, so no client needs a retry. Requests for all topics create none. Answers are cached by request
+until a topic changes. Versions: in 0 an empty list means all topics, later null; 4 adds
+allow_auto_topic_creation, 8 authorized operations (KIP-430), 10 topic ids and 12 requests by id (KIP-516), 13 a
 top-level error (KIP-1102).
 Deviations: Kafka creates in the background and answers UNKNOWN_TOPIC_OR_PARTITION until done.
 
@@ -50,14 +50,14 @@ ALL_TOPICS_SIZE = {9: 5, 10: 5, 11: 4, 12: 4, 13: 4}
 """Size of a request for all topics, by flexible version: null array, flags, no tagged fields."""
 
 MAX_CACHED_BYTES = 8 * 1024 * 1024
-"""Bound of the cache of answers: when it is full it is emptied."""
+"""Bound of the cache of answers. A full cache is cleared."""
 
 
 _Key: TypeAlias = tuple[int, str, int, bytes, tuple[object, ...]]
 
 
 class MetadataCache:
-    """Encoded answers by (version, advertised address, request body, what the client may see), valid for one generation of the
+    """Encoded answers by (version, advertised address, request body, the client's access), valid for one generation of the
     topics.
     """
 
@@ -87,7 +87,7 @@ class MetadataCache:
 def handle(
     quotas: Lazy[Quotas], audit: Lazy[AuditLog], node: Node, cache: MetadataCache, context: RequestContext, body: bytes
 ) -> Answer:
-    """Answer from the cache, or by looking, or after creating what is missing."""
+    """Answer from the cache, from the present topics, or after creating missing topics."""
     connection = context.connection
     key = (context.api_version, connection.advertised_host, connection.advertised_port, body, context.access.key)
     generation = node.topics.generation
@@ -114,7 +114,7 @@ async def _create_and_answer(
     names: list[str],
     charge: MutationCharge,
 ) -> bytes:
-    """What exceeds a quota is not created, and is unknown until the client asks again (AutoTopicCreationManager)."""
+    """Create topics, then answer. A topic beyond the quota stays unknown until the client retries (AutoTopicCreationManager)."""
     wanted = [name for name in names if _is_within_quota(node, name, charge)]
     errors = await ensure_topics(node.topics, wanted)
     created = tuple(name for name in wanted if name not in errors)
@@ -140,7 +140,7 @@ def _is_for_all(version: int, request: MetadataRequest) -> bool:
 
 
 def _names_to_create(node: Node, context: RequestContext, request: MetadataRequest) -> list[str]:
-    """Topics to wait for, or to create if that is allowed."""
+    """Return the topics to wait for, or to create if that is allowed."""
     if _is_for_all(context.api_version, request):
         return []
     may_create = node.config.auto_create_topics_enable and getattr(request, "allow_auto_topic_creation", True)
@@ -196,7 +196,7 @@ def _answer(node: Node, context: RequestContext, request: MetadataRequest, error
 
 
 def _cluster_operations(access: Access) -> int:
-    """What the client may with the cluster; nothing is told to those who may not describe it."""
+    """Return the client's operations on the cluster; unknown to clients that may not describe it."""
     return access.operations(ResourceType.CLUSTER) if access.allows(needs.DESCRIBE_CLUSTER) else 0
 
 
@@ -206,7 +206,7 @@ class _View:
     def __init__(
         self, node: Node, context: RequestContext, request: MetadataRequest, errors: dict[str, KafkaError]
     ) -> None:
-        """`errors`: of topics that were to be created."""
+        """`errors`: of topics that could not be created."""
         self._node = node
         self._access = context.access
         self._version = context.api_version
@@ -215,7 +215,7 @@ class _View:
         self._shows_operations = getattr(request, "include_topic_authorized_operations", False)
 
     def wanted(self, name: str | None, topic_id: UUID | None) -> MetadataTopic:
-        """A topic that is asked for by name or id, or why it is not shown."""
+        """Return a topic requested by name or id, or the error for it."""
         topics = self._node.topics
         if name is None or topic_id is not None:
             if self._version < FIRST_BY_TOPIC_ID:
@@ -241,23 +241,23 @@ class _View:
         return self._access.operations(ResourceType.TOPIC, name) if self._shows_operations else NOT_REQUESTED
 
     def _reason(self, name: str) -> ErrorCode:
-        """The reason why a topic is not there."""
+        """Return the error for a missing topic."""
         try:
             check_name(name)
             return self._errors[name].code if name in self._errors else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         except KafkaError as error:
-            is_reserved = error.code is ErrorCode.INVALID_REQUEST  # a sound name that no topic may have
+            is_reserved = error.code is ErrorCode.INVALID_REQUEST  # a valid but reserved name
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_reserved else ErrorCode.INVALID_TOPIC_EXCEPTION
 
     def describe(self, topic: Topic) -> MetadataTopic:
-        """A topic that is there."""
+        """Return an existing topic."""
         node_id = self._node.config.node_id
         nodes = (node_id,)
         partitions = []
         for index in sorted(self._node.topics.image.topics[topic.name].partitions):
             log = topic.logs.get(index)
             if log is None:
-                # Its files could not be opened: there is a replica, but no leader.
+                # The files could not be opened: there is a replica, but no leader.
                 partitions.append(MetadataPartition(index, -1, -1, nodes, (), nodes, ErrorCode.LEADER_NOT_AVAILABLE))
             else:
                 partitions.append(MetadataPartition(index, node_id, log.leader_epoch, nodes, nodes))
@@ -271,10 +271,10 @@ class _View:
 
 
 def _undecoded(version: int, body: memoryview) -> bytes:
-    """The body itself: it is the key of the cache, and is decoded only if the cache has no answer.
+    """Return the body itself: it is the key of the cache, and is decoded only if the cache has no answer.
 
-    librdkafka (2.16) asks for all topics with three stray zero bytes after the compact null array: the space that it had
-    reserved for a count. Kafka reads the flags from them and does not look at what follows the request.
+    librdkafka (2.16) requests all topics with three stray zero bytes after the compact null array: space that it had reserved
+    for a count. Kafka reads the flags from them and ignores the bytes after the request.
     """
     size = ALL_TOPICS_SIZE.get(version)
     if size is not None and len(body) == size + 3 and bytes(body[:4]) == b"\x00\x00\x00\x00":

@@ -1,4 +1,4 @@
-"""The charge of a request that changes topics, for the handlers that create and delete them."""
+"""The quota charge of requests that create, grow or delete topics."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 
 
 def charge_of(quotas: Lazy[Quotas], context: RequestContext, *, is_strict: bool) -> MutationCharge:
-    """`is_strict`: what exceeds the quota is refused, rather than carried out and waited for."""
+    """Return the charge of a request. `is_strict`: refuse the excess, rather than carry it out and throttle the client."""
     quota = None if quotas.made is None else quotas.made.mutations
     return MutationCharge(quota, context.connection.principal.name, context.client_id, is_strict=is_strict)

@@ -1,7 +1,7 @@
-"""AddOffsetsToTxn (key 25), versions 0 to 4: the transaction is going to commit offsets of a group.
+"""AddOffsetsToTxn (key 25), versions 0 to 4: announce commits of a group's offsets in the transaction.
 
-Behaviour: the group's partition of `__consumer_offsets` becomes part of the transaction. Versions: 2 knows
-PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE, which is never given here.
+Behaviour: adds the group's partition of `__consumer_offsets` to the transaction. Versions: 2 knows
+PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE, which is never answered here.
 Deviations: none known.
 
 Source: KafkaApis.handleAddOffsetsToTxnRequest.

@@ -1,8 +1,8 @@
-"""AddPartitionsToTxn (key 24), versions 0 to 5: partitions that a transaction is going to write to.
+"""AddPartitionsToTxn (key 24), versions 0 to 5: announce the partitions to which a transaction will write.
 
-Behaviour: all partitions of a transaction are added or none: if one does not exist it gets its error and all others
+Behaviour: all partitions of a transaction are added or none: if one does not exist, it gets its error and all others
 OPERATION_NOT_ATTEMPTED. Versions: 2 knows PRODUCER_FENCED. 4 is for brokers: several transactions in a request, and
-`verify_only`, which adds nothing and says which partitions are part of the transaction (KIP-890). 5 says no more.
+`verify_only`, which only reports the partitions that belong to the transaction (KIP-890). 5 adds nothing.
 Deviations: none known.
 
 Source: KafkaApis.handleAddPartitionsToTxnRequest, TransactionCoordinator.handleAddPartitionsToTransaction.

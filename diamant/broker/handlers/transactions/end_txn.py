@@ -1,8 +1,8 @@
 """EndTxn (key 26), versions 0 to 5: commit or abort.
 
 Behaviour: answered when the decision and, unless a disk fails, all markers are written, so that the next transaction may
-begin at once. Versions: 2 knows PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE, which is never given here. 5 raises the
-producer's epoch and returns it (TV2, KIP-890); a producer whose epochs are used up gets another id.
+begin at once. Versions: 2 knows PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE, which is never answered here. 5 raises the
+producer's epoch and returns it (TV2, KIP-890); a producer whose epochs are exhausted gets another id.
 Deviations: none known.
 
 Source: KafkaApis.handleEndTxnRequest, TransactionCoordinator.handleEndTransaction.
@@ -28,7 +28,7 @@ FIRST_TV2 = 5
 
 
 def handle(transactions: TransactionCoordinator, context: RequestContext, request: EndTxnRequest) -> Answer:
-    """End the transaction; a coroutine only when a new block of producer ids has to be recorded first."""
+    """End the transaction. A coroutine only if a new block of producer ids has to be recorded first."""
     from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 
     version = context.api_version

@@ -1,9 +1,9 @@
 """InitProducerId (key 22), versions 0 to 5: a producer id for an idempotent or transactional producer.
 
-Behaviour: without a transactional id a fresh id with epoch 0. With one, the id's producer with an epoch that fences all
-before it; an open transaction is aborted first, and the client told to come again. Versions: 3 lets a producer name its old
-id and epoch (KIP-360): an idempotent one gets a new id all the same, as from Kafka. 4 knows PRODUCER_FENCED, 5
-TRANSACTION_ABORTABLE, which is never given here.
+Behaviour: without a transactional id, the answer is a new id with epoch 0. With one, it is the id's producer with an epoch that
+fences all earlier ones; an open transaction is aborted first, and the client retries. Versions: in 3 a producer may send its old
+id and epoch (KIP-360); as in Kafka, an idempotent one gets a new id all the same. 4 knows PRODUCER_FENCED, 5
+TRANSACTION_ABORTABLE, which is never answered here.
 Deviations: none known.
 
 Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId.
@@ -37,7 +37,7 @@ def handle(
     context: RequestContext,
     request: InitProducerIdRequest,
 ) -> Answer:
-    """Hand out an id; a coroutine only when a new block of ids has to be recorded first."""
+    """Return a producer id. A coroutine only if a new block of ids has to be recorded first."""
     version, access = context.api_version, context.access
     is_transactional = request.transactional_id is not None
     if not is_transactional and not (

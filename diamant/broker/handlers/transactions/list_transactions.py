@@ -1,8 +1,8 @@
-"""ListTransactions (key 66), versions 0 to 2: the transactional ids that are known (KIP-664).
+"""ListTransactions (key 66), versions 0 to 2: the known transactional ids (KIP-664).
 
-Behaviour: all filters must apply. States that do not exist are named in the answer. Versions: 1 filters by how long a
-transaction is open (KIP-994), 2 by a regular expression that the whole id must match (KIP-1152).
-Deviations: in patterns a character beyond ASCII stands for nothing; in ids `.` and the like match it.
+Behaviour: ids must match all filters. The answer names unknown states. Versions: 1 filters by the duration of an open
+transaction (KIP-994), 2 by a regular expression that the whole id must match (KIP-1152).
+Deviations: in patterns, a character beyond ASCII matches nothing; in ids, `.` and the like match it.
 
 Source: TransactionStateManager.listTransactionStates.
 """
@@ -35,7 +35,7 @@ _SUBSTITUTE = "\x1a"
 def handle(
     transactions: TransactionCoordinator, clock: Clock, context: RequestContext, request: ListTransactionsRequest
 ) -> Answer:
-    """List what passes the filters; a coroutine if there is a pattern, whose matching takes its time in a thread."""
+    """List the ids that match the filters. A coroutine if there is a pattern, which is matched in a thread."""
     version = context.api_version
     try:
         found, unknown = _filtered(transactions, context.access, clock.now_ms(), request)

@@ -1,7 +1,7 @@
-"""TxnOffsetCommit (key 28), versions 0 to 5: offsets that count when the transaction is committed.
+"""TxnOffsetCommit (key 28), versions 0 to 5: offsets that take effect when the transaction is committed.
 
-Behaviour: the group's partition of `__consumer_offsets` must be part of the transaction; the group coordinator checks the
-member and writes. Partitions that do not exist get their error, the others are committed. Versions: 3 names the member
+Behaviour: the group's partition of `__consumer_offsets` must belong to the transaction; the group coordinator checks the
+member and writes. Missing partitions get their error, the others are committed. Versions: 3 names the member
 (KIP-447), 4 knows TRANSACTION_ABORTABLE, 5 adds the group's partition to the transaction (TV2, KIP-890).
 Deviations: none known.
 
@@ -39,7 +39,7 @@ def handle(
     context: RequestContext,
     request: TxnOffsetCommitRequest,
 ) -> Answer:
-    """Commit what can be committed; every partition of the request gets a code."""
+    """Commit the valid offsets; every partition of the request gets a code."""
     version = context.api_version
     selection = Selection(node.topics, request.topics, has_topic_ids=False, access=context.access)
     if selection.known:

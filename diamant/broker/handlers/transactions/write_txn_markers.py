@@ -1,8 +1,8 @@
 """WriteTxnMarkers (key 27), versions 1 and 2: end a producer's transaction in single partitions.
 
-Behaviour: between brokers in Kafka; here for `kafka-transactions --abort`, which ends transactions that no coordinator
-knows. Versions: 2 says by which rules the transaction is ended: by those of TV2 the marker's epoch is above that of the
-open transaction.
+Behaviour: used between brokers in Kafka; here for `kafka-transactions --abort`, which ends transactions that no coordinator
+knows. Versions: 2 adds the transaction version: with TV2, the marker's epoch must be above that of the open
+transaction.
 Deviations: none known.
 
 Source: KafkaApis.handleWriteTxnMarkersRequest, ProducerAppendInfo.checkProducerEpoch.
@@ -31,7 +31,7 @@ TV2 = 2
 def handle(
     groups: Lazy[GroupCoordinator], node: Node, context: RequestContext, request: WriteTxnMarkersRequest
 ) -> Answer:
-    """Append a marker to each partition named."""
+    """Append a marker to each named partition."""
     markers = [
         {
             "producer_id": marker.producer_id,
