@@ -1,1 +1,1 @@
-"""Kafka's bytes and what they mean, without I/O: errors, primitives and varints here, the rest in folders."""
+"""Kafka's binary formats, without I/O; errors, primitives and varints are here, the rest in folders."""

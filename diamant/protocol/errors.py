@@ -1,10 +1,10 @@
 """The errors of the protocol layer.
 
-Three families, by the party at fault and the one that answers:
+Three kinds, by the party at fault and the response:
 
-* `KafkaError`: a request was understood and is refused; its code goes into the response.
-* `ProtocolError`: the peer broke framing or schema, so nothing it sends can be trusted; its connection is closed.
-* `CorruptBatch`: bytes that should be a record batch are not; storage adds the file, a handler answers CORRUPT_MESSAGE.
+* `KafkaError`: a valid request is refused; its code goes into the response.
+* `ProtocolError`: the peer violated framing or schema, so none of its data can be trusted; its connection is closed.
+* `CorruptBatch`: bytes are not a valid record batch; storage adds the file, a handler responds with CORRUPT_MESSAGE.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Every error code of the protocol as of Kafka 4.3, by Kafka's own names (`common.protocol.Errors`)."""
+    """All error codes of the protocol in Kafka 4.3, under Kafka's names (`common.protocol.Errors`)."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -156,9 +156,8 @@ class ErrorCode(IntEnum):
 class KafkaError(Exception):
     """A request, or one part of it, is refused with an error code of the protocol.
 
-    `code` goes to the client as it is, `detail` says what was wrong (where the response has a message field it is sent,
-    so it names no paths). `record_errors` lists (record index within the batch, message or None) for the records that
-    caused it, in record order (Produce v8+, KIP-467).
+    The response carries `code`, and `detail` if it has a message field; `detail` therefore names no paths. `record_errors`
+    lists (record index within the batch, message or None) of the invalid records, in record order (Produce v8+, KIP-467).
     """
 
     def __init__(
@@ -167,7 +166,7 @@ class KafkaError(Exception):
         detail: str = "",
         record_errors: Sequence[tuple[int, str | None]] = (),
     ) -> None:
-        """Refuse with `code`; the exception's text is the code's name and the detail."""
+        """The exception's text is the code's name and the detail."""
         super().__init__(f"{code.name}: {detail}" if detail else code.name)
         self.code = code
         self.detail = detail
@@ -175,22 +174,22 @@ class KafkaError(Exception):
 
 
 class ProtocolError(Exception):
-    """The peer broke the protocol's framing or schema: its connection is to be closed, no answer is owed."""
+    """The peer violated the protocol's framing or schema: close its connection without a response."""
 
 
 class CorruptBatch(Exception):
     """Bytes that are not a valid record batch.
 
-    `position` is the index into the buffer that was read (for a record inside a compressed batch: into the
-    decompressed records), `reason` says what was expected and what was found.
+    `position` is the index into the buffer (for a record of a compressed batch: into the decompressed records); `reason`
+    states the expected and actual contents.
     """
 
     def __init__(self, position: int, reason: str) -> None:
-        """Report that the bytes at `position` are wrong because of `reason`."""
+        """Report invalid bytes at `position`."""
         super().__init__(f"{reason} (at position {position})")
         self.position = position
         self.reason = reason
 
 
 class DecompressionBomb(CorruptBatch):
-    """Compressed records that grow beyond the bound their reader set."""
+    """Compressed records that exceed their reader's limit when decompressed."""

@@ -1,4 +1,4 @@
-"""The hash by which Kafka's producer chooses a partition."""
+"""The hash that Kafka's producer uses to choose a partition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(key: bytes) -> int:
-    """Return the hash by which Java's producer chooses a partition, without its sign (`Utils.murmur2`, `Utils.toPositive`)."""
+    """Return the hash of a key, with the sign bit cleared (`Utils.murmur2`, `Utils.toPositive`)."""
     mixed = _SEED ^ len(key)
     whole = len(key) & ~3
     for at in range(0, whole, 4):

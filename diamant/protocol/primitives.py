@@ -1,7 +1,7 @@
 """Kafka's primitive types, read from and written to byte strings.
 
     int8..int64      big-endian two's complement
-    uvarint          7 bits a byte, low bits first, high bit set on all but the last byte; at most 5 bytes
+    uvarint          7 bits per byte, low bits first, high bit set on all but the last byte; at most 5 bytes
     string           int16 length, UTF-8; length -1 = null
     compact string   uvarint length + 1, UTF-8; 0 = null
     bytes, records   int32 length, or uvarint length + 1 where compact; null as above
@@ -10,7 +10,7 @@
     tagged fields    uvarint count, then (uvarint tag, uvarint size, content)*
 
 Readers take a buffer, a position and the position after the last byte, and return (value, next position). They raise
-ProtocolError, or IndexError at a premature end: the decoders that call them turn that one into a ProtocolError too.
+ProtocolError, or IndexError at a premature end, which their callers convert to ProtocolError.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from uuid import UUID
 from diamant.protocol.errors import ProtocolError
 
 MAX_ELEMENTS = 500_000
-"""Array elements in one request. Bounds the memory of decoding: a single byte of request can become a Python object."""
+"""Limit of array elements in one request. It bounds the memory of decoding: one byte may become a Python object."""
 
 ZERO_UUID = bytes(16)
 
@@ -93,7 +93,7 @@ def read_compact_string(buffer: memoryview, position: int, end: int) -> tuple[st
 
 
 def read_array_length(buffer: memoryview, position: int, end: int) -> tuple[int, int]:
-    """Read the element count of an array that is not nullable, and that could fit: an element takes 1 byte at least."""
+    """Read the element count of a non-nullable array, and check that it can fit at 1 byte per element."""
     (count,) = INT32.unpack_from(buffer, position)
     position += 4
     if count < 0 or count > end - position or count > MAX_ELEMENTS:
@@ -102,7 +102,7 @@ def read_array_length(buffer: memoryview, position: int, end: int) -> tuple[int,
 
 
 def read_compact_array_length(buffer: memoryview, position: int, end: int) -> tuple[int, int]:
-    """Read the element count of a compact array that is not nullable, and that could fit."""
+    """Read the element count of a non-nullable compact array, and check that it can fit."""
     count = buffer[position]
     if count < 0x80:
         position += 1
@@ -115,7 +115,7 @@ def read_compact_array_length(buffer: memoryview, position: int, end: int) -> tu
 
 
 def skip_tags(buffer: memoryview, position: int, end: int) -> int:
-    """Skip a block of tagged fields, return the position after it."""
+    """Skip a block of tagged fields; return the position after it."""
     if buffer[position] == 0:
         return position + 1
     count, position = read_uvarint(buffer, position)
@@ -134,7 +134,7 @@ def _uuid(raw: bytes) -> UUID:
 
 
 def read_uuid(buffer: memoryview, position: int, end: int) -> tuple[UUID | None, int]:
-    """Read a uuid, None if it is all zero. The latest 4096 are remembered: making one costs a microsecond."""
+    """Read a uuid, None if it is all zero. The latest 4096 are cached: making one costs a microsecond."""
     stop = position + 16
     if stop > end:
         raise ProtocolError(f"uuid at position {position}, {end - position} bytes left")

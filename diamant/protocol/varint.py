@@ -1,14 +1,14 @@
-"""Variable-length integers (varint 32 bits, varlong 64 bits) as records write them.
+"""Variable-length integers of records: varint (32 bits) and varlong (64 bits).
 
-ZigZag first: 0, -1, 1, -2 ... become 0, 1, 2, 3 ... Then groups of 7 bits, least significant group first, every byte but the
-last with its top bit set.
+ZigZag maps 0, -1, 1, -2 ... to 0, 1, 2, 3 ... The result is written in groups of 7 bits, least significant group first; every
+byte but the last has its top bit set.
 
      -1   01
       5   0a
     150   ac 02
 
-A varint has at most 5 bytes, a varlong at most 10; a longer one is an error. Bits beyond the width in the last byte
-are dropped, as Kafka's ByteUtils drops them.
+A varint has at most 5 bytes, a varlong at most 10; a longer one is an error. Like Kafka's ByteUtils, readers drop bits beyond
+the width in the last byte.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def write_varint(out: bytearray, value: int) -> None:
-    """Append `value` to `out` in ZigZag form; serves varint and varlong alike, the caller keeps to the width."""
+    """Append `value` to `out` as a varint or varlong; the caller ensures its width."""
     value = value << 1 if value >= 0 else (-value << 1) - 1
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)
@@ -47,7 +47,7 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def varint_size(value: int) -> int:
-    """Return how many bytes `write_varint` appends for `value`."""
+    """Return the number of bytes that `write_varint` appends for `value`."""
     if -64 <= value < 64:
         return 1
     zigzag = value << 1 if value >= 0 else (-value << 1) - 1

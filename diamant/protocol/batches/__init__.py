@@ -1,1 +1,1 @@
-"""Record batches: header, records, old formats, codecs, and what a leader validates."""
+"""Record batches: header, records, old formats, codecs, and a leader's validation."""

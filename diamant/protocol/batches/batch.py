@@ -1,4 +1,4 @@
-"""Record batches as whole units: the checksum, the fields a broker patches in place, and a walk over entries of any magic."""
+"""Record batches as units: checksum, fields that a broker patches in place, and iteration over entries of any magic."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _ATTRIBUTES_STRUCT = Struct(">h")
 
 
 def crc_is_valid(buffer: Buffer, position: int, size: int) -> bool:
-    """True if the entry of `size` bytes at `position` is complete and has the checksum it declares.
+    """True if the entry of `size` bytes at `position` is complete and its checksum is right.
 
-    Serves every magic: CRC-32C for 2, CRC-32 for 0 and 1.
+    Supports every magic: CRC-32C for 2, CRC-32 for 0 and 1.
     """
     end = position + size
     if size < LOG_OVERHEAD + MIN_ENTRY_LENGTH or end > len(buffer):
@@ -56,7 +56,7 @@ def crc_is_valid(buffer: Buffer, position: int, size: int) -> bool:
 
 
 def set_base_offset(buffer: WritableBuffer, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch at `position` its offset and leader epoch, in place; the CRC does not cover them."""
+    """Set offset and leader epoch of the batch at `position`, in place; the CRC does not cover them."""
     _OFFSET_STRUCT.pack_into(buffer, position + BASE_OFFSET, base_offset)
     _INT32_STRUCT.pack_into(buffer, position + PARTITION_LEADER_EPOCH, leader_epoch)
 
@@ -64,7 +64,7 @@ def set_base_offset(buffer: WritableBuffer, position: int, base_offset: int, lea
 def set_timestamps(buffer: WritableBuffer, position: int, *, is_log_append_time: bool, max_timestamp: int) -> None:
     """Set the timestamp type and the max timestamp (ms) of the batch at `position`, in place, and update its CRC.
 
-    The whole batch must be in the buffer. Base timestamp and deltas stay (`DefaultRecordBatch.setMaxTimestamp`).
+    The buffer must contain the whole batch. Base timestamp and deltas do not change (`DefaultRecordBatch.setMaxTimestamp`).
     """
     attributes: int = _ATTRIBUTES_STRUCT.unpack_from(buffer, position + ATTRIBUTES)[0] & ~LOG_APPEND_TIME_FLAG
     if is_log_append_time:
@@ -75,7 +75,7 @@ def set_timestamps(buffer: WritableBuffer, position: int, *, is_log_append_time:
 
 
 def update_crc(buffer: WritableBuffer, position: int) -> None:
-    """Compute the CRC of the magic 2 batch at `position`, all of which must be in the buffer, and store it."""
+    """Compute and store the CRC of the magic 2 batch at `position`; the buffer must contain all of it."""
     batch_length: int = _INT32_STRUCT.unpack_from(buffer, position + BATCH_LENGTH)[0]
     with memoryview(buffer) as view:
         crc = crc32c(view[position + ATTRIBUTES : position + LOG_OVERHEAD + batch_length])
@@ -85,10 +85,10 @@ def update_crc(buffer: WritableBuffer, position: int) -> None:
 def iter_headers(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of every whole entry from `position` up to `end` (default: the buffer's), of any magic.
 
-    Ends without an error at a torn tail: fewer bytes than a prefix, or an entry that runs past the end. CorruptBatch
-    at an entry whose length is less than its magic needs or whose magic is unknown, as zero padding is. CRCs are not
-    checked, so a compressed magic 0 or 1 entry, which must be decompressed to learn its base offset, can be
-    CorruptBatch as well. Source: `ByteBufferLogInputStream`, `FileLogInputStream`.
+    Ends without an error at a torn tail: fewer bytes than a prefix, or an entry that extends past the end. CorruptBatch at
+    an entry that is too short for its magic, or of unknown magic, such as zero padding. CRCs are not checked. A compressed
+    entry of magic 0 or 1 must be decompressed for its base offset, which can also raise CorruptBatch.
+    Source: `ByteBufferLogInputStream`, `FileLogInputStream`.
     """
     end = len(buffer) if end is None else min(end, len(buffer))
     unpack_prefix = _PREFIX_STRUCT.unpack_from
@@ -108,7 +108,7 @@ def iter_headers(buffer: Buffer, position: int = 0, end: int | None = None) -> I
                 raise CorruptBatch(position, f"batch length is {length}, expected at least {MIN_BATCH_LENGTH}")
             yield position, make(unpack_header(buffer, position))
         else:
-            # Not imported above: legacy.py needs BatchHeader, and hardly any log has such entries.
+            # Imported here: legacy.py imports BatchHeader, and few logs have such entries.
             from diamant.protocol.batches.legacy import parse_legacy_header
 
             yield position, parse_legacy_header(buffer, position)

@@ -1,20 +1,20 @@
-"""The four codecs of record batches: whole payloads in, whole payloads out, with a bound on what comes out.
+"""The four codecs of record batches, for whole payloads, with a limit on the decompressed size.
 
     id  codec   bytes on the wire
-     1  gzip    RFC 1952 members; bytes after the last that begin no member are ignored, as Java ignores them
+     1  gzip    RFC 1952 members; like Java, ignores bytes after the last member
      2  snappy  header 82 'SNAPPY' 00, int32 version 1, int32 compatible version 1, then blocks of
-                int32 compressed length + raw snappy, at most 32 KiB of input each; raw snappy alone is read, too
+                int32 compressed length + raw snappy, at most 32 KiB of input each; raw snappy alone is accepted
      3  lz4     one LZ4 frame with independent blocks: 04224d18, FLG, BD, [content size], HC,
                 blocks of uint32 size (top bit: stored) + bytes [+ xxh32], 0, [xxh32 of the content, not verified];
-                bytes behind it are ignored, as Kafka ignores them
-     4  zstd    frames of RFC 8878, skippable ones skipped
+                like Kafka, ignores bytes after the frame
+     4  zstd    frames of RFC 8878; skippable ones are skipped
 
-Integers of snappy's framing are big-endian, those of lz4 and zstd little-endian. Written is what Kafka's own client
-writes: lz4 with FLG 0x60, BD 0x40 (64 KiB blocks, no checksums), so HC 0x82.
+Integers of snappy's framing are big-endian, those of lz4 and zstd little-endian. The output is that of Kafka's own client: lz4
+with FLG 0x60, BD 0x40 (64 KiB blocks, no checksums), hence HC 0x82.
 
-Bounds: `decompress` never returns more than `max_bytes` and never holds much more than that beyond its input (one
-lz4 block, at most 4 MiB; zstd's window, at most 128 MiB). It checks declared sizes against what the bytes can yield
-before anything is allocated for them. Codecs are imported when first used.
+Bounds: `decompress` returns at most `max_bytes`. Beyond input and output it holds one lz4 block (at most 4 MiB) or zstd's window
+(at most 128 MiB). It checks declared sizes against the largest possible yield of the bytes before it allocates memory. Codecs
+are imported on first use.
 """
 
 from __future__ import annotations
@@ -50,32 +50,32 @@ DEFAULT_ZSTD_LEVEL = 3
 _SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 SNAPPY_HEADER = _SNAPPY_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _SNAPPY_BLOCK_SIZE = 32 * 1024
-# A snappy copy of three bytes yields at most 64: no input grows more than this.
+# A snappy copy of three bytes yields at most 64 bytes, which bounds the ratio.
 _SNAPPY_MAX_RATIO = 22
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"
-"""Of frames as Kafka's clients write them: independent blocks of 64 KiB at most."""
+"""Frame header as written by Kafka's clients: independent blocks of at most 64 KiB."""
 _LZ4_BLOCK_SIZES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 LZ4_STORED = 0x80000000
-"""A bit in the size of a block that is not compressed."""
+"""Flag in the size of an uncompressed block."""
 LZ4_END_MARK = b"\x00\x00\x00\x00"
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE_MAGIC = b"\x2a\x4d\x18"  # after one byte 50 to 5f
 _ZSTD_MAX_BLOCK = 128 * 1024
 ZSTD_MAX_WINDOW = 1 << 27
-"""Frames with a larger one are refused."""
+"""Largest window; frames with a larger one are refused."""
 
 _INT32_BE = Struct(">i")
 _UINT32_LE = Struct("<I")
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """Return `data` in the framing of `codec`, at `level` or the codec's default; ValueError for a codec not 0 to 4.
+    """Compress `data` with `codec` at `level` or the codec's default; ValueError for a codec not 0 to 4.
 
-    Levels as in Kafka: gzip 1 to 9 or -1, lz4 1 to 17 where 9 is the fast compressor and any other the high
-    compression one (`Lz4Compression`), zstd -131072 to 22; none and snappy have no levels and ignore it.
+    Levels as in Kafka: gzip 1 to 9 or -1; lz4 1 to 17, where 9 selects the fast compressor and any other level the high
+    compression one (`Lz4Compression`); zstd -131072 to 22. none and snappy ignore the level.
     """
     if codec == NONE:
         return bytes(data)
@@ -94,11 +94,11 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_BATCH_BYTES, ignores_rest: bool = True) -> bytes:
-    """Return what `data` holds in the framing of `codec`, at most `max_bytes` bytes.
+    """Decompress `data` with `codec` to at most `max_bytes` bytes.
 
-    CorruptBatch when the bytes are no such framing, are cut off, or the codec is not 0 to 4; DecompressionBomb when
-    they hold more than `max_bytes`. Positions in both count from the start of `data`. Without `ignores_rest` bytes
-    that no reader of Kafka's looks at, behind what gzip or lz4 ends with, are corrupt as well.
+    CorruptBatch if the framing is invalid or cut off, or the codec is not 0 to 4; DecompressionBomb for more than
+    `max_bytes`. Positions in both count from the start of `data`. Without `ignores_rest`, bytes after the end of the gzip
+    or lz4 data, which Kafka ignores, are corrupt as well.
     """
     if codec == NONE:
         if len(data) > max_bytes:
@@ -135,7 +135,7 @@ def _decompress_gzip(data: Buffer, max_bytes: int, ignores_rest: bool) -> bytes:
         position = len(data) - len(rest)
         member = zlib.decompressobj(31)
         try:
-            # One byte more than allowed tells "full" from "too much".
+            # One byte more than allowed distinguishes "full" from "too large".
             piece = member.decompress(rest, max_bytes - total + 1)
         except zlib.error as error:
             raise CorruptBatch(position, f"gzip: {error}") from None
@@ -176,7 +176,7 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
     if len(data) < position:
         raise CorruptBatch(0, f"snappy: a stream header has {position} bytes, only {len(data)} are there")
     while position < len(data):
-        # A stream may be several streams in a row (snappy-java's SnappyInputStream).
+        # Several streams may be concatenated (snappy-java's SnappyInputStream).
         if data.startswith(_SNAPPY_MAGIC, position):
             position += len(SNAPPY_HEADER)
             continue
@@ -213,7 +213,7 @@ def _decompress_snappy_block(block: bytes, position: int, room: int, max_bytes: 
 def _compress_lz4(data: Buffer, level: int) -> bytes:
     from cramjam import lz4
 
-    # Spelled out because the level only counts in high compression.
+    # Explicit mode: the level applies only to high compression.
     options: dict[str, Any] = {} if level == DEFAULT_LZ4_LEVEL else {"mode": "high_compression", "compression": level}
     block_size = _LZ4_BLOCK_SIZES[4]
     out = bytearray(LZ4_HEADER)
@@ -246,7 +246,7 @@ def _decompress_lz4(data: Buffer, max_bytes: int, ignores_rest: bool) -> bytes:
         size: int = _UINT32_LE.unpack_from(data, position)[0]
         position += 4
         if size == 0:
-            # What follows is the content checksum, which Kafka skips unread.
+            # The content checksum follows; Kafka skips it unread.
             _check_end("lz4", position + (data[4] & 0x04), end, ignores_rest)
             return bytes(out)
         is_stored = size & LZ4_STORED
@@ -270,9 +270,9 @@ def _decompress_lz4(data: Buffer, max_bytes: int, ignores_rest: bool) -> bytes:
 
 
 def _read_lz4_header(data: bytes) -> tuple[int, int, bool]:
-    """Return (position of the first block, greatest block size, whether blocks have checksums); not verifying HC.
+    """Return (position of the first block, greatest block size, True if blocks have checksums); does not verify HC.
 
-    Source: `Lz4BlockInputStream.readHeader`. Magic 0 frames have a wrong HC by design.
+    Source: `Lz4BlockInputStream.readHeader`. Frames of magic 0 have a wrong HC by design.
     """
     if len(data) < len(LZ4_HEADER):
         raise CorruptBatch(0, f"lz4: a frame header has at least {len(LZ4_HEADER)} bytes, only {len(data)} are there")
@@ -328,7 +328,7 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
 
 
 def _read_zstd_in_pieces(reader: ZstdDecompressionReader, position: int, room: int, max_bytes: int) -> bytes:
-    """Read a frame whose blocks could hold more than `room`, stopping as soon as they do."""
+    """Read a frame whose blocks may exceed `room`; stop as soon as they do."""
     pieces: list[bytes] = []
     while piece := reader.read(8 * _ZSTD_MAX_BLOCK):
         room -= len(piece)
@@ -339,10 +339,10 @@ def _read_zstd_in_pieces(reader: ZstdDecompressionReader, position: int, room: i
 
 
 def _iter_zstd_frames(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield (start, end, greatest possible content size) of every data frame, from frame and block headers alone.
+    """Yield (start, end, greatest possible content size) of every data frame; reads frame and block headers only.
 
-    CorruptBatch when a frame is cut off. This is what lets content be decompressed in one go without trusting a
-    declared size, and what finds a frame that ends early, which streaming readers take for the end.
+    CorruptBatch if a frame is cut off. The sizes allow one-shot decompression without trust in a declared size. The walk
+    also detects a truncated frame, which streaming readers mistake for the end.
     """
     position = 0
     end = len(data)

@@ -1,13 +1,13 @@
-"""Control records: the markers that end transactions, and the types of the metadata log's own control records.
+"""Control records: transaction markers, and the types of the metadata log's control records.
 
-A control batch has the control bit set and is never compressed. Each record's key says what it is, the value depends
-on that (integers big-endian):
+A control batch has the control bit set and is never compressed. Each record's key gives its type, which determines the value
+(integers big-endian):
 
     key                    int16 version 0, int16 type
     value, ABORT, COMMIT   int16 version 0, int32 coordinator epoch
 
-A transaction marker is a batch of one such record with the transactional bit, the producer's id and epoch and no
-sequence: 78 bytes. Higher versions are read as version 0, bytes after the known fields are tolerated.
+A transaction marker is a batch of one such record with the transactional bit, the producer's id and epoch and no sequence:
+78 bytes. Higher versions are read as version 0; bytes after the known fields are ignored.
 Source: `ControlRecordType`, `EndTransactionMarker`.
 """
 
@@ -23,7 +23,7 @@ from diamant.protocol.errors import CorruptBatch
 
 
 class ControlType(IntEnum):
-    """The contents of a control record."""
+    """The type of a control record."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -54,9 +54,9 @@ def control_key(control_type: int) -> bytes:
 
 
 def parse_control_type(key: bytes | None) -> ControlType:
-    """Return the type in a control record's key, UNKNOWN for one that later versions of Kafka may have added.
+    """Return the type in a control record's key, UNKNOWN for types of later versions of Kafka.
 
-    CorruptBatch when the key is null, shorter than 4 bytes or of a negative version.
+    CorruptBatch if the key is null, shorter than 4 bytes or of a negative version.
     """
     if key is None or len(key) < _KEY.size:
         found = "null" if key is None else f"{len(key)} bytes"
@@ -88,7 +88,7 @@ def build_marker(
     leader_epoch: int,
     timestamp: int,
 ) -> bytearray:
-    """Return the batch that ends a transaction of (`producer_id`, `producer_epoch`); `timestamp` is ms, now."""
+    """Return the batch that ends a transaction of (`producer_id`, `producer_epoch`); `timestamp` is the current time in ms."""
     record = Record(
         base_offset, timestamp, control_key(COMMIT if is_commit else ABORT), _MARKER.pack(0, coordinator_epoch)
     )

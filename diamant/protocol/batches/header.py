@@ -9,7 +9,7 @@ All integers are big-endian. Magic 2, the only one written since Kafka 0.11:
         16    1  magic                      2; not covered
         17    4  CRC-32C                    unsigned, over bytes 21 to the end
         21    2  attributes                 bits 0-2 codec, 3 LogAppendTime, 4 transaction, 5 control, 6 delete horizon
-        23    4  last offset delta          kept by compaction, so also the last sequence's delta
+        23    4  last offset delta          kept by compaction; also the last sequence's delta
         27    8  base timestamp             ms, first record's; -1 when empty; the delete horizon when bit 6 is set
         35    8  max timestamp              ms, greatest record's, or the broker's time under LogAppendTime
         43    8  producer id                -1 none
@@ -18,7 +18,7 @@ All integers are big-endian. Magic 2, the only one written since Kafka 0.11:
         57    4  record count               can be 0 after compaction
         61    .  records                    see records.py; one compressed blob when there is a codec
 
-Magic 0 and 1 share the first 17 bytes except that 12..16 hold their CRC-32; see legacy.py.
+Magic 0 and 1 share the first 17 bytes, but bytes 12..15 hold their CRC-32; see legacy.py.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ HEADER_SIZE = 61
 
 
 LOG_OVERHEAD = 12
-"""Bytes of an entry that its length field does not count: the offset and the length itself, in every magic."""
+"""Bytes of an entry that its length field excludes, in every magic: the offset and the length itself."""
 
 
 HEADER_SIZE_UP_TO_MAGIC = 17
 
 
 MIN_ENTRY_LENGTH = 14
-"""The least length field of any entry: that of an empty magic 0 message."""
+"""Smallest length field of any entry: that of an empty magic 0 message."""
 
 
 MIN_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
@@ -131,7 +131,7 @@ HEADER_STRUCT = Struct(">qiibIhiqqqhii")
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch, fields in wire order; for magic 0 and 1 filled in by legacy.py."""
+    """The header of one batch, fields in wire order; legacy.py builds one for magic 0 and 1."""
 
     base_offset: int
     batch_length: int
@@ -154,7 +154,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record the batch was written with, whether or not it is still there."""
+        """The offset of the batch's last original record, even if compaction has removed it."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -184,7 +184,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """True if `base_timestamp` is the time from which tombstones and markers may go (KIP-534)."""
+        """True if `base_timestamp` is the time from which tombstones and markers may be removed (KIP-534)."""
         return bool(self.attributes & DELETE_HORIZON_FLAG)
 
     @property
@@ -194,7 +194,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record, -1 without sequences; after 2147483647 comes 0."""
+        """The sequence of the last record, -1 without sequences; wraps from 2147483647 to 0."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return add_to_sequence(self.base_sequence, self.last_offset_delta)
@@ -209,8 +209,8 @@ def add_to_sequence(sequence: int, increment: int) -> int:
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Return the header of the magic 2 batch at `position`.
 
-    Neither the CRC is checked nor that the whole batch is in the buffer. CorruptBatch when fewer than 61 bytes are
-    there, when the magic is not 2, or when the length field is less than 49.
+    Checks neither the CRC nor that the buffer contains the whole batch. CorruptBatch if there are fewer than 61 bytes, if
+    the magic is not 2, or if the length field is less than 49.
     """
     try:
         header = BatchHeader._make(HEADER_STRUCT.unpack_from(buffer, position))

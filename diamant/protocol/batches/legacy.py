@@ -1,4 +1,4 @@
-"""Magic 0 and 1: the message formats of before Kafka 0.11, which old segments may hold. Read, never written to logs.
+"""Magic 0 and 1: the message formats before Kafka 0.11, found in old segments. Read, but never written to logs.
 
 An entry is (integers big-endian)
 
@@ -12,11 +12,10 @@ An entry is (integers big-endian)
          .    4  key length   -1 null; key bytes
          .    4  value length -1 null; value bytes
 
-A compressed entry is a wrapper: its value is the compressed concatenation of uncompressed entries, and its offset is
-that of the last of them. In a wrapper of magic 0 they have absolute offsets, in one of magic 1 offsets 0 to n-1 relative
-to the first. A wrapper of magic 1 with LogAppendTime gives its timestamp to all entries of magic 1. The entries may be of
-the other magic than their wrapper: the cleaners of old brokers left such sets (KAFKA-4298). Source:
-`AbstractLegacyRecordBatch`, `LegacyRecord`.
+A compressed entry is a wrapper: its value is the compressed concatenation of uncompressed entries, and its offset is that of
+the last of them. Inner offsets are absolute in a wrapper of magic 0, and 0 to n-1 relative to the first in one of magic 1. The
+timestamp of a magic 1 wrapper with LogAppendTime applies to all inner entries of magic 1. Inner entries may have the other
+magic: cleaners of old brokers left such sets (KAFKA-4298). Source: `AbstractLegacyRecordBatch`, `LegacyRecord`.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MIN_LENGTHS = (14, 22)
-"""The least length field of an entry, by magic."""
+"""Smallest length field of an entry, by magic."""
 
 _ENTRY = Struct(">qiIbb")  # offset, length, CRC, magic, attributes
 _INT32 = Struct(">i")
@@ -56,7 +55,7 @@ _INT64 = Struct(">q")
 
 
 class LegacyEntry(NamedTuple):
-    """One entry taken apart; `timestamp` is -1 in magic 0, `value` of a wrapper is still compressed."""
+    """One parsed entry; `timestamp` is -1 in magic 0, `value` of a wrapper is still compressed."""
 
     offset: int
     length: int
@@ -79,7 +78,7 @@ class LegacyEntry(NamedTuple):
 
 
 def parse_entry(buffer: Buffer, position: int = 0) -> LegacyEntry:
-    """Return the entry of magic 0 or 1 at `position`, its CRC unchecked; CorruptBatch when its structure is wrong."""
+    """Parse the entry of magic 0 or 1 at `position`, without a CRC check; CorruptBatch if its structure is invalid."""
     try:
         offset, length, crc, magic, attributes = _ENTRY.unpack_from(buffer, position)
     except struct_error:
@@ -106,9 +105,9 @@ def parse_entry(buffer: Buffer, position: int = 0) -> LegacyEntry:
 
 
 def parse_legacy_header(buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_BATCH_BYTES) -> BatchHeader:
-    """Return the entry at `position` in the shape of a batch header, decompressing a wrapper for its first offset.
+    """Return a batch header for the entry at `position`; decompresses a wrapper for its first offset.
 
-    Fields that the old formats lack are -1. CorruptBatch for bad structure, in the wrapped entries as well.
+    Fields that the old formats lack are -1. CorruptBatch for invalid structure, also of wrapped entries.
     """
     entry = parse_entry(buffer, position)
     base_offset = entry.offset
@@ -138,11 +137,11 @@ def parse_legacy_header(buffer: Buffer, position: int = 0, *, max_bytes: int = M
 
 
 def iter_legacy_records(buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_BATCH_BYTES) -> Iterator[Record]:
-    """Yield the record of the plain entry at `position`, or those that the wrapper there holds, offsets absolute.
+    """Yield the record of a plain entry at `position`, or the records of a wrapper, with absolute offsets.
 
-    CorruptBatch as for `parse_legacy_header`, and for a wrapped entry whose CRC is wrong.
+    CorruptBatch as in `parse_legacy_header`, and for a wrapped entry with a wrong CRC.
     """
-    # Not imported above: records.py turns to this module for the old magics.
+    # Imported here: records.py imports this module for the old magics.
     from diamant.protocol.batches.header import Record
 
     entry = parse_entry(buffer, position)
@@ -177,7 +176,7 @@ def _read_bytes(buffer: Buffer, at: int, end: int, position: int, what: str) -> 
 
 
 def _unwrap(wrapper: LegacyEntry, position: int, max_bytes: int) -> list[LegacyEntry]:
-    """Return the entries that `wrapper` holds, one at least; memory is bounded by `max_bytes` of entries."""
+    """Return the entries in `wrapper`, at least one; memory is bounded by `max_bytes` of entries."""
     if wrapper.value is None:
         raise CorruptBatch(position, "a compressed entry has no value")
     if wrapper.codec > compression.LZ4:
@@ -199,12 +198,12 @@ def _unwrap(wrapper: LegacyEntry, position: int, max_bytes: int) -> list[LegacyE
 
 
 def _offset_shift(wrapper: LegacyEntry, inner: Sequence[LegacyEntry], position: int) -> int:
-    """Return what turns the wrapped offsets into absolute ones."""
+    """Return the number to add to wrapped offsets to make them absolute."""
     if wrapper.magic == 0:
         return 0
     last = inner[-1].offset
     if wrapper.offset == 0:
-        # librdkafka left the wrapper's offset 0 and the inner ones absolute from 0.
+        # librdkafka wrote wrapper offset 0 with inner offsets absolute from 0.
         return 0
     if wrapper.offset < last:
         raise CorruptBatch(position, f"the wrapper's offset {wrapper.offset} is less than its last entry's {last}")

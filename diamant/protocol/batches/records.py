@@ -1,6 +1,6 @@
-"""The records inside a magic 2 batch: reading them one by one, and building batches from them.
+"""The records of a magic 2 batch: iteration over them, and construction of batches.
 
-After the 61 bytes of the header (batch.py), compressed as one blob when the batch has a codec, each record is
+The records follow the 61 bytes of the header (header.py), compressed as one blob if the batch has a codec. Each record is
 
     varint   length              bytes of the record after this field
     int8     attributes          0, ignored
@@ -13,8 +13,8 @@ After the 61 bytes of the header (batch.py), compressed as one blob when the bat
     varint   header count        0 or more
              headers             varint key length (0 or more), UTF-8 key, varint value length (negative: null), value
 
-A record must fill its declared length exactly, and the records the batch. Header keys that are no UTF-8, which Kafka
-stores unread, are decoded with surrogate escapes, so that they can be written back as they were.
+Each record must fill its declared length exactly, and the records must fill the batch. Kafka stores header keys unread; keys
+that are not UTF-8 are decoded with surrogate escapes, so that they can be written back unchanged.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 def iter_records(buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_BATCH_BYTES) -> Iterator[Record]:
     """Yield the records of the one batch at `position`, of any magic, decompressed to at most `max_bytes`.
 
-    Keys and values are copies. The CRC is not checked. CorruptBatch for anything but exactly the declared number of
-    well-formed records, possibly after some of them were yielded; DecompressionBomb above `max_bytes`.
+    Keys and values are copies. The CRC is not checked. CorruptBatch unless there are exactly the declared number of
+    well-formed records, possibly after some were yielded; DecompressionBomb above `max_bytes`.
     Source: `DefaultRecordBatch.iterator`, `DefaultRecord.readFrom`.
     """
     if position + MAGIC < len(buffer) and buffer[position + MAGIC] in (0, 1):
@@ -66,7 +66,7 @@ def iter_records(buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_BATC
         return iter_legacy_records(buffer, position, max_bytes=max_bytes)
     header = parse_header(buffer, position)
     if header.record_count == 0:
-        # What compaction leaves of a batch keeps the codec in its attributes, with no payload to decompress.
+        # A batch emptied by compaction keeps the codec in its attributes, but has no payload.
         return iter(())
     return iter_payload(records_payload(buffer, position, header, max_bytes=max_bytes), header)
 
@@ -81,7 +81,7 @@ def records_payload(
 ) -> bytes:
     """Return the concatenated records of the magic 2 batch at `position`, decompressed to at most `max_bytes`.
 
-    CorruptBatch when the batch runs past the buffer or its codec cannot read it. `ignores_rest`: as `decompress`.
+    CorruptBatch if the batch extends past the buffer or cannot be decompressed. `ignores_rest` as in `decompress`.
     """
     end = position + header.size
     if end > len(buffer):
@@ -97,7 +97,7 @@ def records_payload(
 
 
 def iter_payload(payload: bytes, header: BatchHeader) -> Iterator[Record]:
-    """Yield the records that are concatenated in the payload of a magic 2 batch, decompressed; as `iter_records`."""
+    """Yield the records of the decompressed payload of a magic 2 batch, like `iter_records`."""
     count = header.record_count
     if count < 0:
         raise CorruptBatch(0, f"record count is {count}")
@@ -108,11 +108,11 @@ def iter_payload(payload: bytes, header: BatchHeader) -> Iterator[Record]:
     new_record = tuple.__new__
     end = len(payload)
     position = 0
-    # A hostile count ends the loop by running out of bytes: every record takes at least one.
+    # Even a hostile count ends the loop at the end of the payload: every record takes at least one byte.
     for index in range(count):
         start = position
         try:
-            # The lengths and deltas of nearly all records have one or two bytes: those are read in place.
+            # Lengths and deltas nearly always have one or two bytes: read those inline.
             length = payload[position]
             position += 1
             if length < 0x80:
@@ -172,7 +172,7 @@ def iter_payload(payload: bytes, header: BatchHeader) -> Iterator[Record]:
         if position != record_end:
             _bad_record(start, index, f"it declares {record_end - start} bytes, its fields take {position - start}")
         sequence = NO_SEQUENCE if base_sequence == NO_SEQUENCE else add_to_sequence(base_sequence, delta)
-        # Half the time of Record(...), which goes through a Python-level constructor.
+        # Twice as fast as Record(...), which has a Python-level constructor.
         yield new_record(Record, (base_offset + delta, timestamp, key, value, headers, sequence))
     if position != end:
         raise CorruptBatch(position, f"{end - position} bytes are left after the {count} declared records")
@@ -183,7 +183,7 @@ def _bad_record(position: int, index: int, what: str) -> NoReturn:
 
 
 def _read_long_varint(payload: bytes, position: int, max_size: int) -> tuple[int, int]:
-    """Read a ZigZag integer of two bytes or more; IndexError where the payload ends in it."""
+    """Read a ZigZag integer of two bytes or more; IndexError if the payload ends within it."""
     start = position
     value = payload[position] & 0x7F
     shift = 7
@@ -243,11 +243,10 @@ def build_batch(
 ) -> bytearray:
     """Return a magic 2 batch of `records`, whose offsets ascend from `base_offset` (default: the first record's, or 0).
 
-    `last_offset_delta` and `max_timestamp` default to what the records give; a batch rewritten with fewer records
-    passes those of its original. `log_append_time_ms` sets the timestamp type and the max timestamp,
-    `delete_horizon_ms` its flag and the base timestamp. An empty batch is never compressed but keeps `codec` in its
-    attributes, as compaction leaves it (`DefaultRecordBatch.writeEmptyHeader`). The records' own sequences are not
-    written: they follow from `base_sequence`.
+    `last_offset_delta` and `max_timestamp` default to those of the records; a rewrite with fewer records passes the
+    original's. `log_append_time_ms` sets the timestamp type and the max timestamp, `delete_horizon_ms` its flag and the base
+    timestamp. An empty batch has no payload but keeps `codec` in its attributes, as after compaction
+    (`DefaultRecordBatch.writeEmptyHeader`). The records' sequences are not written: they follow from `base_sequence`.
     """
     if base_offset is None:
         base_offset = records[0].offset if records else 0

@@ -1,18 +1,17 @@
 """A leader's checks of a client's batch before it assigns offsets (Kafka's `LogValidator`).
 
-The header first, then every record by `walk_records`, which decodes nothing that it does not check: keys, values and
-headers are stepped over. The walk answers in scalars only, so that a compiled one can take its place (`best_walk`), and is
-told apart into three results:
+The header is checked first, then every record by `walk_records`, which skips keys, values and headers without decoding them.
+The walk returns scalars only, so that a compiled one can replace it (`best_walk`). It has three kinds of results:
 
 * a *fault*: the bytes are not the declared records. The batch is refused with INVALID_RECORD.
-* *suspects*: some record may break a rule that is about single records (a null key where the topic is compacted, a
-  timestamp out of range). A second, slow walk then makes the list of them, and the batch is refused with it.
-* neither: the greatest timestamp and where it is, which is all that an append needs to know.
+* *suspects*: some record may break a rule for single records (a null key in a compacted topic, a timestamp out of range). A
+  second, slow walk then lists the invalid records, and the batch is refused with the list.
+* neither: the largest timestamp and its offset, as needed by an append.
 
-Deliberate deviations, all about batches that no known client sends. Offset deltas must be 0, 1, 2 ...: Kafka rebuilds a
-compressed batch with others and stores an uncompressed one as it is. A timestamp that leaves 64 bits is a fault, where
-Java's wraps around. And where a batch with LogAppendTime comes to a CreateTime topic, Kafka judges its max timestamp
-and then clears the bit, which uncovers the records' own; we judge those from the start.
+Deliberate deviations, all for batches that no known client sends. Offset deltas must be 0, 1, 2 ...: with other deltas Kafka
+rebuilds a compressed batch, and stores an uncompressed one unchanged. A timestamp beyond 64 bits is a fault; Java's wraps
+around. If a CreateTime topic receives a batch with LogAppendTime, Kafka checks the batch's max timestamp and then clears the
+bit, which makes the records' own timestamps effective; we check those from the start.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ from diamant.protocol.varint import read_varint, read_varlong
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MAX_RECORD_ERRORS = 10_000
-"""Records that one refusal lists at most; bounds its response. Kafka lists all."""
+"""Maximum number of records listed in one refusal, to bound the response. Kafka lists all."""
 
 NO_KEY = "a record of a compacted topic must have a key"
 """Message for a record without a key where keys are required."""
 
-# What the faults of a walk (`kernels.constants.walk`) say of the record.
+# Texts for the faults of a walk (`kernels.constants.walk`); the subject is the record.
 FAULTS = (
     "",
     "the records are cut off in it",
@@ -62,7 +61,7 @@ FAULTS = (
 )
 
 _INT64_MAX = 2**63 - 1
-# A base timestamp beyond this could leave 64 bits together with the small deltas that the walk does not check.
+# Above this base timestamp, the small deltas that the walk does not check could exceed 64 bits.
 _GREATEST_BASE_TIMESTAMP = 2**62
 
 
@@ -70,7 +69,7 @@ class RecordChecks(NamedTuple):
     """The topic's rules for single records; times in ms."""
 
     must_have_key: bool
-    """The topic is compacted."""
+    """True if the topic is compacted."""
     now_ms: int
     before_max_ms: int
     """message.timestamp.before.max.ms"""
@@ -80,38 +79,38 @@ class RecordChecks(NamedTuple):
 
 
 class WalkResult(NamedTuple):
-    """Facts about the records that an append needs."""
+    """Facts about a batch's records for its append."""
 
     max_timestamp: int
-    """ms; -1 when no record has a timestamp."""
+    """Largest timestamp in ms; -1 if no record has one."""
     offset_of_max: int
-    """Offset delta of the first record that has it; -1 when none has one."""
+    """Offset delta of the first record with that timestamp; -1 if there is none."""
 
 
 class WalkOutcome(NamedTuple):
-    """The result of a walk; scalars only. With a fault, only the fields about it mean something."""
+    """The result of a walk; scalars only. After a fault only the fault's fields are valid."""
 
     fault: int
     """NO_FAULT, or the number of the fault that ended the walk."""
     fault_position: int
-    """Position in the payload of the faulty record."""
+    """Position of the faulty record in the payload."""
     fault_index: int
-    """That record's index; the record count for LEFTOVER_BYTES."""
+    """Index of the faulty record; the record count for LEFTOVER_BYTES."""
     max_timestamp: int
     offset_of_max: int
     has_null_key: bool
     """True if a record has no key."""
     min_timestamp: int
-    """Least timestamp, those of -1 included; 2**63-1 without records. With `max_timestamp` it tells whether any record
-    can be out of range."""
+    """Least timestamp, including -1; 2**63-1 without records. With `max_timestamp` it shows if any record can be out of
+    range."""
 
 
 Walk: TypeAlias = Callable[[bytes | memoryview, int, int], WalkOutcome]
-"""Payload, record count and base timestamp to the outcome."""
+"""Takes payload, record count and base timestamp."""
 
 
 def check_client_header(header: BatchHeader) -> None:
-    """Check what the header of a client's batch says about itself; KafkaError(INVALID_RECORD) when it does not add up.
+    """Check the consistency of a client's batch header; KafkaError(INVALID_RECORD).
 
     Source: `LogValidator.validateBatch`. Not checked here: CRC, size, base offset 0.
     """
@@ -137,11 +136,11 @@ def check_client_header(header: BatchHeader) -> None:
 
 
 def walk_records(payload: bytes | memoryview, record_count: int, base_timestamp: int) -> WalkOutcome:
-    """Check the structure of `record_count` records that fill `payload` exactly, and gather what the rules need.
+    """Check that `record_count` records fill `payload` exactly, and collect the facts that the rules need.
 
-    Raises nothing for any bytes. Allocates nothing per record. About 1 us a record.
+    Never raises, whatever the bytes. No allocation per record. About 1 us per record.
     """
-    # Indexing bytes is a third quicker than a memoryview, which repays the copy.
+    # Indexing bytes is a third faster than indexing a memoryview, which outweighs the copy.
     payload = bytes(payload)
     end = len(payload)
     position = start = 0
@@ -154,7 +153,7 @@ def walk_records(payload: bytes | memoryview, record_count: int, base_timestamp:
     if not -_GREATEST_BASE_TIMESTAMP <= base_timestamp <= _GREATEST_BASE_TIMESTAMP:
         return WalkOutcome(TIMESTAMP_OVERFLOW, 0, 0, NO_TIMESTAMP, -1, False, min_timestamp)
     try:
-        # Every record takes a byte at least, so a hostile count ends the loop by running out of payload.
+        # Even a hostile count ends the loop at the end of the payload: every record takes at least one byte.
         for index in range(record_count):
             start = position
 
@@ -259,7 +258,7 @@ def walk_records(payload: bytes | memoryview, record_count: int, base_timestamp:
 
 
 def compiled_walk(payload: bytes | memoryview, record_count: int, base_timestamp: int) -> WalkOutcome:
-    """Do what `walk_records` does, by its kernel: about 7 ns a record."""
+    """The kernel of `walk_records`: about 7 ns per record."""
     from diamant.kernels.record_walk import walk
 
     if not -_GREATEST_BASE_TIMESTAMP <= base_timestamp <= _GREATEST_BASE_TIMESTAMP:
@@ -268,7 +267,7 @@ def compiled_walk(payload: bytes | memoryview, record_count: int, base_timestamp
 
 
 def best_walk() -> Walk:
-    """Return the compiled walk, the plain one where there are no kernels."""
+    """Return the compiled walk; the plain one if kernels are not compiled."""
     return compiled_walk if ARE_COMPILED else walk_records
 
 
@@ -281,15 +280,15 @@ def validate_client_batch(
     max_decompressed_bytes: int,
     walk: Walk = walk_records,
 ) -> WalkResult:
-    """Check the whole magic 2 batch at `position` as the leader of a partition checks what a client sends.
+    """Check the magic 2 batch of a client at `position`, as the leader of a partition does.
 
-    The caller has checked that the batch is all there, its size against max.message.bytes, its CRC and that its base
-    offset is 0. Raises KafkaError, with the records at fault where single ones are:
+    The caller has checked that the batch is complete, its size against max.message.bytes, its CRC, and base offset 0.
+    Raises KafkaError, with the invalid records if any:
 
-    * INVALID_RECORD: header that does not add up, bytes that are not the declared records or cannot be decompressed,
-      null keys where they are a must.
+    * INVALID_RECORD: inconsistent header, bytes that are not the declared records or cannot be decompressed, missing
+      keys where required.
     * INVALID_TIMESTAMP: at least one record out of range, or a batch with LogAppendTime on a topic that sets it.
-    * MESSAGE_TOO_LARGE: more than `max_decompressed_bytes` of records, so that a client splits the batch.
+    * MESSAGE_TOO_LARGE: more than `max_decompressed_bytes` of records, so that the client splits the batch.
     * UNSUPPORTED_COMPRESSION_TYPE: a codec that does not exist.
     """
     check_client_header(header)
@@ -297,7 +296,7 @@ def validate_client_batch(
     try:
         end = position + header.size
         if header.codec == compression.NONE and end <= len(buffer):
-            # Not copied: a walk that wants bytes makes them itself.
+            # No copy here: a walk that needs bytes copies them itself.
             payload = memoryview(buffer)[position + HEADER_SIZE : end]
         else:
             payload = records_payload(buffer, position, header, max_bytes=max_decompressed_bytes)
@@ -313,7 +312,7 @@ def validate_client_batch(
             f"of {len(payload)}: {FAULTS[outcome.fault]}",
         )
     earliest_ms, latest_ms = _timestamp_range(checks)
-    # A record without a timestamp (-1) makes a suspect here and is cleared there.
+    # A record without a timestamp (-1) is a suspect here; the slow walk accepts it.
     is_suspect = (checks.must_have_key and outcome.has_null_key) or (
         header.is_log_append_time
         if checks.is_log_append_time_topic
@@ -331,7 +330,7 @@ def _timestamp_range(checks: RecordChecks) -> tuple[int, int]:
 
 
 def _refuse_bad_records(payload: bytes | memoryview, header: BatchHeader, checks: RecordChecks) -> None:
-    """Raise KafkaError with a list of the records that break a rule, if any does (`LogValidator.validateRecord`)."""
+    """Raise KafkaError with the records that break a rule, if any (`LogValidator.validateRecord`)."""
     errors: list[tuple[int, str | None]] = []
     bad_count = 0
     has_timestamp_error = False
@@ -368,11 +367,11 @@ def _refuse_bad_records(payload: bytes | memoryview, header: BatchHeader, checks
 
 
 class _LongVarintError(Exception):
-    """A variable-length integer has more bytes than its width allows."""
+    """A variable-length integer is too long for its width."""
 
 
 def _read_raw(payload: bytes, position: int, max_size: int) -> tuple[int, int]:
-    """Return (ZigZag form, position after it) of an integer of 5 or 10 bytes at most; IndexError where bytes end."""
+    """Return (ZigZag form, position after it) of an integer of at most 5 or 10 bytes; IndexError at the end of the payload."""
     value = 0
     for shift in range(0, max_size * 7, 7):
         byte = payload[position]
@@ -384,7 +383,7 @@ def _read_raw(payload: bytes, position: int, max_size: int) -> tuple[int, int]:
 
 
 def _skip_headers(payload: bytes, position: int, record_end: int) -> tuple[int, int]:
-    """Return (fault, position after the headers) from the header count at `position` on."""
+    """Return (fault, position after the headers), starting at the header count at `position`."""
     count, position = _read_raw(payload, position, 5)
     if count & 1 or count >> 1 > record_end - position:
         return BAD_HEADER_COUNT, position

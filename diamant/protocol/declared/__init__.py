@@ -1,1 +1,1 @@
-"""Records declared by annotated classes: wire types, and the layouts that read and write them."""
+"""Records declared as annotated classes: their wire types, and the layouts that read and write them."""

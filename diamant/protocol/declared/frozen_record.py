@@ -1,7 +1,7 @@
-"""The base of values that are described by their annotations, as frozen dataclasses with keyword arguments are.
+"""The base class of immutable values declared by annotations, like frozen dataclasses with keyword arguments.
 
-A dataclass compiles its methods when its class is made, which for the records of the metadata log took a tenth of a broker's
-start. Here one set of methods serves all classes, and reads the annotations when a class is first used:
+A dataclass compiles its methods at class creation; for the records of the metadata log that took a tenth of a broker's start.
+Here all classes share one set of methods, which reads the annotations when a class is first used:
 
     class TopicRecord(FrozenRecord):
         name: Text
@@ -9,7 +9,7 @@ start. Here one set of methods serves all classes, and reads the annotations whe
 
     TopicRecord(name="a") == TopicRecord(name="a", partition_count=-1)
 
-Annotations must not be postponed (no `from __future__ import annotations`) where `fields` is to see them as objects.
+Modules whose annotations `fields` must return as objects cannot postpone them (no `from __future__ import annotations`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_DEFAULT: Any = object()
 
 
 class Field(NamedTuple):
-    """A field of a record class; `default` is NO_DEFAULT where it must be given."""
+    """A field of a record class; `default` is NO_DEFAULT for a required field."""
 
     name: str
     annotation: Any
@@ -29,10 +29,10 @@ class Field(NamedTuple):
 
 @dataclass_transform(eq_default=True, kw_only_default=True, frozen_default=True)
 class FrozenRecord:
-    """Equal by value, hashable if its fields are, not to be changed; `changed` makes another one."""
+    """An immutable value: compared by fields, hashable if its fields are; `changed` makes a modified copy."""
 
     def __init__(self, **values: Any) -> None:
-        """TypeError for a field that is unknown, or missing and without default."""
+        """TypeError for an unknown field, or a missing one without a default."""
         cls = type(self)
         _, names, defaults = _shape(cls)
         own = self.__dict__
@@ -43,7 +43,7 @@ class FrozenRecord:
             raise TypeError(f"{cls.__name__}: missing {missing}, unknown {unknown}")
 
     def changed(self, **values: Any) -> Self:
-        """This record with other values in some fields."""
+        """Return a copy with other values in some fields."""
         return type(self)(**{**self.__dict__, **values})
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -64,12 +64,12 @@ class FrozenRecord:
 
 
 def fields(cls: type[Any]) -> tuple[Field, ...]:
-    """The fields of a record class, or of a NamedTuple, in the order in which they stand."""
+    """Return the fields of a record class or NamedTuple, in order of declaration."""
     return _shape(cls).fields
 
 
 def made_of(cls: type[Any], values: dict[str, Any]) -> Any:
-    """Make a record of a class from values for all its fields, which are not checked."""
+    """Make a record from values for all its fields, without checks."""
     record = object.__new__(cls)
     record.__dict__.update(values)
     return record
@@ -82,7 +82,7 @@ class _Shape(NamedTuple):
 
 
 _SHAPES: dict[type[Any], _Shape] = {}
-"""One for each record class that was used."""
+"""One entry per record class used."""
 
 
 def _shape(cls: type[Any]) -> _Shape:

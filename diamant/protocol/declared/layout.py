@@ -1,12 +1,13 @@
-"""Layouts: the bytes of one version of a record or struct, derived from its class.
+"""Layouts: the binary form of one version of a record or struct, derived from its class.
 
     class Member(NamedTuple):                                  or a FrozenRecord
         member_id: Text
         instance_id: Annotated[NullableText, Since(3, default=None)]
         topic_id: Annotated[Id, Since(4), Tag(0)] = NO_ID
 
-The fields stand in the order of the class. A struct of a flexible version ends in a tagged section: uvarint count, then for
-each, ascending, uvarint tag, uvarint size and content. A tagged field at its default is left out; unknown tags are skipped.
+Fields are in the order of the class. A struct of a flexible version ends in a tagged section: uvarint count, then for each
+field, by ascending tag, uvarint tag, uvarint size and content. A tagged field at its default is omitted; unknown tags are
+skipped.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from diamant.protocol.declared.wire_types import (
 
 
 class Since(NamedTuple):
-    """The first version that has a field, and the `last` if it is not the newest.
+    """The first version with a field, and the `last` one if not the newest.
 
-    `default`: the value in other versions, if the class can give none. `is_ignorable`: other versions are written
-    without the field, whatever its value.
+    `default`: the value in other versions, if the class has no default. `is_ignorable`: other versions omit the field,
+    whatever its value.
     """
 
     version: int
@@ -41,7 +42,7 @@ class Since(NamedTuple):
 
 
 class Tag(NamedTuple):
-    """The tag of a field that stands in the tagged section. `is_always_written`: also at its default."""
+    """The tag of a field in the tagged section. `is_always_written`: even at its default."""
 
     number: int
     is_always_written: bool = False
@@ -54,12 +55,12 @@ class _OfVersion(NamedTuple):
 
 
 def struct_of(record_class: type) -> Any:
-    """Return the mark of a field that is a struct: a NamedTuple whose fields are declared."""
+    """Return the annotation of a struct field; a struct is a NamedTuple with declared fields."""
     return _OfVersion(lambda version, is_flexible: layout(record_class, version, is_flexible).wire_type)
 
 
 def nullable_struct_of(record_class: type) -> Any:
-    """Return the mark of a field that is a struct or null, as Kafka tags them: a byte says if it is there."""
+    """Return the annotation of a nullable struct, encoded as in Kafka's tagged fields: a first byte marks presence."""
 
     def at(version: int, is_flexible: bool) -> WireType:
         read_struct, write_struct, _ = layout(record_class, version, is_flexible).wire_type
@@ -79,7 +80,7 @@ def nullable_struct_of(record_class: type) -> Any:
 
 
 def array_of(record_class: type, *, is_nullable: bool = False) -> Any:
-    """Return the mark of a field that is an array of structs."""
+    """Return the annotation of an array of structs."""
 
     def at(version: int, is_flexible: bool) -> WireType:
         element = layout(record_class, version, is_flexible).wire_type
@@ -89,29 +90,29 @@ def array_of(record_class: type, *, is_nullable: bool = False) -> Any:
 
 
 class RecordLayout(NamedTuple):
-    """One version of one record or struct, ready for reading and writing."""
+    """The compiled layout of one version of a record or struct."""
 
     record_class: type
     is_flexible: bool
     plain: tuple[tuple[Any, str, Reader, Writer], ...]
-    """(key, name, reader, writer), the key into `values`."""
+    """(key, name, reader, writer); `key` is an index or key of `values`."""
     tagged: tuple[tuple[Tag, Any, str, WireType, Any], ...]
-    """(tag, key, name, type, default), tags ascending."""
+    """(tag, key, name, type, default), by ascending tag."""
     absent: tuple[tuple[str, Any], ...]
-    """(name, default) of fields that this version does not have and that must be at their default to be written."""
+    """(name, default) of fields missing in this version; a record is written only if they are at their default."""
     values: Any
-    """What `make` takes, with the defaults of fields that need not be there: a list for a NamedTuple, else a dict."""
+    """Argument of `make`, filled with the defaults of optional fields: a list for a NamedTuple, else a dict."""
     make: Callable[[Any], Any]
 
     @property
     def wire_type(self) -> WireType:
-        """The type of a field that has this layout."""
+        """Return the type of a field with this layout."""
         return WireType(partial(read_struct, self), partial(write_struct, self))
 
 
 @cache
 def layout(record_class: type, version: int, is_flexible: bool = True) -> RecordLayout:
-    """Make the layout of a version of a record. The cache has an entry for each that was read or written."""
+    """Return the layout of a version of a record. The cache has one entry per version read or written."""
     plain = []
     tagged = []
     absent = []
@@ -151,9 +152,9 @@ def _wire_type(record_class: type, field: Field, version: int, is_flexible: bool
 
 
 def read_struct(layout: RecordLayout, buffer: bytes, position: int) -> tuple[Any, int]:
-    """Return what stands at a position, and the position after it.
+    """Read a struct at a position; return it and the position after it.
 
-    IndexError or struct.error if it is cut off, UnicodeDecodeError, MalformedRecord.
+    IndexError or struct.error at a premature end, UnicodeDecodeError, MalformedRecord.
     """
     values = layout.values.copy()
     for key, _, read, _ in layout.plain:
@@ -164,10 +165,10 @@ def read_struct(layout: RecordLayout, buffer: bytes, position: int) -> tuple[Any
 
 
 def write_struct(layout: RecordLayout, out: bytearray, record: Any) -> None:
-    """Append a record; fields that the version does not have are left out, whatever their values.
+    """Append a record; fields missing in this version are omitted, whatever their values.
 
-    OverflowError for texts that do not fit; struct.error, TypeError, AttributeError, UnicodeEncodeError or
-    MalformedRecord for other values.
+    OverflowError for strings that are too long; struct.error, TypeError, AttributeError, UnicodeEncodeError or
+    MalformedRecord for other invalid values.
     """
     for _, name, _, write in layout.plain:
         write(out, getattr(record, name))

@@ -1,9 +1,9 @@
 """Wire types of the fields of records.
 
-Numbers are big-endian, a bool is a byte, a uuid 16 bytes. The rest has two forms. In flexible versions a string or bytes is
-uvarint(size + 1) and the bytes, an array uvarint(count + 1) and the elements; 0 means null. In versions before these the
-size of a string is an int16, that of bytes and the count of an array an int32; -1 means null. Used as annotations of record
-classes (`layout.py`):
+Numbers are big-endian, a bool is one byte, a uuid 16 bytes. Other types have two forms. In flexible versions a string or bytes is
+uvarint(size + 1) and the bytes, an array uvarint(count + 1) and the elements; 0 means null. In earlier versions the size of a
+string is an int16; the size of bytes and the count of an array are int32; -1 means null. Wire types annotate record classes
+(`layout.py`):
 
     rack: NullableText = None
 """
@@ -15,15 +15,15 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 MAX_ELEMENTS = 1_000_000
-"""Elements of one array; a record is at most 8 MiB, so no honest one has more of anything we keep."""
+"""Limit of elements in one array. A record has at most 8 MiB, so no valid one has more."""
 
 
 class MalformedRecord(Exception):
-    """A record's bytes are not what its layout demands, or a record has a value that its version cannot hold."""
+    """A record's bytes violate its layout, or a record has a value that its version cannot represent."""
 
 
 class UnsupportedRecord(Exception):
-    """A record of a type or version that this code does not know: a newer Kafka wrote it, guessing would lose data."""
+    """A record of an unknown type or version: a newer Kafka wrote it, and a guess would lose data."""
 
 
 Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
@@ -33,19 +33,19 @@ Writer: TypeAlias = Callable[[bytearray, Any], None]
 
 
 class WireType(NamedTuple):
-    """One type. `classic`: reader and writer in versions that are not flexible; None if they are the same."""
+    """One type. `classic`: reader and writer for versions that are not flexible; None if they do not differ."""
 
     read: Reader
     write: Writer
     classic: tuple[Reader, Writer] | None = None
 
     def form(self, *, is_flexible: bool) -> "WireType":
-        """The type as versions of one kind have it."""
+        """Return the type in its flexible or classic form."""
         return self if is_flexible or self.classic is None else WireType(*self.classic)
 
 
 def read_uvarint(buffer: bytes, position: int) -> tuple[int, int]:
-    """Read an unsigned varint of at most 5 bytes; MalformedRecord when it is longer, IndexError when it is cut off."""
+    """Read an unsigned varint of at most 5 bytes; MalformedRecord if it is longer, IndexError if it is cut off."""
     value = buffer[position]
     position += 1
     if value < 0x80:
@@ -91,7 +91,7 @@ def _write_bool(out: bytearray, value: bool) -> None:
 
 _MAX_KNOWN_IDS = 4096
 _known_ids: dict[bytes, UUID] = {}
-"""UUID objects by their bytes, at most `_MAX_KNOWN_IDS`: every partition repeats its topic's id and its directory's."""
+"""Cache of UUID objects by bytes, at most `_MAX_KNOWN_IDS`: every partition repeats its topic's and its directory's id."""
 
 
 def _read_uuid(buffer: bytes, position: int) -> tuple[UUID, int]:
@@ -121,7 +121,7 @@ def _write_nullable_uuid(out: bytearray, value: UUID | None) -> None:
 
 
 class _Size(NamedTuple):
-    """Reader and writer of the size of something, plus one; 0 stands for null."""
+    """Reader and writer of a size plus one; 0 means null."""
 
     read: Callable[[bytes, int], tuple[int, int]]
     write: Callable[[bytearray, int], None]
@@ -240,7 +240,7 @@ def array_type(element: WireType, *, is_nullable: bool = False) -> WireType:
 
 
 def remembering(wire_type: WireType) -> WireType:
-    """Return the type with a memory of what its last 256 values look like, which must be hashable; flexible versions only."""
+    """Return the type with a cache of its last 256 encoded values, which must be hashable; flexible versions only."""
 
     @lru_cache(maxsize=256)
     def encoded(value: tuple[Any, ...] | None) -> bytes:
@@ -272,7 +272,7 @@ Float64: TypeAlias = Annotated[float, _number(">d")]
 Bool: TypeAlias = Annotated[bool, WireType(_read_bool, _write_bool)]
 Id: TypeAlias = Annotated[UUID, UUID_TYPE]
 NullableId: TypeAlias = Annotated[UUID | None, WireType(_read_nullable_uuid, _write_nullable_uuid)]
-"""All zero for None."""
+"""None is encoded as 16 zero bytes."""
 Text: TypeAlias = Annotated[str, _STRING]
 NullableText: TypeAlias = Annotated[str | None, _in_both_forms(_text, _SHORT, is_nullable=True)]
 Binary: TypeAlias = Annotated[bytes, _in_both_forms(_binary, _LONG)]

@@ -1,1 +1,1 @@
-"""Records of `__consumer_offsets` and `__transaction_state`, and what consumers put into groups."""
+"""Records of `__consumer_offsets` and `__transaction_state`, and the consumer protocol of classic groups."""

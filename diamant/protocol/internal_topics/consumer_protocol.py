@@ -1,12 +1,12 @@
-"""The opaque bytes of a consumer in a classic group: ConsumerProtocolSubscription and ConsumerProtocolAssignment.
+"""The opaque data of consumers in classic groups: ConsumerProtocolSubscription and ConsumerProtocolAssignment.
 
     subscription   version int16, topics [string], user data bytes?,
                    [1+: owned partitions [topic string, partitions [int32]]], [2+: generation int32], [3+: rack string?]
     assignment     version int16, partitions [topic string, partitions [int32]], user data bytes?
 
-Arrays have an int32 count, strings an int16 length, bytes an int32 length, -1 where null. Fields are only ever added at the
-end, so a version above 3 is read as a 3, as Kafka does. Clients put other things in there too: everything is bounded by the
-bytes that are there, and what cannot be read is a ProtocolError.
+Arrays have an int32 count, strings an int16 length, bytes an int32 length; -1 means null. New versions only add fields at the
+end, so like Kafka we read versions above 3 as 3. Clients may send other data: all counts are checked against the available
+bytes, and invalid data raise ProtocolError.
 
 Source: ConsumerProtocol, ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json.
 """
@@ -31,7 +31,7 @@ NO_GENERATION = -1
 
 
 class Subscription(NamedTuple):
-    """A consumer's message to its group. `owned_partitions`: topic to partitions that it had until now."""
+    """A consumer's message to its group. `owned_partitions`: topic to the partitions it currently owns."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
@@ -48,7 +48,7 @@ class Assignment(NamedTuple):
 
 
 def subscribed_topics(metadata: bytes) -> list[str]:
-    """The topics of a subscription of any version; the rest is not looked at. ProtocolError if they cannot be read."""
+    """Return the topics of a subscription of any version; ignores the rest. ProtocolError if they are malformed."""
     try:
         return _read_topics(memoryview(metadata))[0]
     except (IndexError, StructError, UnicodeDecodeError) as error:
@@ -56,7 +56,7 @@ def subscribed_topics(metadata: bytes) -> list[str]:
 
 
 def parse_subscription(metadata: bytes) -> Subscription:
-    """Read a member's metadata for a consumer's protocol. ProtocolError if it is none."""
+    """Parse a subscription from a member's metadata. ProtocolError if it is malformed."""
     view = memoryview(metadata)
     try:
         topics, position = _read_topics(view)
@@ -78,7 +78,7 @@ def parse_subscription(metadata: bytes) -> Subscription:
 
 
 def parse_assignment(assignment: bytes) -> Assignment:
-    """Read a consumer's assignment. ProtocolError if it is none."""
+    """Parse a consumer's assignment. ProtocolError if it is malformed."""
     view = memoryview(assignment)
     try:
         protocol_version(assignment)
@@ -90,7 +90,7 @@ def parse_assignment(assignment: bytes) -> Assignment:
 
 
 def protocol_version(data: bytes) -> int:
-    """The version at the beginning of a subscription or an assignment. ProtocolError if there is none."""
+    """Return the version at the start of a subscription or assignment. ProtocolError if there is none."""
     if len(data) < 2:
         raise ProtocolError(f"{len(data)} bytes, expected a version of 2 first")
     (version,) = INT16.unpack_from(data)
@@ -116,12 +116,12 @@ def encode_subscription(subscription: Subscription, version: int = HIGHEST_VERSI
 def encode_assignment(
     partitions: Mapping[str, Sequence[int]], user_data: bytes | None = None, version: int = HIGHEST_VERSION
 ) -> bytes:
-    """Return an assignment's bytes; all versions look the same."""
+    """Return an assignment's bytes; all versions have the same fields."""
     return INT16.pack(version) + _topic_partitions(partitions) + _bytes(user_data)
 
 
 def empty_assignment() -> bytes:
-    """An assignment of nothing that every consumer can read (version 0)."""
+    """Return an empty assignment that every consumer can read (version 0)."""
     return _EMPTY_ASSIGNMENT
 
 
@@ -152,7 +152,7 @@ def _read_topic_partitions(view: memoryview, position: int) -> tuple[dict[str, t
         if size > MAX_ELEMENTS or stop > len(view):
             raise ProtocolError(f"{size} partitions at position {position}, {len(view) - position} bytes left")
         numbers = tuple(number for (number,) in INT32.iter_unpack(view[position:stop]))
-        # A topic may come in several pieces.
+        # A topic may occur several times.
         found[topic] = found.get(topic, ()) + numbers
         position = stop
     return found, position
@@ -180,12 +180,12 @@ def _bytes(value: bytes | None) -> bytes:
 
 
 def _unreadable(what: str, data: bytes, error: Exception) -> ProtocolError:
-    # None of the bytes: members put what they like into them, and logs are read by many.
+    # The text shows none of the bytes: they are arbitrary client data and must not leak into logs.
     return ProtocolError(f"{len(data)} bytes that are no consumer {what}: {_reason(error)}")
 
 
 def _reason(error: Exception) -> str:
-    """Return the text of the error, without the byte that the one about UTF-8 gives."""
+    """Return the text of the error, without the byte shown in errors about UTF-8."""
     return f"no UTF-8 at byte {error.start} of a text" if isinstance(error, UnicodeDecodeError) else str(error)
 
 

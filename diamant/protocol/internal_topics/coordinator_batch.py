@@ -1,10 +1,10 @@
-"""Batches of coordinators: records with keys, without headers, all of one time, made of nothing but bytes.
+"""Batches of coordinators, built from bytes: records with keys, without headers, with one timestamp.
 
     payload = encode_records([(key, value), ...])            a value of None is a tombstone
     batch = build_coordinator_batch(payload, count, timestamp=..., base_sequence=0)
 
-`offset_records` encodes committed offsets, by far the most frequent of them. The same bytes that `records.build_batch` makes of
-`Record` objects, for a fifth of the time.
+`offset_records` encodes committed offsets, by far the most frequent records. The bytes equal those of `records.build_batch` for
+`Record` objects, in a fifth of the time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COVERED = Struct(">hiqqqhii")
 
 
 def encode_records(records: Iterable[tuple[bytes, bytes | None]]) -> bytes:
-    """Return the records of a batch that begins with the first of them, without its header."""
+    """Return the records of a batch, without its header; the first record is the batch's first."""
     parts: list[bytes] = []
     for delta, (key, value) in enumerate(records):
         content = b"".join(
@@ -60,7 +60,7 @@ def build_coordinator_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytearray:
-    """Return the batch of `count` (1 or more) records with consecutive offsets from 0 on; transactional if it has a producer."""
+    """Return the batch of `count` (1 or more) records with offsets from 0 on; transactional if there is a producer id."""
     attributes = codec if producer_id == NO_PRODUCER_ID else codec | TRANSACTIONAL_FLAG
     if codec != compression.NONE:
         payload = bytes(compression.compress(codec, payload))
@@ -77,5 +77,5 @@ def build_coordinator_batch(
 
 
 def record_varint(value: int) -> bytes:
-    """A length or a delta (0 or more) as records have them."""
+    """Encode a length or a delta (0 or more) of a record."""
     return encode_uvarint(value << 1)

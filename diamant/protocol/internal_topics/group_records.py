@@ -1,10 +1,9 @@
 """The records of `__consumer_offsets`: committed offsets and groups, as Kafka's group coordinator writes them.
 
-A key is an int16 that is the type of the record, then its fields (integers big-endian, strings int16 length + UTF-8).
-A value is an int16 version and its fields; null is a tombstone. The classes are the tables (`declared/layout.py`), and
-`_TYPES` says which versions there are.
+A key is the record's type as an int16, then its fields (integers big-endian, strings int16 length + UTF-8). A value is an int16
+version and its fields; null is a tombstone. The classes declare the fields (`declared/layout.py`), `_TYPES` the versions.
 
-Key type 0 is only read. All else (share and streams groups, what later versions add) is left alone: `parse_key` gives None.
+Key type 0 is only read. Other types (share and streams groups, later additions) are ignored: `parse_key` returns None.
 
     key = parse_key(record.key)
     if isinstance(key, OffsetCommitKey): value = parse_value(key, record.value)
@@ -51,7 +50,7 @@ NO_LEADER_EPOCH = -1
 
 
 class OffsetCommitKey(NamedTuple):
-    """Types 0 and 1: the offset that a group has committed for a partition."""
+    """Types 0 and 1: a group's committed offset for a partition."""
 
     group_id: Text
     topic: Text
@@ -71,7 +70,7 @@ class ConsumerGroupMetadataKey(NamedTuple):
 
 
 class ConsumerGroupPartitionMetadataKey(NamedTuple):
-    """Type 4: topics as a consumer group knew them; written by Kafka up to 4.0, erased by later ones."""
+    """Type 4: a consumer group's topic metadata; written by Kafka up to 4.0, erased by later versions."""
 
     group_id: Text
 
@@ -90,14 +89,14 @@ class ConsumerGroupTargetAssignmentMetadataKey(NamedTuple):
 
 
 class ConsumerGroupTargetAssignmentMemberKey(NamedTuple):
-    """Type 7: what a member of a consumer group is to have."""
+    """Type 7: the target assignment of a consumer group's member."""
 
     group_id: Text
     member_id: Text
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(NamedTuple):
-    """Type 8: what a member of a consumer group has."""
+    """Type 8: the current assignment of a consumer group's member."""
 
     group_id: Text
     member_id: Text
@@ -124,7 +123,7 @@ GroupRecordKey: TypeAlias = (
 
 
 class OffsetCommitValue(NamedTuple):
-    """A committed offset. Timestamps are ms, -1: none. `topic_id` is None where it is not known."""
+    """A committed offset. Timestamps are ms, -1 means none. `topic_id` is None if unknown."""
 
     offset: Int64
     leader_epoch: Annotated[Int32, Since(3, default=NO_LEADER_EPOCH)]
@@ -135,7 +134,7 @@ class OffsetCommitValue(NamedTuple):
 
 
 class GroupMetadataMember(NamedTuple):
-    """A member of a classic group: `subscription` is its metadata for the group's protocol, opaque as `assignment`."""
+    """A member of a classic group. `subscription`, its metadata for the group's protocol, and `assignment` are opaque."""
 
     member_id: Text
     group_instance_id: Annotated[NullableText, Since(3, default=None)]
@@ -148,7 +147,7 @@ class GroupMetadataMember(NamedTuple):
 
 
 class GroupMetadataValue(NamedTuple):
-    """A classic group. An empty one has protocol type "" (or what its members had), no protocol, leader and members."""
+    """A classic group. An empty one has protocol type "" (or its last members'), and no protocol, leader or members."""
 
     protocol_type: Text
     generation: Int32
@@ -159,7 +158,7 @@ class GroupMetadataValue(NamedTuple):
 
 
 class TopicPartitions(NamedTuple):
-    """Partitions of one topic; `assignment_epochs` (current assignments only) are of the same length or None."""
+    """Partitions of one topic; `assignment_epochs` (current assignments only) have the same length, or are None."""
 
     topic_id: Id
     partitions: Int32s
@@ -182,7 +181,7 @@ class PartitionRacks(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """A topic as a consumer group knew it."""
+    """A consumer group's metadata of one topic."""
 
     topic_id: Id
     name: Text
@@ -191,7 +190,7 @@ class TopicMetadata(NamedTuple):
 
 
 class ConsumerGroupPartitionMetadataValue(NamedTuple):
-    """Not interpreted; brokers from 4.1 on neither write nor use it."""
+    """Not interpreted; Kafka from 4.1 on neither writes nor uses it."""
 
     topics: Annotated[tuple[TopicMetadata, ...], array_of(TopicMetadata)]
 
@@ -204,7 +203,7 @@ class ClassicProtocol(NamedTuple):
 
 
 class ClassicMemberMetadata(NamedTuple):
-    """The part of a member's value that it has if it uses the classic protocol."""
+    """The part of a member's value for members that use the classic protocol."""
 
     session_timeout_ms: Int32
     supported_protocols: Annotated[tuple[ClassicProtocol, ...], array_of(ClassicProtocol)]
@@ -219,14 +218,14 @@ class ConsumerGroupMemberMetadataValue(NamedTuple):
     subscribed_topic_regex: NullableText
     rebalance_timeout_ms: Int32
     server_assignor: NullableText
-    # Kafka writes the tag for null as well.
+    # Kafka writes the tag even for null.
     classic_member_metadata: Annotated[
         ClassicMemberMetadata | None, nullable_struct_of(ClassicMemberMetadata), Tag(0, is_always_written=True)
     ] = None
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(NamedTuple):
-    """`assignment_timestamp`: ms at which the assignment was computed, 0 if not known."""
+    """`assignment_timestamp`: time of the assignment's computation in ms, 0 if unknown."""
 
     assignment_epoch: Int32
     assignment_timestamp: Annotated[Int64, Tag(0)] = 0
@@ -247,7 +246,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(NamedTuple):
 
 
 class ConsumerGroupRegularExpressionValue(NamedTuple):
-    """`version` is the metadata offset at which `topics` were found, `timestamp` the ms of that."""
+    """`version` is the metadata offset at which `topics` were resolved, `timestamp` the time in ms."""
 
     topics: Texts
     version: Int64
@@ -268,7 +267,7 @@ GroupRecordValue: TypeAlias = (
 
 
 class _RecordType(NamedTuple):
-    """A type of record: key, value, and versions of the value: the newest, the one written, the first flexible one."""
+    """A type of record: classes of key and value, and the value's newest, written and first flexible versions."""
 
     key: RecordLayout
     value_class: type
@@ -298,7 +297,7 @@ _UNREADABLE = (IndexError, StructError, UnicodeDecodeError, MalformedRecord)
 
 
 def parse_key(key: bytes) -> GroupRecordKey | None:
-    """Return what a record is about, None for a type that is none of the above. CorruptBatch if it cannot be read."""
+    """Parse a record's key, None for types other than the above. CorruptBatch if it is malformed."""
     try:
         (number,) = INT16.unpack_from(key)
         record_type = _TYPES.get(number or 1)
@@ -310,9 +309,9 @@ def parse_key(key: bytes) -> GroupRecordKey | None:
 
 
 def parse_value(key: GroupRecordKey, value: bytes) -> Any:
-    """Return the value that belongs to `key` (an instance of the class named like the key's, with Value for Key).
+    """Parse the value for `key`; its class is named like the key's, with Value in place of Key.
 
-    CorruptBatch if it cannot be read or its version is not known. Bytes after the known fields are tolerated.
+    CorruptBatch if it is malformed or of an unknown version. Bytes after the known fields are ignored.
     """
     record_type = _TYPES[_NUMBERS[type(key)]]
     try:
@@ -324,14 +323,14 @@ def parse_value(key: GroupRecordKey, value: bytes) -> Any:
         reason = f"the value of a {type(key).__name__}, of {len(value)} bytes, cannot be read: {error}"
         raise CorruptBatch(0, reason) from None
     if isinstance(parsed, GroupMetadataValue) and version == 0:
-        # Kafka's loader: version 0 has no rebalance timeout, the session's serves.
+        # As in Kafka's loader: version 0 has no rebalance timeout, so the session timeout replaces it.
         members = (member._replace(rebalance_timeout_ms=member.session_timeout_ms) for member in parsed.members)
         return parsed._replace(members=tuple(members))
     return parsed
 
 
 def parse_offset_commit_value(value: bytes) -> OffsetCommitValue:
-    """`parse_value` for a committed offset. CorruptBatch if it cannot be read."""
+    """Parse a committed offset, like `parse_value`. CorruptBatch if it is malformed."""
     return parse_value(_ANY_OFFSET, value)  # type: ignore[no-any-return]
 
 
@@ -343,8 +342,9 @@ def _layout(record_type: _RecordType, version: int) -> RecordLayout:
 
 
 def encode_record(key: GroupRecordKey, value: GroupRecordValue | None) -> tuple[bytes, bytes | None]:
-    """Return key and value of a record, the value None for a tombstone. OverflowError for strings over 32,767 bytes
-    where the format cannot hold them.
+    """Return key and value of a record; the value of a tombstone is None.
+
+    OverflowError for strings over 32,767 bytes in fields with int16 lengths.
     """
     return encode_key(key), None if value is None else encode_value(value)
 
@@ -368,7 +368,7 @@ def encode_value(value: GroupRecordValue) -> bytes:
     return bytes(out)
 
 
-# ---- committed offsets by hand: there are millions of them ----------------------------------------------------------
+# ---- committed offsets, encoded by hand since there are millions ----------------------------------------------------
 
 
 def encode_offset_commit_key(group_id: str, topic: str, partition: int) -> bytes:
@@ -377,7 +377,7 @@ def encode_offset_commit_key(group_id: str, topic: str, partition: int) -> bytes
 
 
 def offset_commit_key_front(group_id: str, topic: str) -> bytes:
-    """Return what the keys of a topic's partitions have in common; the partition follows as an int32."""
+    """Return the common prefix of the keys of a topic's partitions; the partition follows as an int32."""
     return b"\x00\x01" + encode_string(group_id) + encode_string(topic)
 
 
@@ -394,7 +394,7 @@ def encode_offset_commit_value(
     expire_timestamp: int = NO_TIMESTAMP,
     topic_id: UUID | None = None,
 ) -> bytes:
-    """Return a committed offset: version 4, or 1 (which has no leader epoch and no topic id) with an expire timestamp."""
+    """Encode a committed offset: version 4, or with an expire timestamp version 1 (without leader epoch and topic id)."""
     if expire_timestamp != NO_TIMESTAMP:
         head = _COMMIT_V1_HEAD.pack(1, offset)
         return head + encode_string(metadata) + _COMMIT_V1_TAIL.pack(commit_timestamp, expire_timestamp)

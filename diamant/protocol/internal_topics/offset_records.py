@@ -1,10 +1,10 @@
 """Records of committed offsets, encoded a whole column at a time.
 
     encoded = encode_offset_records("group", topics, commit_timestamp, expire_timestamp)
-    encoded.payload, encoded.record_count, encoded.values           values: by topic, as `group_records` describes them
+    encoded.payload, encoded.record_count, encoded.values           values: by topic, in the format of `group_records`
 
-`coordinator_batch` makes batches of them. The same bytes that `records.build_batch` makes of `Record` objects, for a fifth of
-the time.
+`coordinator_batch` makes batches from the payload. The bytes equal those of `records.build_batch` for `Record` objects, in a
+fifth of the time.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from diamant.protocol.messages.offset_columns import TopicOffsets
 from diamant.protocol.primitives import INT32, INT64
 
 RECORD_OVERHEAD_BYTES = 130
-"""Of a record that is remembered, beside the names in its key."""
+"""Memory of a cached record, excluding the names in its key."""
 MAX_REMEMBERED_BYTES = 16 * 1024
-"""Of the records of some partitions, roughly. 1,024 times is remembered what stays the same in them, 16 MB at most."""
+"""Approximate limit for one cache entry, the constant parts of some partitions' records; 1,024 entries, 16 MB at most."""
 
 _OFFSET_VALUE = Struct(">hqi")
 _OFFSET_VALUE_VERSION = b"\0\4"
 
 
 class EncodedOffsets(NamedTuple):
-    """The records of a commit: `payload` as `encode_records` gives it, `values` within them by topic and row."""
+    """The records of a commit: `payload` in the format of `encode_records`, `values` of the records by topic and row."""
 
     payload: bytes
     record_count: int
@@ -44,7 +44,7 @@ class EncodedOffsets(NamedTuple):
 def encode_offset_records(
     group_id: str, topics: Sequence[TopicOffsets], commit_timestamp: int, expire_timestamp: int = NO_TIMESTAMP
 ) -> EncodedOffsets:
-    """Encode committed offsets; times are ms. OverflowError for texts that a record cannot hold (32,767 bytes)."""
+    """Encode committed offsets; times are ms. OverflowError for strings over 32,767 bytes."""
     payloads = []
     values = []
     count = 0
@@ -62,7 +62,7 @@ def encode_offset_records(
 def _encode_offsets(
     group_id: str, topic: TopicOffsets, commit_timestamp: int, expire_timestamp: int, first_delta: int
 ) -> tuple[bytes, Sequence[bytes]]:
-    """The records of a topic, and their values."""
+    """Return the records of a topic, and their values."""
     _, topic_id, partitions, offsets, leader_epochs, metadata = topic
     values = [
         encode_offset_commit_value(*row, commit_timestamp, expire_timestamp, topic_id)
@@ -75,7 +75,7 @@ def _encode_offsets(
 def _encode_bare_offsets(
     group_id: str, topic: TopicOffsets, commit_timestamp: int, first_delta: int
 ) -> tuple[bytes, Sequence[bytes]]:
-    """As `_encode_offsets`, without metadata and an expiry of its own: then only the numbers differ from an earlier commit."""
+    """Encode like `_encode_offsets`, without metadata and expiry: only numbers then differ from an earlier commit."""
     name, topic_id, partitions, offsets, leader_epochs, _ = topic
     tail = b"\1" + INT64.pack(commit_timestamp) + (b"\0" if topic_id is None else b"\1\0\x10" + topic_id.bytes)
     count = len(partitions)
@@ -91,7 +91,7 @@ def _encode_bare_offsets(
 
 
 class _BareRecords(NamedTuple):
-    """The records of some partitions. `fields` of each: front, offset, leader epoch, and the rest of its value."""
+    """Cached parts of some partitions' records. `fields` of each: front, offset, leader epoch, rest of the value."""
 
     fields: list[Any]
     pack: Callable[..., bytes]
@@ -117,7 +117,7 @@ def _bare_records(
 def _bare_structs(
     front_sizes: tuple[int, ...], tail_size: int
 ) -> tuple[Callable[..., bytes], Callable[[bytes], tuple[bytes, ...]]]:
-    """Groups with names of the same length have these in common. The last byte of a record: it has no headers."""
+    """Return pack and unpack functions, shared by groups with names of equal length. A record's last byte means no headers."""
     version_size = len(_OFFSET_VALUE_VERSION)
     value_size = _OFFSET_VALUE.size + tail_size
     records = Struct(">" + "".join([f"{size}sqi{tail_size}sx" for size in front_sizes]))
@@ -128,7 +128,7 @@ def _bare_structs(
 def _fronts(
     group_id: str, topic: str, partitions: Iterable[int], value_sizes: Iterable[int], first_delta: int
 ) -> Iterator[bytes]:
-    """Yield the bytes before the values of a topic in their records."""
+    """Yield the bytes that precede the value in each record of a topic."""
     key_front = offset_commit_key_front(group_id, topic)
     key_size = len(key_front) + 4
     key_field = record_varint(key_size) + key_front

@@ -1,10 +1,10 @@
 """Records of `__transaction_state`: the last state of each transactional id (TransactionLogKey, TransactionLogValue).
 
-A key is an int16 0 and the id; a value an int16 version and the fields of `TransactionValue` (`declared/layout.py`), which are
-flexible from version 1 on.
+A key is an int16 0 and the id; a value is an int16 version and the fields of `TransactionValue` (`declared/layout.py`), flexible
+from version 1 on.
 
-A null value takes the id away. Version 1 is written from `transaction.version` 1 on. Keys of other versions are to be
-skipped. Source: TransactionLog, TransactionLogKey.json, TransactionLogValue.json.
+A null value removes the id. Version 1 is written from `transaction.version` 1 on. Keys of other versions must be skipped.
+Source: TransactionLog, TransactionLogKey.json, TransactionLogValue.json.
 """
 
 # No postponed annotations here: the wire types are read from the classes' annotations as they stand.
@@ -22,7 +22,7 @@ NO_PRODUCER_ID = -1
 
 
 class TransactionKey(NamedTuple):
-    """The id of a producer."""
+    """The transactional id of a producer."""
 
     transactional_id: Text
 
@@ -37,7 +37,7 @@ class TransactionPartitions(NamedTuple):
 class TransactionValue(NamedTuple):
     """The stored state of one transactional id. Times and the timeout are ms, -1 means none.
 
-    `partitions` None is Kafka's null, which it writes in state Empty. `client_version`: `transaction.version` of the client.
+    `partitions` is None (null) in state Empty, as in Kafka. `client_version`: `transaction.version` of the client.
     """
 
     producer_id: Int64
@@ -64,7 +64,7 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def parse_key(key: bytes) -> str | None:
-    """Return the transactional id, None for a key of a version that is not known. ProtocolError if it is malformed."""
+    """Return the transactional id, None for a key of an unknown version. ProtocolError if it is malformed."""
     try:
         (version,) = INT16.unpack_from(key)
         if version != KEY_VERSION:
@@ -85,7 +85,7 @@ def encode_value(value: TransactionValue, version: int) -> bytes:
 
 
 def parse_value(data: bytes) -> TransactionValue:
-    """Parse a value of version 0 or of 1 and above, read as 1. ProtocolError if it is malformed."""
+    """Parse a value; versions above 1 are read as 1. ProtocolError if it is malformed."""
     try:
         (version,) = INT16.unpack_from(data)
         if version < 0:

@@ -1,1 +1,1 @@
-"""Records of the metadata log."""
+"""Records and batches of the metadata log."""

@@ -1,7 +1,7 @@
 """Record batches of the metadata log: always magic 2, uncompressed, without keys, producer or headers.
 
-A batch (header: batch.py) holds values of records.py, or as a control batch (attribute 0x20) the records of
-raft_control.py. Both timestamps are the time of the append, all deltas of time are 0. Each record:
+A batch (header: batches/header.py) holds values of records.py; a control batch (attribute 0x20) holds records of
+control_records.py. Both timestamps are the time of the append, all timestamp deltas are 0. Each record:
 
     varint   size of what follows
     int8     attributes     0
@@ -11,7 +11,7 @@ raft_control.py. Both timestamps are the time of the append, all deltas of time 
     varint   value size     and the value
     varint   header count   0
 
-One batch is one atomic change: what is in it is seen together or, if it is torn, not at all.
+One batch is one atomic change: its records become visible together or, if it is torn, not at all.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _NO_KEY = 1
 
 
 def encode_metadata_batch(values: Sequence[bytes], *, base_offset: int, leader_epoch: int, timestamp_ms: int) -> bytes:
-    """Return one batch of record values (`encode_record`), at least one."""
+    """Return a batch of record values (`encode_record`), at least one."""
     return _encode_batch([(None, value) for value in values], base_offset, leader_epoch, timestamp_ms, 0)
 
 
 def encode_control_batch(
     records: Sequence[ControlRecord], *, base_offset: int, leader_epoch: int, timestamp_ms: int
 ) -> bytes:
-    """Return one control batch, of at least one record."""
+    """Return a control batch of at least one record."""
     pairs = [encode_control_record(record) for record in records]
     return _encode_batch(pairs, base_offset, leader_epoch, timestamp_ms, CONTROL_FLAG)
 
@@ -79,9 +79,9 @@ def _encode_batch(
 
 
 def decode_batch(buffer: bytes, position: int, header: BatchHeader) -> list[tuple[bytes | None, bytes]]:
-    """Return `(key, value)` of each record of the batch at `position`, all of which must be in `buffer`.
+    """Return `(key, value)` of each record of the batch at `position`; `buffer` must contain the whole batch.
 
-    CorruptBatch if it is compressed, or not records of consecutive offsets with a value each, or has bytes left over.
+    CorruptBatch if it is compressed, has bytes left over, or a record without a value or with a gap in offsets.
     """
     if header.codec:
         raise CorruptBatch(position, f"metadata batch is compressed with codec {header.codec}, expected none")
@@ -106,7 +106,7 @@ def _read_records(buffer: bytes, at: int, end: int, count: int) -> tuple[list[tu
     pairs: list[tuple[bytes | None, bytes]] = []
     for delta in range(count):
         start = at
-        # A replay spends its time here, so the numbers, nearly always of one byte, are read in line.
+        # A replay spends its time here: numbers nearly always have one byte, so read them inline.
         byte = buffer[at]
         if byte < 0x80 and not byte & 1:
             size = byte >> 1

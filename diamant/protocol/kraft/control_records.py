@@ -1,4 +1,4 @@
-"""The control records of the KRaft log: who leads, who votes, where a snapshot begins and ends.
+"""The control records of the KRaft log: leader, voters, start and end of snapshots.
 
     key     int16  0
             int16  type      2 LeaderChange, 3 SnapshotHeader, 4 SnapshotFooter, 5 KRaftVersion, 6 KRaftVoters
@@ -6,7 +6,7 @@
             2  int32 leader id, array voters {int32 id}, array granting voters {int32 id}
             3  int64 timestamp (ms) of the last record that the snapshot covers
             4  nothing
-            5  int16 kraft.version        0 voters come from the configuration, 1 from the log (KIP-853)
+            5  int16 kraft.version        voters in the configuration (0) or in the log (1, KIP-853)
             6  array {int32 id, uuid directory, array {string name, string host, uint16 port},
                       {int16 min, int16 max} kraft.version}
             and in each struct a section of tagged fields, empty
@@ -58,17 +58,17 @@ class SnapshotHeader(NamedTuple):
 
 
 class SnapshotFooter(NamedTuple):
-    """The last record of a snapshot; one without it is not whole."""
+    """The last record of a snapshot; without it a snapshot is incomplete."""
 
 
 class KRaftVersion(NamedTuple):
-    """1 if the voters stand in the log, 0 if they stand in the configuration."""
+    """1 if the voters are in the log, 0 if in the configuration."""
 
     kraft_version: Int16
 
 
 class VoterEndpoint(NamedTuple):
-    """A voter's listener for the other voters."""
+    """A voter's listener for other voters."""
 
     name: Text
     host: Text
@@ -95,7 +95,7 @@ ControlRecord: TypeAlias = LeaderChange | SnapshotHeader | SnapshotFooter | KRaf
 
 
 class _Member(NamedTuple):
-    """A voter as LeaderChange lists it."""
+    """A voter in LeaderChange."""
 
     id: Int32
     directory_id: Annotated[Id, Since(1)] = UUID(int=0)
@@ -116,7 +116,7 @@ class _KRaftRange(NamedTuple):
 
 
 class _Voter(NamedTuple):
-    """A voter as it stands in the record: the version range is a struct of its own."""
+    """A voter in the KRaftVoters record, where the version range is a separate struct."""
 
     id: Int32
     directory_id: Id
@@ -153,9 +153,9 @@ def encode_control_record(record: ControlRecord) -> tuple[bytes, bytes]:
 
 
 def decode_control_record(key: bytes, value: bytes) -> ControlRecord:
-    """Return the control record of a key and a value.
+    """Parse a control record.
 
-    UnsupportedRecord for another type or a newer version, MalformedRecord for bytes that are not a control record.
+    UnsupportedRecord for another type or a newer version, MalformedRecord for invalid bytes.
     """
     try:
         _, kind = _KEY.unpack_from(key)

@@ -1,15 +1,15 @@
-"""The records of `__cluster_metadata-0`: what a KRaft controller writes down about topics, configs, users and brokers.
+"""The records of `__cluster_metadata-0`, a KRaft controller's metadata of topics, configs, users and brokers.
 
 A record's value, in the log and in snapshots alike:
 
     uvarint  frame version   1
-    uvarint  api key         which record, see `RECORD_TYPES`
+    uvarint  api key         type of the record, see `RECORD_TYPES`
     uvarint  record version
-    ...      fields in the order of the class below, those that the version has
+    ...      the version's fields, in the order of the class below
     uvarint  number of tagged fields, then for each, ascending: uvarint tag, uvarint size, content
 
-The classes are the tables (`declared/layout.py`); defaults are Kafka's. Layouts are those of Kafka
-4.3.1 (metadata.version 7 to 30).
+The classes declare the fields (`declared/layout.py`), with Kafka's defaults. Layouts are those of Kafka 4.3.1
+(metadata.version 7 to 30).
 
     TopicRecord(name="foo", topic_id=UUID(...))    01 02 00  04 66 6f 6f  <16 bytes>  00
 """
@@ -47,20 +47,20 @@ from diamant.protocol.declared.wire_types import UnsupportedRecord as Unsupporte
 FRAME_VERSION = 1
 
 MIN_METADATA_VERSION = 7
-"""3.3-IV3, the floor of Kafka 4."""
+"""3.3-IV3, the minimum of Kafka 4."""
 MAX_METADATA_VERSION = 30
-"""4.3-IV0, what Kafka 4.3 formats with, and so do we."""
+"""4.3-IV0, the level with which Kafka 4.3 and we format directories."""
 
 NO_LEADER = -1
 NO_LEADER_CHANGE = -2
-"""PartitionChangeRecord.leader when the record does not touch the leader."""
+"""PartitionChangeRecord.leader if the record does not change the leader."""
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 BROKER_LOGGER_RESOURCE = 8
 CLIENT_METRICS_RESOURCE = 16
 GROUP_RESOURCE = 32
-"""ConfigRecord.resource_type (`ConfigResource.Type`). A broker is named by its id in decimal, `""` is all brokers."""
+"""ConfigRecord.resource_type (`ConfigResource.Type`). A broker's name is its decimal id; `""` means all brokers."""
 
 
 class Endpoint(NamedTuple):
@@ -81,13 +81,13 @@ class FeatureRange(NamedTuple):
 
 
 class QuotaEntity(NamedTuple):
-    """Whom a quota is for: entity type `user`, `client-id` or `ip`; name None is the default of that type."""
+    """The entity of a quota: type `user`, `client-id` or `ip`; name None is the default of that type."""
 
     entity_type: Text
     entity_name: NullableText
 
 
-# Partitions have few distinct arrays.
+# Cached: the partitions have few distinct arrays.
 Int32s: TypeAlias = Annotated[tuple[int, ...], remembering(array_type(INT32))]
 NullableInt32s: TypeAlias = Annotated[tuple[int, ...] | None, remembering(array_type(INT32, is_nullable=True))]
 Ids: TypeAlias = Annotated[tuple[UUID, ...], remembering(array_type(UUID_TYPE))]
@@ -98,7 +98,7 @@ QuotaEntities: TypeAlias = Annotated[tuple[QuotaEntity, ...], array_of(QuotaEnti
 
 
 class RegisterBrokerRecord(FrozenRecord):
-    """A broker process has come up. `broker_epoch` is the record's own offset; it begins fenced."""
+    """A broker process has started. `broker_epoch` is the record's own offset; the broker starts fenced."""
 
     broker_id: Int32
     is_migrating_zk_broker: Annotated[Bool, Since(2)] = False
@@ -114,21 +114,21 @@ class RegisterBrokerRecord(FrozenRecord):
 
 
 class UnregisterBrokerRecord(FrozenRecord):
-    """A broker was removed for good."""
+    """A broker was unregistered."""
 
     broker_id: Int32
     broker_epoch: Int64
 
 
 class TopicRecord(FrozenRecord):
-    """A topic exists; its configs and partitions follow in the same batch."""
+    """A topic was created; its configs and partitions follow in the same batch."""
 
     name: Text
     topic_id: Id
 
 
 class PartitionRecord(FrozenRecord):
-    """A partition exists. `directories` names the log directory of each replica, in the order of `replicas`."""
+    """A partition was created. `directories` names the log directory of each replica, in the order of `replicas`."""
 
     partition_id: Int32 = -1
     topic_id: Id
@@ -146,7 +146,7 @@ class PartitionRecord(FrozenRecord):
 
 
 class ConfigRecord(FrozenRecord):
-    """One config of a topic, broker, ... is set, or with value None taken back to its default."""
+    """A config of a topic, broker, ... was set, or with value None reset to its default."""
 
     resource_type: Int8
     resource_name: Text
@@ -155,10 +155,9 @@ class ConfigRecord(FrozenRecord):
 
 
 class PartitionChangeRecord(FrozenRecord):
-    """A partition changed; None (-2 for the leader, -1 for the recovery state) leaves a field as it is.
+    """A partition changed; None (-2 for the leader, -1 for the recovery state) leaves a field unchanged.
 
-    Every change adds 1 to the partition epoch; any leader but -2, the old one and -1 included, adds 1 to the leader
-    epoch.
+    Every change increments the partition epoch. Any leader but -2, even -1 or the old leader, increments the leader epoch.
     """
 
     partition_id: Int32 = -1
@@ -175,21 +174,21 @@ class PartitionChangeRecord(FrozenRecord):
 
 
 class FenceBrokerRecord(FrozenRecord):
-    """A broker is fenced; written before BrokerRegistrationChangeRecord existed."""
+    """A broker was fenced; written before BrokerRegistrationChangeRecord existed."""
 
     id: Int32
     epoch: Int64
 
 
 class UnfenceBrokerRecord(FrozenRecord):
-    """A broker is unfenced; written before BrokerRegistrationChangeRecord existed."""
+    """A broker was unfenced; written before BrokerRegistrationChangeRecord existed."""
 
     id: Int32
     epoch: Int64
 
 
 class RemoveTopicRecord(FrozenRecord):
-    """A topic is gone, with its partitions and its configs."""
+    """A topic was deleted, with its partitions and configs."""
 
     topic_id: Id
 
@@ -218,14 +217,14 @@ class UserScramCredentialRecord(FrozenRecord):
 
 
 class FeatureLevelRecord(FrozenRecord):
-    """A feature is finalized at a level; 0 removes it."""
+    """A feature was finalized at a level; 0 removes it."""
 
     name: Text
     feature_level: Int16
 
 
 class ClientQuotaRecord(FrozenRecord):
-    """A quota is set or removed."""
+    """A quota was set or removed."""
 
     entity: QuotaEntities
     key: Text
@@ -234,7 +233,7 @@ class ClientQuotaRecord(FrozenRecord):
 
 
 class ProducerIdsRecord(FrozenRecord):
-    """A block of producer ids was handed out: `next_producer_id` is the first one that was not."""
+    """A block of producer ids was allocated; `next_producer_id` is the first unallocated id."""
 
     broker_id: Int32
     broker_epoch: Int64 = -1
@@ -244,8 +243,8 @@ class ProducerIdsRecord(FrozenRecord):
 class BrokerRegistrationChangeRecord(FrozenRecord):
     """A registered broker changed.
 
-    `fenced`: -1 unfenced, 1 fenced, 0 as it was. `in_controlled_shutdown`: 1 yes, 0 as it was. No `log_dirs`: as they
-    were; `cordoned_log_dirs` None: as they were.
+    `fenced`: -1 unfenced, 1 fenced, 0 unchanged. `in_controlled_shutdown`: 1 yes, 0 unchanged. Empty `log_dirs` and
+    `cordoned_log_dirs` None: unchanged.
     """
 
     broker_id: Int32
@@ -257,7 +256,7 @@ class BrokerRegistrationChangeRecord(FrozenRecord):
 
 
 class AccessControlEntryRecord(FrozenRecord):
-    """An ACL, in the numbers of Kafka's ResourceType, PatternType, AclOperation and AclPermissionType."""
+    """An ACL, in numeric codes of Kafka's ResourceType, PatternType, AclOperation and AclPermissionType."""
 
     id: Id
     resource_type: Int8
@@ -270,52 +269,52 @@ class AccessControlEntryRecord(FrozenRecord):
 
 
 class RemoveAccessControlEntryRecord(FrozenRecord):
-    """An ACL is gone."""
+    """An ACL was removed."""
 
     id: Id
 
 
 class NoOpRecord(FrozenRecord):
-    """Nothing; a real controller writes one every 500 ms."""
+    """No change; a real controller writes one every 500 ms."""
 
 
 class ZkMigrationStateRecord(FrozenRecord):
-    """0 none, 1 migration, 2 pre-migration, 3 post-migration; gone in Kafka 4."""
+    """0 none, 1 migration, 2 pre-migration, 3 post-migration; removed in Kafka 4."""
 
     zk_migration_state: Int8
 
 
 class RemoveUserScramCredentialRecord(FrozenRecord):
-    """A user's SCRAM credential is gone."""
+    """A user's SCRAM credential was removed."""
 
     name: Text
     mechanism: Int8
 
 
 class BeginTransactionRecord(FrozenRecord):
-    """Begins a metadata transaction: the records that follow count only once an EndTransactionRecord does."""
+    """Begins a metadata transaction: later records take effect at EndTransactionRecord."""
 
     name: Annotated[NullableText, Tag(0)] = None
 
 
 class EndTransactionRecord(FrozenRecord):
-    """The records since BeginTransactionRecord count."""
+    """The records since BeginTransactionRecord take effect."""
 
 
 class AbortTransactionRecord(FrozenRecord):
-    """The records since BeginTransactionRecord do not count."""
+    """The records since BeginTransactionRecord are discarded."""
 
     reason: Annotated[NullableText, Tag(0)] = None
 
 
 class RemoveDelegationTokenRecord(FrozenRecord):
-    """A delegation token is gone."""
+    """A delegation token was removed."""
 
     token_id: Text
 
 
 class RegisterControllerRecord(FrozenRecord):
-    """A controller process has come up."""
+    """A controller process has started."""
 
     controller_id: Int32
     incarnation_id: Id
@@ -325,7 +324,7 @@ class RegisterControllerRecord(FrozenRecord):
 
 
 class ClearElrRecord(FrozenRecord):
-    """The eligible leader replicas of a topic (of all topics: `""`) are forgotten."""
+    """The eligible leader replicas of a topic (`""`: all topics) were cleared."""
 
     topic_name: Text
 
@@ -361,7 +360,7 @@ MetadataRecord: TypeAlias = (
 
 
 class RecordType(NamedTuple):
-    """A record's class and its newest version; every type begins at version 0."""
+    """A record's class and its newest version; the oldest is always 0."""
 
     record_class: type
     max_version: int
@@ -395,7 +394,7 @@ RECORD_TYPES: dict[int, RecordType] = {
     27: RecordType(RegisterControllerRecord, 0),
     28: RecordType(ClearElrRecord, 0),
 }
-"""Every record by its api key (`MetadataRecordType`); 6, 13 and 16 were never released."""
+"""All records by api key (`MetadataRecordType`); 6, 13 and 16 were never released."""
 
 _API_KEYS: dict[type[Any], int] = {record_type.record_class: key for key, record_type in RECORD_TYPES.items()}
 
@@ -408,10 +407,10 @@ _VERSION_FROM_METADATA_VERSION: dict[type[Any], tuple[tuple[int, int], ...]] = {
 
 
 def record_version(record: MetadataRecord, metadata_version: int) -> int:
-    """Return the version that a controller at `metadata_version` writes `record` with."""
+    """Return the record version that a controller at `metadata_version` writes for `record`."""
     record_class = type(record)
     if isinstance(record, BrokerRegistrationChangeRecord):
-        # The lowest that can express it (`BrokerRegistrationTracker`'s counterpart in ReplicationControlManager).
+        # The lowest version that can represent it (`BrokerRegistrationTracker`'s counterpart in ReplicationControlManager).
         if record.cordoned_log_dirs is not None:
             return 3
         if record.log_dirs:
@@ -426,9 +425,9 @@ def record_version(record: MetadataRecord, metadata_version: int) -> int:
 def encode_record(
     record: MetadataRecord, *, metadata_version: int = MAX_METADATA_VERSION, version: int | None = None
 ) -> bytes:
-    """Return the value of `record`, frame included, in the version that `metadata_version` asks for, or in `version`.
+    """Return the value of `record`, including its frame, in the version for `metadata_version` or in `version`.
 
-    MalformedRecord if a field has a value that this version cannot hold.
+    MalformedRecord if the version cannot represent a field's value.
     """
     if version is None:
         version = record_version(record, metadata_version)
@@ -446,12 +445,12 @@ def encode_record(
 
 
 def decode_record(value: bytes) -> MetadataRecord:
-    """Return the record of a value, frame included. Unknown tags are skipped.
+    """Parse the value of a record, including its frame. Unknown tags are skipped.
 
-    UnsupportedRecord for an api key or version that is not in `RECORD_TYPES`; MalformedRecord for anything that the
-    layout does not allow, bytes left over included.
+    UnsupportedRecord for an api key or version not in `RECORD_TYPES`; MalformedRecord for bytes that violate the layout, or
+    are left over.
     """
-    # The three numbers of the frame have one byte each in every record that exists.
+    # In all existing records the three numbers of the frame have one byte each.
     if len(value) < 4 or value[0] != FRAME_VERSION:
         raise MalformedRecord(
             f"frame begins {bytes(value[:4]).hex() or 'nowhere'}, expected frame version {FRAME_VERSION}"
@@ -473,7 +472,7 @@ def decode_record(value: bytes) -> MetadataRecord:
 
 @cache
 def _layout(api_key: int, version: int) -> RecordLayout:
-    """Return the layout of a record version. The cache has an entry per known (api key, version)."""
+    """Return the layout of a record version. The cache has one entry per known (api key, version)."""
     record_type = RECORD_TYPES.get(api_key)
     if record_type is None:
         raise UnsupportedRecord(f"record with api key {api_key} (version {version}): no such record up to Kafka 4.3")

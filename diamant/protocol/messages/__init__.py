@@ -1,1 +1,1 @@
-"""The hot requests and responses, encoded by hand."""
+"""Hand-written codecs for frequent requests and responses."""

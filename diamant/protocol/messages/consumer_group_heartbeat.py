@@ -1,11 +1,11 @@
-"""ConsumerGroupHeartbeat (key 68), versions 0 and 1: request and answer of a member for which nothing changes.
+"""ConsumerGroupHeartbeat (key 68), versions 0 and 1: request and response of a member without changes.
 
 Request:
 
     group_id, member_id  string, string
     member_epoch         int32
-    instance_id, rack_id nullable string               [null from here on: as before]
-    rebalance_timeout_ms int32                         [-1: as before]
+    instance_id, rack_id nullable string               [from here on null: unchanged]
+    rebalance_timeout_ms int32                         [-1: unchanged]
     subscribed_topic_names  nullable array of string
     subscribed_topic_regex  nullable string            [1]
     server_assignor      nullable string
@@ -18,8 +18,8 @@ Response:
     member_epoch, heartbeat_interval_ms  int32, int32
     assignment           nullable struct
 
-All strings and arrays are compact. Every member of a consumer group sends one every five seconds, in which nearly always all is
-as before, and gets an answer without an assignment. These are read and written by hand, all others by schema.
+All strings and arrays are compact. Every member of a consumer group sends a request every five seconds, nearly always without
+changes, and receives a response without an assignment. This module handles these; `schemas` handles all others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EPOCH_AND_INTERVAL = Struct(">iiBB")
 
 
 class ConsumerGroupHeartbeat(NamedTuple):
-    """A request; None, and -1 for the timeout, stand for "as before"."""
+    """A request; None, and -1 for the timeout, mean "unchanged"."""
 
     group_id: str
     member_id: str
@@ -56,7 +56,7 @@ class ConsumerGroupHeartbeat(NamedTuple):
 
 
 def decode_unchanged(version: int, body: memoryview) -> ConsumerGroupHeartbeat | None:
-    """Decode a request of version 0 or 1 in which all is as before; None for any other, good or bad."""
+    """Decode a request of version 0 or 1 without changes; None for any other request, valid or not."""
     end = len(body)
     try:
         group_id, position = read_compact_string(body, 0, end)
@@ -70,7 +70,7 @@ def decode_unchanged(version: int, body: memoryview) -> ConsumerGroupHeartbeat |
 
 
 def encode_without_assignment(member_id: str, member_epoch: int, heartbeat_interval_ms: int) -> bytes:
-    """The body of a response without error and assignment, in every version."""
+    """Return the body of a response without error and assignment, equal in all versions."""
     return (
         bytes(7)
         + encode_compact_string(member_id)

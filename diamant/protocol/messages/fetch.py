@@ -28,9 +28,8 @@ Response:
         [11+: preferred_read_replica int32], records bytes,
         [12+: tagged field 0: diverging epoch int32, end offset int64]
 
-A response is a list of buffers with the record data between them as the storage gave it (memory, or a range of a file):
-this module never looks at it. `records` are never null: empty where there are none, because librdkafka drops the whole
-response otherwise.
+A response is a list of buffers and chunks of record data from the storage (memory, or a range of a file), which this module
+does not read. `records` are empty, never null, if there are none: librdkafka drops a response with null records.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ FIRST_WITH_TOPIC_ID = 13
 
 
 class FetchPartition(NamedTuple):
-    """One partition to fetch from. Fields that the version does not have are -1."""
+    """One partition to fetch from. Fields missing in the version are -1."""
 
     index: int  # type: ignore[assignment]  # Kafka's word for it, and no one calls tuple.index here
     current_leader_epoch: int
@@ -75,7 +74,7 @@ class FetchPartition(NamedTuple):
 
 
 class FetchTopic(NamedTuple):
-    """Version 13+ has a topic id (None if zero) and no name, the others have a name."""
+    """Versions from 13 on have a topic id (None if zero) and no name, earlier ones a name."""
 
     name: str | None
     topic_id: UUID | None
@@ -83,7 +82,7 @@ class FetchTopic(NamedTuple):
 
 
 class ForgottenTopic(NamedTuple):
-    """Partitions (indexes) to remove from the fetch session."""
+    """Partition indexes to remove from the fetch session."""
 
     name: str | None
     topic_id: UUID | None
@@ -302,7 +301,7 @@ def _decode_flexible(version: int, body: memoryview) -> FetchRequest:
 def _read_forgotten_compact(
     body: memoryview, position: int, end: int, total: int, has_topic_id: bool
 ) -> tuple[list[ForgottenTopic], int]:
-    """Read the forgotten topics, of which `total` partitions have been read before."""
+    """Read the forgotten topics; `total` is the number of partitions read before."""
     name: str | None = None
     topic_id: UUID | None = None
     forgotten_topics = []
@@ -371,9 +370,9 @@ def encode_fetch_response(
     session_id: int = 0,
     throttle_time_ms: int = 0,
 ) -> list[Any]:
-    """Encode a response of version 4 to 18, without its header: buffers and record chunks in order.
+    """Encode a response of version 4 to 18, without its header, as buffers and record chunks in order.
 
-    A chunk is what stands in `FetchPartitionResult.records`, passed through untouched.
+    Chunks are the unchanged items of `FetchPartitionResult.records`.
     """
     if version >= FIRST_FLEXIBLE:
         if not topics:

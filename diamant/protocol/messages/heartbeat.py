@@ -7,7 +7,7 @@ Request (4 in the flexible encoding):
     member_id            string
     group_instance_id    nullable string               [3+]
 
-Written by hand because every member of a classic group sends one every three seconds.
+Hand-written because every member of a classic group sends one every three seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIRST_FLEXIBLE = 4
 
 
 class HeartbeatRequest(NamedTuple):
-    """A request; `group_instance_id` is that of a static member (KIP-345)."""
+    """A request; `group_instance_id` is set for static members (KIP-345)."""
 
     group_id: str
     generation: int
@@ -34,7 +34,7 @@ class HeartbeatRequest(NamedTuple):
 
 
 def decode_heartbeat_request(version: int, body: memoryview) -> HeartbeatRequest:
-    """Decode a request of version 0 to 4; bytes after it are not looked at. Raises ProtocolError."""
+    """Decode a request of version 0 to 4; ignores bytes after it. Raises ProtocolError."""
     read_text = read_compact_string if version >= FIRST_FLEXIBLE else read_string
     end = len(body)
     try:

@@ -14,8 +14,8 @@
     cluster authorized operations int32                [8 to 10]
     error_code        int16                            [13+]
 
-Clients ask for all topics again and again. `encode_metadata_topic` encodes one topic; what it returns can be kept and
-handed to `encode_metadata_response` in place of the topic, as long as the topic does not change.
+Clients request all topics repeatedly. `encode_metadata_topic` encodes one topic; until the topic changes, callers may cache
+the bytes and pass them to `encode_metadata_response` instead of the topic.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from diamant.protocol.primitives import INT16, INT32, encode_compact_string, enc
 FIRST_FLEXIBLE = 9
 
 OPERATIONS_NOT_ASKED_FOR = -(1 << 31)
-"""Authorized operations where the client did not ask for them."""
+"""Authorized operations if the client did not request them."""
 
 
 class MetadataBroker(NamedTuple):
@@ -53,7 +53,7 @@ class MetadataPartition(NamedTuple):
 
 
 class MetadataTopic(NamedTuple):
-    """One topic. `name` None is for a topic id that no topic has (12+, "" before); `topic_id` is sent from 10 on."""
+    """One topic. `name` is None for an unknown topic id (12+, "" before); `topic_id` is sent from version 10 on."""
 
     name: str | None
     topic_id: UUID | None
@@ -83,7 +83,7 @@ def encode_metadata_response(
 ) -> bytes:
     """Encode a response of version 0 to 13, without its header.
 
-    A topic given as bytes has been encoded by `encode_metadata_topic` for the same version.
+    A topic passed as bytes must come from `encode_metadata_topic` for the same version.
     """
     count, text, end = _encoding(version)
     parts = [INT32.pack(throttle_time_ms)] if version >= 3 else []
@@ -118,7 +118,7 @@ def encode_metadata_topic(version: int, topic: MetadataTopic) -> bytes:
     if version >= 1:
         parts.append(b"\x01" if topic.is_internal else b"\x00")
     parts.append(count(len(topic.partitions)))
-    # On one node the replicas are the same again and again: each list is encoded once.
+    # On one node most partitions have the same replicas: encode each list once.
     encoded_nodes: dict[tuple[int, ...], bytes] = {}
 
     def nodes(node_ids: Sequence[int]) -> bytes:
@@ -144,7 +144,7 @@ def encode_metadata_topic(version: int, topic: MetadataTopic) -> bytes:
 
 
 def _encoding(version: int) -> tuple[_Count, _Text, bytes]:
-    """Return how to encode an array's count and a string, and what ends a structure."""
+    """Return the encoders of array counts and strings, and the bytes that end a structure."""
     if version >= FIRST_FLEXIBLE:
         return _compact_count, encode_compact_string, b"\x00"
     return INT32.pack, encode_string, b""

@@ -1,20 +1,20 @@
-"""Columns of offsets by topic, which OffsetCommit and TxnOffsetCommit share on the wire.
+"""Columns of offsets by topic: the part of the wire format shared by OffsetCommit and TxnOffsetCommit.
 
-Of the request:
+Request:
 
     topics               array of
       name               string                        [or topic_id uuid]
       partitions         array of
         index int32, offset int64, [leader_epoch int32], metadata nullable string
 
-Of the response:
+Response:
 
     topics               array of
       name               string                        [or topic_id uuid]
       partitions         array of index int32, error_code int16
 
-A consumer commits all its partitions at once, again and again, mostly without metadata. The rows of a topic are then of one
-size: they are read as columns, and stay columns until they are in the log. The answer to the same partitions is the same bytes.
+A consumer repeatedly commits all its partitions at once, mostly without metadata. The rows of a topic then have one size: they
+are read as columns, and stay columns up to the log. Equal partitions have equal responses.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from diamant.protocol.primitives import (
 NO_LEADER_EPOCH = -1
 
 MAX_PARTITIONS = 1_000_000
-"""Of one request, so that a few bytes each do not become gigabytes."""
+"""Limit for one request, so that a few bytes per partition cannot become gigabytes."""
 
 MAX_REMEMBERED_PARTITIONS = 100
-"""Of a topic whose answer is remembered, 1,024 of those, so 5 MB at most; and of the rows that are read at once."""
+"""Most partitions of a topic with a cached response (1,024 entries, 5 MB at most), and most rows read at once."""
 
 
 class TopicOffsets(NamedTuple):
-    """Offsets to be committed for partitions of a topic: columns of the same length.
+    """Offsets to commit for partitions of a topic: columns of equal length.
 
-    `name` is "" and `topic_id` None where the request does not have it. `metadata` None: there is none for any of them.
+    `name` is "" or `topic_id` None if the request does not have it. `metadata` is None if no partition has any.
     """
 
     name: str
@@ -63,7 +63,7 @@ class TopicOffsets(NamedTuple):
     metadata: Sequence[str] | None
 
     def rows(self, wanted: Sequence[int]) -> TopicOffsets:
-        """Some rows, by their position."""
+        """Return the rows at some positions."""
         return self._replace(
             partitions=tuple([self.partitions[row] for row in wanted]),
             offsets=[self.offsets[row] for row in wanted],
@@ -82,7 +82,7 @@ class Layout(NamedTuple):
 
 _ROW = Struct(">iq")
 _ROW_WITH_EPOCH = Struct(">iqi")
-# Rows without metadata: the last field is its length, in flexible versions with the number of tagged fields.
+# A row without metadata. The last field is the metadata's length, in flexible versions with the number of tagged fields.
 _BARE_ROW = "iqH"
 _BARE_ROW_WITH_EPOCH = "iqiH"
 _NO_METADATA = frozenset({0, 0xFFFF})
@@ -122,7 +122,7 @@ def read_topics(layout: Layout, body: memoryview, position: int, end: int) -> tu
             if position + bare.size <= end:
                 values = bare.unpack_from(body, position)
         width = len(bare_row)
-        # Each row begins where the one before it ends if that has no metadata: so either all are right, or none counts.
+        # A row's position assumes that all earlier rows have no metadata: use all columns or none.
         if values and no_metadata.issuperset(values[width - 1 :: width]):
             epochs = values[2::width] if has_epoch else (NO_LEADER_EPOCH,) * count
             topics.append(TopicOffsets(name, topic_id, values[::width], values[1::width], epochs, None))
@@ -143,9 +143,9 @@ def _rows(row: str, count: int) -> Struct:
 def _read_rows(
     layout: Layout, body: memoryview, position: int, end: int, count: int
 ) -> tuple[tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[str] | None], int]:
-    """Read partitions one by one: some have metadata or tagged fields, or there are none or very many.
+    """Read partitions one by one, if some have metadata or tagged fields, or if there are none or very many.
 
-    The texts are None if all of them are empty.
+    The metadata column is None if all of it is empty.
     """
     is_flexible, has_epoch, _ = layout
     read_text = read_compact_string if is_flexible else read_string
@@ -164,9 +164,9 @@ def _read_rows(
 
 
 def encode_results(layout: Layout, topics: Sequence[TopicOffsets], codes: Mapping[tuple[int, int], int]) -> bytes:
-    """Return the topics of the response to `topics`, up to its own tagged fields.
+    """Return the topics of the response to `topics`, up to the response's tagged fields.
 
-    `codes` are those of what was refused, by the number of the topic and the row in it.
+    `codes`: the error codes of refused offsets, by topic number and row.
     """
     if not codes and len(topics) == 1 and len(topics[0].partitions) <= MAX_REMEMBERED_PARTITIONS:
         name, topic_id, partitions, *_ = topics[0]

@@ -14,7 +14,7 @@ Response:
     throttle_time_ms     int32                         [3+]
     topics               see `offset_columns`
 
-Written by hand because consumers send one every few seconds, with all their partitions.
+Hand-written because consumers send one every few seconds, with all their partitions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LAYOUTS = tuple(
 
 
 class OffsetCommitRequest(NamedTuple):
-    """A request; what its version does not have is at Kafka's default."""
+    """A request; fields missing in its version have Kafka's default."""
 
     group_id: str
     generation: int
@@ -54,7 +54,7 @@ class OffsetCommitRequest(NamedTuple):
 
 
 def decode_offset_commit_request(version: int, body: memoryview) -> OffsetCommitRequest:
-    """Decode a request of version 2 to 10; bytes after it are not looked at. Raises ProtocolError."""
+    """Decode a request of version 2 to 10; ignores bytes after it. Raises ProtocolError."""
     try:
         return _decode(version, body)
     except (IndexError, StructError, UnicodeDecodeError) as error:
@@ -88,7 +88,7 @@ def _decode(version: int, body: memoryview) -> OffsetCommitRequest:
 def encode_offset_commit_response(
     version: int, topics: Sequence[TopicOffsets], codes: Mapping[tuple[int, int], int]
 ) -> bytes:
-    """Return the body of the response in version 2 to 10 to `topics`; `codes` as `offset_columns.encode_results` has them."""
+    """Return the body of the response to `topics` in version 2 to 10; `codes` as in `offset_columns.encode_results`."""
     throttle = b"\0\0\0\0" if version >= FIRST_WITH_THROTTLE_TIME else b""
     tags = b"\0" if version >= FIRST_FLEXIBLE else b""
     return throttle + encode_results(_LAYOUTS[version], topics, codes) + tags

@@ -21,8 +21,8 @@ Response:
         [8+: record_errors array of (int32, nullable string), error_message nullable string]
     throttle_time_ms  int32
 
-Written by hand because it is the hot path: records are not copied, they are slices of the request's body. The tagged
-fields of 10+ (new leader, its endpoint) are left out: they accompany leadership errors, which one node never gives.
+Hand-written because this is the hot path: records are slices of the request's body, not copies. The tagged fields of 10+ (new
+leader, its endpoint) are omitted: they accompany leadership errors, which a single node never returns.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ FIRST_WITH_TOPIC_ID = 13
 
 
 class ProducePartition(NamedTuple):
-    """`records` is a slice of the request's body, as writable as the body is; None if the client sent null."""
+    """`records` is a slice of the request's body, writable if the body is; None if the client sent null."""
 
     index: int  # type: ignore[assignment]  # Kafka's word for it, and no one calls tuple.index here
     records: memoryview | None
 
 
 class ProduceTopic(NamedTuple):
-    """Version 13 has a topic id (None if zero) and no name, the others have a name."""
+    """Version 13 has a topic id (None if zero) and no name, earlier versions a name."""
 
     name: str | None
     topic_id: UUID | None
@@ -77,7 +77,7 @@ class ProduceRequest(NamedTuple):
 
 
 class ProducePartitionResult(NamedTuple):
-    """`record_errors`: (record index within the batch, message or None) of the records that were refused (8+)."""
+    """`record_errors`: (record index within the batch, message or None) of refused records (8+)."""
 
     index: int  # type: ignore[assignment]  # Kafka's word for it, and no one calls tuple.index here
     error_code: int
@@ -189,8 +189,8 @@ def _decode_flexible(body: memoryview, has_topic_id: bool) -> ProduceRequest:
     return _new(ProduceRequest, (transactional_id, acks, timeout_ms, topics))
 
 
-# One partition without record errors and message, as a whole: the 0s and 1s are the empty array, the null string and
-# the empty block of tagged fields.
+# One whole partition without record errors and message: the 0s and 1s are the empty array, the null string and the empty
+# block of tagged fields.
 _PARTITION_3 = Struct(">ihqq")
 _PARTITION_5 = Struct(">ihqqq")
 _PARTITION_8 = Struct(">ihqqqih")

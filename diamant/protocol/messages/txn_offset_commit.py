@@ -16,7 +16,7 @@ Response:
     throttle_time_ms     int32
     topics               see `offset_columns`
 
-Written by hand because a read-process-write loop sends one with each transaction.
+Hand-written because a read-process-write loop sends one per transaction.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LAYOUTS = tuple(Layout(version >= FIRST_FLEXIBLE, version >= FIRST_WITH_LEADER_
 
 
 class TxnOffsetCommitRequest(NamedTuple):
-    """A request; what its version does not have is at Kafka's default."""
+    """A request; fields missing in its version have Kafka's default."""
 
     transactional_id: str
     group_id: str
@@ -54,7 +54,7 @@ class TxnOffsetCommitRequest(NamedTuple):
 
 
 def decode_txn_offset_commit_request(version: int, body: memoryview) -> TxnOffsetCommitRequest:
-    """Decode a request of version 0 to 5; bytes after it are not looked at. Raises ProtocolError."""
+    """Decode a request of version 0 to 5; ignores bytes after it. Raises ProtocolError."""
     try:
         return _decode(version, body)
     except (IndexError, StructError, UnicodeDecodeError) as error:
@@ -92,6 +92,6 @@ def _decode(version: int, body: memoryview) -> TxnOffsetCommitRequest:
 def encode_txn_offset_commit_response(
     version: int, topics: Sequence[TopicOffsets], codes: Mapping[tuple[int, int], int]
 ) -> bytes:
-    """Return the body of the response in version 0 to 5 to `topics`; `codes` as `offset_columns.encode_results` has them."""
+    """Return the body of the response to `topics` in version 0 to 5; `codes` as in `offset_columns.encode_results`."""
     tags = b"\0" if version >= FIRST_FLEXIBLE else b""
     return b"\0\0\0\0" + encode_results(_LAYOUTS[version], topics, codes) + tags

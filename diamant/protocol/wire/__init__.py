@@ -1,1 +1,1 @@
-"""Frames, API versions, error codes and the codecs driven by schemas."""
+"""Frames, API versions, error codes and schema-driven codecs."""

@@ -1,11 +1,10 @@
 """The APIs of the Kafka protocol: their keys, names, version ranges and encodings.
 
-The ranges are those of the Apache Kafka 4.3 broker listener. What this table says a broker *may* advertise is still to
-be intersected with what it has handlers for: a key that is advertised without a handler makes clients loop, a key that
-is absent makes them fall back.
+The ranges are those of the Apache Kafka 4.3 broker listener. A broker must advertise only APIs of this table that have a handler:
+an advertised key without a handler makes clients loop, an absent key makes them fall back.
 
-From some version on each API is *flexible* (KIP-482): compact lengths, tagged fields, request header v2 and response
-header v1. Which version that is follows no pattern; it is part of the table.
+Most APIs are *flexible* (KIP-482) from some version on: compact lengths, tagged fields, request header v2 and response header
+v1. That version follows no pattern; the table lists it.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ class ApiRange(NamedTuple):
     max: int
 
     def holds(self, version: int) -> bool:
-        """True if `version` lies in the range."""
+        """True if the range contains `version`."""
         return self.min <= version <= self.max
 
 
 class _Api(NamedTuple):
     name: str
     advertised: ApiRange | None
-    """None: for other brokers and controllers only, or not offered (client telemetry)."""
+    """None for APIs between brokers and controllers, and for client telemetry, which is not offered."""
     first_flexible: int | None
-    """None: no version is flexible."""
+    """None if no version is flexible."""
 
 
 _APIS: dict[int, _Api] = {
@@ -131,18 +130,17 @@ _APIS: dict[int, _Api] = {
 }
 
 API_NAMES: dict[int, str] = {key: api.name for key, api in _APIS.items()}
-"""Key → Kafka's name, for every API that has a schema, served or not."""
+"""Key → Kafka's name, for all APIs with a schema, served or not."""
 
 ADVERTISED: dict[int, ApiRange] = {key: api.advertised for key, api in _APIS.items() if api.advertised is not None}
-"""Key → the range to name in ApiVersions, if there is a handler.
+"""Key → the range to advertise in ApiVersions, if there is a handler.
 
-Produce and JoinGroup name 0 although Produce 0-2 is refused: librdkafka before 2.11.1 looks for exact low versions to
-decide what the broker can do, and with a minimum of 3 sends gzip, snappy and lz4 batches uncompressed, without a word
-(KAFKA-18659, KAFKA-19444).
+Produce and JoinGroup start at 0 although Produce 0-2 is refused: librdkafka before 2.11.1 infers features from exact low
+versions. With a minimum of 3 it silently sends gzip, snappy and lz4 batches uncompressed (KAFKA-18659, KAFKA-19444).
 """
 
 SERVED: dict[int, ApiRange] = {**ADVERTISED, PRODUCE: ApiRange(3, 13)}
-"""Key → the range of versions that can be decoded and answered."""
+"""Key → the range of versions that can be decoded and processed."""
 
 _NEVER_FLEXIBLE = 1 << 15
 _FIRST_FLEXIBLE: dict[int, int] = {
@@ -152,7 +150,7 @@ _FIRST_WITH_RESPONSE_TAGS = _FIRST_FLEXIBLE | {API_VERSIONS: _NEVER_FLEXIBLE}
 
 
 def is_served(api_key: int, version: int) -> bool:
-    """True if this version of this API can be decoded and answered."""
+    """True if this version of this API can be decoded and processed."""
     served = SERVED.get(api_key)
     return served is not None and served.min <= version <= served.max
 
@@ -160,20 +158,20 @@ def is_served(api_key: int, version: int) -> bool:
 def is_flexible(api_key: int, version: int) -> bool:
     """True if the version has compact lengths and tagged fields; False for unknown keys.
 
-    Versions beyond the known ones count as flexible if the known ones are: that is how an ApiVersions request of a
-    future client is read far enough to answer it (KIP-511).
+    Unknown higher versions count as flexible if the known ones are, so that a future client's ApiVersions request can be
+    parsed far enough for a response (KIP-511).
     """
     return version >= _FIRST_FLEXIBLE.get(api_key, _NEVER_FLEXIBLE)
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """Version of the request's header: 2 has a block of tagged fields after the client id, 1 has none."""
+    """Return the version of the request's header: 2 has a block of tagged fields after the client id, 1 has none."""
     return 2 if is_flexible(api_key, version) else 1
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """Version of the response's header: 1 has a block of tagged fields after the correlation id, 0 has none.
+    """Return the version of the response's header: 1 has a block of tagged fields after the correlation id, 0 has none.
 
-    ApiVersions answers always have header 0: the client cannot know yet what the broker speaks (KIP-511).
+    ApiVersions responses always have header 0: the client does not know the broker's versions yet (KIP-511).
     """
     return 1 if version >= _FIRST_WITH_RESPONSE_TAGS.get(api_key, _NEVER_FLEXIBLE) else 0

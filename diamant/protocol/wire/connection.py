@@ -1,15 +1,14 @@
-"""One server-side connection: bytes in, requests out; answers in, buffers out. Knows no socket and no event loop.
+"""A server-side connection without sockets or event loop: turns bytes into requests, and responses into buffers.
 
     request  = int32 size, int16 api key, int16 api version, int32 correlation id, nullable string client id,
                [tagged fields: if the version is flexible], body
     response = int32 size, int32 correlation id, [tagged fields: if the version is flexible and not ApiVersions], body
 
-The size counts what follows it. The client id is a plain string, never a compact one, even in the flexible header.
+The size excludes itself. The client id is a plain string, never a compact one, even in the flexible header.
 
-A transport asks `get_buffer` where to put the next bytes, puts them there, and tells `received` how many they were.
-Bytes are read into a scratch buffer; complete frames are copied out of it into a buffer of their own. When the scratch
-buffer ends within a frame, that frame gets its own buffer at once and the rest of it is received there: the body of a
-large Produce is not copied.
+A transport reads the next bytes into the buffer from `get_buffer` and passes their number to `received`. Small frames are read
+through a scratch buffer and copied out of it. If the scratch buffer ends within a frame, the frame gets a buffer of its own, into
+which the rest is received directly: the body of a large Produce is not copied.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from diamant.protocol.primitives import skip_tags
 from diamant.protocol.wire.apis import is_flexible, response_header_version
 
 SCRATCH_BYTES = 64 * 1024
-"""Size of the buffer that small frames are read through."""
+"""Size of the buffer for small frames."""
 
 EAGER_FRAME_BYTES = 256 * 1024
-"""A frame up to this size gets its memory at once; that of a larger one doubles as its bytes come in.
+"""A frame up to this size gets its memory at once; the memory of a larger one doubles as its bytes arrive.
 
-So an announced but unsent frame costs 256 KiB at most, whatever `max_frame_bytes` is, and one that is coming in costs
-at most twice what came in.
+An announced but unsent frame thus costs 256 KiB at most, whatever `max_frame_bytes` is; a partly received one costs at most
+twice its received bytes.
 """
 
 _new = tuple.__new__  # makes a named tuple in two thirds of the time that calling its class takes
@@ -40,14 +39,13 @@ _HEADER = Struct(">hhih")
 _RESPONSE_HEADERS = (Struct(">ii"), Struct(">iiB"))
 
 JOINED_BODY_BYTES = 16 * 1024
-"""A response body up to this size is joined with its header: one buffer to send is cheaper than two."""
+"""A response body up to this size is joined with its header: sending one buffer is cheaper than two."""
 
 
 class Request(NamedTuple):
-    """One request as it came in.
+    """One received request.
 
-    `body` begins after the request header. It is writable, belongs to this request alone, and stays valid as long as it
-    is referenced.
+    `body` begins after the request header. It is writable, belongs to this request alone, and is valid while referenced.
     """
 
     api_key: int
@@ -58,14 +56,14 @@ class Request(NamedTuple):
 
 
 class ServerConnection:
-    """Cuts the bytes of one connection into requests.
+    """Splits the bytes of one connection into requests.
 
-    `max_frame_bytes` (socket.request.max.bytes) bounds a request without its size field; it may be changed at any time,
-    for instance when authentication is done. `scratch` is the buffer to read through. Nothing stays in it between
-    `received` and the next `get_buffer`, so connections whose transports call the two without a break (asyncio's
-    selector and TLS transports do) can share one.
+    `max_frame_bytes` (socket.request.max.bytes) bounds a request without its size field; it may change at any time, for
+    instance after authentication. `scratch` is the buffer for small frames. It is empty between `received` and the next
+    `get_buffer`, so connections can share one if their transports run nothing between `get_buffer` and `received`, as
+    asyncio's selector and TLS transports do.
 
-    After a ProtocolError the connection is to be closed; nothing more can be read from it.
+    After a ProtocolError the connection must be closed; no more requests can be read from it.
     """
 
     __slots__ = ("_filled", "_frame", "_frame_size", "_handed_out", "_head", "_scratch", "max_frame_bytes")
@@ -76,23 +74,23 @@ class ServerConnection:
             raise ValueError(f"scratch of {len(scratch)} bytes, need 64")
         self._scratch = memoryview(bytearray(SCRATCH_BYTES) if scratch is None else scratch)
         self._head = b""  # 0..3 bytes of a size field
-        self._frame: bytearray | None = None  # a frame that has begun; its first _filled bytes are there
+        self._frame: bytearray | None = None  # the frame being received; its first _filled bytes have arrived
         self._frame_size = 0
         self._filled = 0
-        self._handed_out = memoryview(b"")  # the latest view of _frame that the transport got
+        self._handed_out = memoryview(b"")  # the transport's latest view of _frame
 
     @property
     def announced_bytes(self) -> int:
-        """Size of the frame that is being received in a buffer of its own; 0 between frames."""
+        """Size of the frame being received in its own buffer; 0 between frames."""
         return self._frame_size if self._frame is not None else 0
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes received that are not part of a returned request yet."""
+        """Number of received bytes not yet part of a returned request."""
         return len(self._head) if self._frame is None else _SIZE.size + self._filled
 
     def get_buffer(self) -> memoryview:
-        """Return where the next bytes are to go: never empty, and valid until the next call of `received`."""
+        """Return the buffer for the next bytes; never empty, valid until the next call of `received`."""
         frame = self._frame
         if frame is not None:
             if self._filled == len(frame):
@@ -106,10 +104,10 @@ class ServerConnection:
         return self._scratch[len(head) :]
 
     def received(self, count: int) -> list[Request]:
-        """Take `count` bytes that were put into the latest buffer; return the requests they complete, in order.
+        """Process `count` bytes in the latest buffer; return the requests that they complete, in order.
 
-        Raises ProtocolError for a size that is negative, too small for a header or beyond `max_frame_bytes`, and for a
-        header that does not fit its frame.
+        ProtocolError for a size that is negative, too small for a header or above `max_frame_bytes`, and for a header that
+        does not fit its frame.
         """
         frame = self._frame
         if frame is not None:
@@ -140,7 +138,7 @@ class ServerConnection:
         return requests
 
     def receive(self, data: bytes) -> list[Request]:
-        """Take bytes that are already there; return the requests they complete, in order."""
+        """Process `data`; return the requests that it completes, in order."""
         requests: list[Request] = []
         view = memoryview(data)
         while len(view):
@@ -161,20 +159,20 @@ class ServerConnection:
     def _grow_frame(self, frame: bytearray) -> bytearray:
         self._handed_out.release()
         missing = self._frame_size - len(frame)
-        # What the new bytes are does not matter; repeating the frame spares a copy, but must not exceed the size.
+        # The value of the new bytes does not matter: repeating the frame saves a copy, but must not exceed the size.
         try:
             if missing >= len(frame):
                 frame *= 2
             else:
                 frame += frame[:missing]
-        except BufferError:  # the transport still holds a part of the view
+        except BufferError:  # the transport still holds part of the view
             frame = frame + frame[:missing]
         self._frame = frame
         return frame
 
 
 def _mistake(size: int) -> str:
-    """The words for a size that is the beginning of another protocol."""
+    """Return a hint for a size that is the start of another protocol."""
     start = _SIZE.pack(size)
     if start[:2] == b"\x16\x03":
         return ". It begins as TLS does, which this listener has not: see the client's security.protocol and its port"
@@ -192,7 +190,7 @@ def _parse_request(frame: memoryview) -> Request:
             position += length
             if position > len(frame):
                 raise ProtocolError(f"client id of {length} bytes in a frame of {len(frame)} bytes")
-            # Kafka shows bytes that are no UTF-8 as replacement characters; the client id decides nothing.
+            # Like Kafka, replace bytes that are not UTF-8; nothing depends on the client id.
             client_id = str(frame[_HEADER.size : position], "utf-8", "replace")
         elif length != -1:
             raise ProtocolError(f"client id of {length} bytes")
@@ -206,8 +204,8 @@ def _parse_request(frame: memoryview) -> Request:
 def encode_frame(api_key: int, version: int, correlation_id: int, body: bytes | Sequence[Any]) -> list[Any]:
     """Return the buffers of a response: size, response header for the API's version, body.
 
-    `body` is one bytes-like object or a sequence of chunks. A chunk is a bytes-like object, or anything with a `size`
-    in bytes (a range of a file, say), which is passed through untouched for the transport to send.
+    `body` is one bytes-like object or a sequence of chunks. A chunk is a bytes-like object, or any object with a `size` in
+    bytes (such as a range of a file), which is passed to the transport unchanged.
     """
     is_single = isinstance(body, (bytes, bytearray, memoryview))
     chunks: Sequence[Any] = (body,) if is_single else body
@@ -228,7 +226,7 @@ def encode_frame(api_key: int, version: int, correlation_id: int, body: bytes | 
 
 
 def count_bytes(chunks: Iterable[Any]) -> int:
-    """Return the number of bytes that the chunks of a response stand for."""
+    """Return the total size of a response's chunks in bytes."""
     total = 0
     for chunk in chunks:
         if isinstance(chunk, (bytes, bytearray)):

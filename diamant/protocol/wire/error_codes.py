@@ -1,11 +1,10 @@
-"""The error codes within an encoded response, found by schema without decoding the rest.
+"""Extraction of error codes from an encoded response, by schema and without decoding the rest.
 
     find = error_code_finder(JOIN_GROUP, 9)
-    find(body)         # [27]: codes other than NONE, in the order of their fields
+    find(body)         # [27]: codes other than NONE, in order of the fields
 
-For counting errors of answers that are on their way: skipping over a field costs a fraction of decoding it, and what
-comes after the last error code is not looked at. Of one response the first `MAX_CODES` structures with a code are looked at,
-which bounds the time that an answer of 10,000 topics takes.
+For error counts of outgoing responses: skipping a field costs a fraction of decoding it, and nothing is read after the last
+error code. At most the first `MAX_CODES` structures with a code are read, to bound the time for a response with 10,000 topics.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MAX_CODES = 1000
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 _Walk: TypeAlias = Callable[[Buffer, int, list[int]], int]
-"""Goes over a field at a position, puts error codes (0 included) into the list, returns the position after it."""
+"""Walks over a field at a position, adds its error codes (including 0) to the list, returns the position after it."""
 
 _SIZES = {
     "int8": 1,
@@ -40,14 +39,13 @@ _CODE_SIZE = 2
 
 
 class _Enough(Exception):
-    """`MAX_CODES` have been seen."""
+    """`MAX_CODES` codes have been read."""
 
 
 def error_code_finder(api_key: int, version: int) -> Callable[[Buffer], list[int]]:
     """Return a function from a response's body to its error codes other than NONE.
 
-    Raises ProtocolError if the version is not served; the function raises IndexError or struct.error for what is no
-    such response.
+    ProtocolError if the version is not served. The function raises IndexError or struct.error for a malformed response.
     """
     response = message_class(api_key, version, "response")
     offset = _offset_of_only_code(response)
@@ -87,7 +85,7 @@ def _holds_codes(field: SchemaField) -> bool:
 
 
 def _offset_of_only_code(response: type) -> int | None:
-    """Position of the code, if there is one and only fields of a known size stand before it."""
+    """Return the position of the code, if it is the only one and only fixed-size fields precede it."""
     fields = [field for field in schema_fields(response) if field.tag is None]
     with_codes = [field for field in fields if _holds_codes(field)]
     if len(with_codes) != 1 or not _is_code(with_codes[0]):
@@ -99,14 +97,14 @@ def _offset_of_only_code(response: type) -> int | None:
 
 
 def _struct_walk(struct: type, *, stops_early: bool = False) -> _Walk:
-    """`stops_early`: nothing comes after the structure, so what follows its last code need not be walked over."""
+    """`stops_early`: the structure is the last one, so fields after its last code need not be walked."""
     is_flexible = is_flexible_struct(struct)
     fields = [field for field in schema_fields(struct) if field.tag is None]
     if stops_early:
         while fields and not _holds_codes(fields[-1]):
             fields.pop()
     walks: list[_Walk] = []
-    pending = 0  # bytes of fields of a known size, to be skipped at once
+    pending = 0  # bytes of adjacent fixed-size fields, skipped together
     for field in fields:
         size = None if field.is_array or field.wire_type is None else _SIZES.get(field.wire_type)
         if size is not None:
@@ -171,7 +169,7 @@ def _array_walk(field: SchemaField, is_flexible: bool) -> _Walk:
 
 
 def _fixed_layout(struct: type) -> tuple[int, int] | None:
-    """Offset of the code and size of a structure that is a code and fields of a known size, as partitions mostly are."""
+    """Return (offset of the code, size) of a structure of one code and fixed-size fields, like most partitions."""
     fields = [field for field in schema_fields(struct) if field.tag is None]
     if sum(map(_holds_codes, fields)) != 1:
         return None

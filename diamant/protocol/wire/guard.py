@@ -1,19 +1,19 @@
 """Checks a request body against its schema before kio reads it.
 
-kio's reader believes what lengths and counts say: five bytes that announce an array of 34 thousand million elements
-abort the process. It also fails on tagged fields it does not know, which newer clients may send and which are to be
-skipped (KIP-482). So every body is walked first:
+kio's reader trusts lengths and counts: five bytes that announce an array of 34 thousand million elements abort the process.
+It also fails on unknown tagged fields, which newer clients may send and readers must skip (KIP-482). Therefore every body is
+checked first:
 
-* every count and length must fit the bytes that are left, and the elements together must be `MAX_ELEMENTS` at most;
-* what is not nullable must not be null;
-* the request must end within the body; bytes after it are cut off, as Kafka ignores them (librdkafka sends one in
+* every count and length must fit the remaining bytes; all arrays together may have at most `MAX_ELEMENTS` elements;
+* fields that are not nullable must not be null;
+* the request must end within the body; bytes after it are cut off, since Kafka ignores them (librdkafka sends one in
   AlterUserScramCredentials);
-* tagged fields that the schema does not know are cut out;
-* an int64 duration that kio cannot hold is replaced by the longest that we pass on (clients send Long.MAX_VALUE as
-  retention time in OffsetCommit v2-4).
+* tagged fields that are not in the schema are cut out;
+* an int64 duration beyond kio's range is replaced by `MAX_DURATION_MS` (clients send Long.MAX_VALUE as retention time in
+  OffsetCommit v2-4).
 
-Nothing is decoded and nothing allocated on the way, unless something has to be cut. A walker is a tree of closures, one
-for each field whose size varies; neighbours of fixed size are one step.
+The walk decodes nothing, and allocates nothing unless it must cut. A walker is a tree of closures, one per field of variable
+size; adjacent fixed-size fields are one step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from diamant.protocol.primitives import INT16, INT32, INT64, MAX_ELEMENTS, encod
 from diamant.protocol.wire.schema_fields import SchemaField, is_flexible_struct, schema_fields
 
 _Edit = tuple[int, int, bytes]
-"""Replace the bytes from the first to before the second position."""
+"""(start, stop, replacement) of a range of bytes."""
 
 FIXED_SIZES = {
     "int8": 1,
@@ -44,11 +44,11 @@ FIXED_SIZES = {
 }
 
 MAX_DURATION_MS = 100_000_000 * 86_400_000
-"""The longest duration that is passed on, in both directions: 100 million days. kio counts microseconds in 64 bits."""
+"""Longest duration passed to kio, positive or negative: 100 million days. kio counts microseconds in 64 bits."""
 
 
 class _Walk:
-    """The result of one walk: the edits in ascending order, and the number of array elements so far."""
+    """State of one walk: the edits in ascending order, and the number of array elements so far."""
 
     __slots__ = ("edits", "elements")
 
@@ -57,15 +57,15 @@ class _Walk:
         self.elements = 0
 
 
-# (buffer, position, end, walk) -> position after the field. A step may return a position beyond the end, or read beyond
-# an end within the buffer: the position then stays beyond the end, and the next check of a length fails as well.
+# (buffer, position, end, walk) -> position after the field. A step may return a position beyond the end, or read beyond an end
+# within the buffer. The position then stays beyond the end, and the next length check fails.
 _Step = Callable[[bytes, int, int, _Walk], int]
 
 
 def compile_guard(message: type) -> Callable[[bytes], bytes]:
-    """Return the guard for kio's dataclass `message`: it takes a body and returns it, edited where that is needed.
+    """Return the guard for kio's dataclass `message`: a function from a body to the body with the necessary edits.
 
-    The guard raises ProtocolError for a body that does not match the schema.
+    The guard raises ProtocolError if the body does not match the schema.
     """
     step, _ = _struct_step(message)
     name = f"{message.__name__} v{message.__version__}"  # type: ignore[attr-defined]
@@ -98,7 +98,7 @@ def _apply(buffer: bytes, start: int, stop: int, edits: list[_Edit]) -> bytes:
 
 
 def _struct_step(struct: type) -> tuple[_Step, int]:
-    """Return the step over a structure, and the smallest number of bytes it can have."""
+    """Return the step over a structure, and its minimum size in bytes."""
     is_flexible = is_flexible_struct(struct)
     steps: list[_Step] = []
     tagged: dict[int, tuple[str, _Step]] = {}
@@ -142,7 +142,7 @@ def _tagged_field_step(field: SchemaField, is_flexible: bool) -> _Step:
 
 
 def _field_step(field: SchemaField, is_flexible: bool) -> tuple[_Step, int]:
-    """Return the step over a field that is not of fixed size, and the smallest number of bytes it can have."""
+    """Return the step over a field of variable size, and its minimum size in bytes."""
     if field.is_array:
         if field.struct is not None:
             element, element_size = _struct_step(field.struct)
@@ -154,7 +154,7 @@ def _field_step(field: SchemaField, is_flexible: bool) -> tuple[_Step, int]:
         return step, 1 if is_flexible else 4
     if field.struct is not None:
         step, size = _struct_step(field.struct)
-        # A nullable structure has a byte before it (KIP-893); in a tagged field kio expects none.
+        # A byte precedes a nullable structure (KIP-893), except in a tagged field of kio's.
         return (_nullable_struct_step(step), 1) if field.is_nullable and field.tag is None else (step, size)
     return _value_step(field, is_flexible, is_nullable=field.is_nullable)
 
@@ -244,7 +244,7 @@ def _compact_bytes_step(name: str, is_nullable: bool) -> _Step:
 
 
 def _array_step(name: str, element: _Step | None, element_size: int, is_nullable: bool) -> _Step:
-    """`element` is None for elements of fixed size; `element_size` is the smallest an element can have."""
+    """`element` is None for fixed-size elements; `element_size` is an element's minimum size in bytes."""
     unpack = INT32.unpack_from
     walk_elements = _elements_step(name, element, element_size)
 
@@ -315,7 +315,7 @@ def _tags_step(known: dict[int, tuple[str, _Step]]) -> _Step:
 
 
 def _walk_tag_block(known: dict[int, tuple[str, Any]], buffer: bytes, start: int, end: int, walk: _Walk) -> int:
-    """Walk a block of tagged fields that is not empty; when something in it changes, replace all of it."""
+    """Walk a non-empty block of tagged fields; if any part changes, replace the whole block."""
     count, position = read_uvarint(buffer, start)
     kept: list[bytes] = []
     edits_before = walk.edits

@@ -1,10 +1,10 @@
-"""kio's entities as the plain dicts and lists that `schemas` encodes, so that a message can be taken apart and changed.
+"""Conversion of kio's entities to the plain dicts and lists that `schemas` encodes, so that a message can be changed.
 
     fields = message_fields(decode_request(PRODUCE, 9, body))
     fields["topic_data"][0]["name"]
     encode_request_fields(PRODUCE, 9, fields) == body
 
-Milliseconds are ints under their full names (`timeout_ms`), error codes ints, uuids `UUID` or None, bytes `bytes`.
+Durations are ints in ms under their full names (`timeout_ms`), error codes ints, uuids `UUID` or None, bytes `bytes`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TIMES = ("timedelta_i32", "timedelta_i64", "datetime_i64")
 
 
 def message_fields(entity: Any) -> dict[str, Any]:
-    """Return the fields of a request, a response or a structure in one of them."""
+    """Return the fields of a request, a response, or a structure within them."""
     found = {}
     for field in _fields(type(entity)):
         value = getattr(entity, field.name)
@@ -32,7 +32,7 @@ def message_fields(entity: Any) -> dict[str, Any]:
 
 
 def decode_response_fields(api_key: int, version: int, body: bytes) -> dict[str, Any]:
-    """Decode a response's body, without header. ProtocolError if it is not exactly one such response."""
+    """Decode the body of a response, without header. ProtocolError if it is not exactly one such response."""
     response: Any = response_class(api_key, version)
     from kio.serial import entity_reader  # after `import_kio`
 

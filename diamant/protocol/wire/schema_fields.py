@@ -1,9 +1,8 @@
-"""The fields of one version of a request or response, in wire order, as plain values taken from kio.
+"""The fields of one version of a request or response, in wire order, as plain values from kio's schemas.
 
-kio has a frozen dataclass per (API, version); types, tags and defaults stand in the dataclass fields' annotations and
-metadata. Everything that walks a schema (`guard`, `schemas`) reads it from here, so that only this module depends on
-how kio describes fields. The modules of kio are imported one by one when they are asked for: all of them take a second
-and 50 MB.
+kio has a frozen dataclass per (API, version); the annotations and metadata of its fields hold types, tags and defaults. `guard`
+and `schemas` read schemas through this module, so that only it depends on kio's description of fields. Each module of kio is
+imported on first use: all of them together take a second and 50 MB.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ class SchemaField(NamedTuple):
     """One field of a message.
 
     `wire_type` is kio's: int8, int16, int32, int64, uint16, float64, bool, string, bytes, records, uuid, error_code,
-    timedelta_i32, timedelta_i64, datetime_i64 (the last three: milliseconds), or None for a structure, whose dataclass
-    is `struct` then. `tag` is None for a field that is always there.
+    timedelta_i32, timedelta_i64, datetime_i64 (the last three: milliseconds), or None for a structure, whose dataclass is
+    `struct`. `tag` is None for untagged fields.
     """
 
     name: str
@@ -42,7 +41,7 @@ class SchemaField(NamedTuple):
 
 
 _IS_HYPOTHESIS_HIDDEN = ContextVar("_IS_HYPOTHESIS_HIDDEN", default=False)
-"""True in the thread that imports kio, while others may import hypothesis."""
+"""True in the thread that imports kio; other threads may import hypothesis at the same time."""
 
 
 class _WithoutHypothesis:
@@ -54,10 +53,10 @@ class _WithoutHypothesis:
 
 @cache
 def import_kio() -> None:
-    """Import kio without what it offers to tests.
+    """Import kio without its support for tests.
 
-    It looks for hypothesis and, where that is installed, spends 150 ms on strategies: on a developer's machine a broker's
-    first answer would take twice as long as on a user's. Tests have imported hypothesis before.
+    If hypothesis is installed, kio spends 150 ms on strategies: on a developer's machine a broker's first response would take
+    twice as long as on a user's. Tests have imported hypothesis before.
     """
     hidden = _IS_HYPOTHESIS_HIDDEN.set(True)
     sys.meta_path.insert(0, _WithoutHypothesis)
@@ -82,7 +81,7 @@ def message_class(api_key: int, version: int, kind: Kind) -> type:
 
 
 def schema_fields(struct: type) -> list[SchemaField]:
-    """Return the fields of a message or structure in wire order, those with a tag last and by tag."""
+    """Return the fields of a message or structure in wire order; tagged fields are last, ordered by tag."""
     described = [_describe(field) for field in fields(struct)]
     plain = [field for field in described if field.tag is None]
     tagged = [field for field in described if field.tag is not None]
@@ -104,7 +103,7 @@ def _describe(field: Field[Any]) -> SchemaField:
     is_array = get_origin(annotation) is tuple
     if is_array:
         annotation = get_args(annotation)[0]
-        # An array of uuids is a tuple of UUID | None: the zero uuid is None. Of other element types none is nullable.
+        # An array of uuids is a tuple of UUID | None: the zero uuid is None. Other element types are not nullable.
         if get_origin(annotation) in (UnionType, Union):
             (annotation,) = (part for part in get_args(annotation) if part is not NoneType)
     struct = annotation if is_dataclass(annotation) else None

@@ -1,14 +1,14 @@
-"""Requests decoded and responses encoded by schema, for every API that has no codec of its own.
+"""Schema-driven decoding of requests and encoding of responses, for all APIs without a hand-written codec.
 
-Requests become kio's frozen dataclasses, read by kio's native reader once the `guard` has checked them:
+The `guard` checks a request; then kio's native reader decodes it into kio's frozen dataclass:
 
     request = decode_request(METADATA, 12, body)
     request.topics[0].name
 
-Field names are Kafka's in snake case; durations are `timedelta` and lose the suffix `_ms` (`request.timeout`), error
-codes are kio's enum, the zero uuid is None.
+Field names are Kafka's in snake case; durations are `timedelta` without the suffix `_ms` (`request.timeout`), error codes are
+kio's enum, the zero uuid is None.
 
-Responses are described once, as plain dicts and lists, and encoded for the version that the client asked for:
+Responses are plain dicts and lists, independent of the version, and are encoded for the client's version:
 
     encode_response_fields(FIND_COORDINATOR, version, {
         "throttle_time_ms": 0,
@@ -16,13 +16,13 @@ Responses are described once, as plain dicts and lists, and encoded for the vers
         "coordinators": [{"key": "g", "node_id": 1, "host": "localhost", "port": 9092}],     # from version 4
     })
 
-Names are Kafka's in snake case, milliseconds are ints under their full name (`throttle_time_ms`; for points in time
-None is -1), error codes ints, uuids `UUID` or None. Fields that the version does not have are ignored, fields that are
-left out take the schema's default (0, "", empty, or what the schema says). `unknown_fields` finds names that no version
-has: a misspelled field would be ignored just as silently, so a handler's test should ask it.
+Names are Kafka's in snake case; durations are ints in ms under their full name (`throttle_time_ms`; points in time may be None,
+meaning -1), error codes ints, uuids `UUID` or None. Fields missing in the version are ignored; omitted fields get the schema's
+default (0, "", empty, or an explicit one). A misspelled field would be ignored silently, so a handler's test should call
+`unknown_fields`, which finds names that no version has.
 
-Everything is compiled on the first use of an (API, version) and kept; there are a few hundred of them at most. Not
-thread-safe in the sense that two threads may compile the same twice.
+The first use of an (API, version) compiles its codec, which is kept; there are at most a few hundred. Two threads may compile
+the same codec twice, which is harmless.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def response_class(api_key: int, version: int) -> type:
 def decode_request(api_key: int, version: int, body: memoryview | bytes) -> Any:
     """Decode a request's body into kio's dataclass.
 
-    Raises ProtocolError if the API or the version is not served, or if the body does not begin with such a request. The
-    result shares no memory with `body`.
+    ProtocolError if the API or the version is not served, or if the body does not begin with such a request. The result
+    shares no memory with `body`.
     """
     decoder = _request_decoders.get((api_key, version))
     if decoder is None:
@@ -72,7 +72,7 @@ def decode_request(api_key: int, version: int, body: memoryview | bytes) -> Any:
     try:
         request, size = decoder.read(checked, 0)
     except Exception as error:
-        # What kio raises for bytes it cannot read is not written down; whatever it is, the bytes are to blame.
+        # kio does not document its errors for malformed input; all of them mean that the bytes are invalid.
         raise ProtocolError(f"{request_class(api_key, version).__name__} v{version}: {error!r}") from error
     if size != len(checked):
         raise ProtocolError(f"{type(request).__name__} v{version}: read {size} of {len(checked)} bytes")
@@ -89,12 +89,12 @@ def _load_request_decoder(api_key: int, version: int) -> _RequestDecoder:
 
 
 def encode_response_fields(api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:
-    """Encode a response, described as the module's docstring says, without header."""
+    """Encode a response from the form in the module docstring, without header."""
     return _encode_fields(api_key, version, "response", fields)
 
 
 def encode_request_fields(api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:
-    """Encode a request, described like a response, without header. For tests and tools that talk to a broker."""
+    """Encode a request from the same form as a response, without header. For tests and tools."""
     return _encode_fields(api_key, version, "request", fields)
 
 
@@ -106,7 +106,7 @@ def _encode_fields(api_key: int, version: int, kind: Kind, fields: Mapping[str, 
 
 
 def unknown_fields(api_key: int, kind: Kind, fields: Mapping[str, Any]) -> list[str]:
-    """Return the paths of `fields` that no served version has, like "topics.nmae". Loads all versions."""
+    """Return the paths in `fields` that no served version has, such as "topics.nmae". Loads all versions."""
     served = SERVED[api_key]
     messages = [message_class(api_key, version, kind) for version in range(served.min, served.max + 1)]
     return sorted(_unknown_paths(messages, fields, ""))
@@ -152,7 +152,7 @@ _PLAIN_TYPES: dict[str, tuple[Struct, Any]] = {
 
 
 def _dict_names(field: SchemaField) -> tuple[str, ...]:
-    """Return the names under which a field's value may stand in a dict."""
+    """Return the possible names of a field in a dict."""
     is_time = field.wire_type in ("timedelta_i32", "timedelta_i64", "datetime_i64")
     return (f"{field.name}_ms", field.name) if is_time else (field.name,)
 
@@ -197,7 +197,7 @@ def _struct_encoder(struct: type) -> _Encode:
                 content = encode(fields[other_name])
             else:
                 continue
-            # A default is left out: that is what its tag's absence means.
+            # Omit defaults: an absent tag means the default.
             if content != default:
                 contents.append(tag + encode_uvarint(len(content)) + content)
         return encode_uvarint(len(contents)) + b"".join(contents)
@@ -287,7 +287,7 @@ def _default_bytes(field: SchemaField, encode: _Encode) -> bytes:
 
 
 def _plain_value(default: Any) -> Any:
-    """Return a default of kio's as it would stand in a dict."""
+    """Convert a default of kio's to its form in a dict."""
     if isinstance(default, timedelta):
         return round(default / timedelta(milliseconds=1))
     if isinstance(default, datetime):

@@ -1,4 +1,4 @@
-"""`throttle_time_ms` in encoded answers: the first field of most, the last of Produce, in the middle of ApiVersions."""
+"""`throttle_time_ms` in encoded responses: the first field in most, the last in Produce, in the middle of ApiVersions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _FIELD = "throttle_time"
 _NO_TAGS = b"\x00"
 
 Body: TypeAlias = bytes | bytearray | memoryview | Sequence[Any]
-"""Of an answer: one buffer, or buffers and ranges of files in their order."""
+"""Body of a response: one buffer, or buffers and ranges of files in order."""
 
 
 @cache
 def throttle_time_position(api_key: int, version: int) -> int | None:
-    """The number of fields before the throttle time; None if the version has none."""
+    """Return the number of fields before the throttle time; None if the version has no throttle time."""
     for position, field in enumerate(schema_fields(response_class(api_key, version))):
         if field.name == _FIELD:
             return position
@@ -30,7 +30,7 @@ def throttle_time_position(api_key: int, version: int) -> int | None:
 
 
 def with_throttle_time(api_key: int, version: int, body: Body, throttle_time_ms: int) -> Body:
-    """An answer that says so; the same if its version has no place for it. A range of a file stays what it is."""
+    """Return the response with the throttle time set; unchanged if its version has none. Ranges of files stay as they are."""
     if api_key == PRODUCE:
         whole, end = _whole(body), _NO_TAGS if is_flexible(api_key, version) else b""
         if whole.endswith(end):
@@ -46,7 +46,7 @@ def with_throttle_time(api_key: int, version: int, body: Body, throttle_time_ms:
 
 
 def first_throttle_time_ms(body: Body) -> int:
-    """What an answer says that begins with it, as Fetch."""
+    """Return the throttle time of a response that begins with it, such as Fetch."""
     first: Any = body if isinstance(body, bytes | bytearray | memoryview) else body[0]
     (throttle_time_ms,) = _INT32.unpack_from(first)
     return int(throttle_time_ms)

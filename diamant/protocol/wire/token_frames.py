@@ -1,8 +1,8 @@
-"""Frames of SASL tokens without a request header, as clients send them after SaslHandshake version 0 (KIP-43).
+"""Frames of SASL tokens without a request header, which clients send after SaslHandshake version 0 (KIP-43).
 
     frame = int32 size, token
 
-Takes the place of a `ServerConnection` until the client has authenticated; the same calls, for the same transport.
+Replaces a `ServerConnection` until the client is authenticated; it has the same methods for the transport.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _SASL_AUTHENTICATE = 36
 _READ_BYTES = 4096
 
 BARE_TOKEN = -1
-"""The version of a request that stands for such a frame; its key is that of SaslAuthenticate."""
+"""Version of the request that represents such a frame; its key is that of SaslAuthenticate."""
 
 
 class TokenFrames:
-    """Cuts bytes into tokens. Memory: `max_frame_bytes`, and one read."""
+    """Splits bytes into tokens. Memory: `max_frame_bytes` and one read."""
 
     def __init__(self, *, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
@@ -30,20 +30,20 @@ class TokenFrames:
 
     @property
     def announced_bytes(self) -> int:
-        """0: a frame that is being received is small."""
+        """Always 0: these frames are small."""
         return 0
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes received that are not part of a returned token yet."""
+        """Number of received bytes not yet part of a returned token."""
         return len(self._received)
 
     def get_buffer(self) -> memoryview:
-        """Return where the next bytes are to go."""
+        """Return the buffer for the next bytes."""
         return self._buffer
 
     def received(self, count: int) -> list[Request]:
-        """Take `count` bytes; return the tokens that are complete. ProtocolError for a size that is not allowed."""
+        """Process `count` bytes; return the completed tokens. ProtocolError for an invalid size."""
         data = self._received
         data += self._buffer[:count]
         requests = []
